@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -26,15 +26,24 @@ if TYPE_CHECKING:
     from multidict import MultiMapping
 
     from gateway.operations.holders.operators import InstallationServices
+    from spool.ledger.ledger import Ledger
     from spool.registry.operators import Actor
     from spool.registry.registry import Registry
     from spool.registry.roles import Holder
 
 Answer = Mapping[str, object]
 Held = TypeVar("Held")
+Held_co = TypeVar("Held_co", covariant=True)
 Row = TypeVar("Row", bound=ManagedDocument)
 
 LIST, CREATE, SHOW, CHANGE, DELETE = "list", "create", "show", "change", "delete"  # operations of a resource
+
+
+class HasLedger(Protocol):
+    """The services of a resource that needs only the totals."""
+
+    @property
+    def ledger(self) -> Ledger: ...
 
 
 async def _sees_everything() -> Visible:
@@ -42,7 +51,7 @@ async def _sees_everything() -> Visible:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asker(Generic[Held]):
+class Asker(Generic[Held_co]):
     """
     The caller of an operation: a person, a key, or a command on the server's machine.
 
@@ -51,7 +60,7 @@ class Asker(Generic[Held]):
     confirm deletions. `holder` is the person as a role holder, or None.
     """
 
-    services: Held
+    services: Held_co
     shared: InstallationServices
     actor: Actor
     query: MultiMapping[str]
@@ -129,10 +138,12 @@ class ByKeys:
     in_turn: bool = False
 
 
-class ManagedResource(Generic[Row]):
+class ManagedResource(Generic[Row, Held]):
     """
     The declaration of a resource, and its operations. A resource that the caller may not see behaves as if it
     did not exist.
+
+    The second type parameter is the type of the services that its rules use, or `object` if they use none.
 
     `noun` appears in operation names, and `root` is the JSON key of a single resource. `new` and `changes`
     decode bodies, `item` is a row of the list, and `one` is the answer for a single resource. `files` declares the
@@ -161,47 +172,47 @@ class ManagedResource(Generic[Row]):
     def table_in(self, registry: Registry) -> ManagedTable[Row]:
         return registry.declared_table(self.table)
 
-    async def visibility_test(self, asking: Asker[Any]) -> Sees[Row]:
+    async def visibility_test(self, asking: Asker[Held]) -> Sees[Row]:
         """Return a test for the rows that the caller may see."""
         return sees_everything
 
-    async def displayed_row(self, asking: Asker[Any], row: Row) -> Any:
+    async def displayed_row(self, asking: Asker[Held], row: Row) -> Any:
         """Convert a row to its form in lists."""
         return row
 
-    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[Held], given: Any) -> dict[str, Any]:
         """Convert a body to the fields of a draft. Only fields that the body states are included."""
         return given_fields(given)
 
-    async def check_fields(self, asking: Asker[Any], fields: Mapping[str, Any], before: Row | None) -> None:
+    async def check_fields(self, asking: Asker[Held], fields: Mapping[str, Any], before: Row | None) -> None:
         """Raise if this caller may not state these fields. `before` is None for a new row."""
 
-    def server_fields(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
+    def server_fields(self, asking: Asker[Held], given: Any) -> Mapping[str, Any]:
         """Return the fields of a new row that its draft lacks, such as a stated id or the creator."""
         return {}
 
-    async def add_requested_data(self, asking: Asker[Any], page: Answer) -> Answer:
+    async def add_requested_data(self, asking: Asker[Held], page: Answer) -> Answer:
         """Add to a page of the list the data that the query requests."""
         return page
 
     # -- operations; `word` is the id or name in the path
     # ------------------------------------------------------------
 
-    async def visible_rows(self, asking: Asker[Any]) -> Rows[Any]:
+    async def visible_rows(self, asking: Asker[Held]) -> Rows[Any]:
         sees = await self.visibility_test(asking)
         stored = self.table_in(asking.registry).all()
         return MemoryRows([await self.displayed_row(asking, row) for row in stored if sees(row)])
 
-    async def create(self, asking: Asker[Any], given: Any) -> Answer:
+    async def create(self, asking: Asker[Held], given: Any) -> Answer:
         return await self.complete_write(asking, await self.create_row(asking, given))
 
-    async def create_row(self, asking: Asker[Any], given: Any) -> Row:
+    async def create_row(self, asking: Asker[Held], given: Any) -> Row:
         """Check a body and store its row."""
         fields = await self.draft_fields(asking, given)
         await self.check_fields(asking, fields, None)
         return await self.insert_row(asking, fields, self.server_fields(asking, given))
 
-    async def insert_row(self, asking: Asker[Any], fields: Mapping[str, Any], own: Mapping[str, Any]) -> Row:
+    async def insert_row(self, asking: Asker[Held], fields: Mapping[str, Any], own: Mapping[str, Any]) -> Row:
         table = self.table_in(asking.registry)
         row: Row = await table.create(
             table.draft(**fields),
@@ -213,10 +224,10 @@ class ManagedResource(Generic[Row]):
         )
         return row
 
-    async def show(self, asking: Asker[Any], word: str) -> Answer:
+    async def show(self, asking: Asker[Held], word: str) -> Answer:
         return await self.row_answer(asking, await self.find(asking, word))
 
-    async def change(self, asking: Asker[Any], word: str, given: Any) -> Answer:
+    async def change(self, asking: Asker[Held], word: str, given: Any) -> Answer:
         before = await self.find(asking, word)
         fields = await self.draft_fields(asking, given)
         await self.check_fields(asking, fields, before)
@@ -224,7 +235,7 @@ class ManagedResource(Generic[Row]):
         return await self.complete_write(asking, changed)
 
     async def update_row(
-        self, asking: Asker[Any], before: Row, fields: Mapping[str, Any], *, version: str | None = None
+        self, asking: Asker[Held], before: Row, fields: Mapping[str, Any], *, version: str | None = None
     ) -> Row:
         row: Row = await self.table_in(asking.registry).change(
             before.id,
@@ -236,13 +247,13 @@ class ManagedResource(Generic[Row]):
         )
         return row
 
-    async def delete(self, asking: Asker[Any], word: str) -> str:
+    async def delete(self, asking: Asker[Held], word: str) -> str:
         """Delete a row and return its id."""
         row = await self.find(asking, word)
         await self.table_in(asking.registry).delete(row.id, actor=asking.actor)
         return row.id
 
-    async def find(self, asking: Asker[Any], word: str) -> Row:
+    async def find(self, asking: Asker[Held], word: str) -> Row:
         """
         Return the row with an id. A person may use the row's name instead. Raises NotThere if the caller may
         not see such a row.
@@ -256,14 +267,14 @@ class ManagedResource(Generic[Row]):
             raise NotThere(f"there is no {table.kind.noun} with this id")
         return row
 
-    async def complete_write(self, asking: Asker[Any], row: Row) -> Answer:
+    async def complete_write(self, asking: Asker[Held], row: Row) -> Answer:
         """Return the answer about a row that was created or changed."""
         return await self.row_answer(asking, row)
 
-    async def row_answer(self, asking: Asker[Any], row: Row) -> Answer:
+    async def row_answer(self, asking: Asker[Held], row: Row) -> Answer:
         return {self.root: self.lists.show(await self.displayed_row(asking, row))}
 
-    async def _known_dimensions(self, asking: Asker[Any]) -> Collection[str]:
+    async def _known_dimensions(self, asking: Asker[Held]) -> Collection[str]:
         return await asking.known() if self.has_dimensions else ()
 
 

@@ -224,7 +224,9 @@ class StatementPuller:
 
     async def _pull_seats(self, pull: StatementPullSettings, progress: dict[str, Any]) -> None:
         """Fetch all pages of a seat list. No seat changes before the last page has arrived."""
-        seat_pulls = await import_in_thread("gateway.bills.statements.seat_pulls")
+        await import_in_thread("gateway.bills.statements.seat_pulls")
+        from gateway.bills.statements import seat_pulls
+
         request = seat_pulls.SEAT_REQUESTS[pull.source]
         base = (pull.base_url or request.base_url).rstrip("/")
 

@@ -129,12 +129,13 @@ class BudgetEvaluator:
         )
 
     async def _ledger_divided_by_plans(self, cost_type: str) -> AnswersCosts:
-        fees = await import_in_thread("gateway.bills.plans.fees")
+        await import_in_thread("gateway.bills.plans.fees")
+        from gateway.bills.plans import fees
+
         every_call = SlicedLedger(self._ledger, EVERYTHING.slice)
-        ledger: AnswersCosts = fees.ledger_divided_by_plans(
+        return fees.ledger_divided_by_plans(
             every_call, self._ledger, self._registry, cost_type, self._clock.now(), prices=self._prices
         )
-        return ledger
 
     def request_evaluation(self) -> None:
         """Make `run` evaluate soon, because totals changed without new records."""

@@ -24,8 +24,6 @@ from spool.ledger.queries import PLAN_TYPES, TOTAL, AnswersCosts, CostQuery, Cos
 from spool.record import utc_iso
 from spool.registry.registry import Registry
 
-_BILLED = "gateway.bills.billed.beside"
-
 
 @dataclass(frozen=True, kw_only=True)
 class CostAnswer:
@@ -157,9 +155,14 @@ async def ledger_for_question(
     """
     ledger = reader.ledger_for_cost_types(question.cost_types)
     if question.fills:
-        return (await import_in_thread(_BILLED)).WithMissing(ledger, reader.whole)
+        await import_in_thread("gateway.bills.billed.beside")
+        from gateway.bills.billed.beside import WithMissing
+
+        return WithMissing(ledger, reader.whole)
     if question.cost_type in PLAN_TYPES:
-        fees = await import_in_thread("gateway.bills.plans.fees")
+        await import_in_thread("gateway.bills.plans.fees")
+        from gateway.bills.plans import fees
+
         registry = reader.require_registry()
         return fees.ledger_divided_by_plans(
             ledger, reader.whole, registry, question.cost_type, now, prices=prices
@@ -172,12 +175,11 @@ async def bills_status(
 ) -> Mapping[str, object] | None:
     if not query.arranged:
         return None
-    beside = await import_in_thread(_BILLED)
+    await import_in_thread("gateway.bills.billed.beside")
+    from gateway.bills.billed import beside
+
     is_limited = reader.is_limited or states_alone
-    status: Mapping[str, object] = await beside.billed_cost_details(
-        reader.whole, query, now, states_alone=is_limited
-    )
-    return status
+    return await beside.billed_cost_details(reader.whole, query, now, states_alone=is_limited)
 
 
 def _distinct_groups(rows: Sequence[CostRow]) -> frozenset[Group]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.core.first_use import import_in_thread
 from gateway.http.turns import RunQuery
@@ -19,6 +19,9 @@ from gateway.money.costs.reader import CostReader
 from gateway.money.costs.rows import AnswerRows
 from spool.ledger.queries import BILLED_TYPES, TOTAL
 from spool.ledger.sums import COUNTS
+
+if TYPE_CHECKING:
+    from gateway.money.costs.price_lines import Shown
 
 Rows = Sequence[Mapping[str, Any]]
 DAY = timedelta(days=1)
@@ -96,9 +99,11 @@ class FocusReports:
     async def _report_rows(self, question: CostQuestion, show: Sequence[str], *, has_lines: bool) -> Rows:
         result = await answer_costs(question, self.reader, self.now, prices=self.prices)
         rows = await asyncio.to_thread(AnswerRows, result, show, (None, None), None)
-        shown = rows.row_fields
+        shown: Shown = rows.row_fields
         if has_lines:
-            lines = await import_in_thread("gateway.money.costs.price_lines")
-            charged = await lines.read_charged_lines(result.ledger, result.query, self.prices)
-            shown = lines.with_price_lines(shown, charged)
+            await import_in_thread("gateway.money.costs.price_lines")
+            from gateway.money.costs import price_lines
+
+            charged = await price_lines.read_charged_lines(result.ledger, result.query, self.prices)
+            shown = price_lines.with_price_lines(shown, charged)
         return await asyncio.to_thread(lambda: list(map(shown, rows.places)))

@@ -149,7 +149,7 @@ class MonthRequest(Protocol):
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 
-class ConnectionResource(ManagedResource[BillingConnection]):
+class ConnectionResource(ManagedResource[BillingConnection, MoneyServices]):
     noun = "billing_connection"
     root = "connection"
     lists = CONNECTIONS
@@ -191,10 +191,10 @@ class ConnectionResource(ManagedResource[BillingConnection]):
     def table_in(self, registry: Registry) -> ConnectionTable:
         return registry.connections
 
-    async def visible_rows(self, asking: Asker[Any]) -> Rows[ShownConnection]:
+    async def visible_rows(self, asking: Asker[MoneyServices]) -> Rows[ShownConnection]:
         return await connection_rows(_require_connections(asking))
 
-    async def create(self, asking: Asker[Any], given: NewConnection) -> Answer:
+    async def create(self, asking: Asker[MoneyServices], given: NewConnection) -> Answer:
         connections = _require_connections(asking)
         draft = ConnectionDraft(**_draft_fields(given))
         new_connection = await connections.create(draft, id=given.connection_id, actor=asking.actor)
@@ -203,14 +203,14 @@ class ConnectionResource(ManagedResource[BillingConnection]):
         await connections.set_in_costs(new_connection.id, in_costs, actor=asking.actor)
         return await _connection_answer(connections, new_connection, reason)
 
-    async def show(self, asking: Asker[Any], word: str) -> Answer:
+    async def show(self, asking: Asker[MoneyServices], word: str) -> Answer:
         connections = _require_connections(asking)
         connection = connections.table.get(word)
         return await _connection_answer(
             connections, connection, await _double_count_reason(asking, connection)
         )
 
-    async def change(self, asking: Asker[Any], word: str, given: Any) -> Answer:
+    async def change(self, asking: Asker[MoneyServices], word: str, given: Any) -> Answer:
         connections = _require_connections(asking)
         before = connections.table.get(word)
         fields = _draft_fields(given)
@@ -219,7 +219,7 @@ class ConnectionResource(ManagedResource[BillingConnection]):
             await connections.set_in_costs(word, given.in_costs, actor=asking.actor)
         return await _connection_answer(connections, after, await _double_count_reason(asking, after))
 
-    async def delete(self, asking: Asker[Any], word: str) -> str:
+    async def delete(self, asking: Asker[MoneyServices], word: str) -> str:
         connections = _require_connections(asking)
         connections.table.get(word)
         asking.check_confirmed(word, "id of the connection")
@@ -379,7 +379,7 @@ async def _connection_answer(
     return {"connection": describe_connection(replace(row, in_costs_reason=reason))}
 
 
-async def _double_count_reason(asking: Asker[Any], connection: BillingConnection) -> str | None:
+async def _double_count_reason(asking: Asker[MoneyServices], connection: BillingConnection) -> str | None:
     name = providers.canonical_name(connection.cloud_provider)
     known = await asking.services.known_dimension_values()
     if name in map(providers.canonical_name, known.get("provider", ())):

@@ -45,7 +45,7 @@ def _describe_contract(row: Contract) -> Answer:
     )
 
 
-class ContractResource(ManagedResource[Contract]):
+class ContractResource(ManagedResource[Contract, MoneyServices]):
     noun = "contract"
     table = ContractTable
     new = NewContract

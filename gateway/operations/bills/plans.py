@@ -62,7 +62,7 @@ PLANS: List[Row] = List(
 )
 
 
-class PlanResource(ManagedResource[AssistantPlan]):
+class PlanResource(ManagedResource[AssistantPlan, object]):
     noun = "plan"
     table = PlanTable
     lists = PLANS
@@ -78,11 +78,11 @@ class PlanResource(ManagedResource[AssistantPlan]):
         words={SHOW: "Show a plan, by id or name"},
     )
 
-    async def displayed_row(self, asking: Asker[Any], row: AssistantPlan) -> Row:
+    async def displayed_row(self, asking: Asker[object], row: AssistantPlan) -> Row:
         view = asking.registry.views.find(row.view_id)
         return row, None if view is None else view.name
 
-    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[object], given: Any) -> dict[str, Any]:
         stated_fields = given_fields(given)
         asking.shared.people.reject_dropped_names(seat.user for seat in stated_fields.get("seats", ()))
         if "view" in stated_fields:

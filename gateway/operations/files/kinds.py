@@ -194,7 +194,7 @@ class FileKind(ABC):
 class ResourceKind(FileKind):
     """The kind of objects that a resource declares."""
 
-    def __init__(self, resource: ManagedResource[Any], files: InFiles) -> None:
+    def __init__(self, resource: ManagedResource[Any, Any], files: InFiles) -> None:
         self.resource = resource
         self.files = files
         self.noun = resource.noun.replace("_", " ")

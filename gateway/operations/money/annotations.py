@@ -137,7 +137,7 @@ def _describe_annotation(row: Row) -> Answer:
     )
 
 
-class AnnotationResource(ManagedResource[Annotation]):
+class AnnotationResource(ManagedResource[Annotation, object]):
     noun = "annotation"
     files = NotInFiles("people note what happened; it is not a setting")
     table = AnnotationTable
@@ -163,18 +163,18 @@ class AnnotationResource(ManagedResource[Annotation]):
     )
     people = ByPeople(path="/annotations", reads=VIEW_COSTS, changes=MODIFY_VIEWS_AND_BUDGETS, shows=SLICED)
 
-    async def visibility_test(self, asking: Asker[Any]) -> Sees[Annotation]:
+    async def visibility_test(self, asking: Asker[object]) -> Sees[Annotation]:
         """
         Return a predicate that is true for an annotation if this person may see all calls that it is about.
         """
         visible = await asking.sees()
         return lambda row: visible.can_see_view_id(row.view)
 
-    async def displayed_row(self, asking: Asker[Any], row: Annotation) -> Row:
+    async def displayed_row(self, asking: Asker[object], row: Annotation) -> Row:
         view = asking.registry.views.find(row.view)
         return row, None if view is None else view.name
 
-    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[object], given: Any) -> dict[str, Any]:
         """
         Return the given fields. Raises Refusal 403 for an annotation about calls that the person may not see.
         """

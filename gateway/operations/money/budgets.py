@@ -308,7 +308,7 @@ def _highest_percent(figures: BudgetFigures | None) -> int | None:
     return percent_of_limit(highest_owner_spend(figures), limit)
 
 
-class BudgetResource(ManagedResource[SpendBudget]):
+class BudgetResource(ManagedResource[SpendBudget, MoneyServices]):
     noun = "budget"
     table = BudgetTable
     lists = BUDGETS
@@ -343,13 +343,13 @@ class BudgetResource(ManagedResource[SpendBudget]):
         is_shown_when_deleted=True,
     )
 
-    async def visibility_test(self, asking: Asker[Any]) -> Sees[SpendBudget]:
+    async def visibility_test(self, asking: Asker[MoneyServices]) -> Sees[SpendBudget]:
         return (await asking.sees()).can_see_budget
 
-    async def displayed_row(self, asking: Asker[Any], row: SpendBudget) -> ShownBudget:
+    async def displayed_row(self, asking: Asker[MoneyServices], row: SpendBudget) -> ShownBudget:
         return budget_with_state(asking.services, row)
 
-    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[MoneyServices], given: Any) -> dict[str, Any]:
         if given.view is not UNSET:
             await _check_view(asking, given.view.id)
         await _check_cost_type(asking, given.cost_type)
@@ -357,7 +357,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
         asking.registry.notices.check_channels("channels", values.get("channels", ()))
         return values
 
-    async def show(self, asking: Asker[Any], word: str) -> Answer:
+    async def show(self, asking: Asker[MoneyServices], word: str) -> Answer:
         budget = await self.find(asking, word)
         expansions = frozenset(asking.query.getall("expand", []))
         if not expansions <= set(EXPANSIONS):
@@ -368,7 +368,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
             shown = {**shown, **await _expand_budget(asking.services, books, budget.id, expansions)}
         return {"budget": shown}
 
-    async def complete_write(self, asking: Asker[Any], row: SpendBudget) -> Answer:
+    async def complete_write(self, asking: Asker[MoneyServices], row: SpendBudget) -> Answer:
         """Evaluate the budget at once, so that the response lists the thresholds that are already crossed."""
         money = asking.services
         crossed_percents: list[int] | None = None
@@ -380,14 +380,14 @@ class BudgetResource(ManagedResource[SpendBudget]):
             )
         return {**await self.row_answer(asking, row), "already_past": crossed_percents}
 
-    async def delete(self, asking: Asker[Any], word: str) -> str:
+    async def delete(self, asking: Asker[MoneyServices], word: str) -> str:
         budget = await self.find(asking, word)
         asking.check_confirmed(budget.name, "name of the budget")
         await asking.registry.declared_table(BudgetTable).delete(budget.id, actor=asking.actor)
         await _try_evaluation(asking.services, asking.services.require_budgets().evaluate_soon())
         return budget.id
 
-    async def add_requested_data(self, asking: Asker[Any], page: Mapping[str, Any]) -> Answer:
+    async def add_requested_data(self, asking: Asker[MoneyServices], page: Mapping[str, Any]) -> Answer:
         expansions = frozenset(page["filtering"]["current"].get("expand", ()))
         if expansions:
             books = asking.services.require_budgets().budget_ledger()
@@ -396,7 +396,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
         return page
 
 
-async def _check_view(asking: Asker[Any], id: str) -> None:
+async def _check_view(asking: Asker[MoneyServices], id: str) -> None:
     """
     Raise Invalid if the person may not see the view. The error is the same as for a view that does not exist.
     """
@@ -405,7 +405,7 @@ async def _check_view(asking: Asker[Any], id: str) -> None:
         raise Invalid(NO_VIEW)
 
 
-async def _check_cost_type(asking: Asker[Any], cost_type: str | UnsetType) -> None:
+async def _check_cost_type(asking: Asker[MoneyServices], cost_type: str | UnsetType) -> None:
     """
     Raise Refusal 403 for billed money if the person has limited data access, because some billed money
     belongs to no call.

@@ -167,7 +167,7 @@ def _describe_price(row: OwnPrice) -> Answer:
     return build_answer(PriceItem, row, created=utc_iso(row.created), last_updated=utc_iso(row.last_updated))
 
 
-class PriceResource(ManagedResource[OwnPrice]):
+class PriceResource(ManagedResource[OwnPrice, object]):
     noun = "price"
     table = PriceTable
     new = NewPrice
@@ -193,10 +193,10 @@ class PriceResource(ManagedResource[OwnPrice]):
     )
     people = ByPeople(path="/prices", reads=VIEW_COSTS, changes=MODIFY_BILLING, shows=WHOLE)
 
-    async def displayed_row(self, asking: Asker[Any], row: OwnPrice) -> OwnPrice:
+    async def displayed_row(self, asking: Asker[object], row: OwnPrice) -> OwnPrice:
         return row
 
-    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[object], given: Any) -> dict[str, Any]:
         return given_fields(given)
 
 

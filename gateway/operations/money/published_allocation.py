@@ -457,7 +457,7 @@ async def create_definition_async(request: KeyRequest[MoneyServices, bytes]) -> 
     return await _submit_definition(request, DEFAULT)
 
 
-class NamespaceResource(ManagedResource[Namespace]):
+class NamespaceResource(ManagedResource[Namespace, MoneyServices]):
     noun = "namespace"
     table = AllocationTable
     lists = NAMESPACES
@@ -490,18 +490,18 @@ class NamespaceResource(ManagedResource[Namespace]):
         },
     )
 
-    async def displayed_row(self, asking: Asker[Any], row: Namespace) -> ShownNamespace:
+    async def displayed_row(self, asking: Asker[MoneyServices], row: Namespace) -> ShownNamespace:
         return namespace_with_state(asking.services, row)
 
-    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[MoneyServices], given: Any) -> dict[str, Any]:
         stated_fields = given_fields(given)
         id = stated_fields.pop("id", None)
         return {**stated_fields, "name": id} if stated_fields.get("name", "") is None else stated_fields
 
-    def server_fields(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
+    def server_fields(self, asking: Asker[MoneyServices], given: Any) -> Mapping[str, Any]:
         return {"id": given.id}
 
-    async def show(self, asking: Asker[Any], word: str) -> Answer:
+    async def show(self, asking: Asker[MoneyServices], word: str) -> Answer:
         row = namespace_with_state(asking.services, await self.find(asking, word))
         text = (
             await asking.registry.declared_table(AllocationTable).version_text(row.newest)

@@ -64,7 +64,7 @@ VIEWS: List[ShownView] = List(
 )
 
 
-class ViewResource(ManagedResource[View]):
+class ViewResource(ManagedResource[View, MoneyServices]):
     noun = "view"
     table = ViewTable
     lists = VIEWS
@@ -88,13 +88,13 @@ class ViewResource(ManagedResource[View]):
     def table_in(self, registry: Registry) -> ViewTable:
         return registry.views
 
-    async def visibility_test(self, asking: Asker[Any]) -> Sees[View]:
+    async def visibility_test(self, asking: Asker[MoneyServices]) -> Sees[View]:
         return (await asking.sees()).can_see_view
 
-    async def displayed_row(self, asking: Asker[Any], row: View) -> ShownView:
+    async def displayed_row(self, asking: Asker[MoneyServices], row: View) -> ShownView:
         return _view_with_state(asking.services, row)
 
-    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[MoneyServices], given: Any) -> dict[str, Any]:
         """
         Return the given fields in stored form.
 
@@ -109,7 +109,7 @@ class ViewResource(ManagedResource[View]):
             asking.registry.notices.check_channels("connections.notify", stated_fields["connections"].notify)
         return stated_fields
 
-    async def delete(self, asking: Asker[Any], word: str) -> str:
+    async def delete(self, asking: Asker[MoneyServices], word: str) -> str:
         id = (await self.find(asking, word)).id
         names_users = (await asking.sees()).is_whole
         await asking.registry.views.delete(id, actor=asking.actor, names_users=names_users)

@@ -50,7 +50,7 @@ def asker_for_key(request: KeyRequest[MoneyServices, Any]) -> Asker[MoneyService
     )
 
 
-def build_key_rows(resource: ManagedResource[Any]) -> Iterator[Address]:
+def build_key_rows(resource: ManagedResource[Any, Any]) -> Iterator[Address]:
     """
     Build the rows of the operations that keys may use on a resource. There are none if keys may not use it.
     """
@@ -156,7 +156,7 @@ def asker_for_person(
     )
 
 
-def build_people_rows(resource: ManagedResource[Any]) -> Iterator[OperatorAddress]:
+def build_people_rows(resource: ManagedResource[Any, Any]) -> Iterator[OperatorAddress]:
     """
     Build the rows of the operations that people may use on a resource. There are none if people may not use it.
     """

@@ -19,7 +19,16 @@ from gateway.money.costs.times import format_seconds
 from gateway.operations.answers import OperatorItem
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices, PeopleServices
-from gateway.operations.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
+from gateway.operations.managed import (
+    DELETE,
+    SHOW,
+    Answer,
+    Asker,
+    ByKeys,
+    ByPeople,
+    HasLedger,
+    ManagedResource,
+)
 from gateway.operations.money.reports.readers import newest_sign_in_groups
 from gateway.operations.people.accounts import OPERATORS
 from gateway.operations.requests.address import ALL_ROWS, operator_call
@@ -134,7 +143,7 @@ PERMISSION_SET_LIST: List[PermissionSet] = List(
 )
 
 
-class RoleResource(ManagedResource[Role]):
+class RoleResource(ManagedResource[Role, HasLedger]):
     noun = "role"
     lists = ROLES
     new = NewRole
@@ -156,16 +165,18 @@ class RoleResource(ManagedResource[Role]):
     def table_in(self, registry: Registry) -> Any:
         return registry.roles
 
-    async def displayed_row(self, asking: Asker[Any], row: Role) -> ShownRole:
+    async def displayed_row(self, asking: Asker[HasLedger], row: Role) -> ShownRole:
         return ShownRole(row, row.broken_reason(asking.services.ledger.dimensions()))
 
-    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[HasLedger], given: Any) -> dict[str, Any]:
         """Convert the body, and raise Invalid if it names people that no record can name."""
         for condition in given.filters or ():
             asking.shared.people.reject_dropped_names(value or "" for value in condition.values)
         return _role_fields(given)
 
-    async def insert_row(self, asking: Asker[Any], fields: Mapping[str, Any], own: Mapping[str, Any]) -> Role:
+    async def insert_row(
+        self, asking: Asker[HasLedger], fields: Mapping[str, Any], own: Mapping[str, Any]
+    ) -> Role:
         return await asking.registry.roles.create(
             NewRole(**fields),
             known=await asking.known(),
@@ -175,7 +186,7 @@ class RoleResource(ManagedResource[Role]):
         )
 
     async def update_row(
-        self, asking: Asker[Any], before: Role, fields: Mapping[str, Any], *, version: str | None = None
+        self, asking: Asker[HasLedger], before: Role, fields: Mapping[str, Any], *, version: str | None = None
     ) -> Role:
         return await asking.registry.roles.change(
             before.id,

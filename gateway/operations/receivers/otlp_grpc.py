@@ -194,7 +194,9 @@ def _service_handler(name: str, export: Export) -> grpc.GenericRpcHandler:
 
 def _make_export_taker(signal: Signal, services: ReceiverServices) -> Take:
     async def store_export(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
-        otlp_http = await import_in_thread("gateway.operations.receivers.otlp_http")
+        await import_in_thread("gateway.operations.receivers.otlp_http")
+        from gateway.operations.receivers import otlp_http
+
         outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, share=share)
         del body  # release the memory of the body, because the commit may take a while
         outcome.set_sending_program(_metadata_value(context, "user-agent"))

@@ -148,7 +148,7 @@ def _describe_mapping(row: EventMapping) -> Answer:
     )
 
 
-class EventMappingResource(ManagedResource[EventMapping]):
+class EventMappingResource(ManagedResource[EventMapping, object]):
     noun = "event_mapping"
     table = EventMappingTable
     new = NewEventMapping
@@ -174,10 +174,10 @@ class EventMappingResource(ManagedResource[EventMapping]):
         path="/event-mappings", reads=VIEW_STREAM_SETTINGS, changes=INSTALLATION_ADMINISTRATION, shows=WHOLE
     )
 
-    async def displayed_row(self, asking: Asker[Any], row: EventMapping) -> EventMapping:
+    async def displayed_row(self, asking: Asker[object], row: EventMapping) -> EventMapping:
         return row
 
-    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[object], given: Any) -> dict[str, Any]:
         return given_fields(given)
 
 

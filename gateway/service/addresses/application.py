@@ -49,7 +49,9 @@ _TABLE = "gateway.service.addresses.table"
 
 def _page_handler(name: str) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        pages = await import_in_thread("gateway.console.pages")
+        await import_in_thread("gateway.console.pages")
+        from gateway.console import pages
+
         response: web.StreamResponse = await getattr(pages, name)(request)
         return response
 
@@ -196,21 +198,28 @@ def _add_for_demo(area: Area, services: OperatorServices, router: web.UrlDispatc
 
 
 def _openapi_document(version: str) -> bytes:
-    addresses = import_blocking(_TABLE).ADDRESSES
-    document = import_blocking("gateway.http.openapi").openapi_document
-    return orjson.dumps(document(addresses, version=version))
+    import_blocking(_TABLE)
+    import_blocking("gateway.http.openapi")
+    from gateway.http.openapi import openapi_document
+    from gateway.service.addresses.table import ADDRESSES
+
+    return orjson.dumps(openapi_document(ADDRESSES, version=version))
 
 
 async def _operations_by_scope() -> Mapping[str, tuple[str, ...]]:
-    table = await import_in_thread(_TABLE)
-    scopes = await import_in_thread("gateway.operations.people.scopes")
-    operations_by_scope: Mapping[str, tuple[str, ...]] = scopes.list_operations_by_scope(table.FOR_SENDERS)
-    return operations_by_scope
+    await import_in_thread(_TABLE)
+    await import_in_thread("gateway.operations.people.scopes")
+    from gateway.operations.people.scopes import list_operations_by_scope
+    from gateway.service.addresses.table import FOR_SENDERS
+
+    return list_operations_by_scope(FOR_SENDERS)
 
 
 async def _all_operator_rows() -> Sequence[OperatorAddress]:
-    rows: Sequence[OperatorAddress] = (await import_in_thread(_TABLE)).OPERATOR_ADDRESSES
-    return rows
+    await import_in_thread(_TABLE)
+    from gateway.service.addresses.table import OPERATOR_ADDRESSES
+
+    return OPERATOR_ADDRESSES
 
 
 def _group_by_path(rows: Iterable[Address]) -> dict[str, list[Address]]:

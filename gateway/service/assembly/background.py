@@ -139,17 +139,23 @@ def _registry_tasks(assembler: Assembler, operators: OperatorServices) -> Iterat
 async def _run_inspector(operators: OperatorServices) -> None:
     """Run the detectors repeatedly. They are imported for their first run, some time after the start."""
     await asyncio.sleep(FIRST_INSPECTION_S)
-    insights = await import_in_thread("gateway.operations.money.insights")
+    await import_in_thread("gateway.operations.money.insights")
+    from gateway.operations.money import insights
+
     await insights.make_inspector(operators).run()
 
 
 async def _run_erasures(assembler: Assembler) -> None:
-    erasing = await import_in_thread("spool.erasing")
+    await import_in_thread("spool.erasing")
+    from spool import erasing
+
     await erasing.run_erasures_forever(assembler.storage, assembler.clock, device_revoker(""))
 
 
 async def _run_ledger_mender(assembler: Assembler, operators: OperatorServices) -> None:
-    mending = await import_in_thread("spool.ledger.comparing")
+    await import_in_thread("spool.ledger.comparing")
+    from spool.ledger import comparing as mending
+
     storage = assembler.storage
     changed = operators.money.wake_dependents
     await mending.LedgerMender(
@@ -162,7 +168,9 @@ async def _run_report_sender(operators: OperatorServices) -> None:
     await wait_until_configured(
         lambda: bool(operators.money.require_registry().declared_table(ScheduledReportTable).count())
     )
-    reports = await import_in_thread("gateway.operations.money.costs.scheduled_reports")
+    await import_in_thread("gateway.operations.money.costs.scheduled_reports")
+    from gateway.operations.money.costs import scheduled_reports as reports
+
     await reports.make_report_sender(operators).run()
 
 

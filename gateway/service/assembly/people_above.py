@@ -66,7 +66,9 @@ class PeopleLink:
         await asyncio.gather(above.send_addresses_forever(), orders())
 
     async def _erase_person(self, order: Erasure) -> None:
-        erasing = await import_in_thread("spool.erasing")
+        await import_in_thread("spool.erasing")
+        from spool import erasing
+
         await erasing.erase_from_storage(
             self._assembler.storage, order, revoked=device_revoker(""), actor=Actor("the Tollhouse above", "")
         )

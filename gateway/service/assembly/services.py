@@ -244,9 +244,12 @@ def _all_source_names() -> set[str]:
     Return every source that a format or a product names, without importing the readers. A thread may still
     import them when the first commit arrives.
     """
-    formats = import_blocking("gateway.normalise.formats.list")
-    products = import_blocking("gateway.normalise.otlp.products")
-    return {*formats.BY_NAME, *(product.source for product in products.PRODUCTS)}
+    import_blocking("gateway.normalise.formats.list")
+    import_blocking("gateway.normalise.otlp.products")
+    from gateway.normalise.formats.list import BY_NAME
+    from gateway.normalise.otlp.products import PRODUCTS
+
+    return {*BY_NAME, *(product.source for product in PRODUCTS)}
 
 
 class Observers:

@@ -85,9 +85,10 @@ def build_statement_puller(
     async def keep_seats(pull: StatementPullSettings, pages: Sequence[Any]) -> str:
         if plans is None:
             raise NotThere("this server stores no plans")
-        seat_lists = await import_in_thread("gateway.bills.plans.seat_lists")
-        summary: str = await seat_lists.update_plan_seats(plans, pull, pages, now=clock.now())
-        return summary
+        await import_in_thread("gateway.bills.plans.seat_lists")
+        from gateway.bills.plans import seat_lists
+
+        return await seat_lists.update_plan_seats(plans, pull, pages, now=clock.now())
 
     return StatementPuller(
         table, clock, lambda: config().reconciliation, fetch_page, keep_seats=keep_seats, sleep=sleep

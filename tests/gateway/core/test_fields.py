@@ -75,7 +75,7 @@ def test_the_words_of_a_field_are_in_the_schemas() -> None:
         assert "Unique." == schema["properties"]["name"]["description"], kind
 
 
-def _declared() -> dict[str, ManagedResource[Any]]:
+def _declared() -> dict[str, ManagedResource[Any, Any]]:
     modules = [import_module(name) for area in (*FOR_SENDERS, *OPERATOR_AREAS) for name in area.modules]
     values = [value for module in modules for value in vars(module).values()]
     return {value.noun: value for value in values if isinstance(value, ManagedResource)}
@@ -91,7 +91,7 @@ def test_every_listed_resource_has_addresses() -> None:
 
 
 @pytest.mark.parametrize("resource", _declared().values(), ids=lambda resource: resource.noun)
-def test_every_field_has_words(resource: ManagedResource[Any]) -> None:
+def test_every_field_has_words(resource: ManagedResource[Any, Any]) -> None:
     """
     Every field of a resource has a description. Every field except ids can be changed, and every field is
     part of the answer.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -46,6 +46,9 @@ from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.streams import METRIC
+
+if TYPE_CHECKING:
+    from gateway.money.costs.price_lines import Shown
 
 
 class ReportQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
@@ -289,11 +292,13 @@ async def _build_report(
         return _csv_response({**beside, "rows": map(rows.row_fields, rows.places)})
     if not reads.is_limited:
         beside |= await _last_record_fields(services, question.by)
-    show = rows.row_fields
+    show: Shown = rows.row_fields
     if form.has_lines:
-        lines = await import_in_thread("gateway.money.costs.price_lines")
-        charged = await lines.read_charged_lines(result.ledger, result.query, services.prices)
-        show = lines.with_price_lines(show, charged)
+        await import_in_thread("gateway.money.costs.price_lines")
+        from gateway.money.costs import price_lines
+
+        charged = await price_lines.read_charged_lines(result.ledger, result.query, services.prices)
+        show = price_lines.with_price_lines(show, charged)
     page = await page_of_rows(
         request,
         rows.places,

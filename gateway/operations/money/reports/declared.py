@@ -23,7 +23,7 @@ from gateway.core.visible import SLICED, check_view_usable
 from gateway.http.lists import Filter, List, Sort
 from gateway.money.costs.measures import COMPARED_KINDS, REAL_COST
 from gateway.operations.files.declared import InFiles
-from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
+from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, HasLedger, ManagedResource
 from spool.errors import Invalid, NotAllowed
 from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
@@ -339,7 +339,7 @@ SCHEDULED_REPORTS: List[tuple[ScheduledReport, str | None, float]] = List(
 )
 
 
-class ScheduledReportResource(ManagedResource[ScheduledReport]):
+class ScheduledReportResource(ManagedResource[ScheduledReport, HasLedger]):
     noun = "scheduled_report"
     table = ScheduledReportTable
     lists = SCHEDULED_REPORTS
@@ -356,12 +356,12 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
         words={SHOW: "Show a scheduled report, by id or name"},
     )
 
-    async def visibility_test(self, asking: Asker[Any]) -> Sees[ScheduledReport]:
+    async def visibility_test(self, asking: Asker[HasLedger]) -> Sees[ScheduledReport]:
         is_whole, owner = (await asking.sees()).is_whole, _report_owner(asking)
         return lambda row: is_whole or (row.owner == owner and owner != "")
 
     async def displayed_row(
-        self, asking: Asker[Any], row: ScheduledReport
+        self, asking: Asker[HasLedger], row: ScheduledReport
     ) -> tuple[ScheduledReport, str | None, float]:
         """
         Return the report with the name of its view. If the view is hidden or deleted, return None instead
@@ -371,7 +371,7 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
         is_seen = view is not None and (await asking.sees()).can_see_view(view)
         return row, view.name if view is not None and is_seen else None, asking.shared.clock.now()
 
-    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[HasLedger], given: Any) -> dict[str, Any]:
         stated_fields = given_fields(given)
         if given.view is not UNSET:
             view = await asking.find_view(given.view)
@@ -381,7 +381,7 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
         return stated_fields
 
     async def check_fields(
-        self, asking: Asker[Any], fields: Mapping[str, Any], before: ScheduledReport | None
+        self, asking: Asker[HasLedger], fields: Mapping[str, Any], before: ScheduledReport | None
     ) -> None:
         """Raise Invalid or Refusal 403 if this person may not send the report."""
         channels, people = (
@@ -406,11 +406,11 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
                     f"people: {person[:100]} has no account, so it is unknown which calls they may see"
                 )
 
-    def server_fields(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
+    def server_fields(self, asking: Asker[HasLedger], given: Any) -> Mapping[str, Any]:
         return {"owner": _report_owner(asking)}
 
 
-def _report_owner(asking: Asker[Any]) -> str:
+def _report_owner(asking: Asker[HasLedger]) -> str:
     """
     Return the person whose rights limit the report. "" means that nothing is limited, as on the server itself
     or with a console link.

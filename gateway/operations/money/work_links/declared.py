@@ -28,7 +28,7 @@ from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
 from gateway.normalise.reading.repositories import unify_work_tags
 from gateway.operations.files.declared import NotInFiles
-from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
+from gateway.operations.managed import Answer, Asker, ByPeople, HasLedger, ManagedResource
 from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
 from spool.identity import is_unique_id
 from spool.ledger.sums import DAY_S
@@ -341,7 +341,7 @@ def _name_filter(name: str) -> Filter[WorkLink]:
     return Filter(values=lambda row: (getattr(row, name),), is_open=True)
 
 
-class WorkLinkResource(ManagedResource[WorkLink]):
+class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
     noun = "work_link"
     files = NotInFiles("links describe work that was done; they are not settings")
     table = WorkLinkTable
@@ -362,10 +362,10 @@ class WorkLinkResource(ManagedResource[WorkLink]):
     )
     people = ByPeople(path="/work/links", reads=VIEW_COSTS, changes=MODIFY_DIMENSIONS, shows=WHOLE)
 
-    async def displayed_row(self, asking: Asker[Any], row: WorkLink) -> WorkLink:
+    async def displayed_row(self, asking: Asker[HasLedger], row: WorkLink) -> WorkLink:
         return row
 
-    async def draft_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, asking: Asker[HasLedger], given: Any) -> dict[str, Any]:
         """Return the fields in stored form, with sessions and runs as digests."""
         digests, carried = asking.services.ledger.digests, self.recorded_fields(asking, given)
         return {
@@ -373,7 +373,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
             for name, text in carried.items()
         }
 
-    def recorded_fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
+    def recorded_fields(self, asking: Asker[HasLedger], given: Any) -> dict[str, Any]:
         """
         Return the fields with e-mail addresses and branches in the form that records contain. Raises Invalid
         if records do not contain them.
@@ -389,7 +389,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         return carried
 
     async def check_fields(
-        self, asking: Asker[Any], fields: Mapping[str, Any], before: WorkLink | None
+        self, asking: Asker[HasLedger], fields: Mapping[str, Any], before: WorkLink | None
     ) -> None:
         """Raise NotAllowed if the calls of the unit cannot be found, because it is no longer listed."""
         known = {} if before is None else {name: getattr(before, name) for name in field_names(NewWorkLink)}
@@ -406,7 +406,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
                     "work.ids_per_month and work.retention decide how many units are listed, and for how long"
                 )
 
-    async def create(self, asking: Asker[Any], given: Any) -> Answer:
+    async def create(self, asking: Asker[HasLedger], given: Any) -> Answer:
         """
         Add a link. If the unit is already linked to the same target, change the days of that link. So a job may repeat
         its request, and may state the last day of a branch when its pull request is closed.
@@ -419,19 +419,19 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         changed = await table.change(before.id, drafted(draft), actor=asking.actor)
         return await self.complete_write(asking, changed)
 
-    async def link_from_body(self, asking: Asker[Any], given: Any) -> NewWorkLink:
+    async def link_from_body(self, asking: Asker[HasLedger], given: Any) -> NewWorkLink:
         return check_link(NewWorkLink(**await self.draft_fields(asking, given)))
 
-    async def complete_write(self, asking: Asker[Any], row: WorkLink) -> Answer:
+    async def complete_write(self, asking: Asker[HasLedger], row: WorkLink) -> Answer:
         await self._apply_links(asking)
         return await super().complete_write(asking, row)
 
-    async def delete(self, asking: Asker[Any], word: str) -> str:
+    async def delete(self, asking: Asker[HasLedger], word: str) -> str:
         id = await super().delete(asking, word)
         await self._apply_links(asking)
         return id
 
-    async def _apply_links(self, asking: Asker[Any]) -> None:
+    async def _apply_links(self, asking: Asker[HasLedger]) -> None:
         await asking.services.ledger.apply_links(links_in_use(asking.registry))
 
 

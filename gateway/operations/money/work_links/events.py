@@ -9,7 +9,7 @@ import msgspec
 from gateway.normalise.events import LINK_EVENT, Events
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.operations.holders.receivers import TopicServices
-from gateway.operations.managed import Asker
+from gateway.operations.managed import Asker, HasLedger
 from gateway.operations.money.work_links.declared import DIGESTS, WORK_LINK, NewWorkLink, WorkLinkTable
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.errors import AlreadyThere, Invalid, NotAllowed
@@ -30,7 +30,7 @@ async def add_stated_links(request: KeyRequest[TopicServices, Any], events: Even
     """
     if request.bearer.is_local:
         return
-    asking = Asker(
+    asking: Asker[HasLedger] = Asker(
         services=request.services.storage,
         shared=request.shared,
         actor=request.actor,
@@ -51,7 +51,9 @@ async def add_stated_links(request: KeyRequest[TopicServices, Any], events: Even
     events.identities = [identity for _, identity in kept]
 
 
-async def _add_link(asking: Asker[Any], item: int, event: UsageEvent, event_id: str | None) -> Reject | None:
+async def _add_link(
+    asking: Asker[HasLedger], item: int, event: UsageEvent, event_id: str | None
+) -> Reject | None:
     """
     Add the link of an event. Return why it was rejected, or None. The event is changed: its sessions and runs
     get the ids that calls contain.

@@ -135,7 +135,7 @@ def resources() -> Iterator[Resource]:
 RESOURCES = tuple(resources())
 
 
-def managed() -> Iterator[tuple[str, ManagedResource[Any]]]:
+def managed() -> Iterator[tuple[str, ManagedResource[Any, Any]]]:
     """Yield the declarations of resources, by the path of their list for people and for keys."""
     for area in (*SENDER_AREAS, *OPERATOR_AREAS):
         for value in (value for name in area.modules for value in vars(import_module(name)).values()):
