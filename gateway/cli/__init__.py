@@ -220,7 +220,6 @@ def _is_raised_by_echo(error: OSError) -> bool:
 
 
 def _fails_to_flush_output() -> bool:
-    """Flush the output. Return whether that failed."""
     try:
         sys.stdout.flush()
     except OSError:

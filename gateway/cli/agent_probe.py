@@ -216,7 +216,6 @@ class _File(msgspec.Struct):
 
 
 def find_assistants(settings: ProbeSettings) -> Mapping[str, Any]:
-    """Inspect the assistants of this machine, and return what was found. Nothing is stored."""
     return _probe_assistants(settings).found
 
 

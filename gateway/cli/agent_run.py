@@ -69,7 +69,6 @@ _log = logging.getLogger(__name__)
 
 
 def run_agent(file: Path | None, data: Path | None, flags: Mapping[str, Any], *, stdin_stops: bool) -> int:
-    """Run the agent until it is stopped; return its exit code."""
     settings = load_agent_config(file, data, flags)
     problems = list(_config_problems(settings))
     if problems:

@@ -22,7 +22,6 @@ LEAST = Decimal("0.0001")  # smallest amount in a currency that four decimals ca
 
 
 def decimals_for_amounts(amounts: Iterable[Decimal]) -> int:
-    """Return the number of decimals for a column with these amounts."""
     sizes = [abs(amount) for amount in amounts if amount]
     if max(sizes, default=CENT) < CENT and min(sizes) < LEAST:
         return 6
@@ -77,7 +76,6 @@ def format_rounded_amount(
 
 
 def format_single_amount(amount: Decimal, places: int, currency: str = CURRENCY) -> str:
-    """Format one amount that belongs to no total."""
     return format_rounded_amount(amount, amount.quantize(Decimal(1).scaleb(-places)), places, currency)
 
 

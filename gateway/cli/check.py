@@ -196,7 +196,6 @@ async def try_receivers(
 
 
 def _installation_secret_path(config: Config) -> Path | None:
-    """Return the path of the file with the installation's secret. The file may not exist yet."""
     return config.data_dir / FILE if config.storage.engine == SQLITE else config.storage.secret_file
 
 
@@ -316,7 +315,6 @@ def _show_check_result(
 
 
 def _missing_directory_hint(config: Config) -> str:
-    """Return what to do if there is no data directory yet. PostgreSQL needs none."""
     if config.storage.engine != SQLITE or config.data_dir.exists():
         return ""
     return ": not created yet; `tollhouse serve` creates it at its first start"

@@ -174,5 +174,4 @@ def _format_value(value: object) -> str:
 
 
 def _csv_value(value: object) -> object:
-    """Write nested values and booleans as JSON, so that a program can read them."""
     return printable_json(value) if isinstance(value, (bool, list, dict)) else value

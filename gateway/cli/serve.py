@@ -351,7 +351,6 @@ def program_name() -> str:
 
 
 def describe_stop(error: Exception) -> str:
-    """Describe in one line why the server stopped."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)

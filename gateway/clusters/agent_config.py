@@ -164,7 +164,6 @@ def chart_values(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fields_without_value(config: Mapping[str, Any]) -> list[str]:
-    """Return the fields of a configuration that have no value in the chart."""
     return sorted(name for name in config if name not in _PATHS and name != "labels")
 
 

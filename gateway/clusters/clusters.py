@@ -64,14 +64,10 @@ class Clusters:
         self.configure(settings)
 
     def configure(self, settings: ClusterSettings) -> None:
-        """Apply these settings to all later reports."""
         self._settings = settings
         self.table.max = settings.max
 
     def running_config(self, cluster: Cluster) -> RunConfig | None:
-        """
-        Return the configuration that the cluster's agent last reported, or None if it has reported none.
-        """
         return None if self._configs is None else self._configs.find(cluster.id)
 
     def unapplied_configs(self) -> Sequence[UnappliedConfig]:
@@ -123,7 +119,6 @@ class Clusters:
         return [replace(cluster, last_seen=self.last_data_at(cluster)) for cluster in silent]
 
     def count_by_state(self) -> Mapping[str, int]:
-        """Count the clusters that report, are offline or are disabled."""
         disabled = sum(not cluster.enabled for cluster in self.table.all())
         silent = len(self.offline_clusters())
         return {HEARD: len(self.table) - silent - disabled, SILENT: silent, DISABLED: disabled}

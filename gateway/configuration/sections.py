@@ -1425,7 +1425,6 @@ class Config:
     log: LoggingSettings = setting(LoggingSettings(), "")
 
     def limit_value(self, limit: str) -> int:
-        """Return the value of a limit by the name of its setting, such as `views.max`."""
         section, _, name = limit.partition(".")
         return int(getattr(getattr(self, section), name))
 
@@ -1478,7 +1477,6 @@ def has_literal_text(pattern: str) -> bool:
 
 
 def _needs_conversion(code: str) -> bool:
-    """Return whether amounts in this currency must be converted."""
     from spool.currencies import DECIMALS  # imported late, because most configurations name no currency
 
     return code in DECIMALS and code != "USD"

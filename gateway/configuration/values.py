@@ -54,7 +54,6 @@ def format_quantity(kind: Any, value: float) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Split HOST:PORT. The brackets of an IPv6 host are removed."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -114,7 +113,6 @@ class Networks:
         return bool(self._networks)
 
     def __contains__(self, address: str) -> bool:
-        """Return whether an address is in one of the networks. False for a malformed address."""
         return self._find(address)
 
     def _contains_address(self, text: str) -> bool:

@@ -96,7 +96,6 @@ def load_console() -> Console:
 
 @cache
 def stripped_modules() -> dict[str, str]:
-    """Return the text of each module without comments and indentation, by its path."""
     return {path: _minify_own_text(path, text) for path, text in _module_sources().items()}
 
 

@@ -26,9 +26,7 @@ class DayCounter(Protocol[T]):
 
     def take_counts(self) -> Mapping[int, T]: ...
 
-    def put_back(self, counts_by_day: Mapping[int, T], /) -> None:
-        """Add counts back that could not be stored."""
-        ...
+    def put_back(self, counts_by_day: Mapping[int, T], /) -> None: ...
 
 
 class KeptCounts(ABC, Generic[T]):

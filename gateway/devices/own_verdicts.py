@@ -54,7 +54,6 @@ class KeptVerdicts:
         self._kept = kept
 
     def refusal_reason(self) -> str:
-        """Return why a session of this device may not continue, or ""."""
         if self._kept is None or self._now() >= self._until:
             return ""
         return next((_refusal_sentence(row) for row in self._kept.rows if row.state == OVER), "")

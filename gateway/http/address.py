@@ -112,7 +112,6 @@ def bearer_token(request: web.Request) -> str | None:
 
 
 def api_key(request: web.Request) -> str | None:
-    """Return the key in X-Api-Key, otherwise in Authorization."""
     return request.headers.get(API_KEY_HEADER) or authorization_header(request)
 
 
@@ -309,7 +308,6 @@ def key_call(
 
 
 def addresses_of_handler(handler: object) -> tuple[Any, ...]:
-    """Return the rows of a handler, or () for any other object."""
     rows: tuple[Any, ...] = getattr(handler, "__dict__", {}).get(_ROWS, ())
     return rows
 

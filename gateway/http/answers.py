@@ -311,7 +311,6 @@ def json_pieces(value: object) -> Iterator[bytes]:
 
 
 def can_encode_at_once(value: object) -> bool:
-    """Return whether one call of the encoder is enough for a value."""
     return _estimate_weight(value) <= SLICE_BYTES
 
 

@@ -125,7 +125,6 @@ def delay_refusal_until_durable(
 
 
 def statuses_to_confirm(method: str) -> Sequence[int]:
-    """Return the statuses that depend on stored rows: 404 for a read, 404 and 409 for a change."""
     return NOT_THERE if method in SAFE_METHODS else OF_WHAT_IS_THERE
 
 

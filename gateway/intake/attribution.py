@@ -125,7 +125,6 @@ class Attribution:
 
     @property
     def has_rules(self) -> bool:
-        """Return whether there are rules, which may fill fields that labels leave empty."""
         return bool(self._rules)
 
     def default_user(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> str | None:

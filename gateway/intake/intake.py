@@ -82,7 +82,6 @@ class Intake:
 
     @property
     def name_protector(self) -> Callable[[AiRecord], None]:
-        """Return the function that applies the settings for names of people to a record."""
         return self._attribution.protect_names
 
     def store(

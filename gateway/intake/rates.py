@@ -208,7 +208,6 @@ def row_in_force_or_first(model: Model | None, time: int, mode: str) -> Price | 
 
 
 def with_only_fees(row: Price) -> Price:
-    """Return a price with only its additional fees."""
     nothing = dict.fromkeys(AMOUNTS.values(), Decimal(0))
     fees = {name: amount for name, amount in row.meters.items() if name in FEES}
     return replace(row, **nothing, tiers=(), meters=fees)

@@ -239,7 +239,6 @@ def _caller_digest(caller: str) -> bytes:
 
 @lru_cache(KINDS_OF_CALLS)
 def _stored_facts(kind: Kind) -> tuple[bytes, bytes]:
-    """Return the stored facts of a kind, cached because copying them takes longer."""
     first, *others = split_facts(kind)
     return first[:FACT_BYTES], b"".join(fact[:FACT_BYTES] for fact in others)
 

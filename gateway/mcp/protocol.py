@@ -86,7 +86,6 @@ def is_modern_request(message: McpMessage, headers: Mapping[str, str] | None) ->
 
 
 def negotiate_revision(requested: str) -> str:
-    """Return the requested legacy revision if it is supported, or else the newest."""
     return requested if requested in LEGACY else LEGACY[0]
 
 
@@ -297,7 +296,6 @@ def _require_no_cursor(message: McpMessage) -> None:
 
 
 def _read_parameters(message: McpMessage, kind: type[T]) -> T:
-    """Decode the parameters of a method. Raises McpError if they are invalid."""
     params: dict[str, Any] = message.params
     try:
         return msgspec.convert(params, kind)

@@ -74,7 +74,6 @@ class _Values:
 
     @property
     def missing_value_error(self) -> str:
-        """Return the beginning of the error about a value that does not exist."""
         beginning = "no billed costs in this time have the" if self.is_billed else "there is no"
         return f"{beginning} {self.dimension}"
 

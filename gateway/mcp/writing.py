@@ -52,7 +52,6 @@ def clean_lines(text: str) -> str:
 
 
 def clean_and_shorten(text: str, most: int) -> str:
-    """Clean a text and shorten it to `most` characters, with an ellipsis."""
     text = remove_hidden_characters(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
@@ -105,7 +104,6 @@ def format_amount_or_dash(amount: str | None, unit: str) -> str:
 
 
 def format_percent(part: int, whole: int) -> str | None:
-    """Return a percentage with one decimal, rounded down, or None if the whole is 0."""
     return f"{Decimal(part * 1000 // whole) / 10:.1f}" if whole > 0 else None
 
 

@@ -36,7 +36,6 @@ def start_logging(
     lines_per_minute: int = LINES_PER_MINUTE,
     clock: Clock | None = None,
 ) -> None:
-    """Start logging to stderr."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(TerminalFormatter() if handler.stream.isatty() else JsonFormatter())
     handler.addFilter(RepeatedLines(clock or SystemClock(), lines_per_minute))

@@ -162,7 +162,6 @@ class Metrics:
         self._tokens.labels(outcome).inc()
 
     def watch_native(self, native: NativeUse) -> None:
-        """Show the compiled module in use, and how often it failed."""
         info = Gauge(
             "tollhouse_native_info",
             "Version of the compiled module tollhouse-native in use",
@@ -227,7 +226,6 @@ class Metrics:
         self._requests.answered[endpoint, status] += 1
 
     def count_refusal(self, type: str) -> None:
-        """Count a refused request. `type` is the error type of the response, one of a few dozen."""
         self._refused.labels(type).inc()
 
     def count_device_claims(self, records: int) -> None:

@@ -95,7 +95,6 @@ def how_to_resume(route: RouteState, types: Mapping[str, str]) -> str:
 
 
 def join_with_and(names: Sequence[str]) -> str:
-    """Return the names as in a sentence: "a, b and c"."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
 

@@ -72,7 +72,6 @@ class KeptSenderHours:
         return [*current.values()]
 
     async def newest_by_source(self) -> Mapping[str, float]:
-        """Return the time of the newest record by source, in epoch seconds."""
         return newest_record_times(await self.current_hours())[0]
 
     async def newest_by_key(self) -> Mapping[str, float]:

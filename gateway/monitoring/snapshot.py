@@ -246,7 +246,6 @@ def _mount_samples(snapshot: Snapshot) -> Samples | None:
 
 
 def _count_synchronous_standbys(health: DatabaseHealth) -> int | None:
-    """Count the standbys that confirm commits. Return None if no standby is required."""
     if health.standbys is None or not health.needs_standby:
         return None
     return sum(standby.is_synchronous for standby in health.standbys)

@@ -70,7 +70,6 @@ class SpendCounts:
 
     @property
     def largest_name_count(self) -> int:
-        """Return the largest number of names that any label has."""
         return max(map(len, self._names))
 
     def count_totals(self, rows: Sequence[CostRow], month: datetime) -> None:

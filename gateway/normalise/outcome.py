@@ -188,7 +188,6 @@ class Outcome(msgspec.Struct):
         self.rejects.append(Reject(item, reason, message))
 
     def note_dropped(self, item: str, because: str) -> None:
-        """Note a dropped item, if the caller requested reasons."""
         if self.why is not None:
             self.dropped.append(Dropped(item, f"dropped: {because}"))
 

@@ -152,7 +152,6 @@ class App:
         self._abandoned.set()
 
     async def wait_for_failure(self) -> str:
-        """Wait until a background task ends, and return its name."""
         return await self._supervisor.wait_for_failure()
 
     async def stop(self) -> None:
@@ -178,7 +177,6 @@ class App:
         return self._listeners.grpc_address  # address of the gRPC listener, or "" if gRPC is off
 
     async def wait_for_handover(self) -> None:
-        """Wait until another process takes over. Then this server must stop."""
         await self._listeners.wait_for_handover()
 
     async def create_first_key(self) -> str | None:

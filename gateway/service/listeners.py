@@ -80,7 +80,6 @@ class Listeners:
 
     @property
     def metrics_url(self) -> str:
-        """Return the address of the metrics listener, or "" without a separate one."""
         return self._http[METRICS].url if METRICS in self._http else ""
 
     async def start_grpc(self, certificate: Certificate | None) -> None:
@@ -148,7 +147,6 @@ class Listeners:
         await self._hand_over.asked.wait()
 
     async def close(self) -> None:
-        """Refuse new requests, finish running ones, and close."""
         await self._stack.aclose()
         self._sockets.close()
 

@@ -199,7 +199,6 @@ class DrillReceiver:
         return f"http://127.0.0.1:{self._server.server_address[1]}/"
 
     def receive_delivery(self, body: bytes, key: str) -> int:
-        """Receive one delivery; return the HTTP status of the response."""
         names = [record["request_id"] for record in json.loads(body)["records"]]
         with self._lock:
             if self.is_down:

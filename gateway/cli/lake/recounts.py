@@ -51,7 +51,6 @@ class RouteBooks:
         return _fetch_accounting_terms(self.client, self.route)
 
     def has_waiting_records(self) -> bool:
-        """Return True if records of the log have not reached the lake yet."""
         states = self.client.request("GET", "/routes", query=[("route", self.route)])["routes"]
         return any(state["queued"] for state in states)
 

@@ -197,7 +197,6 @@ class OperatorClient:
             yield response
 
     def require_server(self) -> None:
-        """Exit unless a server runs on the data directory."""
         asyncio.run(self._find_socket_or_exit())
 
     async def _find_socket_or_exit(self) -> Path:

@@ -35,7 +35,6 @@ _WITH_BODY = ("POST", "PATCH")
 
 
 def show_only_resource(payload: JsonObject) -> None:
-    """Print the fields of the object that is a response's only member."""
     [resource] = payload.values()
     show_fields(resource)
 
@@ -87,7 +86,6 @@ def add_commands(group: click.Group, *commands: click.Command) -> None:
 
 
 def confirm_option(metavar: str, help: str) -> Parameter:
-    """Return the option --confirm, which must repeat the name of an object that is to be deleted."""
     return click.option("--confirm", required=True, metavar=metavar, help=help)
 
 

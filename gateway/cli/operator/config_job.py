@@ -123,7 +123,6 @@ class Kubernetes:
         self._server.send_request("PATCH", self._map, changed, MERGE_PATCH)
 
     def restart_workload(self, version: str | None) -> None:
-        """Restart the workload's pods, as `kubectl rollout restart` does."""
         template = {"metadata": {"annotations": {VERSION: version or ""}}}
         self._server.send_request("PATCH", str(self._workload), {"spec": {"template": template}}, MERGE_PATCH)
 
@@ -233,7 +232,6 @@ def _parse_json_object(text: bytes, name: str) -> JsonObject:
 
 
 def _error_message(text: bytes) -> str:
-    """Return the message of an error response. Both servers use the field `message`."""
     try:
         parsed = json.loads(text)
     except ValueError:

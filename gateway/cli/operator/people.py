@@ -58,7 +58,6 @@ def _accepted_role_names(word: str) -> set[str]:
 
 
 def with_role_name(row: JsonObject) -> dict[str, Any]:
-    """Return a row of the API with the role's name for people."""
     return {**row, "role": ROLE_NAMES.get(row["role"], row["role"])}
 
 

@@ -102,7 +102,6 @@ def _plan_request_body(*, seat: Sequence[str], seats: TextIO | None, **given: An
 
 
 def _parse_seat_file(rows: Iterable[list[str]]) -> Iterable[dict[str, str]]:
-    """Yield the seats of a file. A header line is optional."""
     for row_index, row in enumerate(rows):
         is_head = not row_index and row[:2] == list(_FIELDS[:2])
         if row and not is_head:

@@ -169,7 +169,6 @@ class _Run:
                     self._report_failure(unreadable_message(name, error))
 
     async def send_body(self, body: UploadBody, name: str) -> bool:
-        """Send one body; return whether it was accepted."""
         try:
             answer = await self._client.send_until_answered(body)
         except BodyRefused as error:

@@ -85,7 +85,6 @@ class UploadBody:
         return first if first == last else f"{first} to {last.rpartition(' ')[2]}"
 
     def split_in_halves(self) -> tuple[UploadBody, UploadBody]:
-        """Split the body in two, for a gateway that refuses larger bodies."""
         middle = len(self.items) // 2
         first = slice(middle)
         second = slice(middle, None)

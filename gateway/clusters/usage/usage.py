@@ -191,7 +191,6 @@ def _add_amounts_by_key(totals: dict[str, Amounts], added: Mapping[str, Amounts]
 
 
 def encode_key(values: Sequence[object]) -> str:
-    """Encode values as one text; equal values give equal texts."""
     return _encoder.encode(values).decode()
 
 
@@ -211,7 +210,6 @@ class MeterRules:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Return the tag for each label name in metrics."""
         return {_LABEL + _NO_NAME.sub("_", tag): tag for tag in self.tags}
 
 

@@ -39,7 +39,6 @@ class HookQuestion(NamedTuple):
 
     @property
     def argument_problem(self) -> str:
-        """Return why these options are invalid, or ""."""
         found = _ENDPOINT.fullmatch(self.endpoint)
         if found is None or not 0 < int(found[2]) < 65536:
             return f"--endpoint {self.endpoint} is no address of this machine, such as {ADDRESS}"
@@ -84,7 +83,6 @@ def refusal_reason(question: HookQuestion, text: bytes, answer_s: float = ANSWER
 
 
 def parse_session_id(text: bytes) -> str:
-    """Return the session id in a hook's input, or ""."""
     try:
         found = json.loads(text) if len(text) <= _MOST_INPUT else None
     except (ValueError, RecursionError):

@@ -47,7 +47,6 @@ class _Member:
 
 
 def parse(text: str) -> Any:
-    """Return the text as plain values, or {} if it is empty."""
     root = _Reader(text).read_document()
     return {} if root is None else root.value
 

@@ -89,7 +89,6 @@ class ProbedStates:
         }
 
     async def wait_for_file(self, most_s: float) -> None:
-        """Wait until there is a file, but no longer than `most_s`."""
         from asyncio import sleep  # imported here, because the probe does not need it
 
         for _ in range(round(most_s / 0.5)):

@@ -45,7 +45,6 @@ class Edited:
         return self.before != self.after
 
     def unified_diff(self) -> str:
-        """Return the change in the format of `diff -u`."""
         return "".join(_diff_lines(self))
 
 

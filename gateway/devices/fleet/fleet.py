@@ -52,7 +52,6 @@ class Fleet:
         return self._inventory()
 
     def expected_machines(self) -> ExpectedMachines:
-        """Return the expected machines, none without an inventory."""
         inventory = self._inventory()
         if self._expected[0] is not inventory:
             expected = NOBODY if inventory is None else ExpectedMachines(inventory.machines)

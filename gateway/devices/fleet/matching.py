@@ -121,7 +121,6 @@ def serial_of_device(device: Device) -> str:
 
 
 def reported_serial_hash(device: Device) -> str:
-    """Return the hash of the serial number that the agent reports, or ""."""
     if b'"serial_hash"' not in device.heartbeat:
         return ""
     return str(decode_heartbeat(device.heartbeat).get("serial_hash") or "")

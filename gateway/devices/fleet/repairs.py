@@ -143,5 +143,4 @@ _STATES: Mapping[str, str] = {
 
 
 def repair_of_cause(cause: Cause) -> CauseRepair:
-    """Return the repair of a cause. There is also one for a state without a stated cause."""
     return _REPAIRS.get(cause) or CauseRepair(_STATES.get(cause[0], cause[0]), _UNKNOWN)

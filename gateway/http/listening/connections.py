@@ -64,7 +64,6 @@ class Connections:
             of_place[connection] = None
 
     def remove(self, connection: OpenConnection) -> None:
-        """Remove a connection, unless it was refused or removed before."""
         of_place = self._by_place.get(connection.place, {})
         if connection in of_place:
             del of_place[connection]

@@ -65,7 +65,6 @@ class ListeningSockets:
         return None if inherited is None else inherited.dup()
 
     def with_socket_addresses(self, server: ServerSettings) -> ServerSettings:
-        """Return the settings with the addresses of the inherited sockets."""
         addresses: dict[str, str] = {
             _SETTINGS[name]: socket_address(listening) for name, listening in self._sockets.items()
         }
@@ -78,7 +77,6 @@ class ListeningSockets:
 
 
 def socket_address(listening: socket.socket) -> str:
-    """Return the address of a socket. An IPv6 host has brackets."""
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -343,7 +343,6 @@ def packaged_card() -> Card:
 
 
 def day_ns(day: str) -> int:
-    """Return the start of a day in UTC."""
     return int(datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()) * NS
 
 

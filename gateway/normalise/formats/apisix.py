@@ -70,7 +70,6 @@ class ApisixEvent(WorkFields):
 
 
 def read_calls(event: ApisixEvent) -> Iterable[Call]:
-    """Read an entry with a summary as one call."""
     summary, request = (
         struct_or_empty(event.llm_summary, ApisixSummary),
         struct_or_empty(event.request, ApisixRequest),

@@ -73,10 +73,6 @@ def has_azure_apim_fields(members: Members) -> bool:
 
 
 def rows_in_message(raw: payload.Raw, _: Unfolding) -> Items:
-    """
-    Return the rows of an Event Hub message. If the item is not such a message, return the item as the only
-    row.
-    """
     rows = payload.undecoded_members(raw).get("records")
     return payload.array_elements(raw if rows is None else rows)
 

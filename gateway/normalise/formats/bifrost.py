@@ -109,7 +109,6 @@ def spans_of_trace(raw: payload.Raw, _: Unfolding) -> Items:
 
 
 def read_calls(event: BifrostEvent) -> Iterable[Call]:
-    """Read the span of an attempt as one call."""
     span = struct_or_empty(event.Span, BifrostSpan)
     if not isinstance(span.Kind, str) or span.Kind not in _ATTEMPTS:
         return ()

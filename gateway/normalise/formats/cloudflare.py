@@ -68,7 +68,6 @@ def has_cloudflare_fields(members: Members) -> bool:
 
 
 def unwrap_entries(raw: payload.Raw, _: Unfolding) -> Items:
-    """Return the entries of one page of the API. If the item is not a page, return the item itself."""
     page = payload.undecoded_members(raw).get("result")
     return payload.array_elements(raw if page is None else page)
 

@@ -188,7 +188,6 @@ def _model_served_by_databricks(written: Any) -> str | None:
 
 
 def _merged_tags(event: DatabricksEvent) -> dict[str, Any]:
-    """Return the tags. Tags of the request take precedence over those of the endpoint."""
     of_request = dict_or_empty(event.request_tags)
     of_serving = dict_or_empty(event.usage_context) or dict_or_empty(
         struct_or_empty(event.request, DatabricksRequest).usage_context

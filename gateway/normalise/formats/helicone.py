@@ -95,7 +95,6 @@ def read_calls(event: HeliconeEvent) -> Iterable[Call]:
 
 
 def _has_truncated_bodies(event: HeliconeEvent) -> bool:
-    """Return whether the bodies are cut, because the webhook truncates them at 10 KB."""
     bodies = (event.request_body, event.response_body)
     return text_or_none(event.request_id) is not None and any(_is_truncated(body) for body in bodies)
 

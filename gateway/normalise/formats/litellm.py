@@ -321,7 +321,6 @@ def _add_metadata(
 
 
 def _tags_as_list(tags: Any) -> list[Any]:
-    """Return a list. If the value is JSON text, decode it."""
     tag_list = decode_if_json_text(tags)
     return tag_list if isinstance(tag_list, list) else []
 

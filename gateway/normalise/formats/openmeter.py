@@ -140,7 +140,6 @@ def _call_identity_of_event(record: Inference, source: str | None) -> Identity:
 
 
 def build_empty_answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer:
-    """Return 204. OpenMeter's clients read nothing else."""
     return FormatAnswer(204, b"")
 
 

@@ -80,7 +80,6 @@ class VertexEvent(msgspec.Struct):
 
 
 def read_calls(event: VertexEvent) -> Iterable[Call]:
-    """Read one row as one call."""
     response_body = struct_or_empty(event.full_response, VertexAnswer)
     record = Inference(
         id=b"",

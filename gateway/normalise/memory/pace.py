@@ -103,7 +103,6 @@ class Trials:
         return rested + 1
 
     def find_or_add_sender(self, scopes: Iterable[bytes]) -> TriedSender:
-        """Return the entry for requests with these scopes."""
         key = hash(frozenset(scopes))
         found = self._senders.get(key)
         if found is None:

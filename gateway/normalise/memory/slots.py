@@ -80,7 +80,6 @@ _NO_TAGS: Final = (*NO_METADATA, *QUOTED_METADATA)
 
 
 def slot_number_or_zero(name: str) -> int:
-    """Return the slot number of an attribute, or 0 if its value is part of the span's kind."""
     return _SLOTS.get(name, 0)
 
 
@@ -101,12 +100,10 @@ def may_be_tag(name: str, keep: frozenset[str]) -> bool:
 
 
 def rule_number_of_attribute(name: str) -> int:
-    """Return the number that the compiled module uses for the decoding rule of an attribute."""
     return _RULES[RULES[name]]
 
 
 def has_readable_figures(name: bytes, text: bytes) -> bool:
-    """Return True if the text of a content attribute contains numbers that rules read."""
     return reduced_content(name.decode(), text.decode()) is not None
 
 
@@ -169,7 +166,6 @@ def class_of_counts(counts: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def has_class_of_counts(counts: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Return True if `class_of_counts` of these counts equals `wanted`."""
     return all(_sign_of_sum(factors, counts) == sign for factors, sign in zip(_FACTORS, wanted, strict=True))
 
 

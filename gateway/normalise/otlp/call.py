@@ -133,6 +133,5 @@ class SpanCall(Struct, gc=False):
         return names_it is None and not self.has_usage and record.cost is None and record.status == "ok"
 
     def replace_counts(self, tokens: Tokens) -> None:
-        """Use the counts of another report of the same call."""
         self.tokens = tokens
         set_token_counts(self.record, tokens)

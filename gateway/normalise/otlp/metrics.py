@@ -94,15 +94,11 @@ def declared_metric_name(point: Point) -> str:
 
 
 def non_dollar_currency(point: Point) -> str | None:
-    """Return the currency of a point, or None if it is dollars or not stated."""
     stated = (values.text_or_none(point.attributes.get(semconv.CURRENCY)) or point.unit).upper()
     return stated if _CURRENCY.fullmatch(stated) and stated != MONEY_UNIT else None
 
 
 def unit_of_point(point: Point, family: MetricFamily) -> str:
-    """
-    Return the unit of a point: the unit of its family. For money, the point's own currency takes precedence.
-    """
     return (non_dollar_currency(point) or family.unit) if family.unit == MONEY_UNIT else family.unit
 
 

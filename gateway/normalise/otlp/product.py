@@ -90,7 +90,6 @@ class AttributeShape(Struct, frozen=True, kw_only=True):
 
     @property
     def has_span_kind(self) -> bool:
-        """Return True if an attribute states the kind of the span."""
         return self.names_tool or bool(self.kinds)
 
 
@@ -220,7 +219,6 @@ class LogDialect:
     own_span: bool = False  # True if trace and span id belong to the call, not to an enclosing span
 
     def provider_or_default(self, attributes: Attributes, model: str | None) -> str | None:
-        """Return the stated provider. If none is stated, return the product's default."""
         stated = semconv.first_provider(attributes, self.provider)
         return stated or self.unnamed_provider(attributes, model)
 

@@ -131,7 +131,6 @@ _OF_TOLLHOUSE = re.compile(
 
 
 def is_meter_of_tollhouse(name: str) -> bool:
-    """Return True if another Tollhouse writes a meter as an attribute with this name."""
     return _OF_TOLLHOUSE.fullmatch(name) is not None
 
 
@@ -356,7 +355,6 @@ def first_value(attributes: Attributes, names: Iterable[str]) -> Any:
 
 
 def first_text(attributes: Attributes, names: Iterable[str]) -> str | None:
-    """Return the text of the first name that has a text, or None."""
     for name in names:
         value = attributes.get(name)
         if type(value) is str:
@@ -426,7 +424,6 @@ def first_provider_request_id(attributes: Attributes, names: Iterable[str]) -> s
 
 
 def name_of_first_value(attributes: Attributes, names: Iterable[str]) -> str | None:
-    """Return the attribute name from which `first_value` reads its value."""
     return next((name for name in names if first_value(attributes, (name,)) is not None), None)
 
 

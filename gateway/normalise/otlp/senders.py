@@ -77,7 +77,6 @@ def product_of_sender(resource: Resource, scope: Scope) -> Product:
 
 
 def version_of_sender(resource: Resource, scope: Scope) -> str:
-    """Return the version of a sender, or "" if neither its resource nor its scope states one."""
     stated = semconv.first_text(resource.attributes, semconv.SENDER_VERSION)
     return (stated or scope.version)[:LONGEST_VERSION]
 
@@ -93,7 +92,6 @@ def process_identity(resource: Resource) -> str:
 
 
 def is_service_of_product(service: str) -> bool:
-    """Return True if a service name identifies a product."""
     return service in _SERVICES
 
 
@@ -138,7 +136,6 @@ class Senders:
         return self._version
 
     def enter_resource(self, resource: Resource) -> None:
-        """Read caller, device and tags from a resource."""
         if resource is self._resource:
             return
         self._resource = resource
@@ -252,7 +249,6 @@ def text_of_named_tag(attributes: Attributes, tag: str, names: Names) -> str | N
 
 
 def run_and_parent_run(attributes: Attributes, shape: AttributeShape) -> tuple[str | None, str | None]:
-    """Return the run of an agent that an item states, and the run that started it."""
     return semconv.first_text(attributes, shape.run), semconv.first_text(attributes, shape.parent_run)
 
 
@@ -294,7 +290,6 @@ def _add_list_as_tag(tags: dict[str, str], value: Any) -> int:
 
 
 def stated_caller(attributes: Attributes, shape: AttributeShape) -> Caller:
-    """Return the caller that an item itself states."""
     fields = (shape.user, shape.team, shape.session)
     if fields == _NO_NAMES and not shape.api_key and not shape.email:
         return NO_CALLER

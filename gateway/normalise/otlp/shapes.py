@@ -154,7 +154,6 @@ _SHORT = 4096  # maximum characters of the names of an item in `_by_names`
 
 
 def find_or_build_shape(attributes: Attributes) -> AttributeShape:
-    """Return the shape of one item, from the cache if possible."""
     names = tuple(attributes)
     return _by_names.get(names) or _shape_by_attribute_facts(names)
 

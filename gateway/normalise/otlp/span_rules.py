@@ -119,7 +119,6 @@ def is_bedrock_scope(span: Span, provider: str | None, model: str | None) -> boo
 
 
 def provider_filler(provider: str) -> Callable[[str | None, str | None], str | None]:
-    """Return a hook that returns the stated provider, or `provider` if none is stated."""
     return lambda stated, model: stated or provider
 
 

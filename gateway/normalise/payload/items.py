@@ -116,12 +116,10 @@ def is_null(raw: Raw) -> bool:
 
 
 def is_equal_text(raw: Raw | None, text: bytes) -> bool:
-    """Compare a value with a text, without copying a large value."""
     return raw is not None and len(raw) == len(text) and bytes(raw) == text
 
 
 def first_byte(raw: Raw) -> bytes:
-    """Return the first byte of a value, which shows its type, without copying the rest."""
     return bytes(memoryview(raw)[:1])
 
 

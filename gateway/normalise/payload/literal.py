@@ -37,7 +37,6 @@ class _LiteralMember(NamedTuple):
 
 
 def read_python_literal(written: Any, type: type[Struct]) -> Struct:
-    """Read text such as `{'a': 1}` or `Usage(a=1, b=Details(c=2))` into a struct."""
     return _build_struct(written[:MAX_LITERAL], type) if isinstance(written, str) else type()
 
 

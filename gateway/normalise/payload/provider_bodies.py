@@ -95,18 +95,15 @@ class ProviderBody(msgspec.Struct):
 
     @property
     def service_tier_name(self) -> str | None:
-        """Return the tier. OpenAI states it next to the usage, Anthropic and Vertex inside it."""
         of_vertex = tier_of_traffic_type(struct_or_empty(self.usageMetadata, Gemini).trafficType)
         return first_text(struct_or_empty(self.usage, Usage).service_tier, self.service_tier, of_vertex)
 
     @property
     def processing_geography(self) -> Any:
-        """Return the geography in which Anthropic says that it processed the call."""
         return struct_or_empty(self.usage, Usage).inference_geo
 
     @property
     def answering_model(self) -> str | None:
-        """Return the model that answered. Gemini's responses name it in a field of their own."""
         return first_text(self.modelVersion, self.model)
 
     def counted_tokens(self, request: ProviderBody | None = None) -> Tokens:

@@ -122,7 +122,6 @@ class Metadata:
 
 
 def fill_run_from_tags(record: Inference) -> None:
-    """Fill in the run of an agent, and the run that started it, from the record's tags."""
     if record.run is None:
         record.run, record.parent_run = _first_text(record.tags, _RUN), _first_text(record.tags, _PARENT_RUN)
 

@@ -78,7 +78,6 @@ def normal_region_name(value: Any) -> str | None:
 
 
 def is_region_of_cloud(value: Any, cloud: str) -> bool:
-    """Return whether a value is a region of `cloud`: `aws`, `azure` or `gcp`."""
     name = normal_region_name(value)
     return name is not None and _is_name_of_cloud_region(name, cloud)
 

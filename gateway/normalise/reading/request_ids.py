@@ -49,6 +49,5 @@ def dedup_keys_from_field(record: Inference, id: Any) -> tuple[bytes, ...]:
 
 
 def dedup_keys_from_ids(record: Inference, *ids: Any) -> tuple[bytes, ...]:
-    """Return further dedup keys of a call, from those ids that have a provider's form."""
     stated = dict.fromkeys(id for id in map(text_or_none, ids) if id is not None and id.startswith(_FORM))
     return tuple([name for id in stated for name in provider_request_names(record, id)])

@@ -49,9 +49,6 @@ class Tokens(NamedTuple):
         return bool(self.input or self.output)
 
     def number_of_known_counts(self) -> int:
-        """
-        Return the number of known counts. Of two reports of a call, the one with more known counts is used.
-        """
         return sum(number is not None for number in self)
 
 

@@ -61,7 +61,6 @@ def decimal_or_text(written: str) -> Decimal | str:
 
 @cache
 def decimal_json_decoder(type: type[Struct]) -> msgspec.json.Decoder[Struct]:
-    """Return a decoder that decodes untyped numbers with a fraction as Decimal."""
     return msgspec.json.Decoder(type, float_hook=decimal_or_text)
 
 
@@ -110,7 +109,6 @@ def dict_or_empty(value: Any) -> dict[str, Any]:
 
 
 def decode_if_json_text(value: Any) -> Any:
-    """Decode JSON text, and return any other value unchanged."""
     if type(value) is str and value[:1] in ('"', "{", "[") and len(value) < LARGE:
         try:
             return msgspec.json.decode(value)

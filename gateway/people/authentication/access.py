@@ -362,7 +362,6 @@ class Access:
         return _require_key(await self.listed_keys(), name)
 
     def has_same_legacy_key(self, other: LegacyKey | None) -> bool:
-        """Return whether both have the same deployment's key, or none."""
         return (self._legacy and self._legacy.digest) == (other and other.digest)
 
     @property
@@ -557,7 +556,6 @@ class Access:
         return Bearer(token.sender, frozenset({ENROLL}), expects=expects, token=token.id)
 
     def _check_address(self, name: str, address: str) -> None:
-        """Raise Refusal 403 if the key may not be used from this address."""
         places = self._allowed_networks(name)
         if places and not any(address in networks for _, networks in places):
             message = "this API key may not be used from this address; see server.key_addresses"
@@ -672,7 +670,6 @@ def _strip_bearer(credential: str) -> str:
 
 
 def missing_scope_refusal(scope: str) -> Refusal:
-    """Return a refusal that says how to give the scope to a key."""
     use_case = granting_use_case(scope)
     grant = f'or the managed use case "{use_case}"' if use_case else "(no managed use case grants it)"
     return Refusal(403, "missing_scope", f"this API key lacks the scope {scope}; give it that scope {grant}")

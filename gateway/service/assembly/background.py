@@ -137,7 +137,6 @@ def _registry_tasks(assembler: Assembler, operators: OperatorServices) -> Iterat
 
 
 async def _run_inspector(operators: OperatorServices) -> None:
-    """Run the detectors repeatedly. They are imported for their first run, some time after the start."""
     await asyncio.sleep(FIRST_INSPECTION_S)
     await import_in_thread("gateway.operations.money.insights")
     from gateway.operations.money import insights
@@ -164,7 +163,6 @@ async def _run_ledger_mender(assembler: Assembler, operators: OperatorServices) 
 
 
 async def _run_report_sender(operators: OperatorServices) -> None:
-    """Wait until a scheduled report exists. Then send scheduled reports when they are due."""
     await wait_until_configured(
         lambda: bool(operators.money.require_registry().declared_table(ScheduledReportTable).count())
     )
@@ -175,21 +173,18 @@ async def _run_report_sender(operators: OperatorServices) -> None:
 
 
 async def _run_adviser(operators: OperatorServices) -> None:
-    """Look for savings repeatedly. The service is imported for its first run."""
     await asyncio.sleep(FIRST_ADVICE_S)
     await import_in_thread("gateway.money.recommendations.adviser")
     await operators.money.require_adviser().run()
 
 
 async def _run_statement_puller(puller: Once[StatementPuller], assembler: Assembler) -> None:
-    """Wait until the configuration names a provider. Then fetch the provider bills that are due."""
     await wait_until_configured(lambda: bool(assembler.config.reconciliation.pull))
     await import_in_thread("gateway.service.assembly.statements")
     await puller().run()
 
 
 async def _run_enforcer_reader(reader: Once[EnforcerReader], assembler: Assembler) -> None:
-    """Wait until the configuration names an enforcer. Then read the limits that are due."""
     await wait_until_configured(lambda: bool(assembler.config.enforcers))
     await import_in_thread("gateway.service.assembly.enforcers")
     await reader().run()

@@ -80,7 +80,6 @@ def planted_channels(note: DemoNote | None) -> Callable[[NotifySettings, Clock],
 
 
 async def send_laptop_heartbeats(note: DemoNote, devices: DeviceLifecycle, clock: Clock) -> None:
-    """Send the heartbeats of the demo's laptops while the server runs."""
     while True:
         for id in note.laptops:
             devices.table.change_and_write_soon(

@@ -156,7 +156,6 @@ def make_row_book(
 
 
 async def run_biller(biller: Once[Biller], statements: Statements) -> None:
-    """Wait until a provider bill exists. Then spread bills over the calls."""
     while True:
         try:
             if await statements.months():
@@ -182,7 +181,6 @@ async def run_row_book(
 
 
 async def wait_until_configured(configured: Callable[[], bool]) -> None:
-    """Wait until `configured` returns True, for example after a reload."""
     while not configured():  # noqa: ASYNC110 - a reload may bring it
         await asyncio.sleep(CONFIGURED_LOOK_S)
 
@@ -279,7 +277,6 @@ def make_own_verdicts_reader(
 
 
 async def evaluate_budgets(evaluator: Once[BudgetEvaluator], registry: Registry) -> None:
-    """Wait until a budget exists. Then evaluate budgets repeatedly."""
     while not registry.declared_table(BudgetTable).all():
         await registry.wait_for_change()
     await import_in_thread("gateway.money.budgets.evaluator")

@@ -326,7 +326,6 @@ class Assembler:
         return intake, window, background
 
     def publish_settings(self, prices: PriceBook) -> None:
-        """Publish the settings that are in effect here to the other gateways on this storage."""
         setting_digests = digest_settings(self.config, prices=prices.version, secret=self.storage.secret)
         self.storage.leases.publish_settings(setting_digests)
 

@@ -10,5 +10,4 @@ from spool.registry.registry import Registry
 
 
 def installed_prices(config: Config, registry: Registry | None) -> PriceBook:
-    """Load the prices. Raises CardUnreadable if the file of [prices] cannot be read."""
     return PriceBook.load(config.prices, config.data_dir, price_overrides(registry), price_terms(registry))

@@ -33,7 +33,6 @@ _LEAST = Decimal("0.01")
 
 
 async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
-    """Add one example of each kind. `end` is the end of the month."""
     draft = ChannelFields(name=CHANNEL, type="webhook", url="https://chat.example.com/planted")
     await registry.kept_channels.create(draft, None, lambda *_: "", most=MOST, actor=ACTOR)
     await _add_budgets(registry, ledger, end)

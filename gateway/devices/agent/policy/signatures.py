@@ -95,7 +95,6 @@ def new_private_pem() -> bytes:
 
 
 def private_pem_from_seed(seed: bytes) -> bytes:
-    """Return the private key with this seed of 32 bytes."""
     return _private_pem(Ed25519PrivateKey.from_private_bytes(seed))
 
 

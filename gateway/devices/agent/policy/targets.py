@@ -262,6 +262,5 @@ ENVIRONMENT_FILES: Final = {
 
 
 def paths_a_bundle_may_write(system: str) -> frozenset[str]:
-    """Return the paths that a bundle may write on a system. All other paths are refused."""
     paths = {assistant.files[system] for assistant in MANAGED.values() if system in assistant.files}
     return frozenset(paths | {ENVIRONMENT_FILES[system]} if system in ENVIRONMENT_FILES else paths)

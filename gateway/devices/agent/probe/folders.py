@@ -132,7 +132,6 @@ class GuardedFolder:
         self._owner = owner
 
     def seen_by(self, home: GuardedFolder) -> GuardedFolder:
-        """Return this folder as the owner of a home sees it."""
         return GuardedFolder(self.path, home._owner)
 
     def read_file(self, name: str) -> tuple[bytes, float] | None:

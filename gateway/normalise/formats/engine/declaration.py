@@ -186,7 +186,6 @@ def inner_objects(members: Members, name: str) -> Iterator[Members]:
 
 
 def has_object_with(members: Members, name: str, *inner: str) -> bool:
-    """Return True if an object under this name has all of these members."""
     return any(inner_object.keys() >= {*inner} for inner_object in inner_objects(members, name))
 
 
@@ -278,7 +277,6 @@ def add_tier_tag(metadata: Metadata, *stated: Any) -> None:
 
 
 def mark_as_failed(record: Inference, *types: Any) -> None:
-    """Mark a record as failed. Its error type is the first of `types` that is machine-readable."""
     record.status = "error"
     record.error_type = first_machine_readable(text_or_none(value) for value in types)
 

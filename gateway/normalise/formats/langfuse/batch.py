@@ -108,14 +108,10 @@ def tokens_of_named_usage(usage: NamedUsage) -> Tokens | None:
 
 
 def cost_of_details(details: Mapping[str, Any]) -> str | None:
-    """Return the cost by `costDetails`: its `total`, or the sum of the parts if there is no total."""
     return _stated_total_or_sum(details.get("total"), details.values(), "costDetails")
 
 
 def cost_of_named_usage(usage: NamedUsage) -> str | None:
-    """
-    Return the cost by the older `usage`: its `totalCost`, or the sum of the two parts if there is no total.
-    """
     return _stated_total_or_sum(usage.totalCost, (usage.inputCost, usage.outputCost), "usage.totalCost")
 
 

@@ -258,7 +258,6 @@ def _decode_any_layout(raw: bytes) -> Pair:
 
 
 def _parse_pair(raw: bytes) -> Any:
-    """Parse a pair. If it is large and its value is not a text, parse only the key."""
     if len(raw) > LARGE:
         encoded = wire.EncodedKeyValue.FromString(raw)
         # a value that is not a text may need more memory than its bytes

@@ -37,7 +37,6 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _provider_of_model_or_stated(stated: str | None, model: str | None) -> str | None:
-    """Return the provider of the model. If the model is unknown, return the stated provider."""
     return (None if model is None else semconv.provider_by_model_name(model)) or stated
 
 
@@ -83,7 +82,6 @@ def _response_or_shared_id(attributes: Attributes) -> tuple[str | None, str | No
 
 
 def _device_tag_unless_user(attributes: Attributes, user: str | None) -> dict[str, str]:
-    """Return the installation id as a device tag, unless the same id already identifies the user."""
     installation = values.text_or_none(attributes.get(_INSTALLATION))
     return {} if installation is None or installation == user else {"device": installation}
 

@@ -122,7 +122,6 @@ def _with_tool_prompt_tokens(attributes: Attributes, stated: Tokens) -> Tokens:
 
 
 def _agent_tag_unless_main(attributes: Attributes, user: str | None) -> dict[str, str]:
-    """Return the agent as a tag, unless it is the main agent."""
     role = semconv.first_text(attributes, ("role",))
     return {} if role is None or role == "main" else {"agent": role}
 

@@ -120,7 +120,6 @@ def _field_origins(record: AiRecord) -> dict[str, str]:
 
 
 def _stated_record_id(attributes: Attributes) -> bytes:
-    """Return the id that the sending Tollhouse gave the record. Raises BadValue."""
     stated = attributes[_MARK]
     if isinstance(stated, str) and _ID.fullmatch(stated):
         return bytes.fromhex(stated)

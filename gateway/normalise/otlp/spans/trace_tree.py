@@ -248,7 +248,6 @@ def _values_given_below(source: Node | Above) -> GivenValues | None:
 
 @cache_by_text(1024)
 def _tag_of_agent_name(agent: str) -> tuple[tuple[str, str], ...]:
-    """Return a tag with the agent's name. Return no tag if the name is not allowed as one."""
     given_tags: dict[str, str] = {}
     tags.put_tag_if_allowed(given_tags, "agent", agent)
     return tuple(given_tags.items())

@@ -257,7 +257,6 @@ def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
 
 
 def token_client(claims: Claims) -> str:
-    """Return the id of the client that the token names, or ""."""
     client = claims.get("client_id", claims.get("azp"))
     return client[:_MOST_CLIENT] if isinstance(client, str) and client.isprintable() else ""
 
