@@ -80,7 +80,7 @@ class CellCalls:
 
 
 class DayCalls:
-    """A provider's calls of one day, searchable by a billed cell."""
+    """A provider's calls of one day, in which the calls of a billed cell can be found."""
 
     def __init__(self, bill: Bill, uses: Iterable[tuple[Dimensions, CountedUse]]) -> None:
         self._bill = bill

@@ -147,8 +147,8 @@ class SeatFees:
         self, plan: AssistantPlan, days: range, uses: Mapping[CalendarMonth, Uses], currency: str
     ) -> Mapping[str, Sequence[Amount]]:
         """
-        Return running sums of overage by seat mark. The overage of a month is divided evenly over the days
-        that have begun and on which the seat is held.
+        Return running sums of overage by seat id. The overage of a month is divided evenly over the days that
+        have begun and on which the seat is held.
         """
         found: dict[str, dict[int, Amount]] = defaultdict(dict)
         for month, used in uses.items():
@@ -258,7 +258,7 @@ def ledger_divided_by_plans(
 
 
 def _recorded_user_by_seat(registry: Registry) -> Mapping[str, str]:
-    """Return the users of seats, by seat mark, as records name them. "" if records never name a person."""
+    """Return the users of seats, by seat id, as records name them. "" if records never name a person."""
     return {
         seat_mark(plan, seat_index): registry.people.recorded_form(seat.user) or ""
         for plan in registry.declared_table(PlanTable).all()

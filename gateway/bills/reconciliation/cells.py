@@ -536,8 +536,8 @@ def move_value_corrections(
     paid: Callable[[Place], int | None],
 ) -> Iterator[tuple[Move, int, int]]:
     """
-    Yield, for each move, by how much its value at both ends exceeds that at its prices, because of large
-    inputs.
+    Yield, for each move with large inputs, by how much its tokens are worth more at both ends than their
+    prices say.
 
     This applies if no other move touches the two cells and both are billed separately. The correction makes
     both cells billed at the same ratio to our prices, but no token gets cheaper than its list price. `worth`

@@ -313,7 +313,8 @@ def claim_contract_price(
     split: Split, counted: Sequence[CountedUse], billed: BilledPrices
 ) -> Iterator[Claim]:
     """
-    Claim the cost of the calls at the billed prices, minus their cost at the prices of the contract.
+    Claim the difference by which the calls cost more or less at the billed prices than at the prices of the
+    contract.
 
     Afterwards, the split has the counted sums at the prices of the contract.
     """

@@ -79,11 +79,12 @@ class Gathered:
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
     """
-    The small inputs of a month's comparison, and values that change when a large input changes. Equal inputs
-    have equal results, except for bills in other currencies.
+    The inputs that decide a month's comparison. Equal inputs have equal results, except for bills in other
+    currencies.
 
-    `marks` change with the counted sums, and `infos` with the bills, whichever process changes them. `until`
-    is the current hour, or 0 if the month and the hours compared with it are over.
+    Large inputs are represented by values that change with them, whichever process changes them: `marks` for
+    the counted sums, and `infos` for the bills. `until` is the current hour, or 0 if the month and the hours
+    compared with it are over.
     """
 
     month: CalendarMonth

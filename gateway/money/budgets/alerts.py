@@ -1,8 +1,9 @@
 """
-Decision which thresholds of a budget a reading crosses and which notices follow. Pure: the state is an
-argument, and the new state is returned.
+Decides which thresholds of a budget are crossed and which notices follow. Pure: the state is an argument, and
+the new state is returned.
 
-Each threshold fires once per period. If several thresholds are newly crossed, only the highest causes a notice.
+Each threshold fires once per period. If several thresholds are newly crossed, only the highest causes a
+notice.
 """
 
 from __future__ import annotations

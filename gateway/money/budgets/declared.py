@@ -306,7 +306,7 @@ BUDGETS = DocumentKind("budget", SpendBudget, "budget")
 
 
 def enabled_percents(alerts: Mapping[str, str]) -> list[int]:
-    """Return the percentages switched on, ascending."""
+    """Return the percentages of the alerts that are switched on, ascending."""
     return sorted(int(percent) for percent, flag in alerts.items() if flag == "Y")
 
 

@@ -39,7 +39,7 @@ _EMPTY: PeriodAlerts = PeriodAlerts(budget_id="", first_day="", end=0.0, rules="
 
 @dataclass(slots=True, kw_only=True)
 class Judgement:
-    """Collects the results, one budget after the other."""
+    """Collects the alerts, notices and findings of all budgets, one budget after the other."""
 
     now: float
     channels: Collection[str]  # names of the configured notification channels

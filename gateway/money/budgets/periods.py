@@ -40,7 +40,7 @@ class BudgetPeriod:
         return min(1.0, max(0.0, (now - self.start.timestamp()) / self.seconds))
 
     def can_forecast_alert(self, now: float) -> bool:
-        """Return whether enough of the period has passed, so that a forecast may fire an alert."""
+        """Return whether a forecast may fire an alert: enough of the period has passed, but not all of it."""
         spent_s = now - self.start.timestamp()
         return not self.is_over(now) and spent_s >= min(FORECAST_AFTER_S, self.seconds / 10)
 

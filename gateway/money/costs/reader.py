@@ -52,7 +52,7 @@ class CostReader:
         """
         Return the totals of the calls that the requester may see in all these cost types.
 
-        Raises Refusal 403 if the requester sees no calls in all of them.
+        Raises Refusal 403 if the requester's roles show no call in all of these types.
         """
         cost_slice = self.rights.slice_for_cost_types(cost_types)
         if self.rights.shown and not cost_slice.parts:

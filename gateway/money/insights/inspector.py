@@ -161,7 +161,9 @@ def run_detectors(facts: Facts, detectors: Sequence[Detector] = DETECTORS) -> De
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectionReport:
-    """The changes that a run made, and the names of the detectors that failed."""
+    """
+    The result of an inspection: how stored insights changed, and the names of the detectors that failed.
+    """
 
     merged: Merged
     failed: Sequence[str]

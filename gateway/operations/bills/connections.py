@@ -273,9 +273,9 @@ CONNECTION = ConnectionResource()
 
 class ConnectionKind(ResourceKind):
     """
-    Connections in files. Their rows appear in costs only if the file says so.
+    Billing connections in files. Their rows appear in costs only if the file says so.
 
-    The connection of the configuration is an object only after people changed it.
+    The connection that the configuration declares appears only after people changed it.
     """
 
     def __init__(self) -> None:

@@ -53,7 +53,7 @@ _fields = msgspec.json.Decoder(dict[str, Any])
 
 
 class MonthRows:
-    """Pages over the hours of a month."""
+    """The rows of a connection's month, as pages."""
 
     def __init__(self, hours: Sequence[HourRows]) -> None:
         self._hours = hours

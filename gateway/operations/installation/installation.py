@@ -107,7 +107,7 @@ async def list_configuration(request: OperatorRequest[InstallationServices, None
 
 
 class ConfigReload(RequestBody):
-    """An empty object."""
+    """The request body, an empty JSON object."""
 
 
 @operator_call("POST", "/reload", INSTALLATION_ADMINISTRATION, "Reload the configuration", answers=OneReload)
@@ -191,7 +191,7 @@ _HAS_RECORDS = "the console already has records; to see the demo separately, run
 
 
 class DemoLoad(RequestBody):
-    """An empty object."""
+    """The request body, an empty JSON object."""
 
 
 @operator_call("GET", "/demo", VIEW_OPERATION, "Read whether a demo month is loaded", answers=OneDemo)

@@ -491,7 +491,7 @@ def _draft_budget_fields(body: Any) -> dict[str, Any]:
 
 
 class BudgetEvaluation(RequestBody):
-    """An empty JSON object."""
+    """The request body, an empty JSON object."""
 
 
 class EvaluatedBudgets(msgspec.Struct, kw_only=True):
@@ -555,9 +555,7 @@ async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 async def _visible_budget(request: OperatorRequest[MoneyServices, None]) -> SpendBudget:
-    """
-    Return the budget of the path. Raises NotThere if it does not exist or is not visible to this person.
-    """
+    """Return the budget of the path. Raises NotThere unless the person may see it."""
     budget = request.registry.declared_table(BudgetTable).get(request.path_parameter("id"))
     if not (await request.cost_reader.read_visibility()).can_see_budget(budget):
         raise NotThere("there is no budget with this id")

@@ -91,7 +91,7 @@ def describe_kept_channel(row: KeptChannel) -> Mapping[str, object]:
 
 
 class ChannelTest(RequestBody):
-    """An empty JSON object."""
+    """The request body, an empty JSON object."""
 
 
 def describe_channel(channel: ChannelState) -> dict[str, object]:

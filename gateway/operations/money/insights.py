@@ -49,7 +49,7 @@ class InsightComment(RequestBody):
 
 
 class Inspection(RequestBody):
-    """An empty JSON object."""
+    """The request body, an empty JSON object."""
 
 
 def make_inspector(services: OperatorServices) -> Inspector:
@@ -248,9 +248,7 @@ async def delete_insight_comment(request: OperatorRequest[InstallationServices, 
 
 
 async def _visible_insight(request: OperatorRequest[InstallationServices, Any]) -> Insight:
-    """
-    Return the insight of the path. Raises NotThere if it does not exist or is not visible to this person.
-    """
+    """Return the insight of the path. Raises NotThere unless the person may see it."""
     insight = await request.registry.insights.get(request.path_parameter("id"))
     if not (await request.cost_reader.read_visibility()).can_see_insight(insight):
         raise NotThere("there is no insight with this id")

@@ -47,7 +47,7 @@ from spool.registry.recommendations import Recommendation
 
 
 class SavingsLook(RequestBody):
-    """An empty JSON object."""
+    """The request body, an empty JSON object."""
 
 
 class CallUse(msgspec.Struct, kw_only=True):
@@ -499,9 +499,7 @@ async def _visible_id(request: OperatorRequest[MoneyServices, Any]) -> str:
 async def _visible_recommendation(
     request: OperatorRequest[MoneyServices, Any], visible: Visible
 ) -> Recommendation:
-    """
-    Return the recommendation of the path. Raises NotThere if it does not exist or is not visible to this person.
-    """
+    """Return the recommendation of the path. Raises NotThere unless the person may see it."""
     recommendation = await request.registry.recommendations.get(request.path_parameter("id"))
     if not visible.can_see_recommendation(recommendation):
         raise NotThere("there is no recommendation with this id")

@@ -1,4 +1,4 @@
-"""Operator API handlers for API keys (published interface, parts 2.1 and 3.1)."""
+"""Operator API handlers for API keys."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class Rotation(RequestBody):
 
 def describe_key(key: Key, now: float) -> dict[str, object]:
     """
-    Describe a key for lists and responses. `state` is the status, or Expired. `expires_at` is present only if the key
-    expires, and the facts of a listed key only if they apply.
+    Describe a key for lists and responses. `state` is the status, or Expired. `expires_at` is present only if
+    the key expires. A ListedKey may have further fields, such as the time of its last record.
     """
     more: dict[str, object] = {} if key.expires_at is None else {"expires_at": utc_iso(key.expires_at)}
     if isinstance(key, ListedKey):

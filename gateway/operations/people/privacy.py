@@ -236,7 +236,10 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
     answers=ErasureFile,
 )
 async def list_erasures(request: OperatorRequest[PeopleServices, None]) -> Result:
-    """Return digests of names and pseudonyms, and no name. A restored backup needs this file."""
+    """
+    Return the erasures as digests of names and pseudonyms, without any name. A restored backup needs this
+    file to repeat them.
+    """
     return erasures_to_json(request.registry.persons.erasures)
 
 

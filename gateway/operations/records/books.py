@@ -26,7 +26,7 @@ Finding = Mapping[str, Any]
 
 
 class AcceptClock(RequestBody):
-    """An empty object."""
+    """The request body, an empty JSON object."""
 
 
 def describe_books(books: Books) -> dict[str, object]:

@@ -27,8 +27,9 @@ def filter_choices(
     listed: List[KeptRecord], stored_records: Sequence[KeptRecord], sources: Mapping[str, Sequence[str]]
 ) -> dict[str, list[str]]:
     """
-    Return the same as `known_values`, in a fraction of its time: each filter reads only records that differ in its
-    fields. `sources` are the dimensions of each derived dimension.
+    Return the values that filters offer. The result equals that of `known_values`, but takes a fraction of
+    its time: each filter reads only records that differ in its fields. `sources` are the dimensions of each
+    derived dimension.
     """
     by_type = defaultdict[type, list[KeptRecord]](list)
     for stored in stored_records:

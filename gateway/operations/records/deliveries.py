@@ -52,7 +52,7 @@ class Replay(RequestBody):
 
 
 class TryRoute(RequestBody):
-    """An empty object."""
+    """The request body, an empty JSON object."""
 
 
 def _describe_route_with_trouble(route: RouteState) -> dict[str, object]:

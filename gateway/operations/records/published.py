@@ -134,7 +134,7 @@ def describe_place(stored: KeptRecord) -> dict[str, object]:
 
 
 def describe_searched_records(stored_records: Sequence[KeptRecord]) -> dict[str, object]:
-    """Return the fields that accompany a page of the newest records."""
+    """Return the fields about the search that found a page of the newest records."""
     since = min((stored.committed_at for stored in stored_records), default=None)
     return describe_search(records=len(stored_records), most=LOOKED_THROUGH, since=since)
 

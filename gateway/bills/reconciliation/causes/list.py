@@ -121,7 +121,7 @@ def with_other_causes(claim: Claim) -> Claim:
 
 def _price_causes(claim: Claim, all_claims: Sequence[Claim], case: Case) -> list[str]:
     """
-    Return the price causes of the same models, or ANY_PRICE.
+    Return the causes of price differences of the same models, or ANY_PRICE if none is claimed.
 
     If calls have their own price, claims of other models count as well. For models without a counted call,
     return nothing, because everything billed for them is due to unreported calls.

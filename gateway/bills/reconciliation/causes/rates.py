@@ -434,7 +434,10 @@ def _are_rates_claimed(case: Case, cells: Collection[Cell], but: Collection[str]
 def _claim_days_price(
     case: Case, name: str, entries: list[Entry], meters: Mapping[str, RateSeries]
 ) -> Iterator[Claim]:
-    """Yield claims about certain days with another price. A price that lasts to the end is a price change."""
+    """
+    Yield claims that a price applied only on certain days. A price that lasts to the end is claimed as a
+    price change.
+    """
     every = sorted(days_with_rates(meters))
     differing_cells = {case.split.levels.coarse_cell(cell) for cell, _ in case.split.extra}
     sets = group_days_by_ratio(meters)

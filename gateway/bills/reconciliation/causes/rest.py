@@ -105,8 +105,8 @@ def claim_calls_without_cost(case: Case) -> Iterator[Claim]:
 
 def claim_own_prices(case: Case) -> Iterator[Claim]:
     """
-    Claim calls without a price, and costs that sources report, where they differ from the list prices of
-    their tokens.
+    Claim the amounts of calls without a list price, and of calls whose reported cost differs from list
+    prices.
     """
     claim = case.remainder.claim_entries(
         "own_price",

@@ -152,7 +152,7 @@ def _is_sdk_span_without_gateway(call: Inference) -> bool:
 
 
 def _possible_input_tokens(call: Inference) -> set[int | None]:
-    """Return the input of a call. A framework may report an SDK's input without the cache."""
+    """Return the possible input tokens of a call. A framework may report an SDK's input without the cache."""
     return {call.input_tokens, *(possible_input_counts(call) if _is_sdk_span_without_gateway(call) else ())}
 
 

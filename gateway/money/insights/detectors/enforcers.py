@@ -64,7 +64,7 @@ def enforcer_window(facts: Facts) -> Sequence[Finding]:
 
 @mark_unplantable(_NONE)
 def enforcer_not_refusing(facts: Facts) -> Sequence[Finding]:
-    """Find limits after which calls still succeed."""
+    """Find limits that were reached but after which calls still succeed."""
     return _fault_findings(facts, faults.NOT_REFUSING)
 
 

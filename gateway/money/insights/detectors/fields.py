@@ -161,9 +161,10 @@ def _describe_moved_share(kind: str, earlier: FieldCounts, counts: FieldCounts) 
 @mark_unplantable("all successful calls of a demo month state usage")
 def uncounted_calls(facts: Facts) -> Sequence[Finding]:
     """
-    Find versions of a sender whose successful calls mostly have no count, though their operations are billed by tokens.
+    Find versions of a sender whose successful calls mostly lack token counts, though their operations are
+    billed by tokens.
 
-    The day is the newest of today and yesterday (UTC) with enough calls.
+    The examined day is the newest of today and yesterday (UTC) with enough calls.
     """
     today = int(facts.now // DAY_S)
     findings = {}

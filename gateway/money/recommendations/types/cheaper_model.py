@@ -41,7 +41,7 @@ ALIKE = 2  # maximum ratio between the mean token counts of similar inputs or ou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """One user of a work. `main` is a use of the model for which the user paid most."""
+    """One user's calls of a kind of work. `main` is the use of the model for which the user paid most."""
 
     work: str
     who: str

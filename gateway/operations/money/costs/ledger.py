@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Rebuild(RequestBody):
-    """An empty JSON object."""
+    """The request body, an empty JSON object."""
 
 
 class Reprice(RequestBody):

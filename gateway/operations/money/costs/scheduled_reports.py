@@ -21,7 +21,7 @@ from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 
 class SendReport(RequestBody):
-    """An empty JSON object."""
+    """The request body, an empty JSON object."""
 
 
 def make_report_sender(services: OperatorServices) -> ReportSender:
