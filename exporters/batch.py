@@ -1,4 +1,4 @@
-"""The records that a delivery sends."""
+"""The records that a delivery sends, and the account of those that it does not."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Tally:
         self, *, refused: int = 0, items: int | None = None, words: str | None = None
     ) -> Settlement:
         """
-        Account for every record after the destination accepted the request but rejected `refused` of `items`,
-        by default one per record.
+        Return the outcome of every record after the destination accepted the request but rejected `refused`
+        of `items` (by default one item per record).
 
-        Raises Rejected if no item was accepted: such a 2xx means the same as a 400.
+        Raises Rejected if no item was accepted, because such a 2xx means the same as a 400.
         """
         items = self.sent if items is None else items
         if items and refused >= items:
@@ -51,7 +51,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Batch:
-    """The records to send, with commit times."""
+    """The records of a delivery to send, with their commit times."""
 
     records: list[tuple[Record, float]] = field(default_factory=list)
     shadow: int = 0
@@ -71,21 +71,25 @@ class Batch:
 
 def build_batch_without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
     """
-    Return the records without duplicates kept for reference (shadows), for a destination that sums records.
+    Return the records without duplicates stored for reference (shadows), for a destination that adds up
+    records.
     """
     return _build_batch(delivery, entries, shadows=False)
 
 
 def build_batch_with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
     """
-    Return the records with duplicates kept for reference (shadows) marked, for a destination that stores
+    Return the records, with duplicates stored for reference (shadows) marked, for a destination that stores
     records.
     """
     return _build_batch(delivery, entries, shadows=True)
 
 
 def boundary_nearest_middle(delivery: Delivery, batch: Batch) -> int | None:
-    """Return the boundary nearest to the middle, or None if there is only one kind of record."""
+    """
+    Return the number nearest to the middle at which the kind of record changes, or None if all are of one
+    kind.
+    """
     middle = delivery.first + delivery.count // 2
     return min(batch.boundaries, key=lambda number: abs(number - middle), default=None)
 
@@ -111,7 +115,9 @@ def _build_batch(delivery: Delivery, entries: Sequence[Entry], *, shadows: bool)
 
 
 async def map_with_pauses(items: Sequence[T], function: Callable[[Sequence[T]], U]) -> list[U]:
-    """Apply `function` to TURN items at a time. Other tasks run in between."""
+    """
+    Call `function` with at most TURN items at a time, so that other tasks run in between. Return its results.
+    """
     results = []
     for start in range(0, len(items), TURN):
         if start:

@@ -1,9 +1,9 @@
 """
-Checks of [upstream], [[destinations]] and [[notify]] for `tollhouse check`. An empty export or the validation
-of a billing drop leaves no data at the receiver.
+Checks of [upstream], [[destinations]] and [[notify]] for `tollhouse check`, by an empty export or the
+validation of a billing drop, which leave no data at the receiver.
 
 Another Tollhouse also gets the test call, which it does not count; its response says whether it rejects
-forwarded records. For all other streams and destinations only the connection is tested, and the result is
+forwarded records. For all other streams and destinations, only the connection is tested, and the result is
 "unverified".
 """
 
@@ -102,8 +102,8 @@ async def check_streams(
     """
     Check the streams in use, in the order of STREAMS.
 
-    A stream is in use if it is for AI telemetry, if a key or a setting of [upstream] concerns it, or if
-    `used_streams` names it. `send_call` sends the test call to any upstream.
+    AI telemetry is always in use, and other streams if a key or a setting of [upstream] concerns them or
+    `used_streams` names them. `send_call`: send the test call to any upstream.
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return []
@@ -125,14 +125,14 @@ async def check_destinations(
     send_call: bool = False,
 ) -> Sequence[DestinationCheck]:
     """
-    Check destinations. `installation` is the public id of this installation. `send_call` is as in
-    `check_streams`.
+    Check destinations. `installation`: the public id of this installation. `send_call`: also send the test
+    call.
     """
     return [await _check_destination(settings, clock, installation, send_call) for settings in destinations]
 
 
 async def check_channels(channels: Sequence[NotifySettings], *, clock: Clock) -> Sequence[ChannelCheck]:
-    """Check channels. No notification is sent."""
+    """Check notification channels without sending a notification."""
     return [await _check_channel(settings, clock) for settings in channels]
 
 
@@ -147,7 +147,7 @@ async def _check_channel(settings: NotifySettings, clock: Clock) -> ChannelCheck
 
 
 async def _await_probe(probe: Awaitable[Probe]) -> Probe:
-    """Return the result of a probe. An error becomes a result, so that the other probes still run."""
+    """Return the result of a probe, also if it raises, so that the other probes still run."""
     try:
         return await probe
     except Exception as error:  # noqa: BLE001 - its text may hold a secret, so only its kind is shown
@@ -158,8 +158,8 @@ def results_with_stopped_routes(
     streams: Sequence[StreamCheck], destinations: Sequence[DestinationCheck], stopped: Mapping[str, str]
 ) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
     """
-    Return the results with the state of stopped routes, which is more important than any test request.
-    `stopped` has reasons by route.
+    Return the results with the state of stopped routes, which matters more than any test request. `stopped`:
+    reasons by route.
     """
     return (
         [
@@ -213,8 +213,8 @@ async def _check_destination(
 
 async def probe_typed_address(kind: str, url: str, secret: str, *, clock: Clock) -> Probe:
     """
-    Send an empty export to a typed address, with a key that is not stored. `kind` is `upstream` or `otlp`.
-    Raises Invalid unless the console allows the address for channels.
+    Send an empty export to an address that a person typed, with a key that is not stored. `kind`: `upstream`
+    or `otlp`. Raises Invalid unless the console allows the address for channels.
     """
     if not url:
         raise Invalid("url is required")
@@ -228,10 +228,7 @@ async def probe_typed_address(kind: str, url: str, secret: str, *, clock: Clock)
 
 
 async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -> DestinationCheck:
-    """
-    Check the address of a gateway. The device's own key is not tested, because it exists only after
-    enrolment.
-    """
+    """Check the address of a gateway, without the device's own key, which exists only after enrolment."""
     async with build_client(settings, clock=clock) as client:
         probe = await probe_connection(client, url)
     return DestinationCheck(
@@ -245,7 +242,7 @@ async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -
 
 
 def _url_origin(url: str) -> str:
-    """Return an address without its path, which may contain a secret. A broker's HOST:PORT has no path."""
+    """Return the address without its path, which may contain a secret. A broker's HOST:PORT has no path."""
     if "://" not in url:
         return url
     parts = urlsplit(url)

@@ -1,5 +1,5 @@
 """
-Declarations imported at their first use, so that a process loads only what it needs.
+Mappings of declarations that are imported at their first use, so that a process loads only what it needs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 class LazyDeclarations(Mapping[str, T]):
     """
-    A mapping of names to declarations. `places` maps a name to `MODULE` or `MODULE:NAME`. Without NAME, it is
-    the module's TYPE. The names are known without an import.
+    Declarations by name, imported when they are accessed. `places` maps a name to `MODULE` or `MODULE:NAME`;
+    without NAME, it is the module's TYPE.
     """
 
     def __init__(self, places: Mapping[str, str]) -> None:

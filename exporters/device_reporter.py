@@ -1,8 +1,8 @@
 """
-Enrolment of this device with an enrolment key, then heartbeats and pings with its own key.
+Enrolment of this device with an enrolment key, then heartbeats and pings with the device's own key.
 
-A ping costs the gateway less, so heartbeats are sent after changes and every 15 minutes. Only telemetry waits
-for the enrolment.
+A ping costs the gateway less than a heartbeat, so heartbeats are only sent after changes and every 15
+minutes. Of the program's work, only telemetry waits for the enrolment.
 """
 
 from __future__ import annotations
@@ -119,7 +119,10 @@ class DeviceReporter:
                 rest_s = self._interval_s
 
     async def _wait_for_change(self, rest_s: float) -> None:
-        """Wait until the report changes. After an error, wait the whole time, or until a key changes."""
+        """
+        Wait until the report changes, at most `rest_s` seconds. After an error, only a changed key ends the
+        wait early.
+        """
         end = time.monotonic() + rest_s
         stamps = self._key_file_stamps()
         while (left_s := end - time.monotonic()) > 0:
@@ -136,7 +139,7 @@ class DeviceReporter:
         await self._client.close()
 
     async def report_once(self) -> float:
-        """Send a report. Return the seconds until the next one."""
+        """Send a report. Return the seconds to wait until the next one."""
         try:
             if not self._key_file.exists():
                 rest_s = await self._send_enrolment()
@@ -242,7 +245,10 @@ class DeviceReporter:
         )
 
     def _set_disconnection_reason(self, reason: str | None) -> None:
-        """Log each change once, so that an offline laptop does not fill its log."""
+        """
+        Store why the gateway cannot be reached. Each change is logged once, so that an offline laptop does
+        not fill its log.
+        """
         if reason != self.reason:
             if reason is None:
                 _log.info("connected to the gateway", extra={"action": "linked"})

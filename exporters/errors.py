@@ -1,12 +1,12 @@
-"""Errors of deliveries, named for how the route continues."""
+"""Errors of deliveries, classified by how the route continues."""
 
 from __future__ import annotations
 
 
 class SendError(Exception):
     """
-    An error of a delivery. `answered`: the destination responded, and may repeat this response under the same
-    idempotency key. `ambiguous`: the request may have been accepted, because no response arrived, or a proxy
+    An error of a delivery. `answered`: the destination responded, and may repeat this response to the same
+    idempotency key. `ambiguous`: the request may have been accepted, because no response arrived or a proxy
     responded.
     """
 
@@ -20,12 +20,12 @@ class SendError(Exception):
 
     @property
     def status_text(self) -> str | None:
-        """Return a text that can be compared with other responses, or None without a response."""
+        """Return a text to compare with other responses, or None without a response."""
         return str(self.status or "refused") if self.answered else None
 
 
 class PostponableError(SendError):
-    """An error after which the destination may request a wait."""
+    """An error after which the destination may ask the sender to wait."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class PostponableError(SendError):
 
 
 class Retryable(PostponableError):
-    """No response, 408, 429 or 5xx. The same records are sent again later."""
+    """There was no response, or a 408, 429 or 5xx. The same records are sent again later."""
 
 
 class Rejected(SendError):
@@ -53,7 +53,7 @@ class DeliveryTooLarge(SendError):
 
 
 class SplitRequired(SendError):
-    """The route splits the records before number `at`."""
+    """Raised if a delivery must be split. The route splits its records before the number `at`."""
 
     def __init__(self, message: str, *, at: int) -> None:
         super().__init__(message, answered=False)
@@ -62,13 +62,12 @@ class SplitRequired(SendError):
 
 class Misconfigured(PostponableError):
     """
-    The operator must fix a key, address or file (401, 403, 404, 405, 415, 501, 3xx).
-
-    `type` is the error type in the response.
+    The operator must fix a key, an address or a file (401, 403, 404, 405, 415, 501, 3xx). `type`: error type
+    in the response.
     """
 
     type: str | None = None
 
 
 class OutcomeUnknown(SendError):
-    """No response to a request that must not be repeated. An operator decides."""
+    """There was no response to a request that must not be repeated. An operator decides."""

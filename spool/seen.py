@@ -1,5 +1,6 @@
 """
-The people whose figures an answer shows: queries note whom they name, and the answer stores them as viewings.
+The people whose figures a response shows: queries record whom they name, and the response stores them as
+viewings.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ _NAMING = (USER, SECOND_NAME, "subject")
 @dataclass(slots=True)
 class Seen:
     """
-    The people that a response shows. `check` raises if the viewer may not see figures of the named people, or
-    of all people if none is named. `page` replaces the address where one address has several pages, such as
-    tools. `is_own_only`: only the viewer's own calls are visible.
+    The people whose figures a response shows. `check`: raises if the viewer may not see figures of the named
+    people, or of all people if none is named. `page`: replaces the address if one address has several pages,
+    such as tools. `is_own_only`: the viewer sees only own calls.
     """
 
     save: Callable[[Seen], Awaitable[None]]
@@ -36,7 +37,7 @@ _seen: ContextVar[Seen | None] = ContextVar("seen", default=None)
 @contextmanager
 def collect_viewed_people(seen: Seen | None) -> Iterator[None]:
     """
-    Collect the people that the block reads in `seen`. Pass None if nothing that the block reads is shown.
+    Collect the people whose figures the block reads in `seen`. Pass None if the block's data are not shown.
     """
     token = _seen.set(seen)
     try:
@@ -47,7 +48,8 @@ def collect_viewed_people(seen: Seen | None) -> Iterator[None]:
 
 def note_viewed_people(filter: Mapping[str, Collection[str]], lines: Collection[str] = ()) -> None:
     """
-    Note the people in a filter. SEVERAL is noted if none is named and `lines` has a dimension of people.
+    Record the people in a filter as seen. If none is named and `lines` has a dimension of people, record
+    SEVERAL.
     """
     seen = _seen.get()
     if seen is None:
@@ -67,7 +69,7 @@ def note_viewed_page(page: str, *, is_own_only: bool) -> None:
 
 
 async def save_viewings() -> None:
-    """Store viewings before a response that does not end soon."""
+    """Store the viewings so far, before a response that does not end soon."""
     seen = _seen.get()
     if seen is not None:
         await seen.save(seen)

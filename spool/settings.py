@@ -27,7 +27,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Description of a configuration key for the reference, and the rules for its values."""
+    """The description of a configuration key for the reference, and the rules for its values."""
 
     words: str
     edge: str = ""  # effect when the limit that the key sets is reached

@@ -1,6 +1,6 @@
 """
-Shares of keys in limits: a key gets at most half of what others leave free, so one that floods a table leaves
-space. Pure.
+Fair limits for keys: a key may use at most half of what other keys leave free, so that a key that floods a
+table leaves space for others. Pure.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ HEAP_ENTRIES = 64  # entries, plus two per owner, above which a heap is rebuilt
 
 
 def is_within_share(own: int, total: int, n: int, most: int) -> bool:
-    """Return whether a key may add `n` items. Afterwards it must not hold more than was free before."""
+    """
+    Return whether a key may add `n` items, after which it must not have more than would be left free without
+    it.
+    """
     return own + n <= most - total
 
 
 class KeyShare(NamedTuple):
-    """The share of a key. `most`: its limit while other keys stay the same."""
+    """How much of a limit a key uses. `most`: its maximum while other keys do not change."""
 
     limit: str  # setting
     key: str
@@ -39,7 +42,9 @@ class HeldByKey(NamedTuple):
 
 
 def nearly_full_keys(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
-    """Yield the keys that nearly use up their share. Items without a key are under ""."""
+    """
+    Yield the keys that nearly use up their maximum. `held`: number of items by key, "" for items without one.
+    """
     total = sum(held.values())
     for key, own in held.items():
         share = (most - (total - own) + 1) // 2  # half of what the other keys leave free
@@ -49,7 +54,7 @@ def nearly_full_keys(limit: str, held: Mapping[str, int], most: int) -> Iterator
 
 def keys_about_to_lose_entries(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
     """
-    Yield the keys that will soon lose entries. The key with the largest use loses its oldest entries first.
+    Yield the keys that will soon lose entries. The key with the most entries loses its oldest ones first.
     """
     total = sum(held.values())
     key = max(held, key=lambda name: held[name], default="")
@@ -59,10 +64,10 @@ def keys_about_to_lose_entries(limit: str, held: Mapping[str, int], most: int) -
 
 class Holdings(Mapping[Owner, int]):
     """
-    Use by owner, with a quick search of the largest.
+    The use of a limit by owner, with a fast search for the owner with the largest use.
 
-    A heap is built at the first search. Each change adds an entry, and only an owner's newest is valid. A
-    heap of mostly outdated entries is rebuilt.
+    A heap is built at the first search. Each change adds an entry, and only an owner's newest entry is valid.
+    A heap of mostly outdated entries is rebuilt.
     """
 
     def __init__(self, amounts: Mapping[Owner, int] = MappingProxyType({})) -> None:
@@ -80,7 +85,7 @@ class Holdings(Mapping[Owner, int]):
         return len(self._amounts)
 
     def add_use(self, owner: Owner, amount: int) -> None:
-        """Add to the use of an owner. `amount` may be negative. An owner with 0 is removed."""
+        """Add to the use of an owner. `amount` may be negative. An owner without use is removed."""
         held = self._amounts.get(owner, 0) + amount
         if held:
             self._amounts[owner] = held
@@ -95,7 +100,6 @@ class Holdings(Mapping[Owner, int]):
         heappush(self._heap, (-held, self._changes, owner))
 
     def largest_owner(self) -> Owner:
-        """Return the owner with the largest use. Raises KeyError without owners."""
         heap = self._build_heap()
         while heap:
             held, _, owner = heap[0]
@@ -105,7 +109,7 @@ class Holdings(Mapping[Owner, int]):
         raise KeyError("there are no owners")
 
     def fullest_first(self) -> Iterator[Owner]:
-        """Yield the owners by descending use. The n-th step takes log n."""
+        """Yield the owners, largest use first. Each step takes logarithmic time."""
         heap = self._build_heap()
         seen = set[Owner]()
         places = [(heap[0], 0)] if heap else []
@@ -134,10 +138,10 @@ def entries_to_remove(
     gone: Mapping[Owner, Collection[K]] = MappingProxyType({}),
 ) -> Iterator[K]:
     """
-    Yield entries to remove, each the oldest of the key with the largest use at that step.
+    Yield entries to remove. Each is the oldest of the owner with the largest use at that step.
 
-    `queue_of` is called at a key's first removal. Entries in `gone` are removed anyway, so they are not
-    yielded and do not count as use.
+    `queue_of` is called at an owner's first removal. Entries in `gone` are removed anyway, so they are not
+    yielded and not counted as use.
     """
     fullest = held.fullest_first()
     next_owner = next(fullest, None)
@@ -162,10 +166,10 @@ def entries_to_remove(
 
 class Shared(Generic[K]):
     """
-    Names that share `most` places, each with an owner, in order of insertion or renewal.
+    Names that share a space of `most` units, each with an owner, in order of insertion or renewal.
 
-    Beyond `most`, the oldest name of the largest owner is to be removed. A call's cost does not depend on the
-    number of owners.
+    If they exceed the space, the oldest name of the owner with the largest use is to be removed. The time of
+    a call does not depend on the number of owners.
     """
 
     def __init__(self, most: int) -> None:
@@ -204,7 +208,7 @@ class Shared(Generic[K]):
         return next(iter(names)) if names else None
 
     def name_to_remove(self) -> tuple[K, str] | None:
-        """Return a name to remove and its owner, or None while there is space."""
+        """Return a name to remove, with its owner, or None while there is space."""
         if self._places <= self.most:
             return None
         owner = self.held.largest_owner()

@@ -1,9 +1,9 @@
 """
 Statements: what a provider billed or metered. Values, rules, and a protocol. Pure.
 
-Rows of a cell are added up, days are replaced whole, and money is exact. A row belongs to the UTC day of its
-bucket's start. A row from outside the span, such as a correction of an earlier month, is filed under the
-first day, with its own time in `corrects`.
+Rows with equal fields (a cell) are added up, days are replaced as a whole, and money is exact. A row belongs
+to the UTC day in which it starts. A row from outside the statement's span, such as a correction of an earlier
+month, is stored under the first day, with its own time in `corrects`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ DAY_S = 86400
 
 class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
-    A cell of a report, None for unstated facts.
+    A cell of a bill, None for facts that it does not state.
 
-    A token is counted in one row of its bucket, so `input` excludes cached tokens. `start` and `end` are
-    epoch seconds. The provider may still change a row that is not `settled`.
+    Each token is in one row, so `input` excludes cached tokens. `start` and `end`: epoch seconds. If not
+    `settled`, the provider may still change the row.
 
     `amount_list`, `amount_contracted`, `amount_effective`: the amount at list prices, at negotiated prices,
-    and with fees assigned to their usage. `line_type` is one of LINE_TYPES. `line_id` is set only for rows
-    without tokens, because cells with tokens combine lines. `corrects`, `corrects_until`: time of a credit or
-    later charge. `context`: lower limit of the context window, in input tokens.
+    and with fees assigned to their usage. `line_type`: one of LINE_TYPES. `line_id`: only for rows without
+    tokens, because cells with tokens combine lines. `corrects`, `corrects_until`: the time that a credit or
+    later charge is for. `context`: lower limit of the context window, in input tokens.
     """
 
     source: str
@@ -77,10 +77,10 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """
-    A bill for the time from `start` to `end`, in which nothing else was billed.
+    A bill for the time from `start` to `end`. It lists everything that was billed for that time.
 
-    `account` distinguishes customers of a source. `read_at`: when the provider returned the bill. `name`:
-    file or address from which it comes. Days after `settled_until` are open, even without rows.
+    `account` distinguishes customers of a source. `read_at`: when the provider returned the bill. `name`: the
+    file or address that it is from. Days after `settled_until` may still change, even without rows.
     """
 
     source: str
@@ -95,7 +95,10 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementInfo:
-    """Consecutive UTC days read together, all settled or all open. `digests` are by day."""
+    """
+    UTC days that follow each other and were read together, all settled or all open. `digests`: of each day's
+    rows.
+    """
 
     source: str
     provider: str
@@ -110,7 +113,7 @@ class StatementInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementMonth:
-    """A month of a source and account. `billed` is in dollars, `settled` days are among `days`."""
+    """A month of a source and account. `billed`: in dollars. `settled`: how many of `days` are settled."""
 
     id: str
     source: str
@@ -204,11 +207,14 @@ class RowAmounts(NamedTuple):
         return cls(*(getattr(row, name) for name in cls._fields))
 
     def plus(self, other: RowAmounts) -> RowAmounts:
-        """Return the sums. A sum is None if one side is missing."""
+        """Return the sums. A sum is None if one of its amounts is."""
         return self.map_amounts(_add_two_amounts, other)
 
     def map_amounts(self, change: Callable[..., Decimal | None], *others: RowAmounts) -> RowAmounts:
-        """Skip None."""
+        """
+        Return the amounts changed by a function, which gets each amount with the same one of `others`, and
+        may get None.
+        """
         return RowAmounts(*map(change, self, *others))  # type: ignore[arg-type]
 
 
@@ -217,7 +223,7 @@ def _add_two_amounts(first: Decimal | None, second: Decimal | None) -> Decimal |
 
 
 def sum_rows(rows: Iterable[StatementRow]) -> list[StatementRow]:
-    """Return the rows with equal cells added up, in a fixed order, without zeros."""
+    """Return rows in a fixed order, with equal cells added up and without zero rows."""
     cells: dict[tuple[Any, ...], RowAmounts] = {}
     for row in rows:
         cell = tuple(getattr(row, name) for name in _CELL)
@@ -276,7 +282,7 @@ def _is_valid_year(seconds: int) -> bool:
 
 
 def group_by_day(statement: Statement) -> dict[int, list[StatementRow]]:
-    """Return the rows by day. Rows from outside the span are under the first day."""
+    """Return the rows by day. Rows from outside the statement's span are under its first day."""
     rows_by_day: dict[int, list[StatementRow]] = {
         day: [] for day in day_starts(statement.start, statement.end)
     }
@@ -314,7 +320,6 @@ def parse_day(text: str) -> int:
 
 
 def statement_id(source: str, account: str, month: str) -> str:
-    """Return the id of a statement, which is the same in every installation."""
     encoded = msgspec.json.encode([source, account, month])
     return f"st_{sha256(encoded).hexdigest()[:20]}"
 
@@ -332,7 +337,6 @@ def pack_rows(rows: Sequence[StatementRow]) -> str:
 
 
 def unpack_rows(body: Mapping[str, Any] | None) -> list[StatementRow]:
-    """Raises RegistryDamaged."""
     if body is None:
         return []
     try:
@@ -349,13 +353,13 @@ def rows_digest(rows: Sequence[StatementRow]) -> str:
 
 
 class Statements(Protocol):
-    """The bills. A statement replaces rows of its source and account that start in its span."""
+    """The stored bills. A statement replaces the rows of its source and account that start in its span."""
 
     async def import_statement(
         self, statement: Statement, *, actor: Actor, dry_run: bool = False
     ) -> StatementOutcome:
         """
-        Store a statement. An equal one changes nothing.
+        Store a statement. If an equal one is stored, nothing changes.
 
         Raises Invalid, or NotAllowed if it is too large.
         """
@@ -366,7 +370,7 @@ class Statements(Protocol):
     ) -> Sequence[StatementRow]: ...
 
     async def statements(self) -> Sequence[StatementInfo]:
-        """Return the statements, including days without a row."""
+        """Return the stored statements, including days without rows."""
         ...
 
     async def months(self) -> Sequence[StatementMonth]: ...
@@ -376,7 +380,7 @@ class Statements(Protocol):
         ...
 
     async def read_pull_state(self, name: str) -> Mapping[str, Any] | None:
-        """Return the state of a regular import, or None if it never ran."""
+        """Return the stored state of a regular import, or None if it never ran."""
         ...
 
     async def store_pull_state(self, name: str, state: Mapping[str, Any]) -> None: ...

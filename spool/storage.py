@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class StorageOptions:
     """
-    `cache_bytes`: memory for decoded entries, None for the default. `ledger_chunk`: records per transaction.
-    `registry_clock`: None for `clock`. `new_registry`: replace a damaged or missing registry, and keep its
-    file. `native`: the compiled module. `declared`: registry tables of higher packages. `is_unfinished_copy`:
-    only for the copying itself.
+    The options for opening a storage. `cache_bytes`: memory for decoded entries, None for the default.
+    `ledger_chunk`: records counted per transaction. `registry_clock`: None for `clock`. `new_registry`:
+    replace a damaged or missing registry, and keep its file. `native`: the compiled module. `declared`:
+    registry tables of higher packages. `is_unfinished_copy`: only for copying itself.
     """
 
     settings: SpoolSettings
@@ -77,7 +77,7 @@ class DatabaseHealth:
     The health of a shared database, equal on all nodes except `failed_connections`.
 
     `standbys` and `oldest_transaction_s` are None if the role may not see them. `needs_standby`: commits need
-    a synchronous standby. Of waits in progress, number and longest duration are stated.
+    a synchronous standby. Of present waits, the number and the longest duration in seconds are stated.
     """
 
     needs_standby: bool
@@ -114,14 +114,14 @@ class Storage:
     """
     An open storage. `close` finishes writes and releases the directory, even if a step fails.
 
-    `registry` is None while it is damaged. `registry_problem` then tells operators the reason, and the log
-    works. A damaged ledger is counted again. `incarnation` changes with a new log, and progress in another is
-    invalid. `is_shared`: other processes change the storage, and `leases` decide on tasks.
+    `registry`: None while it is damaged; then `registry_problem` has the reason for operators, and the log
+    works. A damaged ledger is counted again. `incarnation` changes with a new log; progress in another is
+    invalid. `is_shared`: other processes change the storage as well, so that `leases` decide who runs a task.
 
     `copy` fills an empty directory with the state at one commit, while writes continue. `overwrite` removes
-    what deleted and replaced rows left on disk, or returns why some may be left. `health` is None for
-    unshared storages, and raises SpoolUnavailable. `is_damage` returns whether damage of the log caused an
-    error, and notes this, so that the next opening salvages.
+    what deleted and replaced rows left on disk, or returns why some may remain. `health`: None for unshared
+    storages; raises SpoolUnavailable. `is_damage` returns whether damage of the log caused an error, and
+    marks it, so that the next opening salvages.
     """
 
     log: Log
@@ -154,7 +154,7 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovered:
-    """The number of imported records. `settled`: those that were settled before the damage."""
+    """The number of imported records. `settled`: records that had been settled before the damage."""
 
     added: int
     known: int
@@ -173,12 +173,12 @@ async def _nothing_to_recover(options: StorageOptions, file: Path) -> Recovered:
 @dataclass(frozen=True, kw_only=True)
 class Administration:
     """
-    Administration of a shared storage without a running server.
+    The administration of a shared storage without a running server.
 
-    `problems`: why a configuration is unusable. `certificate_files` returns files with words for messages.
-    `make` creates what is missing. `bring_up_to_date` migrates. `status` has a `problem` if nothing can be
-    stored. `change` sets values for all nodes. `lost` returns data that the directory's node acknowledged and
-    the storage lost. All raise SpoolError if it is unreachable.
+    `problems`: why a configuration is unusable. `certificate_files`: files, each with a description for
+    messages. `make` creates what is missing. `bring_up_to_date` migrates. `status` has a `problem` if nothing
+    can be stored. `change` sets values for all nodes. `lost` returns data that this directory's node
+    acknowledged and the storage lost. All of them raise SpoolError if the storage is unreachable.
     """
 
     problems: Callable[[StorageSettings], Iterable[str]]
@@ -193,14 +193,15 @@ class Administration:
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """
-    See `docs/storage-engines.md` for guarantees.
+    The functions of a storage engine. See `docs/storage-engines.md` for guarantees.
 
-    `is_new`: no data; raises OSError. `version`: for bug reports. `known_faults`: with effects.
-    `check_schema`: raises OtherSchema, even in use. `recover`: raises NotAllowed if nothing is readable.
-    `administration`: None for a single node.
+    `is_new`: whether it has no data; raises OSError. `version`: for bug reports. `known_faults`: of that
+    version, with their effects. `check_schema`: raises OtherSchema, even in use. `recover`: raises NotAllowed
+    if nothing is readable. `administration`: None for a single node.
 
     `tables` returns all data for a copy, and raises NotAllowed while a node has the storage open. `take_over`
-    fills an empty storage, which is unusable until that is finished. Both are None if it cannot be copied.
+    fills an empty storage, which is unusable until that is finished. Both are None if the engine's data
+    cannot be copied.
     """
 
     open: Callable[[StorageOptions], Awaitable[Storage]]

@@ -1,5 +1,5 @@
 """
-Unit-cost streams: definitions, and a total per record.
+Unit-cost streams: their definitions, and a running total for each of their records.
 
 Totals change in the transaction that stores the operations, in the order of the log. Operations that differ
 only in their value refer to one record.
@@ -63,7 +63,7 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class StreamSize:
-    """The size of a stream's totals. `created_by`: the key that created the stream, or ""."""
+    """The size of a stream's totals on disk. `created_by`: the key that created the stream, or ""."""
 
     name: str
     created_by: str
@@ -72,7 +72,10 @@ class StreamSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalsPart:
-    """The totals in [since, until), in nanoseconds, that have one of the values in each dimension."""
+    """
+    A selection of totals: those in [since, until), in nanoseconds, that have one of the values in each
+    dimension.
+    """
 
     since: int | None = None
     until: int | None = None
@@ -131,8 +134,8 @@ def apply_operations(
     rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: float, since: float
 ) -> None:
     """
-    Apply operations to the totals. `since`: when this directory began. For earlier periods, other directories
-    may have operations.
+    Apply operations to the totals. `since`: when this data directory began. Totals of earlier periods are
+    incomplete, because other directories may have operations on them.
     """
     keyed = [
         (operation, operation_key(operation) if operation.operation in (SUM, REPLACE) else "")
@@ -161,7 +164,10 @@ def described_stream(operation: UnitCostOperation) -> Stream:
 
 
 def operation_key(operation: UnitCostOperation) -> str:
-    """Return a key in hex. It is the same for records that differ only in value."""
+    """
+    Return the key (hex) of the record that an operation is on. It is equal for operations that differ only in
+    value.
+    """
     facts = [
         period_start(operation.start_time or 0, operation.granularity),
         operation.granularity,
@@ -172,7 +178,7 @@ def operation_key(operation: UnitCostOperation) -> str:
 
 
 def period_start(time_ns: int, granularity: str | None) -> int:
-    """Round a time down to the UTC hour, day or month. Metrics are daily."""
+    """Round a time down to the UTC hour, day or month. Without a granularity (metrics), to the day."""
     moment = datetime.fromtimestamp(time_ns // NS, UTC)
     start = moment.replace(minute=0, second=0, microsecond=0)
     if granularity != HOURLY:
@@ -183,13 +189,13 @@ def period_start(time_ns: int, granularity: str | None) -> int:
 
 
 def rounded_text(value: Decimal) -> str:
-    """Return 15 significant digits. Sums of doubles are then equal in every order."""
+    """Format a value with 15 significant digits. So sums of doubles are equal in every order."""
     return decimal_text(Context(prec=15).plus(value))
 
 
 class StreamBook:
     """
-    The streams in memory. Of several first requests that contradict each other, one is accepted.
+    The streams in memory. If first requests for a stream contradict each other, one is accepted.
 
     A claim reserves a definition until its operations are on disk or given up.
     """
@@ -208,7 +214,7 @@ class StreamBook:
 
     @contextmanager
     def claim(self, stream: Stream) -> Iterator[None]:
-        """Reserve the definition of a stream. The caller has checked it against `find`."""
+        """Reserve the definition of a stream in the block. The caller must have checked it against `find`."""
         name = stream.name
         _, users = self._claimed.get(name, (stream, 0))
         self._claimed[name] = stream, users + 1
@@ -225,9 +231,8 @@ class StreamBook:
 
     def replace_known(self, streams: Sequence[Stream]) -> None:
         """
-        Replace streams by the stored ones of all processes.
-
-        A stream that was never read stays, because it is being committed.
+        Replace the streams by those that all processes have stored. A stream that was never read stays,
+        because it is being committed.
         """
         names = frozenset(stream.name for stream in streams)
         for name in self._kept - names:
@@ -236,7 +241,7 @@ class StreamBook:
         self._kept = names
 
     def learn_streams(self, operations: Iterable[UnitCostOperation]) -> None:
-        """Learn the streams of operations that were committed without a claim."""
+        """Add the streams of operations that were committed without a claim."""
         for operation in operations:
             known = self._known.get(operation.stream)
             self._known[operation.stream] = merge_streams(known, described_stream(operation))
@@ -326,7 +331,7 @@ def estimated_bytes(total: Total) -> int:
 
 
 class TotalsInHand:
-    """The totals that a transaction changes, with the changes of sizes."""
+    """The totals that a transaction reads and changes, with the changes of sizes."""
 
     def __init__(self) -> None:
         self._totals: dict[tuple[str, str], Total | None] = {}
@@ -341,23 +346,23 @@ class TotalsInHand:
         return self._totals[place]
 
     def note_total(self, place: tuple[str, str], total: Total | None) -> None:
-        """Note a total, or None if it is not stored."""
+        """Add a total as read from the storage, None if it is not stored."""
         self._totals[place] = total
         self._sizes[place] = estimated_bytes(total) if total else 0
 
     def put_total(self, total: Total) -> None:
-        """Replace a total noted before, even if it was noted as None."""
+        """Change a total that was added, even as None, by `note_total`."""
         self._totals[total.stream, total.key] = total
         self._changed.add((total.stream, total.key))
 
     def forget_total(self, place: tuple[str, str]) -> None:
-        """Forget a total. The caller deletes the row."""
+        """Note that the caller deletes the row of a total."""
         self._changed.discard(place)
         self._totals[place] = None
         self._growth[place[0]] -= self._sizes.pop(place, 0)
 
     def take_changes(self) -> tuple[Sequence[Total], Sequence[tuple[str, int]]]:
-        """Return the totals to store, and the growth by stream, both sorted."""
+        """Return the totals to store, and the growth in bytes by stream, both sorted."""
         changed = [
             total for stream_key in sorted(self._changed) if (total := self._totals[stream_key]) is not None
         ]
@@ -372,7 +377,7 @@ class TotalsInHand:
         return changed, growth
 
     def clear(self) -> None:
-        """Forget the totals. After `take_changes`, they may differ from the stored ones."""
+        """Forget all totals. After `take_changes`, they may no longer equal the stored ones."""
         self._totals.clear()
         self._sizes.clear()
 
@@ -387,7 +392,10 @@ def can_create_streams(sizes: Sequence[StreamSize], key: str, n: int, max_stream
 
 
 def plan_freed_bytes(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:
-    """Return the bytes to free by stream: those of keys near their share, largest streams first."""
+    """
+    Return the bytes to free by stream, for keys that nearly use up their part of the limit. The largest
+    streams are first.
+    """
     held, total = _bytes_by_key(sizes)
     bytes_by_stream: dict[str, int] = {}
     for key, own in held.items():

@@ -1,9 +1,9 @@
 """
 Inserts the deliveries of a route into a ClickHouse table, each exactly once.
 
-Before each insert, a query returns rows that the table has, so a crash, a lost response or another gateway
-loses or repeats none. A repeated insert has the same token, and the server accepts a token only once. If rows
-are inserted twice nevertheless, they are equal, and ReplacingMergeTree merges them.
+Before each insert, a query returns the rows that the table already has, so that a crash, a lost response or
+another gateway neither loses nor repeats rows. A repeated insert has the same token, and the server accepts a
+token only once. If rows are inserted twice nevertheless, they are equal, and ReplacingMergeTree merges them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ClickHouseExporter:
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """Store the mark, then insert the rows that are missing."""
+        """Store the mark, then insert the rows unless the table has them."""
         editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
         body = _InsertBody(editions[0], self._leave_out)
         async for entry in entries:
@@ -75,7 +75,7 @@ class ClickHouseExporter:
 
 
 class _InsertBody:
-    """The body of an insert. Its lines are in memory only compressed."""
+    """The body of an insert. It is compressed as lines are added."""
 
     def __init__(self, edition: str, leave_out: Sequence[str]) -> None:
         self.rows: set[tuple[int, str]] = set()  # number and id of each row

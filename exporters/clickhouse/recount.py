@@ -1,5 +1,5 @@
 """
-Counts a table's rows and compares them with the numbers and the accounting of its route.
+Counts a table's rows, and compares them with the record numbers and the accounting of its route.
 
 The server adds up ranges of numbers, so memory does not depend on the table. Equal rows count once, as in the
 views.
@@ -25,8 +25,8 @@ _FIRST_DAY, _LAST_DAY = "1970-01-01", "2299-12-31"
 @dataclass(frozen=True, kw_only=True)
 class VerifiedTable:
     """
-    `stored` counts equal rows separately, because ClickHouse may not have merged them yet. Of the settled
-    numbers, `settled` have a row and `absent` none.
+    The result of a recount. `stored`: rows including equal ones, which ClickHouse may not have merged yet.
+    `settled` and `absent`: how many of the settled record numbers have a row and have none.
     """
 
     stored: int
@@ -45,9 +45,9 @@ async def recount_table(
     server: ClickHouseServer, table: str, *, below: int | None = None, dates: DateRange = ALL_DATES
 ) -> VerifiedTable:
     """
-    With all dates, also find missing and repeated numbers.
+    Count the rows of the table in a range of dates. With all dates, also find missing and repeated numbers.
 
-    Numbers below `below` are settled; without it, all are. Raises the server's errors.
+    Only numbers below `below` are settled; without it, all are. Raises the server's errors.
     """
     first, last, stored = await server.fetch_bounds_and_count()
     end = last + 1 if below is None else min(below, last + 1)
@@ -124,7 +124,7 @@ def _overlap_differences(table: str, parts: Sequence[TableSums]) -> Iterator[Lak
 
 
 def _hole_differences(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
-    """Yield the missing ranges. Their records are damaged, or the rows were deleted."""
+    """Yield ranges with missing numbers: the records are damaged, or the rows were deleted."""
     for edition_parts in _group_by_edition(parts):
         first = edition_parts[0].first
         for part in edition_parts:
@@ -141,7 +141,7 @@ def _count_missing_numbers(parts: Sequence[TableSums]) -> int:
 
 
 def _unsent_row_differences(table: str, parts: Sequence[TableSums], below: int) -> Iterator[LakeDifference]:
-    """Yield rows that no settled delivery sent. One delivery may be in progress."""
+    """Yield rows that no settled delivery sent, except for one delivery that may be in progress."""
     last = max((part.last for part in parts), default=0)
     if last >= below + MOST_RECORDS:
         description = f"it has numbers up to {last}, but the route has sent only those below {below}"

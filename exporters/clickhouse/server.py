@@ -42,7 +42,10 @@ _INSERT: Final = {
 
 
 class ClickHouseServer:
-    """A server. Its methods raise Misconfigured if the operator must fix something, otherwise Retryable."""
+    """
+    The HTTP interface of a server. Its methods raise Misconfigured if the operator must fix something,
+    otherwise Retryable.
+    """
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None, *, clock: Clock) -> None:
         parts = urlsplit(settings.url)
@@ -64,7 +67,10 @@ class ClickHouseServer:
         self._used_stamps = self._certificate_stamps()  # stamps of the certificates in use
 
     async def fetch_row_keys(self, editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
-        """Return the keys of stored rows. At most one row more than the range has numbers is read."""
+        """
+        Return the keys of stored rows in a range of numbers. At most one row more than the range has numbers
+        is read.
+        """
         max_rows = last - first + 2
         names = ", ".join(f"'{edition}'" for edition in sorted(editions))
         query = self._format_query("rows", editions=names, first=first, last=last, most=max_rows)
@@ -79,7 +85,7 @@ class ClickHouseServer:
             ) from error
 
     async def insert_rows(self, body: bytes, token: str) -> None:
-        """Insert gzip lines of JSON. The server accepts a token only once."""
+        """Insert gzip-compressed lines of JSON. The server accepts each token only once."""
         columns = ", ".join(f"`{name}`" for name in COLUMN_TYPES)
         query = self._format_query("insert", columns=columns)
         await self._send_query(
@@ -87,7 +93,7 @@ class ClickHouseServer:
         )
 
     async def fetch_column_types(self) -> dict[str, str]:
-        """Return the columns and their types, {} if the table does not exist."""
+        """Return the type of each column by name, {} if the table does not exist."""
         lines = (await self._request_text(self._format_query("columns"), {})).splitlines()
         return {name: type for name, _, type in (line.partition("\t") for line in lines)}
 
@@ -95,7 +101,7 @@ class ClickHouseServer:
         return await self._request_text(self._format_query("engine"), {})
 
     async def fetch_bounds_and_count(self) -> tuple[int, int, int]:
-        """Return the first and last number and the number of rows, 0 if empty."""
+        """Return the lowest and the highest number and the number of rows, all 0 if the table is empty."""
         answer = await self._request_text(self._format_query("ends"), {"select_sequential_consistency": "1"})
         return _decode_lines(answer, tuple[int, int, int])[0]
 
@@ -157,9 +163,7 @@ class ClickHouseServer:
 
     def _identity_headers(self, user: str, password: str) -> Mapping[str, str]:
         """
-        Identify by password, or only by certificate.
-
-        Without a user, there are no headers.
+        Return headers that identify the user by password, or else by client certificate; none without a user.
         """
         if not user:
             return {}
@@ -180,8 +184,8 @@ def _decode_lines(answer: str, type: type[T]) -> list[T]:
 
 def _pause_or_retry_error(error: SendError) -> SendError:
     """
-    Return an error that pauses the route or makes it wait, but never rejects a record, because a delivery
-    lands as a whole.
+    Return an error after which the route pauses or waits. It never rejects a record, because a delivery is
+    inserted as a whole.
     """
     message = str(error)
     code = _CODE.search(message)

@@ -1,4 +1,4 @@
-"""The ClickHouse table: columns as in a data lake, views of the newest state. Pure."""
+"""The ClickHouse table: columns as in a data lake, and views of the newest state. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ COLUMN_TYPES: Final = {name: _ALWAYS.get(name, _TYPES[type]) for name, type in C
 
 
 class TableSums(msgspec.Struct, frozen=True, array_like=True):
-    """`numbers` counts distinct numbers. `spend` is decimal text."""
+    """
+    Sums over rows of an edition with numbers from `first` to `last`. `numbers`: distinct numbers. `spend`:
+    decimal text.
+    """
 
     edition: str
     first: int
@@ -46,7 +49,9 @@ class TableSums(msgspec.Struct, frozen=True, array_like=True):
 
 
 def table_creation_sql(table: str) -> str:
-    """Write the statements for an operator, because the gateway creates nothing."""
+    """
+    Return the statements that create the table, for an operator to run, because the gateway creates nothing.
+    """
     columns = ",\n".join(f"  `{name}` {type}" for name, type in COLUMN_TYPES.items())
     text = files(__package__).joinpath("table.sql").read_text("utf-8")
     return text.format(table=table, columns=columns, window=WINDOW)

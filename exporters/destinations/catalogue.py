@@ -41,7 +41,10 @@ TYPES: LazyDeclarations[DestinationType] = LazyDeclarations(
 def destination_problems(
     destinations: Sequence[DestinationSettings], *, of_several_nodes: bool = False
 ) -> Iterator[str]:
-    """Yield the problems of destinations. With several nodes, file destinations must be shared."""
+    """
+    Yield the problems of the configured destinations. With several nodes, a destination of files must be on
+    shared storage.
+    """
     names = {UPSTREAM}
     for index, destination in enumerate(destinations):
         shown = f"destinations[{index}]"
@@ -104,9 +107,10 @@ def build_routes(
     price_lines: LinesOf | None = None,
 ) -> list[RouteConfig]:
     """
-    Raises ValueError for a type or topic that a destination does not accept.
+    Return the routes to the upstream and the destinations. Raises ValueError for a type or topic that a
+    destination does not accept.
 
-    Without `context`, the upstream receives only AI telemetry. Without `lake`, there is no data lake.
+    Without `context`, the upstream only receives AI telemetry. Without `lake`, there is no data lake.
     """
     routes: list[RouteConfig] = []
     if upstream.base_url or upstream.ai_telemetry_url:
@@ -119,7 +123,7 @@ def build_routes(
 
 
 def destination_secret(destination: DestinationSettings, name: str | None = None) -> SecretSource | None:
-    """Return the secret of a destination. Messages call it `name`."""
+    """Return where to read the secret of a destination, which messages call `name`."""
     if destination.secret_file is None:
         return None
     type = TYPES.get(destination.type)
@@ -133,7 +137,7 @@ def destination_secret(destination: DestinationSettings, name: str | None = None
 def _credential_files(
     destination: DestinationSettings, secret: SecretSource | None
 ) -> Iterator[SecretSource]:
-    """Yield the files of keys and certificates. When one changes, a paused route tries again at once."""
+    """Yield the files of keys and certificates. If one changes, a paused route tries again at once."""
     if secret is not None:
         yield secret
     for file in (destination.identity_token_file, destination.tls_cert_file, destination.tls_key_file):

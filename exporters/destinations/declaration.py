@@ -1,4 +1,4 @@
-"""What each destination module declares for `exporters.destinations.catalogue`."""
+"""The declaration that each destination module makes for `exporters.destinations.catalogue`."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ InstallationProbe = Callable[[DestinationSettings, SecretSource | None, Clock, s
 @dataclass(frozen=True, kw_only=True)
 class DestinationType:
     """
-    `needs` is the required setting of [[destinations]]. `problems` checks its own settings. `probe` tests
-    whether deliveries would be accepted, and leaves no data at the receiver.
+    A type of destination. `needs`: the setting of [[destinations]] that it requires. `problems`: checks its
+    own settings. `probe`: tests whether deliveries would be accepted, and leaves no data at the receiver.
 
-    A data lake has `build_lake` instead of `build`, and `beside` returns a task that runs as long as its
-    routes. `probe_for_installation` replaces `probe` if the test depends on this installation's id, which is
-    None for an installation without data. `probe_by_call` replaces `probe` if a test call may be sent, which
-    the receiver may count as one call of zero tokens. `build_with_price_lines` replaces `build` if the
-    setting `lines` is used.
+    A data lake has `build_lake` instead of `build`. `beside` returns a task that runs as long as its routes.
+    `build_with_price_lines` replaces `build` if the setting `lines` is used. `probe_for_installation`
+    replaces `probe` if the test depends on this installation's id (None without data), and `probe_by_call` if
+    a test call may be sent, which the receiver may count as one call of zero tokens.
     """
 
     name: str

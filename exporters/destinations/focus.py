@@ -1,4 +1,4 @@
-"""Type focus: a CSV file of charges by hour."""
+"""The destination type focus: a CSV file of charges by hour, in the FOCUS format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from spool.record import AI_TELEMETRY
 async def encode_delivery(
     delivery: Delivery, entries: Sequence[Entry], *, price_lines: LinesOf | None = None
 ) -> tuple[list[bytes], Settlement]:
-    """Encode a delivery. Each line ends with the delivery's record numbers."""
+    """
+    Encode a delivery as CSV lines, and return its outcome. Each line ends with the delivery's record numbers.
+    """
     numbers = f"{delivery.first}-{delivery.last}"
 
     def encode_charges(part: Sequence[Charge]) -> list[bytes]:
@@ -40,7 +42,6 @@ async def encode_delivery(
 
 
 def record_numbers_ending(delivery: Delivery) -> bytes:
-    """Return the last column, which has the record numbers."""
     return f",{delivery.first}-{delivery.last}\n".encode()
 
 

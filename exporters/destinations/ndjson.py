@@ -1,4 +1,4 @@
-"""Type ndjson: a file with one canonical record per line."""
+"""The destination type ndjson: a file with one canonical record per line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Type otlp: any OTLP/HTTP endpoint, with its own headers."""
+"""The destination type otlp: any OTLP/HTTP endpoint, with its own headers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def build_exporter(
 async def probe_destination(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock
 ) -> Probe:
-    """Send an empty export of each signal, and the test call to a Tollhouse. Return the first failure."""
+    """
+    Send an empty export of each signal, and the test call if the receiver is a Tollhouse. Return the first
+    failure.
+    """
     return await _probe_signals(settings, secret, clock, send_call=False)
 
 

@@ -1,6 +1,6 @@
 """
-The upstream: your cost service or another Tollhouse. A topic that it does not accept has no route, and its
-records are stored for the retention time.
+The upstream: your cost service or another Tollhouse. For a topic that it does not accept, there is no route,
+and the records are stored for the retention time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from spool.streams import StreamReader
 @dataclass(frozen=True, kw_only=True)
 class UpstreamContext:
     """
-    `learn` gets operations that these routes append to the log. The billing sync uses the same `locks`.
-    `id_upstream` returns the upstream's id for a drop's connection. `single_writer` has the streams that no
-    other gateway writes.
+    Objects that the upstream's routes use. `learn`: called with operations that these routes append to the
+    log. `locks`: shared with the billing sync. `id_upstream`: returns the upstream's id for a drop's
+    connection. `single_writer`: the streams that no other gateway writes.
     """
 
     log: Log
@@ -44,9 +44,8 @@ def upstream_routes(
     settings: UpstreamSettings, *, clock: Clock, context: UpstreamContext | None = None
 ) -> Iterator[RouteConfig]:
     """
-    Yield the routes. Each has its own client.
-
-    Without `context` or a base_url, only AI telemetry has a route.
+    Yield the routes to the upstream, each with a client of its own. Without `context` or a base_url, only AI
+    telemetry has one.
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return

@@ -95,7 +95,7 @@ def _encode_records(records: Sequence[tuple[Record, float]]) -> bytes:
 
 
 def sign_body(secret: str, timestamp: str, body: bytes) -> str:
-    """Return the signature. Receivers should compare it in constant time."""
+    """Return the signature of a body. Receivers should compare it in constant time."""
     digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
     return f"v1={digest}"
 
@@ -110,7 +110,7 @@ def build_exporter(
 async def probe_destination(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock
 ) -> Probe:
-    """The receiver treats every POST as a delivery, so only the secret and the connection are tested."""
+    """Test only the secret and the connection, because the receiver treats every POST as a delivery."""
     try:
         if secret is not None:
             secret.value()

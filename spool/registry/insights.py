@@ -1,8 +1,8 @@
 """
-Insights about AI costs, by detectors or people. Values and rules.
+Insights about AI costs, found by detectors or written by people. Values and rules.
 
-Part 2.2 of the published interface defines statuses, efforts and field names. Lists sort values in the order
-here.
+Part 2.2 of the published interface defines statuses, efforts and field names. Lists sort these values in the
+order here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concerned:
-    """A filter for the calls that an insight concerns, in the form of views. "" is unknown."""
+    """A filter for the calls that an insight concerns, as in views. "" means unknown."""
 
     include: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exclude: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -60,10 +60,11 @@ class Finding:
     """
     A detector's finding. `key` stays the same as long as the detector finds the same thing.
 
-    `newest` is the newest evidence, None if the finding describes a present state. Later evidence, or a state
-    that ended and began again, reopens an addressed insight. `channels` are notified besides subscribed ones.
-    `concerns` selects the calls, which a restricted person must be allowed to see; None without calls.
-    `severity` overrides that of category and cost impact. `csv` is a list for the notice, such as the calls.
+    `newest`: time of the newest evidence, None if the finding describes a present state. Later evidence, or a
+    state that ended and began again, reopens an addressed insight. `channels`: notified in addition to
+    subscribed channels. `concerns`: selects the calls, all of which a restricted person must be allowed to
+    see; None without calls. `severity`: overrides the severity by category and cost impact. `csv`: a list for
+    the notice, such as of the calls.
     """
 
     key: str
@@ -77,7 +78,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insight:
-    """Times are epoch seconds."""
+    """An insight as stored. Times are epoch seconds."""
 
     id: str
     finding: str | None
@@ -99,7 +100,7 @@ class Insight:
 
     @property
     def decoded_concerns(self) -> Concerned | None:
-        """Raises RegistryDamaged."""
+        """Return the filter of the calls that the insight concerns. Raises RegistryDamaged."""
         try:
             return msgspec.json.decode(self.concerns, type=Concerned) if self.concerns else None
         except msgspec.DecodeError as error:
@@ -107,13 +108,10 @@ class Insight:
 
     @property
     def is_no_longer_found(self) -> bool:
-        """Return whether the detector no longer finds the insight."""
         return self.finding is not None and not self.present
 
     def is_reopened_by(self, newest: float | None) -> bool:
-        """
-        Return whether evidence reopens an addressed insight. `newest` is the time of the newest evidence.
-        """
+        """Return whether evidence as new as `newest` reopens the insight, which must be addressed."""
         if self.status != ADDRESSED:
             return False
         return not self.present or (newest is not None and newest > self.status_at)
@@ -131,11 +129,7 @@ class Comment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """
-    The insights that one run of detectors changed.
-
-    `left_out`: findings beyond MAX_INSIGHTS.
-    """
+    """How many insights one run of detectors changed. `left_out`: findings beyond MAX_INSIGHTS."""
 
     new: int
     again: int
@@ -171,8 +165,7 @@ def check_effort(effort: str) -> str:
 
 def check_link(link: str) -> str:
     """
-    Return a checked link. Only web addresses are allowed, because other schemes could harm readers who open
-    one.
+    Return a checked link. It must be a web address, because other schemes could harm readers who open it.
     """
     link = _check_text("link", link.strip(), MAX_LINK)
     if link != web_link_or_empty(link):
@@ -191,7 +184,7 @@ def encode_concern(concerns: Concerned | None) -> str:
 
 
 def dollar_text(amount: Decimal) -> str:
-    """Return an amount rounded to whole cents, as findings have it."""
+    """Format an amount in whole cents, as findings show it."""
     return f"{amount.quantize(_CENT):f}"
 
 

@@ -48,16 +48,15 @@ _ORDER = {scope: index for index, scope in enumerate(scope for group in GROUPS.v
 @dataclass(frozen=True, slots=True)
 class Secret:
     """
-    A keyed hash of a secret.
-
-    `ends_at`: the end of a rotation's overlap, or on the newest secret the key's expiry.
+    A keyed hash of a secret. `ends_at`: the end of a rotation's overlap or, for the newest secret, the key's
+    expiry.
     """
 
     digest: bytes
     ends_at: float | None = None
 
     def with_end(self, at: float) -> Secret:
-        """Return the secret with this end, unless it has an earlier one."""
+        """Return the secret with this end, unless its own end is earlier."""
         return self if self.ends_at is not None and self.ends_at <= at else replace(self, ends_at=at)
 
 
@@ -87,7 +86,7 @@ class Key:
 
     @property
     def version(self) -> str:
-        """Return the version of the fields that people change. Requests with the key do not change it."""
+        """Return the version of the fields that people change. Use of the key does not change it."""
         names = (
             "name",
             "status",
@@ -111,12 +110,12 @@ class Key:
         return self.secrets[-1].ends_at if self.secrets else None
 
     def state(self, now: float) -> str:
-        """Return the status, or EXPIRED if the key would otherwise be enabled."""
+        """Return the key's status, or EXPIRED if the key is enabled but its expiry has passed."""
         is_over = self.expires_at is not None and self.expires_at <= now
         return EXPIRED if is_over and self.status == ENABLED else self.status
 
     def with_expiry(self, at: float | None) -> Key:
-        """Return the key with an expiry, which limits older secrets as well. None removes the expiry."""
+        """Return the key with this expiry, which also limits older secrets. None removes the expiry."""
         *overlapping, newest = self.secrets
         earlier = [secret if at is None else secret.with_end(at) for secret in overlapping]
         return replace(self, secrets=(*earlier, replace(newest, ends_at=at)))
@@ -125,9 +124,8 @@ class Key:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileKey:
     """
-    The state of the key in the deployment's file.
-
-    `key` is None after the key's deletion. `ended` secrets never work again.
+    The stored state of the key in the deployment's file. `key`: its id, None after its deletion. `ended`:
+    digests of secrets that never work again.
     """
 
     key: int | None = None
@@ -146,7 +144,7 @@ def encode_file_key(state: FileKey) -> dict[str, object]:
 
 
 def restore_file_key(body: Mapping[str, object] | None) -> FileKey | None:
-    """Return None if no file has ever had a key."""
+    """Return the state of the deployment's key, or None if no file has ever had one."""
     if body is None:
         return None
     key = body.get("key")
@@ -158,12 +156,12 @@ def restore_file_key(body: Mapping[str, object] | None) -> FileKey | None:
 
 
 def new_secret() -> str:
-    """256 random bits."""
+    """Return a new secret of 256 random bits."""
     return SECRET_PREFIX + secrets.token_urlsafe(32)
 
 
 def check_secret(secret: str) -> str:
-    """Return the secret. Raises Invalid if it could be guessed, or cannot be sent in a header."""
+    """Return the secret. Raises Invalid if it could be guessed or cannot be sent in a header."""
     is_sendable = secret.isascii() and secret.isprintable() and " " not in secret
     if not is_sendable or not MIN_SECRET <= len(secret) <= MAX_SECRET:
         raise Invalid(
@@ -173,7 +171,6 @@ def check_secret(secret: str) -> str:
 
 
 def fold_name(name: str) -> str:
-    """Return the form of a name that must be unique."""
     return unicodedata.normalize("NFC", name.strip()).casefold()
 
 
@@ -201,7 +198,8 @@ def check_scopes_or_use_cases(
     scopes: Iterable[str], use_cases: Iterable[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
-    Return fixed scopes or use cases in the catalogue's order. Raises Invalid for both, none or unknown ones.
+    Return the scopes and use cases, one of them empty, in the catalogue's order. Raises Invalid if both or
+    none are given, or one is unknown.
     """
     scopes, use_cases = set(scopes), set(use_cases)
     if scopes and use_cases:
@@ -216,13 +214,13 @@ def check_scopes_or_use_cases(
 
 def round_to_milliseconds(at: float | None) -> float | None:
     """
-    Round a time to milliseconds, as it is shown, so that a client that sends the time back changes nothing.
+    Round a time to milliseconds, as interfaces show it, so that a client that sends it back changes nothing.
     """
     return None if at is None else round(at, 3)
 
 
 def check_expiry(at: float | None, now: float) -> float | None:
-    """Return the time. Raises Invalid unless it is in the future."""
+    """Return the time of expiry. Raises Invalid unless it is in the future."""
     if at is not None and at <= now:
         raise Invalid("expires_at must be in the future. To end a key now, disable or delete it")
     return at

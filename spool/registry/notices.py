@@ -1,8 +1,8 @@
 """
-Notices for people or programs outside, and a notification for each channel.
+Notices for people or programs outside Tollhouse, and a notification for each channel that gets one.
 
 Higher packages define channels and send. A notification is stored before the first attempt. Waiting and
-finished ones are stored separately, so sending never reads the history.
+finished notifications are stored separately, so sending never reads the history.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ _KIND = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64})?")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """
-    The same event always gives the same `id`, also for the receiver.
+    A message about one event. The same event always has the same `id`, which receivers also get.
 
-    `kind`: for example `budget.threshold_crossed`. E-mail programs group mails with the same `thread`. `at`
-    is in epoch seconds. `to` replaces an e-mail channel's address. `csv` is a mail's attachment or a
+    `kind`: for example `budget.threshold_crossed`. `thread`: e-mail programs group mails with the same text.
+    `at`: epoch seconds. `to`: replaces an e-mail channel's recipient. `csv`: a mail's attachment, or a
     webhook's field.
     """
 
@@ -90,9 +90,10 @@ class Notification:
     """
     A notice for one channel. Times are epoch seconds.
 
-    `number` orders a channel's notifications. Those with the same `message` (the `number` of the first of
-    them) are sent together. It is stored before the first attempt, so a retry sends the same notices.
-    `failing_since`: when the channel began to fail while this waited. `reached`: recipients that have received it.
+    `number`: its order in the channel. `message`: notifications with the same value (the `number` of the
+    first of them) are sent together; it is stored before the first attempt, so a retry sends the same
+    notices. `failing_since`: when the channel began to fail while this waited. `reached`: recipients that
+    have received it.
     """
 
     notice: Notice
@@ -114,7 +115,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelCounts:
-    """Notifications sent and failed since the channel first appeared."""
+    """Numbers of a channel's notifications: waiting now, sent and failed since the channel first appeared."""
 
     waiting: int = 0
     sent: int = 0
@@ -124,11 +125,11 @@ class ChannelCounts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelState:
     """
-    A channel for operators.
+    The state of a channel, for operators.
 
-    `reason`: why no message arrives. `oldest`: oldest waiting notice. `failing_since`: time since which no
-    attempt succeeded. `critical`: waiting critical notices. `insights`: lowest severity it receives.
-    `is_kept`: created in the console, not configured.
+    `reason`: why no message arrives. `oldest`: time of the oldest waiting notice. `failing_since`: when the
+    first of the present failures occurred. `critical`: number of waiting critical notices. `insights`: lowest
+    severity of insights that it receives. `is_kept`: created in the console, not configured.
     """
 
     name: str
@@ -153,7 +154,7 @@ class ChannelState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsightSubscription:
-    """A channel for insights from a severity on, of `categories` or all."""
+    """A channel that receives insights from a severity on, of `categories` (empty: all)."""
 
     channel: str
     severity: str
@@ -170,7 +171,7 @@ def notification_id(channel: str, notice: str) -> str:
 
 def check_notice(notice: Notice) -> Notice:
     """
-    Cut long text, because rejecting it would lose the notice.
+    Return the notice with long texts cut, because rejecting it would lose it.
 
     Raises Invalid for a wrong id, kind or severity.
     """
@@ -199,7 +200,7 @@ def check_notice(notice: Notice) -> Notice:
 
 
 def insight_notice(insight: Insight, csv: str = "") -> Notice:
-    """Return the notice of an insight. Each opening and stated severity has one notice."""
+    """Return the notice that an insight has opened. Its id differs for each opening and stated severity."""
     opened = round(insight.status_at * 1000)
     stated = f"-{insight.severity}" if insight.severity else ""
     return Notice(
@@ -218,8 +219,8 @@ def insight_notice(insight: Insight, csv: str = "") -> Notice:
 
 def insight_severity(insight: Insight) -> str:
     """
-    Return the stated severity, else critical if data do not arrive, warning for high costs and some
-    categories, else info.
+    Return the insight's stated severity. Without one: critical if data do not arrive, warning for high costs
+    and some categories, else info.
     """
     if insight.severity:
         return insight.severity
@@ -256,9 +257,10 @@ _CHANNEL = "notification_channel"
 
 def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterable[str]) -> None:
     """
-    Store a notification for each notice and channel, in the transaction of their event.
+    Store a notification of each notice for each channel, in the transaction of the event.
 
-    Existing ones stay. Beyond MAX_WAITING, the new one is stored as failed.
+    A notification that exists already does not change. Beyond MAX_WAITING in a channel, a new one is stored
+    as failed.
     """
     checked = [check_notice(notice) for notice in notices]
     for channel in channels:
@@ -279,8 +281,8 @@ def add_insight_notices(
     csv: Mapping[str, str] = {},
 ) -> None:
     """
-    Add the notices in the transaction that opens insights or makes them more severe. `csv` is by a finding's
-    key.
+    Add notices to subscribed channels, in the transaction that opens insights or makes them more severe.
+    `csv`: by key of the finding.
     """
     notices = [
         (insight_notice(insight, csv.get(insight.finding or "", "")), insight.category)
@@ -296,16 +298,16 @@ def add_insight_notices(
 
 def add_anomaly_notices(rows: RegistryRows, opened: Iterable[tuple[Insight, Collection[str]]]) -> None:
     """
-    Notify the channels of the view, in the transaction that opens the insights.
+    Add notices to the channels of each insight's view, in the transaction that opens the insights.
 
-    Before `add_insight_notices`, so that a channel receives each only once.
+    Call this before `add_insight_notices`, so that a channel receives each insight once.
     """
     for insight, channels in opened:
         add_notices(rows, [replace(insight_notice(insight), kind=VIEW_ANOMALY)], channels)
 
 
 class NoticeTable:
-    """The notifications. They are not in memory, because changes of other tables add notices."""
+    """The notifications. They are not in memory, because changes of other tables add them."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -337,7 +339,6 @@ class NoticeTable:
 
     @property
     def version(self) -> int:
-        """Return a number that grows with every change of the registry."""
         return self._changes.version
 
     async def add(self, notices: Sequence[Notice], channels: Sequence[str]) -> None:
@@ -354,18 +355,21 @@ class NoticeTable:
         return await self._changes.change_rows(add_and_audit)
 
     async def waiting_notifications(self) -> list[Notification]:
-        """Return the notifications by channel, in the order of addition."""
+        """Return the waiting notifications by channel, each channel's in the order of addition."""
         return await self._changes.read(_notification_reader(_WAITING))
 
     async def wait_until_durable(self) -> None:
         """
-        Wait until notifications are durable. Call this before sending, or a notification could be lost and
-        sent again under another id.
+        Wait until stored notifications are durable. Call this before sending, because otherwise a
+        notification could be lost and sent again under another id.
         """
         await self._changes.wait_until_durable()
 
     async def change_count(self, channel: str) -> int:
-        """Return the number of changes of a channel, which is faster to read than its notifications."""
+        """
+        Return how often a channel's notifications have changed. This is faster to read than the
+        notifications.
+        """
         body = await self._changes.read(lambda rows: rows.document(_CHANNEL, channel))
         return int((body or {}).get("changes", 0))
 
@@ -382,7 +386,7 @@ class NoticeTable:
         return await self._changes.read(read_counts)
 
     async def update(self, changed: Sequence[Notification]) -> None:
-        """Store changed notifications. A notification that no longer waits does not change."""
+        """Store changed notifications, except those that no longer wait."""
         now = self._changes.now()
 
         def store_changed(rows: RegistryRows) -> None:
@@ -403,8 +407,8 @@ class NoticeTable:
 
     async def retry_notifications(self, ids: Collection[str], *, actor: Actor) -> int:
         """
-        Send failed and discarded notifications again, after those that wait, and waiting ones at once. Return
-        the number of changes.
+        Send waiting notifications at once, and failed and discarded ones again after those that wait. Return
+        how many changed.
         """
 
         def retried_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
@@ -418,7 +422,9 @@ class NoticeTable:
         return await self._change_notifications("notification.retry", ids, retried_notification, actor)
 
     async def discard_notifications(self, ids: Collection[str], *, actor: Actor) -> int:
-        """Give up notifications. Return the number of changes. Raises NotThere for an unknown id."""
+        """
+        Mark waiting notifications as discarded. Return how many changed. Raises NotThere for an unknown id.
+        """
 
         def discarded_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
             is_open = notification.state in (WAITING, FAILED)
@@ -427,7 +433,10 @@ class NoticeTable:
         return await self._change_notifications("notification.discard", ids, discarded_notification, actor)
 
     async def delete_old(self) -> None:
-        """Delete finished notifications that are older than KEPT_S, then the oldest ones beyond MAX_OVER."""
+        """
+        Delete notifications that were finished more than KEPT_S seconds ago, then the oldest finished ones
+        beyond MAX_OVER.
+        """
         ends = self._changes.now() - KEPT_S
         over = sorted(
             await self.finished_notifications(),
@@ -476,7 +485,7 @@ class NoticeTable:
 
 
 class _ChannelBooks:
-    """A channel's counts within a transaction. `store_counts` stores them."""
+    """A channel's counts and next number within a transaction. `store_counts` stores them."""
 
     def __init__(self, rows: RegistryRows, channel: str) -> None:
         self._rows = rows
@@ -508,7 +517,6 @@ class _ChannelBooks:
         )
 
     def remove_notification(self, notification: Notification) -> None:
-        """Remove a notification before it is stored again."""
         if self._rows.document(_WAITING, notification.id) is not None:
             self._counts = replace(self._counts, waiting=self._counts.waiting - 1)
             self._rows.delete_document(_WAITING, notification.id)

@@ -1,4 +1,4 @@
-"""Operators, sessions and one-time console links: rules and hashes. Pure."""
+"""Accounts of the console (operators), sessions and one-time console links: rules and hashes. Pure."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ _EMAIL = re.compile(r"[^\s@<>\"]{1,64}@[^\s@<>\"]{1,189}")
 @dataclass(frozen=True, slots=True)
 class Actor:
     """
-    Who makes a change, for the audit list.
+    The author of a change, for the audit list.
 
-    `expects`: on shared storage, the expectation that a key is still valid; otherwise the change is rejected.
-    `is_key`: limited to a share (spool.registry.document_table).
+    `expects`: on shared storage, the expectation that the author's key is still valid; if it is not, the
+    change is rejected. `is_key`: the author is a key, so limits for keys apply
+    (spool.registry.document_table).
     """
 
     name: str
@@ -69,7 +70,9 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """A checked sign-in at an OpenID provider. `session` is the provider's id of the sign-in."""
+    """
+    A person as signed in at an OpenID provider and checked. `session`: the provider's id of the sign-in.
+    """
 
     email: str
     role: str
@@ -85,7 +88,10 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A signed-in browser. `csrf` must accompany every change. Only a keyed hash of the cookie is stored."""
+    """
+    A signed-in browser. `csrf`: the token that every change must contain. Only a keyed hash of the cookie is
+    stored.
+    """
 
     digest: bytes = field(repr=False)
     actor: str
@@ -116,7 +122,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleLink:
-    """A link that signs in once, under the actor's name. Only a keyed hash of it is stored."""
+    """A link that signs in once, under the name of its creator. Only a keyed hash of it is stored."""
 
     digest: bytes = field(repr=False)
     actor: str
@@ -132,8 +138,8 @@ def operator_status(operator: Operator) -> str:
 
 def check_email(email: str) -> str:
     """
-    Return the address in lower case, because upper and lower case are one account. Raises Invalid unless it
-    is an e-mail address.
+    Return the address in lower case, because addresses that differ in case are one account. Raises Invalid
+    for any other text.
     """
     email = unicodedata.normalize("NFC", email.strip()).lower()
     if not is_email(email):
@@ -158,14 +164,14 @@ def check_password(password: str) -> str:
 
 
 def hash_password(password: str) -> bytes:
-    """Hash a password. This is slow on purpose, so call it off the event loop."""
+    """Hash a password. Call this off the event loop, because it is slow on purpose."""
     salt = secrets.token_bytes(16)
     digest = _hash_password(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P)
     return f"scrypt${SCRYPT_N}${SCRYPT_R}${SCRYPT_P}${salt.hex()}${digest.hex()}".encode()
 
 
 def is_matching_password(password: str, kept: bytes) -> bool:
-    """Check a password in constant time. This is slow on purpose, so call it off the event loop."""
+    """Check a password in constant time. Call this off the event loop, because it is slow on purpose."""
     _, n, r, p, salt, digest = kept.decode().split("$")
     computed = _hash_password(password, bytes.fromhex(salt), int(n), int(r), int(p))
     return hmac.compare_digest(computed, bytes.fromhex(digest))

@@ -1,4 +1,4 @@
-"""The organization's notes for assistants: one text."""
+"""The notes for AI assistants that an organization writes: one text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_TEXT = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrgContext:
-    """`set_at` is in epoch seconds."""
+    """The notes as stored. `set_at`: epoch seconds."""
 
     text: str
     set_by: str
@@ -39,7 +39,6 @@ def encode_context(context: OrgContext) -> dict[str, Any]:
 
 
 def restore_context(body: Mapping[str, Any]) -> OrgContext:
-    """Raises RegistryDamaged."""
     try:
         return msgspec.convert(body, OrgContext)
     except msgspec.ValidationError as error:
@@ -47,7 +46,7 @@ def restore_context(body: Mapping[str, Any]) -> OrgContext:
 
 
 def check_context(text: str) -> str:
-    """Return the checked text. An empty text means no notes."""
+    """Return the text without blanks around it. Empty means no notes. Raises Invalid."""
     text = text.strip()
     if len(text) > MAX_TEXT:
         raise Invalid(f"text must have at most {MAX_TEXT} characters, but this has {len(text)}: shorten it")

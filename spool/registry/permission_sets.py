@@ -7,8 +7,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionSet:
     """
-    A right that roles grant. It also grants the sets in `includes`; a set to change data includes the set to
-    read them.
+    A right that roles grant. It includes the rights in `includes`, such as the right to read what it lets
+    people change.
     """
 
     id: str

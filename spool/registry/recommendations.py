@@ -1,8 +1,8 @@
 """
-Recommendations: how the same work could have cost less, and people's decisions. Values and rules.
+Recommendations: how the same work could have cost less, and people's decisions about them. Values and rules.
 
-Statuses and efforts are those of insights. Money is decimal text in dollars, times are epoch seconds, days
-texts such as 2026-11-20.
+Statuses and efforts are those of insights. Money is decimal text in dollars, times are epoch seconds, and
+days are texts such as 2026-11-20.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _MAX_AMOUNT = Decimal(10) ** 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processing:
-    """How calls are processed. `mode` "" is standard. None means unknown or any, depending on the use."""
+    """
+    How calls are processed. `mode`: "" is standard. In any field, None means unknown, or any in a condition.
+    """
 
     model: str | None = None
     provider: str | None = None
@@ -36,10 +38,10 @@ class Processing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
     """
-    A possible saving. `key` ("type:...") is the same for the same saving.
+    A possible saving. `key` ("type:...") is equal for the same saving in every run.
 
-    `spent`: cost of the tokens. `gross_savings`: savings if this were the only recommendation;
-    `monthly_savings`: what remains after larger savings for the same tokens.
+    `spent`: cost of the tokens. `gross_savings`: the savings if this were the only recommendation.
+    `monthly_savings`: the rest after larger savings for the same tokens.
 
     `measured_by`: dimension values of the same work after the change, to measure realized savings.
     `concerns`: values that all its calls share, which a restricted person must be allowed to see.
@@ -78,8 +80,9 @@ class Realized:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """
-    `is_open`: the last run found it, and its type is enabled. `promised`: monthly savings when it was
-    addressed. `touched`: a person edited it; others are deleted some time after they close.
+    A recommendation as stored. `is_open`: the last run found it, and its type is enabled. `promised`: monthly
+    savings when it was addressed. `touched`: a person edited it; other recommendations are deleted some time
+    after they close.
     """
 
     id: str
@@ -102,7 +105,10 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeSettings:
-    """`least_savings` is in dollars per month, `least_share` in percent of all costs."""
+    """
+    The settings of a type of recommendations. `least_savings`: dollars per month. `least_share`: percent of
+    all costs.
+    """
 
     enabled: bool = True
     least_savings: str = "5"
@@ -121,7 +127,7 @@ class RecommendationComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentThread:
-    """Comments, oldest first. `last` is the highest id that was ever used."""
+    """The comments on a recommendation, oldest first. `last`: the highest comment id that was ever used."""
 
     last: int = 0
     comments: Sequence[RecommendationComment] = field(default_factory=tuple)

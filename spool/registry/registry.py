@@ -49,7 +49,7 @@ from spool.statements import Statements
 
 
 class DeclaredTable(MemoryTable, Protocol):
-    """A table of a higher package, which is passed at the opening."""
+    """A table that a higher package defines, and passes when the registry is opened."""
 
     def __init__(self, changes: Changes) -> None: ...
 
@@ -71,7 +71,7 @@ class _Undone(Exception):
 
 
 class Registry:
-    """All tables, opened once by the server process."""
+    """All tables of the registry, opened once by the server process."""
 
     def __init__(self, changes: Changes, declared: Iterable[type[DeclaredTable]] = ()) -> None:
         self._changes = changes
@@ -129,9 +129,9 @@ class Registry:
         declared: Iterable[type[DeclaredTable]] = (),
     ) -> Registry:
         """
-        Open the registry. If the rows cannot be read, the store is closed.
+        Open the registry with the tables `declared`. If the rows cannot be read, the store is closed.
 
-        `secret` is from spool.installation.installation_secret.
+        `secret`: from spool.installation.installation_secret.
         """
         try:
             registry = cls(Changes(store, clock=clock, secret=secret), declared)
@@ -166,11 +166,11 @@ class Registry:
         self, work: Callable[[Registry], Coroutine[Any, Any, T]], keeps: Callable[[T], bool]
     ) -> T:
         """
-        Run `work` on a draft in one transaction. If it raises, or `keeps` rejects its result, nothing is
-        changed.
+        Run `work` on a draft of the registry in one transaction. If it raises, or `keeps` returns False for
+        its result, nothing changes.
 
         `work` runs on the transaction's thread and must wait only for methods of the draft's tables. The
-        tables of this registry show all changes once they are stored, never a part.
+        tables of this registry show all changes once they are stored, never only some.
         """
 
         def run_and_keep(rows: RegistryRows) -> T:
@@ -212,13 +212,13 @@ class Registry:
         self.people.group_order = order
 
     def declared_table(self, kind: type[Table]) -> Table:
-        """Return a table. Raises KeyError if the registry was opened without it."""
+        """Return the table of this class. Raises KeyError if it was not declared."""
         declared_table = self._declared[kind]
         assert isinstance(declared_table, kind)
         return declared_table
 
     def fixed_limits(self) -> Mapping[str, int]:
-        """Return the limits that no setting changes."""
+        """Return the limits that no setting can change, by name."""
         return {table.limit: table.most for table in self._documents if table.most}
 
     async def row_counts_by_maker(self) -> Mapping[str, Mapping[str, int]]:
@@ -234,7 +234,7 @@ class Registry:
         return shares
 
     def document_name(self, kind: str, id: str) -> str | None:
-        """Return the name of a document. `kind` and `id` are those of its audit rows."""
+        """Return the name of a document. `kind` and `id`: as in its audit rows."""
         table = next((candidate for candidate in self._documents if candidate.action == kind), None)
         row = None if table is None else table.find(id)
         return None if row is None else str(row.name)
@@ -245,7 +245,7 @@ class Registry:
         return self._changes.version
 
     async def wait_for_change(self) -> None:
-        """Wait for a change. May return without one if other processes change the rows."""
+        """Wait for a change. This may return without one if other processes also write."""
         await self._changes.wait_for_change()
 
     @property
@@ -254,14 +254,13 @@ class Registry:
         return self._changes.is_fresh
 
     async def catch_up(self) -> RegistryNews:
-        """Apply every change committed before this call."""
+        """Read and apply every change that was committed before this call. Return these changes."""
         return await self._changes.catch_up()
 
     async def wait_until_caught_up(self) -> None:
         """
-        Wait until memory has all changes before this call, without a read.
-
-        Raises SpoolUnavailable after a second.
+        Wait until memory has all changes before this call, without causing a read. Raises SpoolUnavailable
+        after a second.
         """
         await self._changes.wait_until_caught_up()
 
@@ -279,7 +278,6 @@ class Registry:
         await self.audit_changes([AuditedChange(actor=actor, action=action, target=target, after=after)])
 
     async def audit_changes(self, changes: Sequence[AuditedChange]) -> None:
-        """Add audit rows in one transaction."""
         at = self._changes.now()
 
         def add_audit_entries(rows: RegistryRows) -> None:

@@ -32,7 +32,7 @@ Rewriting = Callable[[str, str, Mapping[str, Any]], Mapping[str, Any]]
 
 
 class RegistryRows(DocumentRows, Protocol):
-    """The rows within one transaction. `put...` replaces the row with the same id (see ROW_IDS)."""
+    """The rows within one transaction. `put...` methods replace the row with the same id (see ROW_IDS)."""
 
     def all(self, kind: type[T]) -> Sequence[T]: ...  # all rows of a kind, ordered by id
 
@@ -44,21 +44,21 @@ class RegistryRows(DocumentRows, Protocol):
 
     def rewrite_texts(self, rewritten: Rewriting, skipped: Collection[str]) -> None:
         """
-        Replace values of rows that have texts of people or names, in all tables and all kinds of documents but
-        `skipped`. JSON values are decoded.
+        Rewrite values that have texts or names of people, in all tables and kinds of documents except
+        `skipped`. JSON values are passed decoded.
         """
         ...
 
     def forget_changed_subjects(self) -> None:
-        """Forget the subjects of changes so far, because ids of NAMED kinds are names."""
+        """Do not announce the subjects of the changes so far, because ids of the kinds in NAMED are names."""
         ...
 
     def check_actor(self, actor: Actor) -> None:
-        """Raise KeyEnded if the change is by an ended key. `add_audit` does as well."""
+        """Raise KeyEnded if the actor's key has ended. `add_audit` does the same."""
         ...
 
     def keys(self) -> Sequence[Key]:
-        """Return the keys by id, with secrets in order of creation."""
+        """Return the keys by id, each with its secrets in order of creation."""
         ...
 
     def find_key_by_name(self, name: str) -> Key | None: ...
@@ -74,7 +74,7 @@ class RegistryRows(DocumentRows, Protocol):
     def delete_key(self, id: int) -> None: ...
 
     def store_access_times(self, times: Mapping[int, float]) -> None:
-        """Store when keys were last used. Times before the stored one and unknown ids are ignored."""
+        """Store when keys were last used. Times before the stored one, and unknown ids, are ignored."""
         ...
 
     def access_times(self, since: float) -> Mapping[int, float]: ...
@@ -82,7 +82,7 @@ class RegistryRows(DocumentRows, Protocol):
     def touch_session(self, digest: bytes, seen_at: float) -> None: ...  # ignores deleted sessions
 
     def delete_sessions_of(self, account: str) -> None:
-        """Delete the account's sessions, those of its console links, and its unused links."""
+        """Delete the account's sessions, the sessions of its console links, and its unused links."""
         ...
 
     def delete_sessions_before(self, *, created_at: float, seen_at: float) -> None:
@@ -102,7 +102,10 @@ class RegistryRows(DocumentRows, Protocol):
     def put_insights(self, insights: Iterable[Insight]) -> None: ...
 
     def delete_findings_before(self, found_at: float) -> None:
-        """Delete old insights of detectors, except those still present or edited by a person."""
+        """
+        Delete insights that a detector last found before a time, except those still present or edited by a
+        person.
+        """
         ...
 
     def insight_page(self, query: ListQuery) -> ListPage[Insight]: ...
@@ -146,24 +149,22 @@ class RegistryRows(DocumentRows, Protocol):
 
 class RegistryStore(Protocol):
     @property
-    def is_shared(self) -> bool:
-        """Return whether other processes change the rows."""
-        ...
+    def is_shared(self) -> bool: ...
 
     @property
     def ends_keys(self) -> bool:
         """
-        Return whether the newest change ended a key, which running commits of other processes may still use.
+        Return whether the newest change ended a key that running commits of other processes may still use.
         """
         ...
 
     async def wait_for_running_commits(self) -> None:
-        """Wait until running commits that use ended keys are stored or rejected."""
+        """Wait until running commits that use ended keys have finished."""
         ...
 
     async def change(self, work: Callable[[RegistryRows], T], *, is_long: bool = False) -> T:
         """
-        Run `work` in one durable transaction, or nothing if it raises. With `is_long`, it may compute for
+        Run `work` in one durable transaction. If it raises, nothing changes. `is_long`: it may compute for
         seconds between statements.
 
         Raises SpoolUnavailable, RegistryDamaged, or NotCertain if `work` only reads or raises and the rows
@@ -172,7 +173,7 @@ class RegistryStore(Protocol):
         ...
 
     async def overwrite(self) -> str:
-        """Remove what deleted and replaced rows left behind. Return why some may be left, or ""."""
+        """Overwrite what deleted and replaced rows left on disk. Return why some may remain, or ""."""
         ...
 
     async def wait_until_durable(self) -> None:
@@ -180,12 +181,13 @@ class RegistryStore(Protocol):
         ...
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
-        """Run `work`, which must change nothing, on one snapshot."""
+        """Run `work`, which must not change rows, on one snapshot."""
         ...
 
     async def changes_since(self, since: int | None) -> RegistryNews:
         """
-        Return other processes' changes after `since`, or only the newest position.
+        Return the changes by other processes after the position `since`. If it is None, return only the
+        newest position.
 
         Do not call this while a change of this process runs.
         """

@@ -60,7 +60,7 @@ def shown_cost_types(named: Collection[str]) -> frozenset[str]:
     """
     Return the named cost types, or all if none is named.
 
-    Several types may be names of one sum. If one of them is named, all of them are returned.
+    Several types may be names of the same sum. If one of these is named, all are returned.
     """
     sums = {COST_TYPES.get(name, name) for name in named or ROLE_COST_TYPES}
     return frozenset(name for name in ROLE_COST_TYPES if COST_TYPES.get(name, name) in sums)
@@ -81,7 +81,7 @@ _MAX_COMBINATIONS = 1000  # combinations of filter values that are checked one b
 
 
 class FilterOfRole(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A condition of a role. A null value means the unknown value. `mode` is `is` or `except`."""
+    """A filter of a role, as interfaces show it. None in `values` means unknown. `mode`: `is` or `except`."""
 
     dimension: Annotated[str, words("The dimension, such as `team`.")]
     values: Annotated[
@@ -92,21 +92,22 @@ class FilterOfRole(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 class RoleFilter(FilterOfRole, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """
-    A filter of a role. It passes calls with one of `values`, or with EXCEPT all other calls. "" is unknown.
+    A filter of a role. It passes calls with one of `values` or, in the mode EXCEPT, all other calls. "" means
+    unknown.
     """
 
     values: tuple[str, ...]
 
     def is_met_by(self, *values: str) -> bool:
-        """Return whether a call passes. Several values are the names of the call's person."""
+        """Return whether a call with this value passes. Several values are the names of the call's person."""
         return any(value in self.values for value in values) == (self.mode == IS)
 
     def contains(self, include: Collection[str], exclude: Collection[str]) -> bool:
         """
-        Return whether the filter certainly passes everything that `include` and `exclude` select.
+        Return whether the filter certainly passes every call that `include` and `exclude` select.
 
-        An empty `include` means every value. A value in both is included. True is never wrong. An included
-        name of a person may also be excluded under another name, so False may be wrong.
+        An empty `include` means every value. A value in both is included. True is always right. False may be
+        wrong, because a person's included name may be excluded under another name.
         """
         if include and (self.mode == IS or self.dimension != USER) and all(map(self.is_met_by, include)):
             return True
@@ -116,10 +117,10 @@ class RoleFilter(FilterOfRole, frozen=True, kw_only=True, forbid_unknown_fields=
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSlice:
     """
-    The calls that pass every filter of at least one part.
+    The calls that a person may see: those that pass every filter of at least one part.
 
-    No parts show nothing; a part without filters shows every call. `hides_money`: some cost types are hidden,
-    so the person does not see everything.
+    Without parts, no call; with a part without filters, every call. `hides_money`: some cost types are
+    hidden, so the person does not see everything.
     """
 
     parts: tuple[tuple[RoleFilter, ...], ...] = ()
@@ -148,7 +149,8 @@ class LedgerSlice:
 
     def contains(self, include: Wanted, exclude: Wanted) -> bool:
         """
-        Return True only if the person may see all that passes a view's filter, whatever records exist.
+        Return True only if the slice contains every call that passes a view's filters, whatever records
+        exist.
 
         Included values are checked one by one, because different roles may allow them.
         """
@@ -167,7 +169,7 @@ class LedgerSlice:
         )
 
     def without_unknown(self, known: Collection[str]) -> LedgerSlice:
-        """Return the slice without parts that name unknown dimensions, because they show nothing."""
+        """Return the slice without parts that use unknown dimensions, because these show nothing."""
         parts = (part for part in self.parts if all(role_filter.dimension in known for role_filter in part))
         return replace(self, parts=tuple(parts))
 
@@ -193,11 +195,11 @@ class RoleLimits:
 
 class NewRole(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    A new role. `data_access` is `full`, `limited` or `none`. A `limited` role needs filters, and its members
-    see only calls that match all of them.
+    A role to create. `data_access`: `full`, `limited` or `none`. A `limited` role needs filters, and its
+    members see only calls that match all of them.
 
-    `members` are e-mail addresses; `groups` are groups of the OpenID provider. Without `cost_types`, members
-    see all types.
+    `members`: e-mail addresses. `groups`: groups of the OpenID provider. Without `cost_types`, members see
+    all types.
     """
 
     name: Annotated[
@@ -246,7 +248,7 @@ class NewRole(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Role(NewRole, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """Times are epoch seconds."""
+    """A stored role. Times are epoch seconds."""
 
     filters: tuple[RoleFilter, ...] = ()
     id: str
@@ -268,7 +270,9 @@ class Role(NewRole, frozen=True, kw_only=True, forbid_unknown_fields=False):
         return self.data_access == LIMITED or bool(self.cost_types)
 
     def broken_reason(self, known: Collection[str]) -> str | None:
-        """Return why the filters match nothing: they name a dimension outside `known`."""
+        """
+        Return why the role's filters match nothing, or None: they use a dimension that is not in `known`.
+        """
         unknown = sorted({role_filter.dimension for role_filter in self.filters} - set(known))
         if not unknown:
             return None
@@ -284,10 +288,10 @@ ROLES = DocumentKind("role", Role, "role")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
     """
-    A person's permissions and visible data.
+    The permissions and visible data of a person.
 
-    `slice`: the calls of roles that show every counted cost type. `shown`: the parts of all roles, with their
-    cost types. `person` is an e-mail address. `groups`: calls visible only in large groups, see
+    `slice`: the calls visible in every counted cost type. `shown`: the filters of all roles, with their cost
+    types. `person`: e-mail address. `groups`: the calls that are only visible in large groups, see
     `RoleTable.holder_rights`.
     """
 
@@ -299,21 +303,24 @@ class Rights:
     groups: LedgerSlice = LedgerSlice()
 
     def slice_for_cost_types(self, cost_types: Collection[str]) -> LedgerSlice:
-        """Return the calls visible in every one of these cost types."""
+        """Return the calls that are visible in every one of these cost types."""
         parts = dict.fromkeys(part for types, part in self.shown if types.issuperset(cost_types))
         if () not in parts:
             return LedgerSlice(parts=tuple(parts))
         return LedgerSlice(parts=((),), hides_money=(frozenset(ROLE_COST_TYPES), ()) not in self.shown)
 
     def limited_to_own(self, own: RoleFilter | None) -> Rights:
-        """Return the rights, limited to calls that pass `own`, or to none. `groups` has the other calls."""
+        """
+        Return the rights limited to calls that pass `own` (None: no calls). All calls of the present `slice`
+        become `groups`.
+        """
         shown = () if own is None else tuple((types, (*part, own)) for types, part in self.shown)
         rights = replace(self, shown=shown, groups=self.slice)
         return replace(rights, slice=rights.slice_for_cost_types(COUNTED_TYPES))
 
     @property
     def visible_slice(self) -> LedgerSlice:
-        """Return the calls that the roles show, singly or in groups."""
+        """Return the calls that are visible, singly or in large groups."""
         return self.groups if self.groups.parts else self.slice
 
     @property
@@ -332,15 +339,15 @@ class Rights:
     @property
     def can_administer(self) -> bool:
         """
-        Return whether the person may manage roles. That gives access to everyone's data, so it requires
-        access to all data.
+        Return whether the person may manage roles. This requires access to all data, because it gives access
+        to everyone's.
         """
         return ORGANIZATION_ADMINISTRATION in self.permission_sets and self.slice.is_everything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A person with roles. `has_default_role`: the account role is the OpenID settings' default."""
+    """A person with roles. `has_default_role`: the account role is the default in the OpenID settings."""
 
     person: str
     groups: tuple[str, ...] = ()
@@ -349,7 +356,7 @@ class Holder:
 
 
 def session_holder(session: Session) -> Holder:
-    """Return the holder of a session's roles. A session of a console link has only the link's role."""
+    """Return whose roles apply in a session. In a session of a console link, only the link's role does."""
     groups = tuple(json.loads(session.groups))
     return Holder(person=session.account if session.operator else "", groups=groups, base=session.role)
 
@@ -393,7 +400,7 @@ BASES: Mapping[str, Role] = {
 
 
 class Roles:
-    """All roles except built-in ones."""
+    """All roles that people created, found by member and group."""
 
     def __init__(self, roles: Iterable[Role]) -> None:
         self._roles = tuple(sorted(roles, key=lambda role: (role.name.casefold(), role.id)))
@@ -406,7 +413,7 @@ class Roles:
                 self._by_group.setdefault(group, []).append(index)
 
     def person_rights(self, person: str, groups: Collection[str] = (), base: str = "") -> Rights:
-        """Return the rights of a person. `base` is the account role or ""."""
+        """Return the rights by a person's roles. `base`: the account role, or ""."""
         own = (BASES[base],) if base in BASES else ()
         roles = (*own, *self.assigned_roles(person, groups))
         shown = dict.fromkeys(
@@ -422,7 +429,7 @@ class Roles:
 
     def holder_rights(self, holder: Holder) -> Rights:
         """
-        Return the rights of a holder. If a role names the person, a default account role does not count.
+        Return the holder's rights. If a created role names the person, a default account role does not count.
         """
         is_closed = holder.has_default_role and self._has_assigned_role(holder.person, holder.groups)
         return self.person_rights(holder.person, holder.groups, NO_ROLE if is_closed else holder.base)
@@ -435,8 +442,8 @@ class Roles:
 
     def account_role(self, person: Person) -> str:
         """
-        Return the account role of a person. It is NO_ROLE if a role names the person and no group maps to an
-        account role. Otherwise the default would show data that the role should restrict.
+        Return the account role of a person. It is NO_ROLE if a created role names the person and no group
+        maps to an account role, because the default would show data that the created role should restrict.
         """
         return (
             NO_ROLE
@@ -446,8 +453,8 @@ class Roles:
 
     def enabled_admins(self, operators: Iterable[Operator]) -> frozenset[str]:
         """
-        Return enabled accounts that may do everything. Groups do not count, because their members are
-        unknown.
+        Return the enabled accounts that may do everything. Admins by group are left out, because group
+        members are unknown.
         """
         return frozenset(
             operator.email
@@ -478,7 +485,10 @@ EVERYTHING = Roles(()).person_rights("", base=ADMIN)  # rights of an Admin
 
 
 def check_role_draft(draft: NewRole, limits: RoleLimits) -> NewRole:
-    """Raises Invalid with the field and the broken rule. Accepts unknown dimensions."""
+    """
+    Return the checked role. Unknown dimensions are accepted. Raises Invalid with the field and the broken
+    rule.
+    """
     check_one_of("data_access", draft.data_access, DATA_ACCESS)
     if draft.data_access == LIMITED and not draft.filters:
         raise Invalid(
@@ -534,8 +544,8 @@ _SHOWN = 10  # holders of a role that a message lists
 
 class RoleTable(NamedTable[Role]):
     """
-    The roles. `known` are the ledger's dimensions. `asker` is who makes a change, None for a key or a command
-    on the server. People cannot remove their own right to administer.
+    All roles. In its methods, `known` are the ledger's dimensions, and `asker` is the person who makes a
+    change, None for a key or a command on the server. People cannot remove their own right to administer.
     """
 
     kind = ROLES
@@ -552,11 +562,13 @@ class RoleTable(NamedTable[Role]):
         return [*BUILTIN.values(), *self._rows.values()]
 
     def holder_rights(self, holder: Holder) -> Rights:
-        """Return the rights of a holder. Every address of a person has the same rights."""
+        """
+        Return the holder's rights under `privacy.min_group`. They are equal for every address of a person.
+        """
         return self._apply_min_group(self._in_force.holder_rights(holder))
 
     def rights_if_saved(self, holder: Holder, draft: NewRole, replaced: str | None = None) -> Rights:
-        """Return the rights with the draft in place of the role `replaced`."""
+        """Return the rights as if `draft` were saved in place of the role with the id `replaced`."""
         tried_role = Role(id="", **draft_fields(draft))
         other_roles = (role for id, role in self._rows.items() if id != replaced)
         return self._apply_min_group(
@@ -565,9 +577,9 @@ class RoleTable(NamedTable[Role]):
 
     def _apply_min_group(self, rights: Rights) -> Rights:
         """
-        Return the rights under `privacy.min_group`: people without VIEW_NAMES see their own calls, and others
-        only in the cells of spool.ledger.groups. Whether another sum is safe would depend on all sums that
-        they ever ask for.
+        Apply `privacy.min_group`: without VIEW_NAMES, people see their own calls, and other calls only in the
+        cells of spool.ledger.groups. Other sums are not shown, because their safety would depend on all sums
+        that a person ever requests.
         """
         people = self._changes.people
         if not people.min_group or VIEW_NAMES in rights.permission_sets:
@@ -589,7 +601,9 @@ class RoleTable(NamedTable[Role]):
         actor: Actor,
         asker: Holder | None = None,
     ) -> Role:
-        """Create a role. Raises NotAllowed beyond the number of roles or a key's share."""
+        """
+        Create a role. Raises NotAllowed beyond the maximum number of roles, or if a key would have too many.
+        """
         now = self._changes.now()
         drafted = check_role_draft(draft, limits)
         check_dimensions(role_dimensions(drafted), known)
@@ -609,9 +623,9 @@ class RoleTable(NamedTable[Role]):
         asker: Holder | None = None,
     ) -> Role:
         """
-        Change a role. Existing filters on deleted dimensions are accepted.
+        Change a role. Filters that it already has may use deleted dimensions.
 
-        Raises NotAllowed if the role differs from `version`.
+        Raises NotAllowed if the role's version is not `version`.
         """
 
         def edit_role(before: Role) -> Role:

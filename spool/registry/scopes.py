@@ -1,9 +1,9 @@
 """
 Scopes and managed use cases, as the published interface names them (part 5).
 
-They apply to keys that Tollhouse accepts (gateway.people.authentication.access) and uses
-(exporters.service.upstream_client). A use case is resolved at each request, so a scope added here reaches
-existing keys.
+They apply to keys that Tollhouse accepts (gateway.people.authentication.access) and to keys that it uses
+(exporters.service.upstream_client). A use case is resolved at each request, so a scope added to it here also
+applies to existing keys.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-A submission's expectations about its records' streams.
+The expectations of a submission about the streams of its records.
 
-On shared storage, another process may have defined a stream that this one does not know. The commit rejects
-different streams, and new ones beyond the limit.
+On shared storage, another process may have defined a stream that this process does not know. The commit
+rejects a stream that differs from the stored one, and new streams beyond the limit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AGREES = 1
 
 
 def stream_expectation(stream: Stream) -> Expectation:
-    """Return the expectation that the stream has these properties or does not exist."""
+    """Return the expectation that the stream has these properties, or does not exist."""
     facts = (stream.name, stream.type, stream.granularity, stream.keys)
     return Expectation(STREAMS + _encode(facts), AGREES)
 
@@ -32,7 +32,10 @@ def claimed_streams(keys: Iterable[bytes]) -> Mapping[bytes, Stream]:
 def satisfied_expectations(
     claimed: Mapping[bytes, Stream], known: Mapping[str, Stream], *, room: int
 ) -> dict[bytes, int]:
-    """Return a number for each expectation that holds. `room` is the number of streams that may be added."""
+    """
+    Return the keys of the expectations that hold, each with a number. `room`: the number of streams that may
+    still be added.
+    """
     new = sorted({stream.name for stream in claimed.values()} - known.keys())
     over = set(new[max(0, room) :])
     return {

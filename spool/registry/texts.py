@@ -31,7 +31,7 @@ def check_optional_text(field: str, text: str, most: int) -> str:
 
 
 def check_amount(field: str, amount: str) -> str:
-    """Return an amount as text without an exponent, perhaps negative. Raises Invalid."""
+    """Return an amount, which may be negative, as decimal text without an exponent. Raises Invalid."""
     try:
         number = Decimal(amount) if len(amount) <= 64 else Decimal("NaN")
     except InvalidOperation:
@@ -69,7 +69,6 @@ def check_one_of(field: str, word: str, allowed: Collection[str]) -> None:
 
 
 def check_time_zone(field: str, name: str) -> ZoneInfo:
-    """Raises Invalid."""
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError):
@@ -78,7 +77,7 @@ def check_time_zone(field: str, name: str) -> ZoneInfo:
 
 
 def check_dimensions(names: Iterable[str], known: Collection[str]) -> None:
-    """Raise Invalid, with the known dimensions, if a name is not one of them."""
+    """Raise Invalid if a name is no known dimension. The message lists the known ones."""
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise unknown_dimension_error(unknown, known)
@@ -91,7 +90,10 @@ def unknown_dimension_error(name: str, known: Iterable[str]) -> Invalid:
 
 
 def known_dimensions_text(name: str, known: Iterable[str]) -> str:
-    """Return the known dimensions for a message. For a tag, it says which setting makes the tag known."""
+    """
+    Return a sentence with the known dimensions, for a message. For a tag, it says which setting makes the tag
+    known.
+    """
     tag = name.removeprefix(TAG)[:MAX_DIMENSION]
     return ", ".join(known) + (f', or add "{tag}" to [ledger] tags' if name.startswith(TAG) and tag else "")
 

@@ -12,8 +12,8 @@ KEPT_S, MOST_A_DAY = 365 * DAY_S, 1000  # defaults of privacy.viewings and priva
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewing:
     """
-    A viewer saw figures of a person on a day. `person` is a name in the form of records, or SEVERAL. `face`
-    is the way of access, `page` an address or a tool.
+    A viewer saw figures of a person on a day. `person`: name as in records, or SEVERAL. `face`: the
+    interface. `page`: an address or a tool.
     """
 
     day: str

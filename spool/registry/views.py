@@ -1,5 +1,5 @@
 """
-Views: saved filters over the ledger with display settings.
+Views: saved filters for costs, with display settings.
 
 The published interface defines `name`, `filter`, `principal_dimension`, `connections` and `anomalies`.
 Tollhouse adds defaults for a report: `granularity`, `group_by`, `cost_type` and `range`.
@@ -55,7 +55,8 @@ class Slack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class Notified(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    Notification targets of a view. `notify` and the name of a Slack channel both refer to configured channels.
+    The channels that a view notifies. Both `notify` and the names of Slack channels refer to configured
+    channels.
     """
 
     email: Annotated[Email, words("The recipients of mails.")] = msgspec.field(default_factory=Email)
@@ -171,8 +172,8 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """
     A stored view. Times are epoch seconds.
 
-    `filter`: included values by dimension, or excluded values under EXCLUDES and the dimension. "" is
-    unknown. An empty filter includes all calls.
+    `filter`: included values by dimension, or excluded values under EXCLUDES followed by the dimension. ""
+    means unknown. An empty filter includes all calls.
     """
 
     filter: Wanted = {}
@@ -188,7 +189,7 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
 
     @property
     def include(self) -> Wanted:
-        """Return the filters in the form of CostQuery."""
+        """Return the included values, as CostQuery has them."""
         return {name: values for name, values in self.filter.items() if not name.startswith(EXCLUDES)}
 
     @property
@@ -202,7 +203,8 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
     @property
     def channels(self) -> tuple[str, ...]:
         """
-        Return the channels of a view. The name of a Slack channel may be the name of a configured channel.
+        Return the channels that the view notifies. A Slack channel's name may be the name of a configured
+        channel.
         """
         return tuple(
             dict.fromkeys(
@@ -219,7 +221,9 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
         )
 
     def broken_reason(self, known: Collection[str]) -> str | None:
-        """Return why the costs cannot be computed: the view names a dimension outside `known`."""
+        """
+        Return why the view's costs cannot be computed, or None: it uses a dimension that is not in `known`.
+        """
         unknown = sorted(set(view_dimensions(self)) - set(known))
         if not unknown:
             return None
@@ -233,7 +237,7 @@ VIEWS = DocumentKind("view", View, "view")
 
 
 def view_dimensions(view: NewView) -> Iterator[str]:
-    """Leave out units of work that filters may have."""
+    """Yield the dimensions that the view uses, except units of work in filters."""
     yield view.principal_dimension
     names = (name.removeprefix(EXCLUDES) for name in view.filter)
     yield from (name for name in names if name not in BOUNDED)
@@ -241,7 +245,10 @@ def view_dimensions(view: NewView) -> Iterator[str]:
 
 
 def check_view(draft: NewView) -> NewView:
-    """Raises Invalid with the field and the broken rule. Accepts unknown dimensions."""
+    """
+    Return the checked view. Unknown dimensions are accepted. Raises Invalid with the field and the broken
+    rule.
+    """
     check_one_of("granularity", draft.granularity, (TOTAL, *GRANULARITIES))
     check_one_of("cost_type", draft.cost_type, (*COST_TYPES, *PLAN_TYPES, *BILLED_TYPES))
     check_one_of("range", draft.range, RANGES)
@@ -315,7 +322,7 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
     action = "view"
 
     def expand_names(self, view: View) -> View:
-        """Include every form of named people."""
+        """Return the view with every form of the people and branches that its filter names."""
         return replace_fields(view, filter=self._changes.people.expand_filter(view.filter))
 
     def check_draft(self, draft: NewView) -> NewView:
@@ -324,7 +331,10 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
     def check_changed_dimensions(
         self, draft: NewView, given: Collection[str], known: Collection[str]
     ) -> None:
-        """Check only changed dimensions, so that a view with an unknown one can be renamed or repaired."""
+        """
+        Check dimensions of changed fields only, so that a view with an unknown dimension can be renamed or
+        repaired.
+        """
         if DIMENSIONAL.isdisjoint(given):
             return
         for name in view_dimensions(draft):
@@ -352,8 +362,8 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
 
     async def delete(self, id: str, *, actor: Actor, names_users: bool = True) -> None:
         """
-        Delete a view. Raises NotAllowed while a document of ON_VIEWS uses it. The message names the documents
-        only with `names_users`.
+        Delete a view. Raises NotAllowed while a document of a kind in ON_VIEWS uses it. With `names_users`,
+        the message names these documents.
         """
         await self._remove_row(id, check=partial(_check_view_unused, names_users=names_users), actor=actor)
 

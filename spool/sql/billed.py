@@ -1,6 +1,6 @@
 """
-Billed costs. Each day is written whole, with its sums without dimensions, which queries without dimensions
-read.
+Billed costs in SQL. Each day is replaced as a whole, with its sums without dimensions, for queries without
+dimensions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Place = tuple[object, ...]
 
 
 def stored_sums_sql(prefix: str, since: str, until: str) -> str:
-    """Return SQL for the stored sums. Bounds are SQL expressions."""
+    """Return SQL for the stored billed sums. `since` and `until` are SQL expressions."""
     return (
         f"SELECT {', '.join(_SUM)} FROM {{schema}}.{prefix}{BILLED_SUMS}"
         f" WHERE start >= {since} AND start < {until}"
@@ -42,7 +42,7 @@ def stored_sums_sql(prefix: str, since: str, until: str) -> str:
 
 
 def parse_group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
-    """Yield rows as cost sums, with the amount as reported cost."""
+    """Yield rows of billed costs as cost sums, with the amount as reported cost."""
     for start, *row, high, middle, low in rows:
         measures = [0] * WIDTH
         measures[len(COUNTS)] = money.join_limbs(int(high), int(middle), int(low))
@@ -50,7 +50,7 @@ def parse_group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
 
 
 def sums_table_sql(prefix: str, width: int, rollup: int) -> str:
-    """Return a table and the beginning of a condition, as SQL."""
+    """Return SQL: a table of billed sums, and the beginning of a condition on it."""
     if not rollup:
         return f"{{schema}}.{prefix}{BILLED} h WHERE"
     return f"{{schema}}.{prefix}{ROLLUPS} h WHERE rollup = {rollup} AND width = {width} AND"
@@ -72,7 +72,7 @@ def _source_dimensions(query: CostQuery, names: Iterable[str]) -> set[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterParts:
-    """Filters on sets of dimensions, on columns of a row, and on both."""
+    """A query's filters by what they need: the set of dimensions, the columns of a billed row, or both."""
 
     of_keys: CostQuery
     of_bills: CostQuery
@@ -97,7 +97,7 @@ class FilterParts:
         return cls(of_keys=of_keys, of_bills=of_bills, of_both=of_both)
 
     def columns_before_join(self, query: CostQuery, *, by_start: bool) -> Sequence[str]:
-        """Return the columns by which rows are added up before dimensions are joined."""
+        """Return the columns to add rows up by before their dimensions are joined."""
         columns = needed_columns(query, (*query.group_by, *self.of_both.used_dimensions))
         return ["start", *columns] if by_start else columns
 

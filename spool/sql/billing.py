@@ -1,4 +1,7 @@
-"""Received hourly files, written in the log's transactions, and the hours of cost that were sent."""
+"""
+Received billing drops (hourly files), written in the log's transactions, and the hours of cost that were
+sent.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +127,7 @@ class SqlBillingDrops:
 
     async def delete_connection(self, connection: str) -> None:
         """
-        Delete a connection's rows. This waits for no standby: files that a failover restores are deleted
+        Delete a connection's rows without waiting for a standby. Drops that a failover restores are deleted
         again and never sent.
         """
         await self._delete_each_month(_OF_CONNECTION, connection=connection)
@@ -152,7 +155,6 @@ class SqlBillingDrops:
 
 
 def store_drops_of_commit(connection: SqlConnection, plan: Plan) -> None:
-    """Store the drops of a plan in the commit's transaction."""
     records = plan.records.get(BILLING_DATA)
     if records:
         drops = [drop for drop in records if isinstance(drop, BillingDrop)]
@@ -183,7 +185,9 @@ class SqlBillingHours:
         return await self._transactions.read(read_hours)
 
     async def store_hours(self, connection_id: str, hours: Sequence[SentHour]) -> None:
-        """Store hours. This waits for no standby: a lost hour is sent again and replaces itself upstream."""
+        """
+        Store hours without waiting for a standby. A lost hour is sent again, and replaces itself upstream.
+        """
         ordered = sorted(hours, key=lambda hour: hour.start)
         rows = [{"connection": connection_id, **_SENT_HOUR.stored_values(hour)} for hour in ordered]
         await self._transactions.transaction(lambda connection: connection.run_each(_PUT_SENT, rows))

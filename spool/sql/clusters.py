@@ -29,8 +29,6 @@ prepare_types(Cluster)
 
 
 class SqlClusters:
-    """Implements `spool.clusters.ClusterRows` for one writing process."""
-
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
 

@@ -27,7 +27,7 @@ class SqlColours:
         return {name: stored[digest] for name, digest in hashes.items() if digest in stored}
 
     async def find_or_assign_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
-        """Return the colours. Most requests have no new name, so they only read."""
+        """Return the colours. Only names without a colour cause a write, which most requests do not have."""
         known = await self.known_colours(dimension, names)
         if len(known) == len(set(names)):
             return known
@@ -44,8 +44,8 @@ def _stored_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) ->
 
 def _add_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str, int]:
     """
-    Add names. Return the colours of all. Because of the lock, processes count a dimension's names one after
-    the other.
+    Add names. Return the colours of all. The lock makes processes count a dimension's names one after the
+    other.
     """
     on.run(_ADD, dimension=dimension, name=_LOCKED, colour=0)
     on.all(_LOCK, dimension=dimension, name=_LOCKED)

@@ -1,4 +1,4 @@
-"""Columns by the fields of a row class, and statements for whole rows."""
+"""Table columns for the fields of a row class, and statements for whole rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of a field's values in its column. None is stored as None."""
+    """How a field's values are stored in its column. None is stored as NULL."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
@@ -28,8 +28,8 @@ _PLAIN: Mapping[str, Form] = {}
 
 class Columns(Generic[Row]):
     """
-    The columns of a row class's fields, except those in `without`. `forms` has the fields with another stored
-    form. Booleans are converted for engines that store numbers.
+    The columns of a row class, without the fields in `without`. `forms`: the fields that are stored in
+    another form. Booleans are converted for engines that store numbers.
     """
 
     def __init__(
@@ -52,11 +52,13 @@ class Columns(Generic[Row]):
         return values
 
     def read_row(self, kept: Sequence[Any], **others: Any) -> Row:
-        """Return a row. `others` are values stored in other tables."""
+        """
+        Return a row object. `kept`: the values of its columns. `others`: values that other tables store.
+        """
         return self._row(**self.read_fields(kept), **others)
 
     def read_fields(self, kept: Sequence[Any]) -> dict[str, Any]:
-        """Return the fields by name. Raises RowDamaged."""
+        """Return the fields by name. Raises RowDamaged if a value is invalid."""
         values = dict(zip(self.names, kept, strict=True))
         for name, read in self._reads:
             value = values[name]
@@ -72,7 +74,7 @@ class Columns(Generic[Row]):
 
 
 def select_sql(table: str, names: Sequence[str]) -> str:
-    """Return a statement, to which a condition may be appended."""
+    """Return a SELECT statement for these columns, to which a condition can be appended."""
     return f"SELECT {', '.join(names)} FROM {{schema}}.{table}"
 
 

@@ -1,10 +1,10 @@
 """
-What an engine provides: a connection that runs SQL, and transactions.
+The interface of an SQL engine: a connection that runs statements, and transactions.
 
 Both engines must run each statement, with parameters `:name` and tables `{schema}.NAME`. `IN :names` and `NOT
 IN :names` take a list of texts or integers. Without a column that gives the type, cast: `CAST(:name AS
 text)`. `{for_update}` at the end locks rows that other processes may write. SQLite stores booleans as
-numbers, see `Columns`. If engines differ, one overrides methods.
+numbers, see `Columns`. Where engines differ, one of them overrides a method.
 """
 
 from __future__ import annotations
@@ -27,23 +27,21 @@ class SqlConnection(Protocol):
     def first_row(self, statement: str, /, **values: object) -> Any: ...
 
     def folded_expression(self, text: str) -> tuple[str, Mapping[str, object]]:
-        """
-        Return an expression with its parameters that folds case in the way of `spool.listing.fold_case`.
-        """
+        """Return an SQL expression that folds case as `spool.listing.fold_case` does, with its parameters."""
         ...
 
 
 class SqlTransactions(Protocol):
-    """Transactions, which may run on another thread."""
+    """Runs work on a connection, perhaps on another thread."""
 
     async def read(self, work: Callable[[SqlConnection], T]) -> T:
         """Read without a transaction: each statement sees every earlier commit."""
         ...
 
     async def snapshot(self, work: Callable[[SqlConnection], T]) -> T:
-        """Run `work`, which only reads."""
+        """Run `work`, which only reads, on one snapshot."""
         ...
 
     async def transaction(self, work: Callable[[SqlConnection], T]) -> T:
-        """Commit all or nothing. `work` may run again if the connection is lost."""
+        """Run `work` in one transaction. It may run again if the connection is lost."""
         ...

@@ -65,8 +65,6 @@ _WHERE: Mapping[str, str] = {
 
 
 class SqlContainerRows:
-    """Implements `spool.container_files.container_rows.ContainerRows` for one writing process."""
-
     by_reference: ClassVar = "reference IN :references"
 
     def __init__(self, transactions: SqlTransactions) -> None:

@@ -1,4 +1,4 @@
-"""SQL for sets of dimensions, whose table is `k`, and for rollups."""
+"""SQL for sets of dimensions, whose table has the alias `k`, and for rollups."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def rollup_sql(
     days: str, keys: str, dimensions: Sequence[str], *, sums: Sequence[str], apart: Sequence[str] = ()
 ) -> str:
     """
-    Return SQL that adds up days in [:since, :until) for a rollup, by these dimensions or all, and by `apart`.
+    Return SQL that adds up the days in [:since, :until) for a rollup, by these dimensions (empty: all) and by
+    `apart`.
 
-    A sum gets the lowest number of the sets that it combines, which has the same values.
+    A sum gets the lowest number of the sets of dimensions that it combines.
     """
     separate = [f"h.{name}" for name in apart]
     added = ", ".join([*separate, *(f"sum(h.{name}) AS {name}" for name in sums)])

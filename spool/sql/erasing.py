@@ -1,6 +1,6 @@
 """
-Renaming of people in entries, added reports, rejected records, records sent again and spans. All are in the
-log's tables, so each step is one transaction.
+Renaming of erased people in the log's tables: entries, later reports, rejected records, records sent again,
+and spans. Each step is one transaction.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _PUT_DEAD = "UPDATE {schema}.dead SET record = :record WHERE id = :id"
 
 class StoredSpans(NamedTuple):
     """
-    Rows with spans, which never change otherwise. `select` returns keys and packed spans after `:after`, and `put`
-    replaces them. `change` applies a change to the given values of packed spans.
+    A table with packed spans, which otherwise never change. `select`: reads keys and spans after `:after`.
+    `put`: replaces them. `change`: returns packed spans with a change applied to their values.
     """
 
     select: str
@@ -60,8 +60,8 @@ class StoredSpans(NamedTuple):
 
 class SqlErasing:
     """
-    Renaming in the log. `rows`: SQL condition for a topic. `code`: its stored value. `lock`: statement that
-    keeps other processes from appending.
+    Renames people in the log. `rows`: SQL condition for a topic. `code`: the topic's stored value. `lock`:
+    statement that keeps other processes from appending.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SqlErasing:
 
     async def rename_records(self, renaming: Renaming) -> RenamedRecords:
         """
-        Rename people in records. A delivery with a changed body gets a new key.
+        Rename people in records. A delivery with a changed body gets a new idempotency key.
 
         Each step is a transaction. After an interruption, call this again.
         """
@@ -109,7 +109,10 @@ class SqlErasing:
     async def _rename_some_entries(
         self, topic: str, after: int, renaming: Renaming
     ) -> tuple[int, RenamedRecords] | None:
-        """Rename people in some entries. Return the last entry's number, or None."""
+        """
+        Rename people in the entries of a topic after a number. Return the number of the last entry read, or
+        None at the end.
+        """
         select = _ENTRIES % self._rows
         code = self._code(topic)
         rows = await self._transactions.read(

@@ -19,7 +19,7 @@ def read_fact(connection: SqlConnection, name: str) -> bytes | None:
 
 
 def add_fact(connection: SqlConnection, name: str, value: bytes) -> None:
-    """Store a value unless there is one."""
+    """Store a value, unless the name has one."""
     connection.run(ADD_FACT, name=name, value=value)
 
 

@@ -1,4 +1,4 @@
-"""The rows of the ledger that do not differ by engine; money and queries do."""
+"""The rows of the ledger, as far as engines do not differ. Money and queries differ."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ def rows_among_most_expensive(
     read: Callable[[int], Sequence[tuple[Any, ...]]], dearest: int
 ) -> Sequence[tuple[Any, ...]]:
     """
-    Return rows that may be among the first `dearest`.
+    Return the rows that may be among the `dearest` most expensive.
 
-    `read` returns the largest up to a number, with the approximate cost in billionths of a dollar last.
+    `read`: returns a number of rows by approximate cost, which is their last value, in billionths of a
+    dollar.
     """
     row_limit = dearest + ALIKE
     while len(rows := read(row_limit)) >= dearest:
@@ -78,9 +79,9 @@ class SqlLedgerRows(SqlWorkRows):
     """
     The part of `LedgerRows` that is equal in all engines.
 
-    `prefix`: of table names. `columns`: measures. `shown`: expressions that read them from `h`, for
-    `_read_measures`. `about`: approximate cost of a sum in `h` with dimensions in `k`, in billionths of a dollar,
-    within WRONG plus WRONG_OF. `cost`: exact expressions, for `cost_units`.
+    `prefix`: of table names. `columns`: of measures. `shown`: expressions that read them from the alias `h`,
+    for `_read_measures`. `about`: approximate cost of a sum, in billionths of a dollar, with an error of at
+    most WRONG plus WRONG_OF. `cost`: exact expressions, for `cost_units`.
     """
 
     prefix: ClassVar = ""
@@ -333,7 +334,6 @@ class SqlLedgerRows(SqlWorkRows):
         )
 
     def drop_hours(self, before: int) -> int:
-        """Delete hourly sums. Return their number. Their periods become those of the days."""
         deleted = self._tables.run(
             f"DELETE FROM {self._sums_table(HOUR_S)} WHERE start < :before", before=before
         )

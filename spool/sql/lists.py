@@ -1,8 +1,8 @@
 """
-Pages of rows. Names in statements come from the program, values are bound.
+Pages of rows in SQL. Names in statements are constants of the program, and values are bound.
 
-Texts of people ignore case (`spool.listing.text_rank`). Other texts sort by code point, so PostgreSQL columns
-have `COLLATE "C"`.
+Texts of people are sorted without case (`spool.listing.text_rank`). Other texts are sorted by code point, so
+PostgreSQL columns have `COLLATE "C"`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _EVERYTHING: tuple[str, Mapping[str, object]] = ("true", {})
 
 
 class ToldValues:
-    """A cache of distinct values, at most TOLD_S old, because every page would otherwise scan the table."""
+    """
+    A cache of fields' distinct values, at most TOLD_S seconds old, because otherwise every page would scan
+    the table.
+    """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -54,9 +57,8 @@ def read_page(
     within: tuple[str, Mapping[str, object]] = _EVERYTHING,
 ) -> ListPage[Row]:
     """
-    Read a page of rows that fit the condition `within`. Call this within a snapshot.
-
-    `row` converts `columns`, in order.
+    Read a page of the rows that fit the condition `within`. Call this in a snapshot. `row`: converts
+    `columns`, in order.
     """
     sort = _sort_expression(query.sort)
     identity = f'"{query.identity}"'
@@ -116,9 +118,8 @@ def _conditions_after_and_before(
     position: Position | None, keys: Sequence[str], downward: bool
 ) -> tuple[str, str]:
     """
-    Return the conditions for rows after and before the position. Null sorts first.
-
-    `keys` end with the value and the identity.
+    Return the conditions for rows after and before the position. NULL sorts first. `keys`: columns to sort
+    by, the identity last.
     """
     if position is None:
         return "true", "false"

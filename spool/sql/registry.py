@@ -1,4 +1,4 @@
-"""The rows of the registry, read and written in the caller's transaction."""
+"""The rows of the registry in SQL, read and written in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ _ACCESSED = """
 
 
 class _Table(Generic[Row]):
-    """A table with a row class. `news` is the kind that is announced to other processes."""
+    """
+    A table that stores a row class. `news`: the kind under which its changes are announced to other
+    processes.
+    """
 
     def __init__(self, name: str, kind: type[Row], *, news: str = "", forms: Mapping[str, Form] = {}) -> None:
         self.columns = Columns(kind, forms=forms)
@@ -67,7 +70,9 @@ _TABLES: Mapping[type[Any], _Table[Any]] = {
 
 
 class _Texts(NamedTuple):
-    """A table with names and texts of people. `news` is the announced kind."""
+    """
+    A table that contains names or texts of people. `news`: the kind under which its changes are announced.
+    """
 
     id: str
     columns: tuple[str, ...]
@@ -118,7 +123,7 @@ _PEOPLE_VIEWED = "SELECT DISTINCT person FROM {schema}.viewings WHERE day = :day
 
 class SqlRegistryRows:
     """
-    See `spool.registry.registry_rows.RegistryRows`.
+    Implements `spool.registry.registry_rows.RegistryRows`.
 
     A shared engine overrides `_announce_change`, `forget_changed_subjects`, `_lock_key`, `check_actor` and
     `_prepare_write`, and `_new_id` if tables assign no numbers.
@@ -357,14 +362,17 @@ class SqlRegistryRows:
         return read_page(self._connection, "viewings", _VIEWING.names, query, _VIEWING.read_row)
 
     def _announce_change(self, kind: str, id: str) -> None:
-        """Announce a change to processes with the row in memory. Kinds are in `spool.registry.following`."""
+        """
+        Announce a change to processes that have the row in memory. The kinds are in
+        `spool.registry.following`.
+        """
 
     def _announce_changed_row(self, table: _Table[Any], id: object) -> None:
         if table.news:
             self._announce_change(table.news, "" if table.news == INSIGHTS else str(id))
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
-        """Lock a key's row on shared engines. `shuts`: no secret of the key works after the change."""
+        """Lock a key's row in shared engines. `shuts`: no secret of the key works after the change."""
 
     def forget_changed_subjects(self) -> None:
         """Do nothing, because the only process announces nothing."""
@@ -373,10 +381,10 @@ class SqlRegistryRows:
         """Do nothing, because the only process has checked its keys."""
 
     def _prepare_write(self) -> None:
-        """Called before each write, for shared engines."""
+        """Prepare the next write. Shared engines override this."""
 
     def _new_id(self, kind: str) -> int | None:
-        """Return a new id, or None if the table assigns it. `kind` is "key" or "comment"."""
+        """Return a new id for a "key" or "comment", or None if the table assigns it."""
         return None
 
     def _read_rows(self, statement: str, **values: object) -> list[tuple[Any, ...]]:

@@ -52,7 +52,7 @@ _SETS_OF_SESSIONS = " UNION SELECT s.id FROM {sets} s WHERE s.unit_session IN ({
 
 
 def runs_below_sql(sets: str, numbers: Collection[int], *, of_runs: bool) -> str:
-    """Return SQL for the sets of units of some runs or sessions, and of all runs below them."""
+    """Return SQL for the sets of units of these runs or sessions, and of all runs below them."""
     names = {"sets": sets, "rest": REST, "numbers": ", ".join(map(str, numbers))}
     names["and_below"] = _AND_BELOW.format(**names, s_is_seen="")
     # SQLite accepts 500 VALUES before UNION. A run without calls is known only as the starter of another run.
@@ -65,13 +65,14 @@ def runs_below_sql(sets: str, numbers: Collection[int], *, of_runs: bool) -> str
 
 
 def used_sets_and_links_sql(sets: str, used: str) -> str:
-    """Return SQL for the table `kept`: used sets of units, and the links above their runs."""
+    """Return SQL for the table `kept`: the sets of units in use, and the links above their runs."""
     return _KEPT.format(sets=sets, used=used, rest=REST, edge=EDGE)
 
 
 def lineage_sql(sets: str, column: str, *, has_below: bool, seen: str = "") -> str:
     """
-    Return SQL for the starter and a session of each run. `seen`: the sets that make the trees, "" for all.
+    Return SQL for each run's starter and one of its sessions. `seen`: SQL for the sets that form the trees,
+    "" for all.
     """
     names = {"sets": sets, "rest": REST, **_seen_sets_sql(seen)}
     and_below = _AND_BELOW.format(**names) if has_below else ""
@@ -83,8 +84,8 @@ def lineage_sql(sets: str, column: str, *, has_below: bool, seen: str = "") -> s
 
 def runs_above_sql(sets: str, used: str, *, links: str = "", seen: str = "") -> str:
     """
-    Return SQL for run, session and starter of `used` sets and of all runs above them. `links`: table of
-    linked starters or "". `seen` is as in `lineage_sql`.
+    Return SQL for run, session and starter of the sets in `used` and of all runs above them. `links`: table
+    of linked starters, or "". `seen`: as in `lineage_sql`.
     """
     linked = f" UNION SELECT l.linked FROM {links} l WHERE l.target = {UNITS[RUN].number}" if links else ""
     return _ABOVE.format(sets=sets, rest=REST, used=used, linked=linked, **_seen_sets_sql(seen))

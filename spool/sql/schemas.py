@@ -12,7 +12,7 @@ _COMMENT: Final = re.compile(r"--[^\n]*")
 
 
 def schema_digests(versions: Sequence[str]) -> list[str]:
-    """Hash the schema after each version, without comments and white space."""
+    """Return a digest of the schema after each version, without comments and white space."""
     found, seen = [], sha256()
     for statements in versions:
         seen.update(" ".join(_COMMENT.sub("", statements).split()).encode() + b"\0")

@@ -1,7 +1,7 @@
 """
-Small tables, declared next to their protocols and opened on demand.
+Small tables, declared next to their protocols and opened when needed.
 
-Tables that are in memory or stored differently are fields of `Storage`.
+Tables in memory, or stored in another way, are fields of `Storage`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class SmallTable(Generic[Rows]):
-    """A small table. `words`: its name in errors. `kept_by`: module of `spool.sql`, and class."""
+    """
+    The declaration of a small table. `words`: its name in errors. `kept_by`: the module of `spool.sql` and
+    class for it.
+    """
 
     words: str
     kept_by: tuple[str, str]
 
 
 class SmallTables:
-    """The small tables. `over` returns transactions of which the errors name a table by its words."""
+    """Opens small tables. `over`: returns transactions with errors that use a table's `words`."""
 
     def __init__(self, over: Callable[[str], object]) -> None:
         self._over = over
 
     def open_table(self, table: SmallTable[Rows]) -> Rows:
-        """Return a table. Each of its methods has its own transaction."""
+        """Return a table's object. Each of its methods runs in a transaction of its own."""
         module, name = table.kept_by
         opened: Callable[[Any], object] = getattr(import_module(f"spool.sql.{module}"), name)
         return cast("Rows", opened(self._over(table.words)))

@@ -1,4 +1,4 @@
-"""Unit-cost streams and totals, written in the log's transactions."""
+"""Unit-cost streams and their totals in SQL, written in the log's transactions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SqlStreamRows:
     """
     The rows of streams within a transaction.
 
-    A commit's operations change few totals, so each total is read once, and written by `flush`.
+    A commit's operations change few totals, so each total is read once and written by `flush`.
     """
 
     def __init__(self, connection: SqlConnection) -> None:
@@ -64,8 +64,8 @@ class SqlStreamRows:
 
     def prefetch_totals(self, places: Iterable[tuple[str, str]]) -> None:
         """
-        Read totals, with one statement per stream: with more, this thread would wait for the interpreter lock
-        each time.
+        Read totals with one statement per stream. With more statements, this thread would wait for the
+        interpreter lock each time.
         """
         missing: dict[str, list[str]] = {}
         for stream, key in places:
@@ -122,7 +122,6 @@ class SqlStreamRows:
         self._connection.run(statement, stream=stream, key=key)
 
     def flush(self) -> None:
-        """Write totals and sizes of streams."""
         changed, growth = self._totals.take_changes()
         if changed:
             self._connection.run_each(_PUT_TOTAL, [self._stored_values(total) for total in changed])
@@ -170,8 +169,8 @@ class SqlStreams:
 
     async def set_owner(self, stream: str, key: str) -> None:
         """
-        Charge the size of a stream to `key`. This waits for no standby, because a loss sends or deletes
-        nothing.
+        Charge the size of a stream to `key`, without waiting for a standby, because losing this sends or
+        deletes nothing.
         """
         await self._transactions.transaction(lambda connection: connection.run(_OWN, name=stream, key=key))
 
@@ -198,10 +197,11 @@ def read_sizes(connection: SqlConnection) -> list[StreamSize]:
 
 def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int, max_bytes: int) -> int:
     """
-    Delete some of the oldest totals. Return the newest start among them, or 0.
+    Delete some of the oldest totals. Return the latest start among them, or 0.
 
-    A total is deleted only if the log has no operation on it any more, so that nothing to be sent refers to
-    it: it last changed before `settled`. It must also start before `old`, or its key must be near its limit.
+    The log must have no operation on the total any more, because such an operation may still have to be sent;
+    so the total last changed before `settled`. It must also start before `old`, or its key must be near its
+    limit.
     """
     stream_sizes = read_sizes(connection)
     bytes_to_free = plan_freed_bytes(stream_sizes, max_bytes)
@@ -221,6 +221,6 @@ def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int
 
 
 def settled_totals(connection: SqlConnection, stream: str, *, settled: float, before: int) -> Sequence[Total]:
-    """Return the totals before a time that have no operations in the log."""
+    """Return a stream's totals before a time that have no operations in the log."""
     rows = connection.all(_SETTLED, stream=stream, settled=settled, before=before, at_most=TRIMMED_AT_ONCE)
     return [TOTAL.read_row(row) for row in rows]

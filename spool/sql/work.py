@@ -1,4 +1,4 @@
-"""Sums of units of work (spool/ledger/work.py)."""
+"""Sums of units of work in SQL (spool/ledger/work.py)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class SqlWorkRows(ABC):
 
     @abstractmethod
     def numbers_having(self, dimension: Derived) -> Sequence[int]:
-        """Return the sets of dimensions that have a value in a derived dimension."""
+        """Return the numbers of the sets of dimensions that have a value in a derived dimension."""
 
     @abstractmethod
     def _add_measures_to_table(
@@ -286,8 +286,8 @@ class SqlWorkRows(ABC):
 
     def _sums_with_units_sql(self, query: CostQuery | None = None, sums: str = "") -> str:
         """
-        Return the rows as a table. A call without its own unit counts under a linked one. `sums` replaces the
-        table.
+        Return SQL for sums with the columns of their units. A call without its own unit of a kind counts
+        under a linked one. `sums`: replaces the table of sums.
         """
         pairs, named = self._link_pairs(), UNITS if query is None else query.used_dimensions
         linked, links = work_links.join_links_sql(pairs, self._table(work_links.LINKS), _COLUMNS, named)
@@ -348,8 +348,8 @@ class SqlWorkRows(ABC):
 
     def _few_sets_condition(self, query: CostQuery) -> str:
         """
-        Return a condition for the sets that can pass. They are looked up if they are few, else it is "". For
-        restricted people the whole range is read, because the time would reveal how many hidden sums pass.
+        Return a condition on the sets of units that can pass, or "" if they are too many to list. For
+        restricted people, it is always "", because the running time would reveal how many hidden sums pass.
         """
         if query.has_slice_filter:
             return ""
@@ -374,8 +374,8 @@ class SqlWorkRows(ABC):
 
     def _linked_below(self, unit: str, numbers: Sequence[int]) -> Collection[int]:
         """
-        Return the sessions that links place below these. For runs, return all linked runs, because reports
-        may place them below.
+        Return the numbers of sessions that are linked below these. For runs, return all linked runs, because
+        reports may place them below.
         """
         parents = self._linked_parents(unit)
         if unit == RUN:
@@ -400,8 +400,8 @@ class SqlWorkRows(ABC):
 
     def _sets_of_range_condition(self, query: CostQuery, since: int, until: int) -> str:
         """
-        Return a condition for sets that can pass and have sums in a range. It is empty for restricted people,
-        for the reason in `_few_sets_condition`.
+        Return a condition on the sets that can pass and have sums in a range. For restricted people, it is
+        "", for the reason in `_few_sets_condition`.
         """
         if query.has_slice_filter:
             return ""
@@ -573,8 +573,8 @@ class SqlWorkRows(ABC):
 
     def _filtered_sums_table_sql(self, query: CostQuery, sums: str = "") -> str:
         """
-        Return a table of sums and the beginning of a condition. `sums` replaces the table, with sets that can
-        pass.
+        Return SQL: a table of sums and the beginning of a condition on it. `sums`: replaces the table,
+        limited to sets that can pass.
         """
         # the filter by this unit applies to aggregated costs
         of_tree = query.unit_of_work if query.aggregated else None
@@ -599,7 +599,7 @@ class SqlWorkRows(ABC):
 
     def _group_terms_sql(self, query: CostQuery, first: int) -> list[str]:
         """
-        Return the terms from result number `first` on. A unit of `h` is grouped by its number, because its
+        Return the GROUP BY terms from result column `first` on. A unit is grouped by its number, because its
         name needs a lookup.
         """
         names = enumerate(query.group_by, first)

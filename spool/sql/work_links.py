@@ -1,8 +1,8 @@
 """
-Links of units of work (spool/ledger/work_links.py): a copy of the registry's links for queries, with their
-mark in the state.
+Links of units of work in SQL (spool/ledger/work_links.py): a copy of the registry's links for queries, and
+their change mark.
 
-Units that views name have rows without a target. They stay listed, but no query joins them.
+Units that views name have rows without a target. Such units stay listed, but no query joins these rows.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def join_links_sql(
     pairs: int, table: str, columns: Mapping[str, str], named: Container[str]
 ) -> tuple[Mapping[str, str], str]:
     """
-    Return expressions of linked units, and SQL that joins to sums `w` and units `p`. Only named kinds need a
-    join.
+    Return expressions for linked units, and SQL that joins the links to sums `w` and sets of units `p`. Only
+    kinds in `named` are joined.
 
-    At most one link of a kind fits a sum, so none is counted twice.
+    At most one link of a kind fits a sum, so no sum is counted twice.
     """
     found: dict[str, list[str]] = {}
     joins = ""
@@ -91,7 +91,7 @@ def has_links(pairs: int, target: str) -> bool:
 
 
 def has_limited_links(pairs: int, named: Container[str]) -> bool:
-    """Return whether links may act only for a time, as a branch's link does."""
+    """Return whether links of the kinds in use may be limited in time, as a branch's link is."""
     return any(
         pairs & 1 << place and unit == BRANCH and target in named
         for place, (target, unit) in enumerate(_PAIRS)
@@ -111,7 +111,7 @@ def linked_sets_sql(
 
 
 def linked_units_sql(unit: str, table: str) -> str:
-    """Return SQL for linked and kept units, which stay listed so that links can act."""
+    """Return SQL for units that must stay listed, so that their links can apply."""
     of_kind = f"SELECT id FROM {table} WHERE unit = {UNITS[unit].number}"
     if unit == REPOSITORY:
         of_kind += f" UNION SELECT repository FROM {table} WHERE unit = {UNITS[BRANCH].number}"
@@ -121,7 +121,7 @@ def linked_units_sql(unit: str, table: str) -> str:
 
 
 def unlisted_targets_sql(table: str, unlisted: str) -> Iterator[str]:
-    """Yield statements after which links to unlisted units lead to REST."""
+    """Yield statements that make links to unlisted units lead to REST."""
     for target in (*TARGETS, *TREES):
         number = UNITS[target].number
         yield (

@@ -1,4 +1,4 @@
-"""Container metrics files on disk, named by their ids, in a directory next to the databases."""
+"""Contents of container files, as files named by id in a directory next to the databases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PIECE = 256 * 1024
 
 
 class DiskContents:
-    """Contents of container files, as files on disk. The first file creates their directory."""
+    """The contents of container files on disk. The first file creates their directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / DIRECTORY
@@ -55,7 +55,7 @@ class DiskContents:
             await asyncio.to_thread(delete_files)
 
     async def stored_heads(self) -> Mapping[str, bytes]:
-        """Return the heads, and delete drafts that a killed process left."""
+        """Return the heads by file id, and delete drafts that a killed process left."""
 
         def read_heads() -> dict[str, bytes]:
             heads = {}
@@ -71,9 +71,7 @@ class DiskContents:
 
 
 def copy_contents(directory: Path, into: Path) -> None:
-    """
-    Copy the contents. A file that is deleted during the copy is skipped, because it was already delivered.
-    """
+    """Copy the contents. A file that is deleted meanwhile is left out, because it was already delivered."""
     source = directory / DIRECTORY
     target = into / DIRECTORY
     if not source.exists():

@@ -1,6 +1,4 @@
-"""
-Copies of the files of a data directory while they are in use. Each file's copy is a consistent snapshot.
-"""
+"""Copies of the files of a data directory while they are in use. Each copy is a consistent snapshot."""
 
 from __future__ import annotations
 
@@ -20,9 +18,8 @@ FILES = (LEDGER, REGISTRY, SPOOL)
 
 def copy_files(directory: Path, into: Path) -> None:
     """
-    Copy files into an empty directory and flush them. Blocks until it is done.
-
-    Raises SpoolDamaged if a file is damaged.
+    Copy the files into an empty directory and flush them. This blocks. Raises SpoolDamaged if a file is
+    damaged.
     """
     for name in FILES:
         if (directory / name).exists():

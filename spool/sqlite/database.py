@@ -1,7 +1,7 @@
 """
-One SQLite file with its only writing connection, on its own thread, and one read-only connection.
+One SQLite file with its only writing connection, which has a thread of its own, and one read-only connection.
 
-All data on disk goes through this module. No other module imports aiosqlite.
+All data on disk are accessed through this module. No other module imports aiosqlite.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ SETTINGS = (
 
 def _end_statements(error: BaseException | None) -> None:
     """
-    End the unfinished statements in the frames of an error.
+    End the unfinished statements in the stack frames of an error.
 
     An unfinished statement makes its connection use an old snapshot for all later reads. The error, and so
-    the statement, may exist until its response is sent, or until the garbage collector runs.
+    the statement, may exist until its response is sent or the garbage collector runs.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)
@@ -77,7 +77,7 @@ def _end_statements(error: BaseException | None) -> None:
 
 
 def is_corrupt(error: sqlite3.Error) -> bool:
-    """Return False if the disk failed or the file is only locked."""
+    """Return whether the error means damage of the file, not a failed disk or a lock."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     # A header with an unknown format, invalid text, and missing tables or columns have no error code of their
     # own.
@@ -156,7 +156,7 @@ class _Connection(aiosqlite.Connection):
         return result
 
     def _try_checkpoint(self) -> None:
-        """Run a checkpoint. SQLite runs checkpoints itself, but does not report whether they succeed."""
+        """Run a checkpoint, because SQLite does not report whether its own checkpoints succeed."""
         self._checkpoint_at = time.monotonic() + CHECKPOINT_EVERY_S
         problem = ""
         try:
@@ -174,12 +174,12 @@ class _Connection(aiosqlite.Connection):
 
 class Database:
     """
-    One file with a single writing connection. Before SQLite 3.51.3, two connections that write can
-    corrupt a WAL.
+    One file with a single writing connection. Before SQLite 3.51.3, two connections that write can corrupt a
+    WAL.
 
     `transaction` runs a function between BEGIN IMMEDIATE and COMMIT. When it returns, all changes are on
-    disk. If it raises, no change is. `read` runs a function on the second connection, which cannot write and
-    never makes checkpoints. Both run on threads, so the functions must not use objects of the event loop.
+    disk. If it raises, nothing changes. `read` runs a function on the second connection, which cannot write
+    and never makes checkpoints. Both use threads, so the functions must not use objects of the event loop.
     """
 
     def __init__(self, path: Path, writer: _Connection, reader: _Connection) -> None:
@@ -210,7 +210,7 @@ class Database:
         return cls(path, writer, reader)
 
     def watch_damage(self, met: Callable[[sqlite3.Error], None]) -> None:
-        """Call `met` for damage that either connection finds."""
+        """Call `met` whenever either connection finds damage."""
         self._writer.met_damage = self._reader.met_damage = met
 
     def transaction(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
@@ -238,7 +238,7 @@ class Database:
 
     @property
     def flush_seconds(self) -> float:
-        """Return the time for writing and flushing the log."""
+        """Return how long the last commit took to write and flush, in seconds."""
         return self._writer.flush_seconds
 
     def is_in_place(self) -> bool:
@@ -283,7 +283,7 @@ MOST_REWRITTEN = 512 << 20
 
 
 async def remove_row_remains(database: Database) -> str:
-    """Remove the remains of deleted and replaced rows. Return why remains may be left, or ""."""
+    """Overwrite what deleted and replaced rows left behind. Return why some may remain, or ""."""
 
     def vacuum_file(connection: sqlite3.Connection) -> str:
         name = database.path.name
@@ -339,7 +339,7 @@ def _file_bytes(path: Path) -> int:
 
 
 def _check_header(path: Path) -> None:
-    """Raise a damage error for a header with other values, because SQLite would trust it."""
+    """Raise a damage error if the file's header has unexpected values, because SQLite would trust it."""
     # all other pages may still be in the write-ahead log
     if not path.exists() or path.stat().st_size <= PAGE:
         return
@@ -351,7 +351,8 @@ def _check_header(path: Path) -> None:
 
 def _create_private_file(path: Path) -> None:
     """
-    Create the file with mode 0600. SQLite would apply the umask. It copies the mode of this file to its log files.
+    Create the file with mode 0600. SQLite would apply the umask, and it copies this file's mode to its log
+    files.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
@@ -383,9 +384,7 @@ def _connect_to_write(path: Path, *, durable: bool) -> sqlite3.Connection:
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """
-    Open a connection that only reads. Its thread has a lower priority, so that queries do not delay commits.
-    """
+    """Open a read-only connection. Its thread has a lower priority, so that queries do not delay commits."""
     lower_priority()
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     connection.execute("PRAGMA busy_timeout = 5000")
@@ -426,7 +425,7 @@ class SqliteConnection:
 
 
 class SqliteTransactions:
-    """Transactions of the tables. Errors name `what`, such as "billing hours"."""
+    """Transactions in which errors name `what`, such as "billing hours"."""
 
     def __init__(self, database: Database, what: str) -> None:
         self._database = database
@@ -464,9 +463,8 @@ def _translate_statement(statement: str) -> tuple[str, Sequence[str]]:
 @cache
 def _positional_statement(statement: str) -> tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
     """
-    Return a statement with positional parameters, which bind faster.
-
-    The function puts a row's values in their order.
+    Return a statement with positional parameters, which bind faster, and a function that puts a row's values
+    in their order.
     """
     text, _ = _translate_statement(statement)
     names = _PARAMETER.findall(text)

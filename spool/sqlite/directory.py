@@ -37,7 +37,8 @@ class DirectoryLock:
 
 def lock_directory(directory: Path) -> DirectoryLock:
     """
-    Create the directory (mode 0700) if it is missing. Raises SpoolLocked if another process has locked it.
+    Lock the data directory, and create it (mode 0700) if it is missing. Raises SpoolLocked if another process
+    has locked it.
     """
     try:
         _make_private(directory)
@@ -63,7 +64,8 @@ def lock_directory(directory: Path) -> DirectoryLock:
 
 def _make_private(directory: Path) -> None:
     """
-    Make a directory private that is new, empty, or was locked before. Otherwise, warn if others can read it.
+    Set the mode of a directory that is new, empty, or was locked before. Otherwise warn if others can read
+    it.
     """
     make_directory(directory, 0o700)
     if sys.platform == "win32":
@@ -87,7 +89,10 @@ MARK = "unfinished-copy"
 
 
 def require_finished_copy(directory: Path) -> None:
-    """Raise UnfinishedCopy if the directory is marked, or SpoolUnavailable if it cannot be accessed."""
+    """
+    Raise UnfinishedCopy if the directory is marked as a copy in progress, or SpoolUnavailable if it cannot be
+    accessed.
+    """
     try:
         is_marked = (directory / MARK).exists()
     except OSError as error:
@@ -105,7 +110,7 @@ def require_free_for_copy(directory: Path) -> None:
 
 
 def begin_copy(directory: Path) -> None:
-    """Empty the directory and mark it. The caller holds its lock."""
+    """Empty the directory and mark it as a copy in progress. The caller must hold its lock."""
     require_free_for_copy(directory)
     (directory / MARK).touch(mode=0o600)
     flush_directory(directory)
@@ -119,9 +124,7 @@ def finish_copy(directory: Path) -> None:
 
 
 def discard_copy(directory: Path) -> None:
-    """
-    Delete the copy. The mark is deleted last, so that the rest is still marked if the process is killed.
-    """
+    """Delete the copy. The mark is deleted last, so that the rest stays marked if the process is killed."""
     _remove_files(directory, but=(MARK,))
     (directory / MARK).unlink(missing_ok=True)
     directory.rmdir()

@@ -24,8 +24,6 @@ from spool.storage import Engine, Storage, StorageOptions
 
 
 class MemoryContents:
-    """Implements `spool.container_files.container_rows.ContainerContents`."""
-
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
 

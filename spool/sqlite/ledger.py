@@ -56,7 +56,7 @@ _REPORTED, _ESTIMATED = (slice(first, first + 3) for first in (len(COUNTS), len(
 
 
 class AskedSums:
-    """Converts the sums of some columns to measures."""
+    """Selects the columns that a query needs, and converts their sums to measures."""
 
     def __init__(self, measures: Sequence[str]) -> None:
         needed = needed_sums(measures)
@@ -96,7 +96,7 @@ FUNCTION = (
 
 
 def filter_condition(query: CostQuery) -> tuple[str, list[str]]:
-    """Return a condition to append to another one, and its parameters."""
+    """Return an SQL condition for the query's filters, to append to another one, with its parameters."""
     terms = ""
     values = list[str]()
     for word, chosen in (("IN", query.include), ("NOT IN", query.exclude)):
@@ -318,8 +318,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, span: Span, query: CostQuery, columns: str, grouped: str
     ) -> tuple[str, Sequence[int | str]]:
         """
-        Return the SQL that adds up columns of a span by set of units, and joins the units then. Sums in the order of
-        the sets find their units in a third of the time that rows in the order of hours take.
+        Return SQL that adds up columns of a span by set of units, and then joins the units. Reading in the
+        order of the sets finds their units in a third of the time that the order of hours needs.
         """
         width, since, until, _ = span
         few = self._few_sets_condition(query) or self._sets_of_range_condition(query, since, until)
@@ -378,10 +378,10 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def _sum_by_outcome(self, span: Span, query: CostQuery, *, by_start: bool) -> Iterator[GroupSum]:
         """
-        Return the sums by status and cost source only.
+        Yield the sums by status and cost source only.
 
-        The sums of the most frequent pair are computed as the total minus all other pairs. So most rows are
-        added in table order, without sorting or lookups.
+        The sums of the most frequent pair are the total minus all other pairs. So most rows are added in
+        table order, without sorting or lookups.
         """
         within, values = self._span_sums_sql(span, query)
         needed_columns = AskedSums(query.measures)
@@ -443,7 +443,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     def _largest_units(
         self, span: Span, query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
-        """Return the largest units. The first result counts them, at most `most`."""
+        """Return how many units there are, at most `most`, and the largest of them."""
         cost, dimensions = "SUM(h.high) + SUM(h.low) / 1e9", ""
         if self._can_add_up_by_set(query):
             columns = f"{_COST_LIMBS[0]} AS high, {_COST_LIMBS[1]} AS low"
@@ -479,11 +479,11 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, of: str, width: int, since: int, until: int, terms: str, values: Sequence[str]
     ) -> tuple[str, Sequence[int | str]]:
         """
-        Return SQL for the sums that pass the filters. `of` is a table and the beginning of a condition, and
-        `terms` its end.
+        Return SQL for the sums that pass the filters. `of`: a table and the beginning of a condition.
+        `terms`: its end.
 
-        The numbers of dimensions that pass are selected first. If there are few, their sums are looked up one
-        by one.
+        The numbers of the sets of dimensions that pass are selected first. If there are few, their sums are
+        looked up one by one.
         """
         if not terms:
             return f"{of} start >= ? AND start < ?", (since, until)
@@ -503,7 +503,7 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def _filtered_numbers(self, chosen: str, values: Sequence[str], max_numbers: int) -> Sequence[int] | None:
         """
-        Return the numbers of the dimensions that pass, or None for more than `max_numbers`.
+        Return the numbers of the sets of dimensions that pass, or None if there are more than `max_numbers`.
 
         The last result is cached, because one query reads several time ranges and should scan the dimensions
         once.
@@ -519,9 +519,10 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def _divide_numbers(self, terms: str, values: Sequence[str]) -> tuple[str, str]:
         """
-        Return "IN" with the numbers that pass, or "NOT IN" with the others if they are fewer, as JSON.
+        Return "IN" with the numbers of the sets of dimensions that pass or, if they are fewer, "NOT IN" with
+        the others, as JSON.
 
-        In a statement, SQLite would compute derived dimensions again for each time range of a query.
+        Otherwise SQLite would compute derived dimensions again for each time range of a query.
         """
         filter_key = (terms, *values)
         if self._divided[0] != filter_key:
@@ -717,7 +718,7 @@ async def open_ledger(
     work: WorkLimits = WORK_LIMITS,
     watch: Watch | None = None,
 ) -> Ledger:
-    """Open the ledger. The caller holds the lock of the directory."""
+    """Open the ledger of a data directory. The caller must hold the directory's lock."""
     store = await SqliteLedger.open(directory, clock)
     if watch is not None:
         watch(LEDGER, store.is_in_place)
@@ -735,7 +736,10 @@ async def _open_or_replace(path: Path, clock: Clock) -> Database:
 
 
 def _migrate_and_check(connection: sqlite3.Connection) -> None:
-    """Prepare the file. Its commits are flushed, because a log entry may be deleted once it is counted."""
+    """
+    Migrate and check the file. Commits are flushed from now on, because a log entry may be deleted once it is
+    counted.
+    """
     migrate_ledger(connection)
     if any(type(value) is not int for value in SqliteLedgerRows(connection).state_values().values()):
         # raised here, so that damage is found at the start and not later

@@ -63,7 +63,7 @@ class MemoryDatabase(Database):
         return 0
 
     async def close(self) -> None:
-        """Do nothing. The rows stay for the next opening, and are freed with this object."""
+        """Do nothing: the rows stay for the next opening, and are freed with this object."""
 
 
 def _open_connection() -> sqlite3.Connection:
@@ -74,7 +74,7 @@ def _open_connection() -> sqlite3.Connection:
 
 @cache
 def _empty_tables(file: str) -> bytes:
-    """Return the content of a new file. Its tables are created once per process."""
+    """Return the content of a new file, from a cache of this process."""
     with closing(_open_connection()) as connection:
         migrate(connection, read_statements(file))
         return connection.serialize()
@@ -124,7 +124,7 @@ def new_log(
 
 
 async def open_log(settings: SpoolSettings, clock: Clock) -> SqliteLog:
-    """Open a log without the rest of a storage, whose modules take long to import."""
+    """Open a log in memory without the other parts of a storage, which take long to import."""
     log = new_log(MemoryDatabase(SPOOL), settings=settings, clock=clock, secret=secrets.token_bytes(32))
     await log.open()
     return log

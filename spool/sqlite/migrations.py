@@ -1,8 +1,8 @@
 """
 Versions of the files of a data directory. Each migration is one transaction that also sets `user_version`.
 
-If a process is killed during a migration, the file keeps the previous version and the migration runs again. A
-new file gets all versions in one transaction.
+If a process is killed during a migration, the file keeps its version and the migration runs again. A new file
+gets all versions in one transaction.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     """
     Migrate the file to the newest version. Raises OtherSchema if the file has the tables of another build.
 
-    The header stores the version twice. So a flipped bit is recognized as damage, and not taken
-    for another version.
+    The header stores the version twice, so that a flipped bit is recognized as damage instead of another
+    version.
     """
     current = schema_version(connection)
     (mark,) = connection.execute("PRAGMA application_id").fetchone()
@@ -87,7 +87,7 @@ def version_numbers(versions: Sequence[str]) -> list[int]:
 
 
 def application_id(number: int) -> int:
-    """Return the number as PRAGMA reads the id, which is signed."""
+    """Return the application id for a version number, as PRAGMA stores it: a positive signed integer."""
     return (MARK + number) & 0x7FFFFFFF
 
 
@@ -127,7 +127,7 @@ def _require_known_version(current: int, versions: Sequence[str]) -> None:
 
 
 def _missing_versions(current: int, versions: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the missing versions. A new file gets all of them as one step."""
+    """Return the missing versions, each with its statements. For a new file, they are one step."""
     known = version_numbers(versions)
     if not current:
         return [(known[-1], ";\n".join(versions))]

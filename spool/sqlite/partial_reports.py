@@ -1,6 +1,4 @@
-"""
-Waiting partial reports in spool.sqlite. The commit of a submission also writes the changes that it makes to them.
-"""
+"""Waiting reports in spool.sqlite. The commit of a submission writes its changes to them."""
 
 from __future__ import annotations
 
@@ -67,16 +65,12 @@ class SqlitePartialReports:
 def find_reports(
     connection: sqlite3.Connection, keys: Collection[bytes], *, under: Collection[bytes] = ()
 ) -> dict[bytes, PartialReport]:
-    """
-    Return reports with these keys, and reports with a key that begins with one of the prefixes in `under`.
-    """
     rows = [row for key in keys for row in connection.execute(_FIND, (key,))]
     rows += [row for begin in under for row in connection.execute(_UNDER, (begin, len(begin), begin))]
     return {row[0]: PartialReport(*row) for row in rows}
 
 
 def write_changes(connection: sqlite3.Connection, changes: Mapping[bytes, PartialReport | None]) -> None:
-    """Store changed reports. None deletes a report."""
     connection.executemany(_FORGET, [(key,) for key, report in changes.items() if report is None])
     connection.executemany(_PUT, [report for report in changes.values() if report is not None])
 
@@ -97,7 +91,9 @@ _log = logging.getLogger(__name__)
 
 
 class SqliteHeard:
-    """The senders. Above `max_senders`, the oldest of the key with the most are deleted."""
+    """
+    The senders of recent calls. Beyond `max_senders`, the oldest sender of the key with the most is deleted.
+    """
 
     is_shared = False
 
@@ -155,7 +151,7 @@ class SqliteHeard:
 
 
 def store_senders(connection: sqlite3.Connection, plan: Plan) -> None:
-    """Store from which senders a commit has calls, in the same transaction."""
+    """Store the senders of a commit's calls, in the same transaction."""
     rows = [
         (plan.at, key, len(senders), pack_senders(sorted(senders))) for key, senders in plan.heard.items()
     ]

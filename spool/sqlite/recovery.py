@@ -71,7 +71,7 @@ class _NothingRead(Exception):
 
 
 async def open_database(path: Path, clock: Clock) -> Database:
-    """Open the file. It is migrated, and salvaged first if it is damaged."""
+    """Open the file and migrate it. If it is damaged, salvage it first."""
     directory = path.parent
     kept_log = path.with_name(KEPT_LOG)
     try:
@@ -95,7 +95,7 @@ async def open_database(path: Path, clock: Clock) -> Database:
 
 
 def read_incarnation(connection: sqlite3.Connection) -> str:
-    """Return the id of the log. Progress noted for a log with another id is invalid."""
+    """Return the id of the log. Progress stored for a log with another id is invalid."""
     name = facts.read_fact(SqliteConnection(connection), INCARNATION)
     assert name is not None
     return name.decode()
@@ -103,8 +103,8 @@ def read_incarnation(connection: sqlite3.Connection) -> str:
 
 async def mark_if_damaged(database: Database, error: BaseException | None) -> bool:
     """
-    Return True if damage of the file caused an error. In that case, mark the file so that the next
-    opening salvages it.
+    Return whether damage of the file caused an error. If so, mark the file, so that the next opening salvages
+    it.
 
     An unexpected value counts as damage only if SQLite also finds damage. Otherwise the program has a defect.
     """
@@ -119,7 +119,10 @@ async def mark_if_damaged(database: Database, error: BaseException | None) -> bo
 
 @contextmanager
 def mark_and_raise_damage(directory: Path) -> Iterator[None]:
-    """Mark damage for the next start, and raise it as SpoolDamaged."""
+    """
+    If the block raises an error about damage, mark the file for the next start, and raise SpoolDamaged
+    instead.
+    """
     try:
         yield
     except sqlite3.Error as error:
@@ -133,9 +136,9 @@ def mark_and_raise_damage(directory: Path) -> Iterator[None]:
 
 def _copy_log(path: Path, kept_log: Path) -> None:
     """
-    Copy the write-ahead log before SQLite opens the log and shortens it.
+    Copy the write-ahead log before SQLite opens and shortens it.
 
-    If the last start crashed, there may be a copy and an empty log. Then the copy is the valid log. A salvage
+    If the last start crashed, there may be a copy and an empty log; then the copy is the valid log. A salvage
     trusts a copy, so it gets its name only when it is complete and on disk.
     """
     log = path.with_name(f"{path.name}-wal")
@@ -153,8 +156,8 @@ def _copy_log(path: Path, kept_log: Path) -> None:
 
 def _delete_log_copy(kept_log: Path) -> None:
     """
-    Delete the copy of the log, and flush the deletion. Otherwise the copy could reappear after a power cut,
-    and restore outdated commits.
+    Delete the copy of the log, and flush the deletion, because otherwise the copy could reappear after a
+    power cut and restore outdated commits.
     """
     if kept_log.exists():
         kept_log.unlink()
@@ -163,7 +166,7 @@ def _delete_log_copy(kept_log: Path) -> None:
 
 def _prepare_file(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None:
     """
-    Prepare the file. Damage is found now, by reading and writing everything that a start or a commit needs.
+    Migrate the file, and find damage now, by reading and writing everything that a start or a commit needs.
     """
     with mark_and_raise_damage(path.parent):
         seen = _has_read_whole_log(connection, path, kept_log)
@@ -275,7 +278,7 @@ def _salvage_file(connection: sqlite3.Connection, aside: Path, note: notes.Note)
 
 
 def empty_database() -> sqlite3.Connection:
-    """Return an empty database, in which the tables begin at the same pages as in every file."""
+    """Return an empty database, with tables at the same pages as in every file."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute(f"PRAGMA page_size = {PAGE}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -295,7 +298,7 @@ def _remember_incarnation(connection: sqlite3.Connection) -> None:
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
-    """Raise a damage error if a table differs from this version."""
+    """Raise a damage error if the columns of a table differ from this version's."""
     for table, columns in _empty_file_tables().columns.items():
         if _read_columns(connection, table) != columns:
             raise damage_error(f"the definition of the table {table} is damaged")
@@ -347,11 +350,11 @@ def _check_rows_and_writes(connection: sqlite3.Connection) -> None:
 
 def _move_aside(path: Path, kept_log: Path, clock: Clock, error: Exception) -> Path:
     """
-    Move the damaged file and its logs aside. If this process crashes, the marker has the name under which the
-    remaining files must be moved.
+    Move the damaged file and its logs aside. Return its new path. If this process crashes, the marker has the
+    name for the remaining files.
 
-    The database file is moved last. If it is moved already, a file with the old name is the result of a
-    salvage. The log of that file must not be moved next to the damaged file.
+    The database file is moved last. If it was moved already, a file with the old name is the result of a
+    salvage; the log of that file must not be moved next to the damaged file.
     """
     name = notes.choose_name_aside(path.parent, clock.now())
     if path.with_name(name).exists():

@@ -86,7 +86,7 @@ async def open_registry(
     watch: Watch | None = None,
 ) -> Registry:
     """
-    Open the registry of a data directory. The caller holds the lock of the directory. Raises RegistryDamaged
+    Open the registry of a data directory. The caller must hold the directory's lock. Raises RegistryDamaged
     if it cannot be read.
     """
     store = await SqliteRegistry.open(directory)
@@ -130,7 +130,7 @@ async def require_expected_registry(spool: Database, directory: Path) -> None:
 
 
 async def remember_registry(spool: Database) -> None:
-    """Note that a registry exists, if that is not noted yet. If the disk is full, a later start notes it."""
+    """Store that a registry exists. If the disk is full, a later start stores it."""
     if await spool.read(_is_registry_noted):
         return
     try:

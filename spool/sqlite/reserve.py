@@ -1,7 +1,7 @@
 """
 Reserved disk space that is freed when the disk is full, because deleting also needs space.
 
-There are two files. Only a start frees the second, smaller one. SQLite needs files next to a database even to
+There are two files. Only a start frees the second, smaller one: SQLite needs files next to a database even to
 read it, and the main reserve may already be freed by then.
 """
 
@@ -37,7 +37,7 @@ class Reserve:
 
     def restore(self) -> bool:
         """
-        Allocate the reserve again when twice its size is free. Return False until then.
+        Allocate the reserve again, if twice its size is free. Return whether it is allocated.
 
         A quota may make free space unusable although the file system reports it as free. The reserve would
         then be freed and allocated again and again, so each wait is twice as long as the one before.
@@ -59,15 +59,15 @@ class Reserve:
 
     def give_up_when_full(self) -> None:
         """
-        Free the small reserve if a start finds the disk full, because SQLite needs space for files next to
-        the database even to read it.
+        Free the small reserve if a start finds the disk full, because SQLite needs space next to the database
+        even to read it.
         """
         for name in (FILE, START_FILE):
             if disks.is_full(self._directory):
                 self._delete_file(name)
 
     def is_disk_full(self) -> bool:
-        """Return True if a full disk or quota may be the cause of an input or output error."""
+        """Return whether a full disk or quota may have caused an input or output error."""
         return disks.is_full(self._directory)
 
     def _allocate(self, name: str, size: int) -> bool:

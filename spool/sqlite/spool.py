@@ -47,10 +47,9 @@ NO_OTHER_LIMITS = ContainerSettings()
 @dataclass(frozen=True, kw_only=True)
 class SqliteSpool:
     """
-    The contents of spool.sqlite. It holds the lock of its data directory until `close`.
+    The contents of spool.sqlite, with the lock of its data directory until `close`.
 
-    `incarnation` changes when a damaged file is replaced. Progress noted for another
-    incarnation is invalid.
+    `incarnation` changes when a damaged file is replaced. Progress stored for another incarnation is invalid.
     """
 
     directory: Path
@@ -76,7 +75,7 @@ class SqliteSpool:
         registry_problem: str = "",
         close: Callable[[], Awaitable[None]],
     ) -> Storage:
-        """Return the storage. Functions that need files are not included."""
+        """Return the storage, without functions that need files."""
         return Storage(
             log=self.log,
             deliveries=self.deliveries,
@@ -101,7 +100,7 @@ class SqliteSpool:
         )
 
     async def close(self) -> None:
-        """Close the spool. All steps are tried, even if one of them fails."""
+        """Close all parts, even if closing one of them fails."""
         async with AsyncExitStack() as stack:
             stack.callback(self.lock.release)
             stack.push_async_callback(self.database.close)
@@ -169,7 +168,7 @@ async def read_spool(
     secret: bytes,
 ) -> SqliteSpool:
     """
-    Read the state of a start. The database is closed if that fails.
+    Read the state and return the spool. If that fails, the database is closed.
 
     Raises SpoolDamaged for damage that the next opening salvages.
     """

@@ -87,7 +87,9 @@ async def _open(options: StorageOptions) -> Storage:
 
 
 def _check_schemas(directory: Path) -> None:
-    """Raise OtherSchema if another build wrote the directory. Call it before anything is written."""
+    """
+    Raise OtherSchema if another build wrote a file of the directory. Call this before anything is written.
+    """
     for file in VERSIONS:
         check_schema(directory / file, read_statements(file))
 

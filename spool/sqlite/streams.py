@@ -1,4 +1,4 @@
-"""Streams and totals in spool.sqlite. A commit of the log updates them in its transaction."""
+"""Unit-cost streams and their totals in spool.sqlite. A commit of the log updates them in its transaction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SINCE = "streams since"
 
 
 async def open_streams(database: Database, clock: Clock) -> SqlStreams:
-    """Open the streams. The first call stores the time when totals began."""
+    """Open the streams. The first call stores the present time, from which on totals are complete."""
 
     def store_beginning(connection: sqlite3.Connection) -> None:
         facts.add_fact(SqliteConnection(connection), SINCE, repr(clock.now()).encode())
@@ -37,7 +37,7 @@ async def open_streams(database: Database, clock: Clock) -> SqlStreams:
 
 
 def apply_commit(connection: sqlite3.Connection, plan: Plan) -> None:
-    """Apply the unit-cost operations of a commit to the totals, in the transaction of the commit."""
+    """Apply a commit's unit-cost operations to the totals, in the same transaction."""
     records = plan.records.get(UNIT_COST)
     if not records:
         return
@@ -51,10 +51,10 @@ def apply_commit(connection: sqlite3.Connection, plan: Plan) -> None:
 
 def delete_some_old_totals(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings) -> bool:
     """
-    Delete some of the oldest totals that may be deleted. Return False if none was deleted.
+    Delete some of the oldest totals that may be deleted. Return whether any were.
 
-    A later operation on such a record starts a new total. The new total is incomplete, so it never replaces
-    the total of the cost service.
+    A later operation on such a record starts a new total, which is incomplete and so never replaces the total
+    of the cost service.
     """
     oldest = connection.execute(queries.OLDEST_COMMITTED_AT, (UNIT_COST,)).fetchone()
     newest = shared.delete_settled_totals(
@@ -76,9 +76,8 @@ def _note_incomplete_before(connection: sqlite3.Connection, start_time: int) -> 
 
 def mark_totals_incomplete(connection: sqlite3.Connection) -> None:
     """
-    Mark all totals as incomplete after a salvage, because lost rows may belong to any of them.
-
-    Sizes are computed again, because rows of both tables may be lost.
+    After a salvage, mark all totals as incomplete, because lost rows may belong to any of them. Their sizes
+    are computed again.
     """
     connection.execute("UPDATE stream_totals SET whole = 0")
     rows = SqliteConnection(connection)

@@ -60,7 +60,7 @@ _NUMBERS = "SELECT name, seq FROM sqlite_sequence"
 
 
 class SqliteTables:
-    """The tables of a data directory. Use them on the thread that opened them. Rows are sorted by row id."""
+    """The tables of a data directory, for the thread that opened them. Rows are sorted by row id."""
 
     def __init__(self, directory: Path, connections: dict[str, sqlite3.Connection]) -> None:
         self.secret = installation.installation_secret(directory)
@@ -139,7 +139,7 @@ _log = logging.getLogger(__name__)
 
 async def take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
     """
-    Fill a new directory. It is marked as an unfinished copy from the start.
+    Fill a new directory from another storage. It is marked as an unfinished copy from the start.
 
     Raises NotAllowed if the directory contains files that do not belong to an unfinished copy, and
     SpoolLocked while another process fills it.
@@ -184,7 +184,7 @@ def _fill_directory(options: StorageOptions, opened: OpenTables, progress: Progr
 
 def _warn_about_settings(facts: KeptTable, settings: SpoolSettings) -> None:
     """
-    Warn about settings that differ. A data directory stores no settings, so from now on the configuration applies.
+    Warn about settings that differ. A data directory stores none, so the configuration applies from now on.
     """
     for fact in facts.rows:
         fact_row = dict(zip(facts.columns, fact, strict=True))
@@ -245,7 +245,7 @@ def _fill_table(
 
 
 def _decode_text(value: object, kind: str) -> object:
-    """Decode bytes for a text column, because another engine may store the text as bytes."""
+    """Decode bytes for a text column, because other engines may store texts as bytes."""
     return value.decode() if kind == "TEXT" and isinstance(value, bytes) else value
 
 

@@ -1,8 +1,8 @@
 """
-Archives: a storage as one file, to fill an empty one of any engine.
+Archives: a storage as one file, to fill an empty storage of any engine.
 
-An archive is a zip file. Its members are zstd streams of frames (length, msgpack), one per table
-and container file. `manifest.json` has the recounted accounting and the SHA-256 of each member. The archive
+An archive is a zip file. Its members are zstd streams of frames (length, msgpack), one member per table and
+container file. `manifest.json` has the recounted accounting and the SHA-256 of each member. The archive
 contains the installation's secret.
 """
 
@@ -50,7 +50,7 @@ _LENGTH = struct.Struct(">I")
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveManifest:
-    """The manifest. `made_at` is RFC 3339, `members` have SHA-256."""
+    """The manifest of an archive. `made_at`: RFC 3339. `members`: SHA-256 by name."""
 
     version: str
     made_at: str
@@ -71,7 +71,7 @@ async def export_archive(
     """
     Write an archive. No server may have the storage open.
 
-    Raises AlreadyThere, NotAllowed if `to` cannot be written, SpoolDamaged if the accounting does not
+    Raises AlreadyThere, NotAllowed if `to` cannot be written, or SpoolDamaged if the accounting does not
     balance.
     """
     if engine.tables is None:
@@ -162,7 +162,6 @@ def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progr
 
 
 def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[Any]:
-    """Yield the columns of a table, then its rows in parts."""
     yield list(table.columns)
     row_count = 0
     for part in split_rows(table.rows):
@@ -192,8 +191,6 @@ def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -
 
 
 class ArchiveTables:
-    """Implements `spool.transfer.tables.KeptTables`."""
-
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self.secret = archive.read(SECRET)
         self._archive = archive

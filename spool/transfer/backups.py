@@ -30,7 +30,7 @@ class BackedUpFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The manifest. `made_at` is RFC 3339, `records` the highest numbers by topic."""
+    """The manifest of a backup. `made_at`: RFC 3339. `records`: the highest record number by topic."""
 
     version: str
     made_at: str
@@ -52,10 +52,9 @@ async def back_up(
     records: Mapping[str, int],
 ) -> Manifest:
     """
-    Make a backup. `copy` fills an empty directory.
+    Make a backup in `to`. `copy`: fills an empty directory.
 
-    Files that a killed process left are deleted. Raises AlreadyThere, or NotAllowed if `to` cannot be
-    written.
+    Files of a killed run are deleted. Raises AlreadyThere, or NotAllowed if `to` cannot be written.
     """
     draft = _draft_path(to)
 
@@ -112,7 +111,7 @@ def read_checked_manifest(backup: Path) -> Manifest:
 
 def unpack_backup(backup: Path, manifest: Manifest, directory: Path) -> Path:
     """
-    Unpack into a temporary directory, which `put_in_place` renames.
+    Unpack a backup into a temporary directory, which `put_in_place` renames. Return its path.
 
     Raises NotAllowed if `directory` is not empty.
     """

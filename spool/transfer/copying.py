@@ -1,8 +1,8 @@
 """
 Copying of a storage into an empty one, perhaps of another engine.
 
-The accounting of both is recounted. If they differ, the copy is deleted. No server can use the copy before
-that. After a kill, the next run starts again.
+The accounting of both is recounted, and if they differ, the copy is deleted. No server can use the copy
+before that. After a kill, the next run starts again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Terms = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class CopiedStorage:
-    """The counts that are equal in both storages: terms, and next record numbers."""
+    """The counts that must be equal in both storages: accounting terms, and next record numbers."""
 
     topics: Terms
     routes: Terms
@@ -37,7 +37,7 @@ async def copy_storage(
     """
     Copy a storage. No server may have either storage open.
 
-    Raises NotAllowed with what to do, SpoolDamaged if the accounting of the source does not balance or the
+    Raises NotAllowed with what to do, or SpoolDamaged if the accounting of the source does not balance or the
     copy differs.
     """
     if source_engine.tables is None:
@@ -51,7 +51,7 @@ async def copy_storage(
 async def fill_storage(
     opened: OpenTables, before: CopiedStorage, target: StorageOptions, engine: Engine, progress: Progress
 ) -> CopiedStorage:
-    """`before` is the source's accounting."""
+    """Fill an empty storage from the opened tables, and recount it. `before`: the source's accounting."""
     if engine.take_over is None:
         raise NotAllowed("this storage engine cannot be filled from another storage")
     made_copy = await engine.take_over(target, opened, progress)

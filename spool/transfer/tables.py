@@ -1,4 +1,4 @@
-"""The portable form: tables of the SQLite engine, with plain values."""
+"""The portable form of a storage: the tables of the SQLite engine, with plain values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def no_progress(what: str, rows: int) -> None: ...
 
 @dataclass(frozen=True, kw_only=True)
 class KeptTable:
-    """A table. Its rows are read on demand, once."""
+    """A table of a storage. Its rows are read on demand, and only once."""
 
     columns: Sequence[str]
     rows: Iterator[tuple[Any, ...]]
@@ -33,7 +33,7 @@ class KeptTable:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptContent:
-    """Content read on demand. `head` is the line before the bytes."""
+    """The content of a container file, read on demand. `head`: the line before its bytes."""
 
     id: str
     head: bytes
@@ -41,7 +41,9 @@ class KeptContent:
 
 
 def split_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield parts of at least one row each, because a log entry may have megabytes."""
+    """
+    Yield the rows in parts of at least one row, limited by size, because a log entry may have megabytes.
+    """
     part = list[tuple[Any, ...]]()
     size = 0
     for row in rows:
@@ -55,34 +57,34 @@ def split_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]
 
 
 def row_bytes(row: Iterable[Any]) -> int:
-    """Return the size of a row's bytes and texts."""
+    """Return the size of the bytes and texts in a row."""
     return sum(len(value) for value in row if isinstance(value, bytes | str))
 
 
 class KeptTables(Protocol):
-    """The tables of a storage at one moment, which no server has open. Use them on one thread."""
+    """All tables of a storage at one moment, while no server has it open. Use them on one thread."""
 
     secret: bytes
     names: Sequence[str]
 
     def table(self, name: str) -> KeptTable:
         """
-        Return a table. `name` is from `portable_table_name`.
+        Return a table by its name from `portable_table_name`.
 
-        NEWEST_NUMBERS has the highest id of each table that never reuses ids.
+        The table NEWEST_NUMBERS has the highest id of each table that never reuses ids.
         """
         ...
 
     def contents(self) -> Iterator[KeptContent]:
-        """Yield the contents of container files. Each must be read before the next."""
+        """Yield the contents of container files. Read each before the next one."""
         ...
 
 
 def portable_table_name(file: str, table: str) -> str:
     """
-    Return the name in archives and in PostgreSQL.
+    Return the name of a table in archives and in PostgreSQL.
 
-    `file` is "registry", "ledger", or "" for the log.
+    `file`: "registry", "ledger", or "" for the log.
     """
     return f"{file}_{table}" if file == "ledger" else table
 
@@ -111,9 +113,9 @@ OpenTables = Callable[[], AbstractContextManager[KeptTables]]
 @dataclass(frozen=True, kw_only=True)
 class MadeCopy:
     """
-    A copy that cannot be used, even after a crash, until `finish`. `discard` deletes it.
+    A finished copy that cannot be used, even after a crash, until `finish`. `discard` deletes it.
 
-    If `finish` fails, the copy may be valid, so it stays.
+    If `finish` fails, the copy may already be valid, so it is not deleted.
     """
 
     finish: Callable[[], Awaitable[None]]

@@ -1,13 +1,14 @@
 """
-Fair scheduling: parties (keys, people, addresses) take turns by their use, which is recent processor time,
-and not by requests.
+Fair scheduling: parties (keys, people, addresses) take turns by their recent processor time, not by their
+requests.
 
-A party below a tenth of the time never waits, so many small keys are as fast as one with the same load. A
-lone party works without waiting. Otherwise each step of a party with more use waits. A pass of the event loop
-runs such steps for about STEP_S, least use first, after a short pause while a request of a party with far
-less use is pending. Reading the next request of a heavy party waits in the same way.
+A party that used less than a tenth of the time never waits, so many small keys are as fast as one with the
+same load. A party without others does not wait either. Otherwise each step of a party with more use waits. A
+pass of the event loop runs such steps for about STEP_S, least use first, after a short pause while a request
+of a party with far less use is pending. Reading the next request of a heavy party waits in the same way.
 
-A party is charged for the time that others waited for its requests, so a slow one cannot delay them for long.
+A party is charged for the time that others waited for its requests, so a slow request cannot delay others for
+long.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _FAR: Final = 100.0  # sums are scaled down at this exponent, long before exp() 
 
 
 class Party:
-    """A key, person or address with its processor time, in which recent time weighs more."""
+    """A key, person or address, with its processor time `used`, in which recent time weighs more."""
 
     __slots__ = ("in_hand", "name", "seen", "step_s", "submitted", "turns", "urgent_until", "used", "waiting")
 
@@ -79,12 +80,15 @@ class Party:
         return self.used < HEAVY_S * self.turns.weight
 
     def charge_time(self, seconds: float) -> None:
-        """Charge time from any thread."""
+        """Charge processor time to the party. Any thread may call this."""
         self.used += seconds * self.turns.weight
 
 
 class FairTurns:
-    """The turns of one process. Use them on the event loop, except `Party.charge_time` and `is_wanted`."""
+    """
+    The turns of the parties in one process. Use them on the event loop, except `Party.charge_time` and
+    `is_wanted`.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.weight = 1.0
@@ -128,7 +132,10 @@ class FairTurns:
             self.commits_are_shared = len(self._submitting) > 1
 
     def is_lighter_expected(self, used: float) -> bool:
-        """Return whether a party far below `used` committed lately. False for a small `used`."""
+        """
+        Return whether a party with far less use than `used` has submitted records lately. For a small `used`,
+        return False.
+        """
         if used < HEAVY_S * self.weight:
             return False
         used_limit, since = used / FAR_LESS, self._now() - LATELY_S
@@ -136,15 +143,15 @@ class FairTurns:
         return any(party.used < used_limit and party.submitted > since for party in looked_at)
 
     def new_request(self, name: str) -> WorkInHand:
-        """Begin a request of the party `name`, unless `set_party_in_turn` sets another."""
+        """Begin a request. Its party is `name`, unless `set_party_in_turn` sets another."""
         return WorkInHand(self, name)
 
     async def wait_for_activity(self, within_s: float | None = None) -> None:
         """
-        Return at once while there are requests or shortly after. Otherwise wait for the next request, at most
-        `within_s`.
+        Wait until there is a request, at most `within_s` seconds. Return at once during requests and shortly
+        after.
 
-        Regular checks call this first, so that a quiet process does not wake.
+        Periodic checks call this first, so that an idle process does not wake up.
         """
         if self._in_hand or self._now() < self._renew_at + QUIET_S:
             return
@@ -172,8 +179,8 @@ class FairTurns:
 
     async def wait_for_turn(self, party: Party) -> None:
         """
-        Wait for a turn. Return at once if the party is alone, used little, or used least of those with
-        requests. So several small keys are as fast as one with the same total.
+        Wait for the party's turn. Return at once if no other party has requests, or if this party used little
+        or the least. So several small keys are as fast as one with the same total.
         """
         if not self.are_shared or party.has_little_use:
             return
@@ -189,7 +196,10 @@ class FairTurns:
             pass
 
     async def _wait_and_check_turn(self, party: Party) -> bool:
-        """Return whether the turn is valid. It is not if a far lighter request arrived meanwhile."""
+        """
+        Wait for a turn. Return whether it is valid: it is not if a request of a far lighter party arrived
+        meanwhile.
+        """
         waits = asyncio.get_running_loop().create_future()
         party.waiting.append(waits)
         self._waiting[party.name] = party
@@ -206,7 +216,10 @@ class FairTurns:
         return self._find_lighter(party) is None
 
     def heavy_party(self, name: str) -> Party | None:
-        """Return the party if it used much while other parties are active. Its next request must wait."""
+        """
+        Return the party if it used much while other parties are active, so that its next request must wait.
+        Else return None.
+        """
         party = self._parties.get(name)
         return None if party is None or party.has_little_use or not self.are_shared else party
 
@@ -223,7 +236,9 @@ class FairTurns:
 
     @asynccontextmanager
     async def hold_thread(self, party: Party) -> AsyncIterator[None]:
-        """Hold the single thread for long jobs. The waiting party with the least use gets it next."""
+        """
+        Hold the one thread for long jobs in the block. The waiting party with the least use gets it next.
+        """
         await self.wait_for_turn(party)
         if self.aside is not None:
             waits = asyncio.get_running_loop().create_future()
@@ -350,7 +365,10 @@ class FairTurns:
 
 
 class WorkInHand:
-    """A request's party and present step, as a context manager in the request's task."""
+    """
+    The work on one request: its party, and the processor time of its present step. Use it as a context
+    manager in the request's task.
+    """
 
     __slots__ = ("_before", "_before_s", "_began", "_name", "party", "turns")
 
@@ -373,7 +391,7 @@ class WorkInHand:
         _current.reset(self._before)
 
     async def set_party_in_turn(self, name: str = "") -> None:
-        """Set the party once the sender is known, and wait for its turn. Further calls do nothing."""
+        """Set the party once the sender is known, and wait for its turn. Does nothing if a party is set."""
         if self.party is None:
             self.party = party = self.turns.find_or_add_party(name or self._name)
             self.turns.note_request(party)
@@ -383,7 +401,7 @@ class WorkInHand:
 
     async def end_in_turn(self) -> None:
         """
-        Wait before the response, so that this sender's next request is not read before those of other
+        Wait before the response, so that this sender's next request is not read before requests of other
         senders.
         """
         if self.party is None:
@@ -450,7 +468,7 @@ class BackgroundWork(WorkInHand):
 
 
 async def run_in_background(turns: FairTurns, job: Awaitable[T]) -> T:
-    """Run a job in steps that wait for requests of parties with little use."""
+    """Run a job that waits, between its steps, for requests of parties with little use."""
     with BackgroundWork(turns, ""):
         return await job
 
@@ -459,18 +477,20 @@ _current: ContextVar[WorkInHand | None] = ContextVar("work_in_hand", default=Non
 
 
 def current_work() -> WorkInHand | None:
-    """Return the work of the running request, None in the background."""
+    """Return the work on the current request, or None in the background."""
     return _current.get()
 
 
 def has_other_parties() -> bool:
-    """Return whether other parties are active, False outside a request."""
+    """
+    Return whether other parties than that of the current request are active. Outside a request, return False.
+    """
     work = _current.get()
     return work is not None and work.turns.are_shared
 
 
 async def pause_for_others() -> None:
-    """Let the event loop and lighter parties work."""
+    """Let the event loop and parties with less use work first."""
     work = _current.get()
     if work is None:
         await asyncio.sleep(0)
@@ -479,7 +499,7 @@ async def pause_for_others() -> None:
 
 
 async def pause_when_due() -> None:
-    """Pause if a step has taken long. Background work always pauses."""
+    """Pause if the current step has taken long. Background work always pauses."""
     work = _current.get()
     if work is None:
         await asyncio.sleep(0)
@@ -498,7 +518,7 @@ NEARLY = 1e-6  # rounding error in tokens
 
 
 class TokenBucket:
-    """A limit of `per_s` on average and `burst` at once. It starts full."""
+    """A rate limit of `per_s` on average and `burst` at once. It starts full."""
 
     __slots__ = ("_at", "_clock", "_level", "_per_s", "burst")
 
@@ -510,12 +530,12 @@ class TokenBucket:
         self._at = clock.monotonic()
 
     def wait_s(self, amount: float) -> float:
-        """Return the seconds until `amount`, at most `burst`, is available."""
+        """Return for how many seconds to wait until `amount` (at most `burst`) is available."""
         missing = amount - self._refill()
         return 0.0 if missing <= NEARLY else missing / self._per_s
 
     def remove_tokens(self, amount: float) -> None:
-        """Remove tokens, perhaps more than are available: the debt is refilled first."""
+        """Remove tokens. If more are removed than available, the debt is refilled first."""
         self._level = self._refill() - amount
 
     def _refill(self) -> float:

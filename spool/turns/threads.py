@@ -3,7 +3,7 @@ Thread priorities, types for several threads, and long computations in short ste
 
 Threads that receive and commit get the processor when they wake. Threads for large responses or bodies have a
 lower priority. Query threads share the interpreter with the event loop, which waits during their steps:
-sorting 100,000 rows in one would take a quarter of a second.
+sorting 100,000 rows in one step would block it for a quarter of a second.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _log = logging.getLogger(__name__)
 
 
 def shorten_time_slices() -> None:
-    """Shorten the slices of this thread and those that it starts, from Linux 6.12 on."""
+    """Shorten the time slices of this thread and of threads that it starts, from Linux 6.12 on."""
     _set_time_slice(SHORT_SLICE_NS)
 
 
 def lower_priority() -> None:
     """
-    Give this thread a lower priority and time slices of the usual length.
+    Give this thread a lower priority, and time slices of the usual length.
 
-    Only Linux has a priority per thread. Elsewhere, or if denied, responses are slower during large queries.
+    Only Linux has priorities per thread. Elsewhere, or if denied, responses are slower during large queries.
     """
     if sys.platform != "linux":
         return
@@ -84,9 +84,10 @@ def _set_time_slice(nanoseconds: int) -> None:
 
 def prepare_types(*types: Any) -> None:
     """
-    Prepare types at import.
+    Prepare types for encoding and decoding, at import.
 
-    If two threads first use a type at once, one may read half prepared data, and the process can crash.
+    If two threads first use a type at the same time, one may read half prepared data, and the process can
+    crash.
     """
     for decoded_type in types:
         msgspec.msgpack.Decoder(decoded_type)

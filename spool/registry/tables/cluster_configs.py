@@ -1,4 +1,4 @@
-"""The configuration that each cluster's agents report to run, one document each."""
+"""The configuration that each cluster's agents run, as they report it: one document per cluster."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ KIND = "cluster_config"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """
-    What a cluster's agents report about their configuration. `applied`: the version that runs, None if it is
-    not from Tollhouse. `asked`: the version that was set when they reported. `failed`: why `asked` could not
-    be applied. `reached`: the last version that was set and applied. `since` is in epoch seconds.
+    The configuration of a cluster's agents. `applied`: the version that runs, None if it is not from
+    Tollhouse. `asked`: the version that was set when they reported. `failed`: why `asked` could not be
+    applied. `reached`: the last version that was set and applied. `since`: epoch seconds.
     """
 
     applied: str | None
@@ -46,9 +46,9 @@ class ClusterConfigTable:
         self, cluster: str, *, applied: str | None, failed: str, wanted: str | None, there: Collection[str]
     ) -> None:
         """
-        Store a report. `wanted` is the version set for the cluster. An equal report writes nothing.
+        Store a report. `wanted`: the version set for the cluster. An unchanged report writes nothing.
 
-        Reports of clusters outside `there` are deleted.
+        Reports of clusters that are not in `there` are deleted.
         """
         before = self._reports.get(cluster)
         reached = wanted if applied == wanted else None if before is None else before.reached

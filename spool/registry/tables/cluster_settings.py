@@ -27,7 +27,7 @@ ClusterName: TypeAlias = tuple[str, str, str]  # account, region and name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredCluster:
-    """The settings of a cluster. A change creates a new row."""
+    """The settings of a cluster. It is immutable, so a change replaces it."""
 
     id: str
     account: str
@@ -43,7 +43,7 @@ class ConfiguredCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterChange:
-    """A change of settings. None leaves a field as it is, or removes a label."""
+    """A change of settings. None leaves a field unchanged, or removes a label."""
 
     display_name: str | None = None
     labels: Mapping[str, str | None] | None = None
@@ -56,7 +56,7 @@ SETTINGS = DocumentKind("cluster_settings", ConfiguredCluster, "configuration of
 
 
 def cluster_id(account: str, region: str, name: str) -> str:
-    """Return the id of a cluster. Every installation computes the same."""
+    """Return the id of a cluster, which every installation computes in the same way."""
     return sha256(json.dumps([account, region, name]).encode()).hexdigest()[:24]
 
 
@@ -89,9 +89,9 @@ class ClusterSettingsTable:
 
     async def change(self, name: ClusterName, change: ClusterChange, *, actor: Actor) -> None:
         """
-        Change the settings. The cluster may not have reported yet. Equal settings are not stored.
+        Change the settings of a cluster, which may not have reported yet. Equal settings are not stored.
 
-        Raises Invalid, or Managed if a file states the settings, except for `enabled`.
+        Raises Invalid, or Managed if a file manages the settings, except for `enabled`.
         """
         now = self._changes.now()
 
@@ -121,7 +121,7 @@ class ClusterSettingsTable:
         )
 
     async def delete(self, name: ClusterName, *, actor: Actor) -> None:
-        """Delete the settings. Raises Managed if a file states them."""
+        """Delete the settings. Raises Managed if a file manages them."""
         now = self._changes.now()
 
         def delete_settings(rows: RegistryRows) -> None:
@@ -152,8 +152,8 @@ def _stored_or_default(rows: RegistryRows, name: ClusterName) -> ConfiguredClust
 
 def _needs_storing(rows: RegistryRows, settings: ConfiguredCluster) -> bool:
     """
-    Return whether settings must be stored. Defaults are stored only for a cluster that reports what it runs,
-    because `updated_at` says since when it should run nothing.
+    Return whether settings must be stored. Defaults are stored only for a cluster that reports its
+    configuration, because `updated_at` then shows since when the cluster should run none.
     """
     is_set = bool(settings.display_name or settings.labels or settings.config) or not settings.enabled
     return is_set or rows.document(cluster_configs.KIND, settings.id) is not None
@@ -169,7 +169,7 @@ def _audited_fields(settings: ConfiguredCluster, names: Sequence[str]) -> Mappin
 
 
 def _check_changed_fields(change: ClusterChange, before: ConfiguredCluster) -> dict[str, Any]:
-    """Return the changed fields. Raises Invalid with the broken rule."""
+    """Return the fields that differ. Raises Invalid with the broken rule."""
     changes = {name: value for name in SET_FIELDS if (value := getattr(change, name)) is not None}
     name = changes.get("display_name", "")
     if len(name) > MAX_TEXT or not name.isprintable():

@@ -18,7 +18,7 @@ from spool.registry.registry_rows import RegistryRows
 
 
 class _ConnectionRows:
-    """A database table with the interface of a document kind."""
+    """The table of billing connections, with the methods of a document kind."""
 
     noun = "billing connection"
     row = BillingConnection
@@ -60,6 +60,9 @@ class ConnectionTable(ManagedTable[BillingConnection]):
         return await super().create(draft, id=None if id is None else check_connection_id(id), **how)
 
     async def add_configured(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
-        """Add a configured connection. Its id is not checked. Does nothing if the connection exists."""
+        """
+        Add a connection from the configuration, without checking its id. Does nothing if the connection
+        exists.
+        """
         if self.find(id) is None:
             await super().create(draft, id=id, most=None, actor=actor)

@@ -1,5 +1,5 @@
 """
-Readings of the limits that enforcers state. An enforcer is a program that blocks calls, such as an AI
+Readings of the limits that enforcers report. An enforcer is a program that blocks calls, such as an AI
 gateway.
 """
 
@@ -25,11 +25,11 @@ STATE_KIND = "enforcer_state"  # one document per enforcer, with the times of re
 
 class EnforcerLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """
-    A limit in the form of all enforcers. Amounts are exact decimal text, times epoch seconds.
+    A limit, in one form for all enforcers. Amounts are exact decimal text, times epoch seconds.
 
-    `dimension` and the first of `values` that records have select the calls that it limits. Both are empty for
-    all calls of the enforcer. `unmatched`: why no dimension of records selects them. `window`: day, week,
-    month, never, days such as 30d, or "" if unknown.
+    `dimension` with the first of `values` that occurs in records selects the calls it limits. Both are empty
+    for all calls of the enforcer. `unmatched`: why no dimension of records can select them. `window`: day,
+    week, month, never, a number of days such as 30d, or "" if unknown.
     """
 
     kind: str  # key, team, user, organization or project
@@ -65,7 +65,7 @@ class StoredReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnforcerState(msgspec.Struct, frozen=True, kw_only=True):
-    """The last attempt to read an enforcer's limits. The table fills `stored`."""
+    """The result of the last attempt to read an enforcer's limits. `stored`: filled in by the table."""
 
     reason: str = ""  # why the last reading failed, "" after success
     last_success: float | None = None
@@ -90,7 +90,7 @@ class EnforcerTable:
         self, name: str, state: EnforcerState, reading: EnforcerReading | None = None
     ) -> None:
         """
-        Store the result of an attempt. The oldest readings above MAX_READINGS and MAX_STORED_LIMITS are
+        Store the result of an attempt. The oldest readings beyond MAX_READINGS and MAX_STORED_LIMITS are
         deleted.
         """
         body = {} if reading is None else await asyncio.to_thread(_pack_reading, reading)
@@ -108,7 +108,6 @@ class EnforcerTable:
         await self._changes.change_rows(store_reading)
 
     async def delete_unconfigured(self, names: Sequence[str]) -> None:
-        """Delete readings of enforcers that are not configured."""
 
         def delete_others(rows: RegistryRows) -> None:
             for name in rows.documents(STATE_KIND):

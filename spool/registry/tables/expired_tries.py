@@ -1,4 +1,7 @@
-"""Requests refused for an expired key, by key, over all processes and restarts."""
+"""
+The number of requests that were refused because their key had expired, by key, over all processes and
+restarts.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,16 @@ KIND, ID = "expired_tries", "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredTries:
-    """Requests since the key expired at `expires_at`."""
+    """The requests with a key since it expired at `expires_at`."""
 
     expires_at: float
     count: int
     newest: float
 
     def combine(self, other: ExpiredTries | None) -> ExpiredTries:
-        """Add up the tries of the same expiry. Tries after an earlier expiry do not count."""
+        """
+        Return the sum of both, if their expiry is equal. Otherwise return the one with the later expiry.
+        """
         if other is None or other.expires_at < self.expires_at:
             return self
         if other.expires_at > self.expires_at:
@@ -31,13 +36,16 @@ class ExpiredTries:
 
 
 class ExpiredTryTable:
-    """One document."""
+    """The numbers by key id, in one document."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def add(self, tries: Mapping[int, ExpiredTries], *, keys: Iterable[Key]) -> None:
-        """Add the tries by key id. Counts of keys that are deleted or have another expiry are deleted."""
+        """
+        Add the requests by key id. The counts of keys that are deleted, or that now expire at another time,
+        are deleted.
+        """
         expiries = {key.id: key.expires_at for key in keys}
 
         def add_tries(rows: RegistryRows) -> None:

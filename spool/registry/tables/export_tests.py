@@ -11,13 +11,13 @@ KIND, ID = "export_tests", "last"
 
 
 class ExportTestTable:
-    """One document."""
+    """The times by key id, in one document."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def add(self, times: Mapping[int, float], *, keys: Collection[int]) -> None:
-        """Store later times by key id. Times of keys outside `keys` are deleted."""
+        """Store times that are later than the stored ones. Times of keys not in `keys` are deleted."""
 
         def store_times(rows: RegistryRows) -> None:
             stored = _read_times(rows)

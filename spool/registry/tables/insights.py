@@ -1,7 +1,7 @@
 """
-Insights and comments.
+Insights and comments on them.
 
-They are in the registry, because people's text must survive a ledger that is rebuilt, recalculated or lost.
+They are in the registry, because people's texts must survive a ledger that is rebuilt, recalculated or lost.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class InsightTable:
         return await self._changes.read(lambda rows: _require_insight(rows, id))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the titles by id, without unknown ids."""
+        """Return the titles by id. Unknown ids are left out."""
 
         def read_titles(rows: RegistryRows) -> dict[str, str]:
             insights = {id: rows.find(Insight, id) for id in ids}
@@ -87,8 +87,8 @@ class InsightTable:
 
     async def count_open_insights(self) -> Mapping[tuple[str, str], int]:
         """
-        Return the number of open insights by detector ("" if none) and severity. The rows are read again only
-        after a change of the registry.
+        Return the number of open insights by detector ("" if none) and severity. Rows are read only after a
+        change of the registry.
         """
         version = self._changes.version
         if version != self._counted_at:
@@ -100,7 +100,7 @@ class InsightTable:
         return self._counts
 
     async def comments(self, id: str) -> Sequence[Comment]:
-        """Return the comments, oldest first. Raises NotThere without the insight."""
+        """Return the comments, oldest first. Raises NotThere if the insight does not exist."""
 
         def read_comments(rows: RegistryRows) -> Sequence[Comment]:
             _require_insight(rows, id)
@@ -118,7 +118,7 @@ class InsightTable:
         return await self._changes.change_rows(add_insight)
 
     async def find_or_add(self, draft: Draft, *, actor: Actor) -> Insight:
-        """Return an insight with exactly these texts, if there is one, in its present state."""
+        """Return an insight with exactly the draft's texts, whatever its status, or add one."""
         draft, now = check_insight_draft(draft), self._changes.now()
         insight = replace(_new_insight(draft, now), id=_draft_id(draft), touched=True)
 
@@ -157,7 +157,10 @@ class InsightTable:
         return await self._changes.change_rows(store_change)
 
     async def delete(self, id: str, *, actor: Actor) -> tuple[str, list[int]]:
-        """Delete an insight. Return the id and those of its comments. A detector may find it again as new."""
+        """
+        Delete an insight. Return its id and those of its comments. A detector may find it again as a new
+        insight.
+        """
 
         def delete_insight(rows: RegistryRows) -> list[int]:
             before = _require_insight(rows, id)
@@ -207,7 +210,7 @@ class InsightTable:
         return await self._changes.change_rows(change_comment_row)
 
     async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
-        """Delete a comment. The audit row names the author, without the text."""
+        """Delete a comment. The audit row names its author but does not contain its text."""
         now = self._changes.now()
 
         def delete_comment_row(rows: RegistryRows) -> None:
@@ -225,9 +228,10 @@ class InsightTable:
         """
         Store the findings of a run of the detectors `looked_for`, whose keys begin with "detector:".
 
-        Comments and status stay, but an addressed insight that is found again becomes new, and open ones not
-        found become addressed. Detectors in `cut` may have left findings out; their insights close only after
-        a day. Findings beyond MAX_INSIGHTS are only counted. Channels are notified of insights that open.
+        Comments and status stay, but an addressed insight that is found again becomes new, and open insights
+        that are not found become addressed. Detectors in `cut` may have left findings out, so their insights
+        close only after a day. Findings beyond MAX_INSIGHTS are only counted. Channels are notified of
+        insights that open.
         """
         now = self._changes.now()
 
@@ -252,10 +256,10 @@ def merge_findings(
     channels: Collection[str] = (),
 ) -> Merged:
     """
-    Merge findings in the caller's transaction, in the way of `InsightTable.merge_findings`.
+    Store findings as `InsightTable.merge_findings` does, in the caller's transaction.
 
-    `tell` are notified of insights that open or become more severe, and `channels` that a finding names of
-    those that open.
+    `tell`: channels to notify of insights that open or become more severe. `channels`: those that a finding
+    may name; they are notified if its insight opens.
     """
     by_key = {finding.key: finding for finding in findings}
     known = {insight.finding: insight for insight in rows.detector_insights()}
@@ -365,7 +369,8 @@ def _can_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool
 
 def _close_if_gone(insight: Insight, now: float) -> Insight:
     """
-    Set an open insight that was not found to addressed, unless a person reopened it when it was no longer found.
+    Return an open insight that was not found as addressed, unless a person reopened it after it was no longer
+    found.
     """
     is_anybodys_word = insight.touched and not insight.present
     if insight.status not in OPEN or is_anybodys_word:
@@ -381,7 +386,7 @@ def _is_more_severe(before: Insight, after: Insight) -> bool:
 
 
 def _is_recently_closed(before: Insight, now: float) -> bool:
-    """Return whether it was closed less than a day ago because it was not found."""
+    """Return whether the insight was closed less than a day ago because it was not found."""
     return not before.touched and not _is_long_unfound(before, now)
 
 

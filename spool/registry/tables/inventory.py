@@ -1,4 +1,4 @@
-"""The inventory of machines that should report: one document that each import replaces."""
+"""The inventory of machines that should report: one document, replaced by each import."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ID = "current"
 
 class Machine(msgspec.Struct, frozen=True, array_like=True):
     """
-    A machine in the list of an MDM (device management). Empty texts are unknown, but a serial number or a
-    hostname is always set.
+    A machine in the list of an MDM (device management system). Empty texts are unknown, but the serial number
+    or the hostname is always known.
 
-    `user` is in the form of records. `last_seen`: last check-in at the MDM in epoch seconds; `seen_before`:
-    that of an earlier list.
+    `user`: as records contain the name. `last_seen`: last check-in at the MDM, in epoch seconds.
+    `seen_before`: that of an earlier list.
     """
 
     serial: str = ""
@@ -38,14 +38,14 @@ class Machine(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return the serial number, else the hostname."""
+        """Return the serial number or, without one, the hostname, in lower case."""
         serial = self.serial.casefold()
         return (serial, "") if serial else ("", self.hostname.casefold())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """The newest list. `source` is the MDM, such as jamf. `imported` is in epoch seconds."""
+    """The newest list. `source`: the MDM, such as jamf. `imported`: epoch seconds."""
 
     source: str
     imported: float
@@ -77,8 +77,8 @@ class InventoryTable:
         self, machines: Sequence[Machine], *, source: str, confirmed: bool, actor: Actor
     ) -> InventoryChange:
         """
-        Replace the list. Raises Invalid for an empty list. Without `confirmed`, raises NotAllowed if it lacks
-        more than a third of the machines, because a part of a list would hide machines.
+        Replace the list. Raises Invalid for an empty list. Unless `confirmed`, raises NotAllowed if more than
+        a third of the machines are missing, because an incomplete list would hide machines.
         """
         if not machines:
             raise Invalid("the list has no machines; the inventory was not changed")

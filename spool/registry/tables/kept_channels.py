@@ -1,5 +1,5 @@
 """
-Notification channels from the console, all in memory: values, rules and table.
+Notification channels created in the console, all in memory: values, rules and table.
 
 Higher packages check the types of channels. A channel's secret is stored encrypted and never shown.
 """
@@ -32,7 +32,7 @@ Insights = Literal["none", "info", "warning", "critical"]
 
 
 class ChannelFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fields of a channel that a person sets, which are those of [[notify]], without its secret."""
+    """The fields of a channel that a person sets: those of [[notify]] without the secret."""
 
     name: Annotated[str, words("The name of the channel."), example("search-team")]
     type: Annotated[str, words("The type of the channel."), example("webhook")]
@@ -66,14 +66,17 @@ class ChannelFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def address(self) -> tuple[str, ...]:
-        """Return where the secret is sent. A person who changes this must enter the secret again."""
+        """
+        Return the fields that decide where the secret is sent. A person who changes one must enter the secret
+        again.
+        """
         return self.url, self.server, self.tls, self.username
 
 
 class KeptChannel(ChannelFields, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """
-    A stored channel. Times are epoch seconds; `secret_since` is when the secret was set. The audit list shows nothing
-    else of the secret.
+    A stored channel. Times are epoch seconds. `secret_since`: when the secret was set, which is all that the
+    audit list shows about it.
     """
 
     secret_since: str = ""
@@ -95,7 +98,7 @@ CHANNELS = DocumentKind("channel", KeptChannel, "channel")
 
 def check_channel(draft: ChannelFields) -> ChannelFields:
     """
-    Return the checked draft. Raises Invalid with the field and the broken rule. The caller checks the type.
+    Return the checked fields. The caller checks the type. Raises Invalid with the field and the broken rule.
     """
     if len(draft.to) > MAX_TO:
         raise Invalid(f"to must have at most {MAX_TO} e-mail addresses")
@@ -119,7 +122,7 @@ Seal = Callable[[ChannelFields, str | None, KeptChannel | None], str]
 
 
 class KeptChannelTable(DocumentTable[KeptChannel]):
-    """The channels. `changed` is called after changes in memory."""
+    """The channels created in the console. `changed` is called after changes in memory."""
 
     kind = CHANNELS
     draft = ChannelFields
@@ -135,8 +138,8 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         self, draft: ChannelFields, secret: str | None, seal: Seal, *, most: int, actor: Actor
     ) -> KeptChannel:
         """
-        Create a channel. Raises NotAllowed at `most` channels, and AlreadyThere for a name created here or
-        configured.
+        Create a channel. Raises NotAllowed if there are `most` channels, and AlreadyThere if a channel has
+        the name, in the console or the configuration.
         """
         now = self._changes.now()
         drafted = check_channel(draft)

@@ -67,7 +67,7 @@ class KeyTable:
         self._file_key: FileKey | None = None
 
     async def load(self) -> None:
-        """Read the keys. Missing keys were deleted, missing secrets rotated."""
+        """Load the keys. Keys that are missing now were deleted, and missing secrets were rotated."""
         stored_keys, self._file_key = await self._changes.read(
             lambda rows: (rows.keys(), _read_file_key(rows))
         )
@@ -79,7 +79,7 @@ class KeyTable:
 
     def find_by_secret(self, secret: str) -> Key | None:
         """
-        Return the key, even if disabled, of a known secret that is not expired.
+        Return the key with this secret, unless the secret has expired. The key may be disabled.
 
         A nearly correct secret takes as long as the correct one.
         """
@@ -92,7 +92,7 @@ class KeyTable:
     def find_expired_by_secret(self, secret: str) -> Key | None:
         """
         Return the key if the secret was valid until the key's expiry. A secret that a rotation ended earlier
-        does not become valid if the expiry moves.
+        is not found, even if the expiry moves.
         """
         owner = self._find_key_and_end(secret)
         if owner is None:
@@ -111,7 +111,6 @@ class KeyTable:
         return key, next(each.ends_at for each in key.secrets if each.digest == digest)
 
     def secret_expectation(self, secret: str) -> Expectation | None:
-        """Return the expectation that the secret is valid, or None if only this process changes keys."""
         return valid_key_expectation(self._secret_digest(secret)) if self._changes.is_shared else None
 
     def next_secret_end(self, key: Key) -> float:
@@ -127,7 +126,7 @@ class KeyTable:
         return self._keys.get(id)
 
     def number_expectation(self, id: int) -> tuple[Expectation, ...]:
-        """Return the expectation for a submission without a secret."""
+        """Return the expectation that the key exists and is enabled, for a submission without a secret."""
         return (enabled_key_expectation(id),) if self._changes.is_shared else ()
 
     def is_secret_expired(self, secret: str) -> bool:
@@ -136,10 +135,10 @@ class KeyTable:
 
     def is_known_or_ended_secret(self, secret: str) -> bool:
         """
-        Return whether a text is a valid secret, or one that was deleted, rotated or expired since this process
-        started.
+        Return whether the text is a valid secret, or was one that was deleted, rotated or expired since this
+        process started.
 
-        Ended secrets of the deployment's key are stored, so they are recognized after a restart.
+        Ended secrets of the deployment's key are stored, so they are also recognized after a restart.
         """
         if self.is_ended_file_secret(secret):
             return True
@@ -151,7 +150,7 @@ class KeyTable:
 
     def is_ended_file_secret(self, secret: str) -> bool:
         """
-        Return whether the text is an ended secret of the deployment's key: the key was deleted, or the file
+        Return whether the text is an ended secret of the deployment's key: the key was deleted, or its file
         changed.
         """
         return self._file_key is not None and self._file_key.has_ended_secret(self._secret_digest(secret))
@@ -160,11 +159,11 @@ class KeyTable:
         self, secret: str, *, use_case: str, actor: Actor, anew: bool = False, others: Sequence[str] = ()
     ) -> str:
         """
-        Assign the secret in the deployment's file to its key. Return OPENS, DELETED or WAITS.
+        Use the secret in the deployment's file for the deployment's key. Return OPENS, DELETED or WAITS.
 
-        A deleted secret never works again. After a deletion, another one is valid only once adopted with
-        `anew`. Raises NotAllowed if the secret would change while the gateways in `others` run with the
-        earlier one.
+        A deleted secret never works again. After a deletion, another secret works only if it is adopted with
+        `anew`. Raises NotAllowed if the secret would change while the gateways in `others` use the earlier
+        one.
         """
         digest, now = self._secret_digest(secret), self._changes.now()
 
@@ -258,9 +257,10 @@ class KeyTable:
         actor: Actor,
     ) -> Key:
         """
-        Change a key. New scopes or use cases replace all earlier ones. `expires_at` None removes the expiry.
+        Change a key. New scopes or use cases replace all earlier ones. With `expires_at` None, the key never
+        expires.
 
-        Raises NotAllowed if the key differs from `version`.
+        Raises NotAllowed if the key's version is not `version`.
         """
         if scopes is not None or use_cases is not None:
             grant = check_scopes_or_use_cases(scopes or (), use_cases or ())
@@ -289,7 +289,7 @@ class KeyTable:
         return await self._change_key(name, set_secret, "key.rotate", actor)
 
     def _check_free_secret(self, secret: str) -> str:
-        """Return the secret. Raises Invalid if it is too weak, NotAllowed if a key has it."""
+        """Return the secret. Raises Invalid if it is too weak, and NotAllowed if a key has it."""
         if self._find_key_and_end(check_secret(secret)) is not None:
             raise NotAllowed("this secret is the secret of another key")
         return secret
@@ -305,9 +305,10 @@ class KeyTable:
 
     async def rotate(self, name: str, *, overlap_s: float, actor: Actor) -> tuple[Key, str]:
         """
-        Give a key a new secret. The previous one works for `overlap_s` more seconds; 0 ends all older ones.
+        Give a key a new secret. The previous secret works for `overlap_s` more seconds; 0 ends all older
+        secrets.
 
-        Raises NotAllowed for a second overlap.
+        Raises NotAllowed if an overlap already runs.
         """
         if not 0 <= overlap_s <= MAX_OVERLAP_S:
             raise Invalid(f"the overlap must be from 0 to {MAX_OVERLAP_S / 86400:.0f} days")
@@ -347,13 +348,12 @@ class KeyTable:
         await self._changes.change_rows(delete_key, forget_deleted_key)
 
     async def store_access_times(self, times: Mapping[int, float]) -> None:
-        """Store the times by key id, in one transaction."""
         await self._changes.change_rows(
             lambda rows: rows.store_access_times(times), lambda _: self._apply_access_times(times)
         )
 
     async def load_access_times(self) -> None:
-        """Add the times of last use that other processes stored."""
+        """Load the times of last use that other processes stored."""
         since = self._changes.now() - ACCESSES_S
         self._apply_access_times(await self._changes.read(lambda rows: rows.access_times(since)))
 
@@ -416,7 +416,7 @@ def _find_key(rows: RegistryRows, id: int) -> Key | None:
 
 
 def _add_file_key(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: float) -> Key:
-    """Add the key of the file. Raises AlreadyThere if another key has its name."""
+    """Add the deployment's key. Raises AlreadyThere if another key has its name."""
     draft = Key(
         id=0,
         name=LEGACY_NAME,

@@ -1,4 +1,7 @@
-"""Daily counts of reports too late for their calls, by source and kind, over all processes and restarts."""
+"""
+Daily counts of reports that arrived too late for their calls, by source and kind, over all processes and
+restarts.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class LateReportTable:
         self._changes = changes
 
     async def add(self, days: Mapping[int, Counts], *, oldest: int) -> None:
-        """Add the counts by day. Days before `oldest` are deleted."""
+        """Add counts by day. Delete days before `oldest`."""
 
         def add_counts(rows: RegistryRows) -> None:
             for day, counts in days.items():

@@ -38,7 +38,7 @@ from spool.registry.roles import Roles, check_admin_remains, read_roles
 
 class NamedTurns:
     """
-    A limit on concurrent work. Names take turns; of the waiters with one name, the longest waiting is next.
+    A limit on concurrent work. If work waits, names take turns, and each name's longest waiting work is next.
     """
 
     def __init__(self, limit: int) -> None:
@@ -88,19 +88,18 @@ _SIGN_IN, _PERSON, _NAMELESS = "sid", "sub", "sub without sid"
 def end_tokens_of_sign_in(
     rows: DocumentRows, issuer: str, sign_in: str, *, subject: str | None, by: float, now: float
 ) -> None:
-    """End the tokens of a sign-in, and those without a sign-in id that the person got until `by`."""
+    """End the tokens of a sign-in, and tokens without a sign-in id that the person got until `by`."""
     _store_token_end(rows, _hash_id(issuer, _SIGN_IN, sign_in), {"by": by}, now)
     if subject is not None:
         _store_token_end(rows, _hash_id(issuer, _NAMELESS, subject), {"by": by}, now)
 
 
 def end_tokens_of_person(rows: DocumentRows, issuer: str, subject: str, *, by: float, now: float) -> None:
-    """End the tokens that a person got until `by`."""
     _store_token_end(rows, _hash_id(issuer, _PERSON, subject), {"by": by}, now)
 
 
 def has_token_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, issued_at: float) -> bool:
-    """Return whether a token has ended. `sign_in` is empty for a token without a sign-in id."""
+    """Return whether a token has ended. `sign_in`: "" for a token without a sign-in id."""
     if sign_in and rows.document(TOKEN_END_KIND, _hash_id(issuer, _SIGN_IN, sign_in)) is not None:
         return True
     kinds = (_PERSON,) if sign_in else (_PERSON, _NAMELESS)
@@ -122,7 +121,10 @@ def _hash_id(*parts: str) -> str:
 def create_or_update_operator(
     rows: RegistryRows, roles: Roles, person: Person, actor: Actor, now: float, *, takes_accounts: bool
 ) -> Operator:
-    """Return the account of a sign-in at an OpenID provider. Store and audit it if it is new or changed."""
+    """
+    Return the account of a person who signed in at an OpenID provider. Add it if it is new, update it if it
+    differs.
+    """
     email = actor.name
     account = replace(person, email=email)
     account = replace(account, role=roles.account_role(account))
@@ -215,7 +217,7 @@ class OperatorTable:
         actor: Actor,
     ) -> Operator:
         """
-        Change an operator. This ends the operator's sessions, and those of console links that the operator
+        Change an operator. This ends the operator's sessions, and sessions of console links that the operator
         created.
         """
         if role is not None:
@@ -264,9 +266,9 @@ class OperatorTable:
         self, email: str, password: str, *, address: str, turn: str = ""
     ) -> tuple[str, Session] | None:
         """
-        Return a new session and its secret, or None for a wrong address or password, after the same time.
+        Return a new session and its secret, or None for a wrong address or password, which takes as long.
 
-        Checks take turns by `turn`, or by client address.
+        Password checks take turns by `turn`, or by client address.
         """
         try:
             operator = await self.get(email.strip().lower())
@@ -295,10 +297,10 @@ class OperatorTable:
         self, person: Person, *, address: str, life_s: float, takes_accounts: bool
     ) -> tuple[str, Session]:
         """
-        Return a session and its secret. Add an unknown operator.
+        Return a new session and its secret. An unknown person is added as an operator.
 
-        Raises NotAllowed if it is disabled, AlreadyThere if the address belongs to another person, or to a
-        Tollhouse account without `takes_accounts`.
+        Raises NotAllowed if the account is disabled, and AlreadyThere if the address belongs to another
+        person or, without `takes_accounts`, to a Tollhouse account.
         """
         secret, now = secrets.token_urlsafe(32), self._changes.now()
         email = check_email(person.email)
@@ -329,8 +331,8 @@ class OperatorTable:
         """
         Return the operator of a provider's token.
 
-        Raises TokenEnded if the tokens of this sign-in have ended, or the person's tokens that were issued by
-        then.
+        Raises TokenEnded if the tokens of this sign-in have ended, or the person's tokens issued until
+        `issued_at`.
         """
 
         def find_operator(rows: RegistryRows) -> Operator | None:
@@ -346,7 +348,7 @@ class OperatorTable:
         return await self._changes.read(find_operator)
 
     async def add_person(self, person: Person, *, address: str, takes_accounts: bool) -> Operator:
-        """Add an unknown operator. Raises the errors of `sign_in_person`."""
+        """Add a person as an operator. Raises the errors of `sign_in_person`."""
         email, now = check_email(person.email), self._changes.now()
         actor, known = Actor(email, address), replace(person, email=email)
 
@@ -360,7 +362,7 @@ class OperatorTable:
         self, issuer: str, *, subject: str | None, sign_in: str | None, issued_by: float
     ) -> None:
         """
-        End the tokens of a sign-in, or without `sign_in` all tokens that the person got until `issued_by`.
+        End the tokens of a sign-in or, without `sign_in`, all tokens that the person got until `issued_by`.
         """
 
         now = self._changes.now()
@@ -374,7 +376,7 @@ class OperatorTable:
         await self._changes.change_rows(store_end)
 
     async def end_sessions_where(self, is_meant: Callable[[Session], bool], *, actor: Actor) -> int:
-        """End sessions. Return their number. If there are none, nothing is written."""
+        """End the sessions for which `is_meant` returns True. Return their number."""
         if not any(map(is_meant, await self._changes.read(lambda rows: rows.all(Session)))):
             return 0
 
@@ -388,9 +390,8 @@ class OperatorTable:
 
     async def create_sign_in_link(self, *, role: str, actor: Actor, account: str = "") -> str:
         """
-        Return a secret that signs in once within ten minutes, under the actor's name.
-
-        The link ends with the `account` that created it.
+        Return a secret that signs in once, within ten minutes, under the actor's name. It also ends with the
+        `account` that created it.
         """
         secret = secrets.token_urlsafe(32)
         now = self._changes.now()
@@ -411,7 +412,10 @@ class OperatorTable:
         return secret
 
     async def sign_in_by_link(self, secret: str, *, address: str) -> tuple[str, Session] | None:
-        """Sign in with a link. Return None if it is unknown, used or expired."""
+        """
+        Begin a session by the secret of a link. Return the session and its secret, or None if the link is
+        unknown, used or expired.
+        """
         begun = secrets.token_urlsafe(32)
 
         def take_link_and_sign_in(rows: RegistryRows) -> Session | None:
@@ -428,7 +432,7 @@ class OperatorTable:
         return None if session is None else (begun, session)
 
     async def find_and_extend_session(self, secret: str) -> Session | None:
-        """Return None for an unknown or expired cookie."""
+        """Return the session with this cookie, and extend it. Return None if it is unknown or expired."""
         digest, now = self._secret_digest(secret), self._changes.now()
         session = await self._changes.read(lambda rows: rows.find(Session, digest))
         if session is None:
@@ -459,12 +463,15 @@ class OperatorTable:
         ]
 
     async def claim_ends_by_session(self) -> Mapping[bytes, float]:
-        """Return, by session, the time until which a process has claimed the check at the provider."""
+        """
+        Return by session until when a process has claimed the check whether the person may still sign in at
+        the provider.
+        """
         documents = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
         return {bytes.fromhex(id): float(body["until"]) for id, body in documents.items()}
 
     async def claim_check(self, session: Session, *, until: float) -> bool:
-        """Claim the check of a session at the provider. Return False if the session has ended."""
+        """Claim the session's check at the provider until a time. Return False if the session has ended."""
         own = session.digest.hex()
 
         def store_check(rows: RegistryRows) -> bool:
@@ -521,7 +528,7 @@ class OperatorTable:
 
 
 def delete_operators(rows: RegistryRows, operators: Sequence[Operator], now: float) -> None:
-    """Delete operators. Raises NotAllowed if no Admin would be left."""
+    """Delete operators. Raises NotAllowed if no enabled Admin would be left."""
     organizers = _read_admins(rows)
     for operator in operators:
         rows.delete(Operator, operator.email)

@@ -1,7 +1,7 @@
 """
-Names of people, in a private table: the name to show, and the names under which records contain the person.
+Names of people, in a private table: a name to show, and the names under which records contain the person.
 
-E-mail addresses have the form of records, by default a hash. Names to show are not in memory.
+E-mail addresses are as in records, by default a hash. Names to show are not in memory.
 """
 
 from __future__ import annotations
@@ -36,14 +36,17 @@ _SHOWN = 100  # maximum names in one audit row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedPerson:
-    """`names` are in the form of records; reports show the first one. `label` is the name to show, or ""."""
+    """
+    A person with linked names. `names`: as in records; reports show the first. `label`: the name to show, or
+    "".
+    """
 
     names: tuple[str, ...]
     label: str = ""
 
 
 class PersonTable:
-    """The people. The audit list has names in the form of records, never labels."""
+    """The people with linked names. Audit rows have names as in records, never labels."""
 
     about: tuple[Subject, ...] = ((KIND, ""), (DOCUMENTS, ERASURE), (DOCUMENTS, BELOW))
 
@@ -93,12 +96,12 @@ class PersonTable:
         return await self._changes.read(lambda rows: list(read_people(rows)))
 
     def relink(self) -> None:
-        """Use the links again after a change of `privacy.emails`."""
+        """Apply the links again after `privacy.emails` has changed."""
         self._people.persons.notify_watchers()
 
     async def link_names(self, people: Iterable[LinkedPerson], *, most: int, actor: Actor) -> int:
         """
-        Link names of people. A label replaces the earlier one. Return the number of all names.
+        Link names of people. A label replaces the earlier label. Return the number of all names.
 
         Raises NotAllowed beyond `most` names, or beyond MAX_LINKED names of one person.
         """
@@ -126,8 +129,8 @@ class PersonTable:
 
     async def link_address_forms(self, people: Iterable[tuple[str, ...]], *, most: int, actor: Actor) -> int:
         """
-        Link the forms in which gateways store one address, except names that operators separated, within
-        `most` and MAX_LINKED. Return the number of links.
+        Link the forms in which gateways store an address, as far as `most` and MAX_LINKED allow. Names that
+        operators separated are left out. Return the number of links.
         """
         new = [own for own in people if len(set(map(self._people.person_identity, own))) > 1]
         if not new:
@@ -168,7 +171,7 @@ class PersonTable:
         await self._changes.change_rows(split_known_name, self._apply_people_change)
 
     async def delete_people(self, names: Collection[str] | None, *, actor: Actor) -> int:
-        """Delete these people, or all if None. Return their number."""
+        """Delete these people, or all if `names` is None. Return their number."""
         now = self._changes.now()
 
         def delete_known_people(rows: RegistryRows) -> tuple[int, PeopleChange]:
@@ -186,13 +189,13 @@ class PersonTable:
         return count
 
     async def count_rename_pass(self, erasure: Erasure) -> None:
-        """Note that the storage's records were renamed once more."""
+        """Store that the records of this storage were renamed once more."""
         await self._change_erasures([erasure.id], lambda known: replace(known, passes=erasure.passes + 1))
 
     async def note_lower_level(self, name: str, erased: Collection[str], *, actor: Actor) -> None:
         """
-        Note an agent or gateway of a lower level, and the erasures that it confirms. Raises KeyEnded for an
-        ended key.
+        Store that an agent or gateway of a lower level exists, and which erasures it confirms. Raises
+        KeyEnded.
         """
 
         def store_lower_level(rows: RegistryRows) -> None:
@@ -231,7 +234,7 @@ class PersonTable:
 
 
 class PeopleChange(NamedTuple):
-    """The names of people with several names, before a change and after it."""
+    """The names of the people with several names that a change concerns, before and after it."""
 
     removed: Sequence[tuple[str, ...]]
     added: Sequence[tuple[str, ...]]
@@ -243,7 +246,7 @@ class PeopleChange(NamedTuple):
 
 
 class KnownPeople:
-    """The people of the table within one change, which reads only the people that it concerns."""
+    """The people within one change. Only people that the change concerns are read."""
 
     def __init__(self, rows: RegistryRows, rules: People) -> None:
         self._rows = rows
@@ -286,7 +289,10 @@ class KnownPeople:
             self._firsts.update(own)
 
     def link_names(self, stated: LinkedPerson, most: int | None = None) -> None:
-        """Link a person's names. Raises NotAllowed beyond MAX_LINKED, or beyond `most` names in all."""
+        """
+        Link a person's names. Raises NotAllowed beyond MAX_LINKED names of the person, or beyond `most` names
+        in total.
+        """
         found = self.find_people(stated.names)
         names = dict[str, str]()
         for name in stated.names:
@@ -302,7 +308,6 @@ class KnownPeople:
         self._remember_person(LinkedPerson(names=(*names.values(),), label=label))
 
     def link_forms(self, names: tuple[str, ...], most: int) -> bool:
-        """Link forms of one address. Return whether they are linked."""
         free = tuple(name for name in names if not self._is_separated(name))
         if len({self._firsts[self._key(name)] or name for name in free}) < 2:
             return False
@@ -372,7 +377,7 @@ def _check_person(person: LinkedPerson) -> LinkedPerson:
 
 
 def check_names_one_person(name: str) -> None:
-    """Raise Invalid for a name of several people, or of an erased person."""
+    """Raise Invalid for a name that stands for several people or for an erased person."""
     if name in ("", OTHER, ERASED):
         raise Invalid(f"{name or 'an empty name'} has the calls of several people, so it names no person")
     if is_pseudonym(name):
@@ -414,7 +419,7 @@ def _encode_person(person: LinkedPerson) -> Mapping[str, Any]:
 
 
 def _encode_name(name: str) -> str:
-    """Return a hash in 12 characters in place of 22. Another name has a mark before it."""
+    """Encode a name for storage: a hash in 12 characters instead of 22, any other name after a mark."""
     if not is_hash(name):
         return f"={name}"
     return "#" + urlsafe_b64encode(bytes.fromhex(name.removeprefix("email:"))).decode().rstrip("=")

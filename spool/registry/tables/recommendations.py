@@ -1,5 +1,5 @@
 """
-Recommendations, their types and comments.
+Recommendations, their types, and comments on them.
 
 They are in the registry, because people's decisions must survive a ledger that is rebuilt, recalculated or
 lost.
@@ -79,8 +79,8 @@ class RecommendationTable:
         realized: Mapping[str, Realized] | None = None,
     ) -> Merged:
         """
-        Store a run's savings for the types `looked_for`. `realized`: what addressed recommendations saved, by
-        id.
+        Store a run's savings for the types `looked_for`. `realized`: by id, what addressed recommendations
+        saved.
 
         Status, assignee and comments stay, but an addressed recommendation that is found again becomes new.
         Open recommendations that are not found are closed. Savings beyond MAX_RECOMMENDATIONS are only
@@ -133,7 +133,10 @@ class RecommendationTable:
         actor: Actor,
         hidden: Container[str] = (),
     ) -> Mapping[str, Recommendation | None]:
-        """Change recommendations. Return them by id, None for unknown or hidden ones."""
+        """
+        Change the status or assignee of recommendations. Return each by id, None if it is unknown or
+        `hidden`.
+        """
         if not 0 < len(ids) <= MAX_AT_ONCE:
             raise Invalid(f"ids must name 1 to {MAX_AT_ONCE} recommendations")
         if status is None and assignee is None:
@@ -152,7 +155,7 @@ class RecommendationTable:
         return await self._changes.change_rows(change_each)
 
     async def comments(self, id: str) -> Sequence[RecommendationComment]:
-        """Return the comments, oldest first. Raises NotThere without the recommendation."""
+        """Return the comments, oldest first. Raises NotThere if the recommendation does not exist."""
         return await self._changes.read(lambda rows: _read_thread(rows, id).comments)
 
     async def add_comments(
@@ -322,7 +325,6 @@ def _find_comment(thread: CommentThread, comment: int) -> RecommendationComment:
 
 
 def _decode_document(body: Mapping[str, Any], type: type[T]) -> T:
-    """Raises RegistryDamaged."""
     try:
         return msgspec.convert(body, type)
     except msgspec.ValidationError as error:

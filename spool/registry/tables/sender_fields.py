@@ -1,5 +1,6 @@
 """
-Daily counts of the fields that calls contain, by source and sender version, over all processes and restarts.
+Daily counts of the fields that reported calls contain, by source and sender version, over all processes and
+restarts.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ ONE, SEVERAL = 1, 2  # `senders` stores at most two, so the count is "one" or "s
 
 class FieldCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
     """
-    Calls of a source and version on a day (UTC).
+    The calls of a source and sender version on one UTC day.
 
-    `fields`: calls that state a field. `billed`: successful calls of an operation billed by tokens.
-    `uncounted`: those of them without counts and meters. `senders`: hashes of two keys or devices at most.
-    `first`: first arrival of the version, also on earlier days.
+    `fields`: number of calls by field that they state. `billed`: successful calls of an operation that is
+    billed by tokens. `uncounted`: how many of these state no counts or meters. `senders`: hashes of at most
+    two keys or devices. `first`: first arrival of the version, on any day.
     """
 
     first: float
@@ -54,7 +55,6 @@ class FieldCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    """Add counts. Names above the limit count as OTHER."""
     sums = Counter(one)
     for name, n in other.items():
         is_known = name in sums or len(sums) < MAX_GROUPS
@@ -82,7 +82,6 @@ class SenderFieldTable:
         self._changes = changes
 
     async def add(self, days: Mapping[int, Mapping[Sender, FieldCounts]], *, today: int) -> None:
-        """Add counts by day. Days that are too old are deleted."""
 
         def add_days(rows: RegistryRows) -> None:
             bodies = dict(rows.documents(KIND))
@@ -136,7 +135,7 @@ def _add_sender_counts(of_day: SenderDay, sender: Sender, new: FieldCounts) -> N
 
 
 def _keep_newest_versions(stored: Mapping[int, SenderDay], source: str, former: dict[str, list[str]]) -> None:
-    """Keep the newest versions. The counts of the oldest are added to OTHER."""
+    """Keep the newest versions, and add the counts of the oldest to OTHER."""
     first: dict[str, float] = {}
     for of_day in stored.values():
         for (name, version), counts in of_day.items():

@@ -1,4 +1,4 @@
-"""The hours in which a key and source sent records, over all processes and restarts."""
+"""The hours in which each pair of key and source sent records, over all processes and restarts."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Arrivals = Mapping[int, float]  # newest arrival in each hour since the epoch, i
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderHours:
     """
-    Bit n of `hours` is set for records in the hour `end - n` since the epoch. `last` is the newest arrival,
-    in epoch seconds.
+    The hours of a pair of key and source. Bit n of `hours` is set if records arrived in the hour `end - n`
+    (hours since the epoch). `last`: newest arrival in epoch seconds.
     """
 
     source: str
@@ -45,7 +45,7 @@ class SenderHours:
 
 
 def join_hours(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> SenderHours:
-    """Return the hours of all parts together, named as the first part."""
+    """Return the union of the hours of all parts, under the pair of the first part."""
     end = max(part.end for part in parts)
     hours = 0
     for part in parts:
@@ -57,7 +57,6 @@ def join_hours(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> Sende
 
 
 def first_hours(pair: Pair, arrivals: Arrivals) -> SenderHours:
-    """Return the hours of a pair that sent nothing before."""
     return join_hours(_single_hours(pair, arrivals), kept=_kept_hours(pair))
 
 
@@ -71,7 +70,7 @@ def _kept_hours(pair: Pair) -> int:
 
 
 def newest_record_times(hours: Iterable[SenderHours]) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """Return the times of the newest records by source and by key, in epoch seconds, newest first."""
+    """Return the time of the newest record by source, and by key, in epoch seconds, newest first."""
     sources: dict[str, float] = {}
     keys: dict[str, float] = {}
     for each in sorted(hours, key=lambda each: -each.last):
@@ -83,13 +82,17 @@ def newest_record_times(hours: Iterable[SenderHours]) -> tuple[Mapping[str, floa
 
 
 class SenderHoursTable:
-    """The hours, with one document per pair. The document of a silent pair does not change."""
+    """
+    The hours, with one document per pair of key and source. The document of a silent pair does not change.
+    """
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def add(self, arrivals: Mapping[Pair, Arrivals], *, now: float) -> Sequence[SenderHours]:
-        """Return the new hours of the pairs, without new pairs beyond MAX_PAIRS or MAX_SOURCES."""
+        """
+        Store arrivals. Return the changed hours. New pairs beyond MAX_PAIRS or MAX_SOURCES are left out.
+        """
 
         def add_arrivals(rows: RegistryRows) -> Sequence[SenderHours]:
             new = []
@@ -113,7 +116,7 @@ class SenderHoursTable:
 
 
 def _make_room(rows: RegistryRows, new: Sequence[Pair], now: float) -> Sequence[Pair]:
-    """Delete pairs that have been silent for long. Return the new pairs that fit."""
+    """Delete pairs that have been silent for long. Return those of the new pairs that may be added."""
     if not new:
         return ()
     oldest = now // HOUR_S - FORGOTTEN_HOURS

@@ -1,8 +1,8 @@
 """
-Provider bills (statements): a document for each day of a source and account, and for each month with its
+Provider bills (statements): a document for each day of a source and account, and one for each month with its
 days.
 
-See `spool.statements.Statements`. An unchanged day is not written.
+See `spool.statements.Statements`. A day that has not changed is not written.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ MAX_MONTHS = 5000
 
 class _Day(msgspec.Struct, kw_only=True):
     """
-    A day in its month's document. `until`: the latest end of its rows. `whole`: a statement covered the whole
-    day.
+    A day, as its month's document lists it. `until`: the latest end of its rows. `whole`: a statement covered
+    the whole day.
     """
 
     digest: str
@@ -301,7 +301,10 @@ def _read_month(body: Mapping[str, Any] | None) -> _Month | None:
 
 
 def _runs_of_days(source: str, account: str, days: Mapping[int, _Day]) -> list[StatementInfo]:
-    """Group runs by provider. A day without rows counts for every provider of the source."""
+    """
+    Group days that follow each other, by provider. A day without rows counts for every provider of the
+    source.
+    """
     runs: list[StatementInfo] = []
     for provider in sorted({provider for entry in days.values() for provider in entry.providers}):
         run: StatementInfo | None = None

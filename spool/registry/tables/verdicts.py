@@ -1,4 +1,4 @@
-"""Stored tables of verdicts on budgets, so that all gateways answer with the same bytes."""
+"""Stored tables of verdicts on budgets, so that all gateways respond with the same bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ Report: TypeAlias = (
 
 class VerdictTable:
     """
-    The tables, and one document for each list of states. The keys that sign them are derived from the seeds.
+    The tables of verdicts, and the states that were last reported. The keys that sign the tables derive from
+    the seeds.
     """
 
     def __init__(self, changes: Changes) -> None:
@@ -33,7 +34,6 @@ class VerdictTable:
         self.bundle_seed = changes.derive_secret("budget verdict bundles")
 
     async def version(self, name: str) -> int:
-        """Return the version of a table, or 0 if there is none."""
         stored = await self._changes.read(lambda rows: rows.document(NUMBER_KIND, name))
         return 0 if stored is None else int(stored[VERSION])
 
@@ -44,7 +44,8 @@ class VerdictTable:
         self, name: str, table: Mapping[str, Any], *, after: int
     ) -> Mapping[str, Any]:
         """
-        Store a table. If another gateway has stored one since the version `after`, return that one instead.
+        Store a table as the version after `after`. If another gateway has stored that version, return its
+        table instead.
         """
 
         def store_if_unchanged(rows: RegistryRows) -> Mapping[str, Any]:
@@ -60,7 +61,7 @@ class VerdictTable:
 
     async def update_reported_states(self, report: Report) -> None:
         """
-        Call `report` with the last reported states. Store the states and notices that it returns in one
+        Call `report` with the last reported states. Store the states and notices that it returns, in one
         transaction.
         """
 

@@ -17,7 +17,7 @@ _REMEMBERED = 50_000  # maximum rows of a day that are remembered, so that they 
 
 
 class ViewingTable:
-    """The viewings. Equal viewings of a day are stored once."""
+    """The viewings: who saw whose figures. Equal viewings of a day are stored once."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -25,17 +25,15 @@ class ViewingTable:
         self._stored: set[Viewing] = set()
 
     def set_limits(self, *, kept_s: float, most: int) -> None:
-        """
-        Set the limits. `most` limits the people with rows for a viewer and day. With 0 s, nothing is stored.
-        """
+        """Set the limits. `kept_s`: retention; 0 stores nothing. `most`: people per viewer and day."""
         self._kept_s, self._most = kept_s, most
 
     def forget_stored_viewings(self) -> None:
-        """Forget which rows are stored, because an erasure has changed them."""
+        """Forget which rows are known to be stored, because an erasure has changed them."""
         self._stored.clear()
 
     async def add(self, viewings: Iterable[Viewing], at: float) -> None:
-        """Store viewings of a request that began at `at` (epoch seconds). Old viewings are deleted."""
+        """Store the viewings of a request that began at `at` (epoch seconds). Delete old viewings."""
         new = {*viewings} - self._stored
         if not new or not self._kept_s:
             return
@@ -75,7 +73,6 @@ class ViewingTable:
         return await self._changes.read(lambda rows: rows.viewing_page(query))
 
     async def viewings_naming(self, names: Iterable[str]) -> Sequence[Viewing]:
-        """Return viewings that name someone as viewer or person."""
         return await self._changes.read(
             lambda rows: [row for name in names for row in rows.viewings_naming(name)]
         )

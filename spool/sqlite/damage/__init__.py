@@ -1,3 +1,3 @@
 """
-Handling of a damaged spool.sqlite: detection, a marker that survives restarts, and reading of the intact rows.
+Handling of a damaged spool.sqlite: detection, a marker that survives restarts, and reading the intact rows.
 """

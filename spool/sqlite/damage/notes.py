@@ -1,9 +1,9 @@
 """
-Two small files next to the database, which survive its damage: the marker and the note. Writes are
-flushed to disk.
+Two small files next to the database, which survive its damage: the marker and the note. Writes are flushed to
+disk.
 
-If the marker exists, the next opening salvages. The marker also has the name under which the damaged file is
-moved aside. The note has the number of stored records per topic, and the highest acknowledged number.
+If the marker exists, the next opening salvages. The marker also has the name that the damaged file gets when
+it is moved aside. The note has the number of stored records per topic, and the highest acknowledged number.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class Note:
     """
-    `kept` has the number of stored records by topic, `accepted` the highest assigned number by topic, and
-    `progress` the lowest unsettled number by route.
+    The content of the note. `kept`: number of stored records by topic. `accepted`: highest assigned number by
+    topic. `progress`: lowest unsettled number by route.
     """
 
     kept: Mapping[str, int] = field(default_factory=dict)
@@ -42,7 +42,7 @@ def is_marked_damaged(directory: Path) -> bool:
 
 
 def mark_damaged(directory: Path, error: BaseException) -> None:
-    """Mark the file as damaged. The next start salvages a marked file."""
+    """Mark the database as damaged, so that the next start salvages it."""
     if not is_marked_damaged(directory):
         write_durably(directory / MARKER, "")
         message = "spool.sqlite is damaged (%s): restart to salvage what can be read"
@@ -55,7 +55,7 @@ def unmark_damaged(directory: Path) -> None:
 
 
 def read_name_aside(directory: Path) -> str:
-    """Return the name under which the damaged file is moved aside, or "" if none has been chosen."""
+    """Return the name that the damaged file gets when it is moved aside, or "" if none has been chosen."""
     try:
         name = (directory / MARKER).read_text()
     except (FileNotFoundError, UnicodeDecodeError):
@@ -64,7 +64,7 @@ def read_name_aside(directory: Path) -> str:
 
 
 def choose_name_aside(directory: Path, at: float) -> str:
-    """Store the name before any file is moved, so that every attempt uses the same name."""
+    """Choose and store that name before any file is moved, so that every attempt uses the same name."""
     name = read_name_aside(directory)
     if not name:
         existing = {path.name for path in directory.iterdir()}
@@ -83,7 +83,7 @@ def write_note(directory: Path, note: Note) -> None:
 
 
 def read_note(directory: Path) -> Note:
-    """Return an empty note if none can be read."""
+    """Return the note, empty if it cannot be read."""
     try:
         contents = json.loads((directory / NOTE).read_text())
     except (FileNotFoundError, ValueError):

@@ -35,8 +35,8 @@ _Terms = Counter[tuple[str, str]]
 
 def find_contradiction(connection: sqlite3.Connection) -> str:
     """
-    Return a contradiction in the log, or "": an unknown counter, a counter that disagrees with the entries of
-    its topic, or an impossible size.
+    Return a description of a contradiction in the log, or "": an unknown counter, a counter that disagrees
+    with the entries of its topic, or an impossible size.
     """
     counters = _read_counters(connection)
     for topic, term in counters:
@@ -61,9 +61,9 @@ def count_missing_numbers(connection: sqlite3.Connection, noted: Mapping[str, in
 
 def balance_after_loss(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
     """
-    Balance the counters and the routes. Return the number of lost numbers by topic.
+    Make the counters and the routes balance. Return the number of lost record numbers by topic.
 
-    Every entry that is not marked as damaged must be intact.
+    All entries must be intact, except those marked as damaged.
     """
     explained = _sum_commit_terms(connection)
     highest = _highest_numbers(connection)
@@ -82,7 +82,7 @@ def balance_after_loss(connection: sqlite3.Connection, note: Note) -> dict[str, 
 
 def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
     """
-    Restore routes by the progress in the note. Without it, a lost route would send everything again.
+    Restore routes with the progress in the note, because a lost route would otherwise send everything again.
 
     Deliveries that were settled after the note may be sent again.
     """
@@ -106,7 +106,8 @@ def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
 
 def balance_routes(connection: sqlite3.Connection) -> bool:
     """
-    Balance the routes. Return True if any term had to change. Records of lost deliveries are sent again.
+    Make the counters of the routes balance. Return whether any had to change. Records of lost deliveries are
+    sent again.
 
     Deliveries are made in the order of numbers, so the missing numbers are the highest ones below `next`.
     """
@@ -158,7 +159,7 @@ def _resend_missing(connection: sqlite3.Connection, route: str, upto: int, missi
 
 
 def _fill_holes(connection: sqlite3.Connection, topic: str, known: int, noted: int) -> int:
-    """Add damaged entries for missing numbers. Return how many numbers are newly lost."""
+    """Add damaged entries for missing numbers of a topic. Return how many numbers are newly lost."""
     statement = "SELECT first, count, committed_at, damaged FROM entries WHERE topic = ? ORDER BY first"
     rows = connection.execute(statement, (topic,)).fetchall()
     entries = [(first, count, at) for first, count, at, damaged in rows if not damaged]
@@ -191,10 +192,10 @@ def _deleted_and_assigned(
     counters: _Terms, topic: str, known: int, noted: int, *, first: int
 ) -> tuple[int, int]:
     """
-    Return two numbers: the highest that retention has deleted, and the highest that is assigned. `first` is
-    the lowest stored number, or 0.
+    Return two record numbers: the highest that retention has deleted, and the highest that is assigned.
+    `first`: the lowest stored number, or 0.
 
-    If the counters are lost, the first result is computed from the note, which has the number of stored records.
+    If the counters are lost, the first is computed from the number of stored records in the note.
     """
     deleted = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
     accepted_count = counters[topic, books.ACCEPTED]
@@ -217,7 +218,7 @@ def _count_overlap(holes: list[tuple[int, int]], before: list[tuple[int, int]]) 
 
 
 def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
-    """Return the highest numbers. Only intact entries and commit rows count."""
+    """Return the highest record number of each topic, from intact entries and commit rows."""
     highest: Counter[str] = Counter()
     ends = "SELECT topic, max(first + count - 1) FROM entries WHERE NOT damaged GROUP BY topic"
     for topic, last in connection.execute(ends):
@@ -238,9 +239,10 @@ def _sum_commit_terms(connection: sqlite3.Connection) -> _Terms:
 
 def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> None:
     """
-    Carry forward the part of each counter that no commit row explains, so that the accounting balances.
+    Store the part of each counter that no commit row explains as carried forward, so that the accounting
+    balances.
 
-    A counter that is lost, or is lower than the sum of its commit rows, is set to that sum.
+    A counter that is lost, or lower than the sum of its commit rows, is set to that sum.
     """
     counters = {(topic, term): (n, carried) for topic, term, n, carried in connection.execute(queries.BOOKS)}
     for topic, term in {**counters, **explained}:
@@ -259,7 +261,7 @@ def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> No
 
 
 def _balance_received(connection: sqlite3.Connection, topic: str) -> None:
-    """Balance the received records of a topic, because the stored counter may be lost."""
+    """Set a topic's counter of received records to the sum of their outcomes, because it may be lost."""
     terms = {
         term: n for (counter_topic, term), n in _read_counters(connection).items() if counter_topic == topic
     }

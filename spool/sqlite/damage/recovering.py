@@ -2,7 +2,7 @@
 Import of records from a damaged file into the log of a data directory.
 
 Each commit stores which records it imported: the incarnation of the damaged log, and the records' numbers in
-it. So a repeated or killed run never adds a record twice.
+it. So no record is added twice, even if a run is repeated or killed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def recover_records(directory: Path, settings: SpoolSettings, clock: Clock
     Add every record of the file that the log does not have.
 
     Raises NotAllowed for the log's own file, and for a file without readable rows. Raises SpoolFull if there
-    is no space. The records added before stay, and the next run continues after them.
+    is no space; records added before then stay, and the next run continues after them.
     """
     _require_other_file(file, directory)
     spool = await open_spool(directory, settings=settings, clock=clock)

@@ -1,4 +1,4 @@
-"""Copying of every readable row from a damaged file into a new one. Records keep their numbers."""
+"""Copies every readable row of a damaged file to a new file. Records keep their numbers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ COPY = "spool.sqlite.copy"
 @contextmanager
 def open_damaged(damaged: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     """
-    Open a damaged file. `fresh` is an empty database of this version. Raises sqlite3.DatabaseError if
-    it is unreadable.
+    Open a damaged file for reading. `fresh`: an empty database of this version. Raises sqlite3.DatabaseError
+    if it is unreadable.
     """
     copy = damaged.with_name(COPY)
     try:
@@ -142,7 +142,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Salvaged:
-    """The number of rows by table, and of lost numbers by topic. `left_out` rows were invalid."""
+    """
+    The number of copied rows by table, and of lost record numbers by topic. `left_out`: rows that were
+    invalid.
+    """
 
     read: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -153,9 +156,8 @@ def salvage_rows(
     connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connection, note: Note
 ) -> Salvaged:
     """
-    Copy the rows within the caller's transaction. `fresh` is an empty database of this version.
-
-    Raises sqlite3.DatabaseError if nothing can be read.
+    Copy the rows within the caller's transaction. `fresh`: an empty database of this version. Raises
+    sqlite3.DatabaseError if nothing can be read.
     """
     salvaged = Salvaged()
     check = RowCheck(fresh)
@@ -238,8 +240,7 @@ def _read_until_damage(old: sqlite3.Connection, query: str) -> Iterator[tuple[An
 
 def _read_past_damage(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """
-    Yield rows in order. After a skip over damage, the rows inside the skipped range are yielded
-    in descending order.
+    Yield rows in order. After a jump over damage, the rows inside the jump are yielded in descending order.
 
     The row before a damaged one is read separately, because Python would drop it when the next row raises.
     """
@@ -306,7 +307,7 @@ _RESIZE = """
 
 
 def recompute_sizes(connection: sqlite3.Connection) -> None:
-    """Compute the sizes again. Hourly files without rows are deleted."""
+    """Compute the stored sizes again. Billing drops without rows are deleted."""
     connection.execute("DELETE FROM billing_drops WHERE number NOT IN (SELECT number FROM billing_rows)")
     connection.execute("DELETE FROM billing_months")
     connection.execute(_RESIZE)

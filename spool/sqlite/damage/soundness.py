@@ -1,9 +1,8 @@
 """
-Checks whether Tollhouse can have written a row. They check column types, checksums, and whether values
-can be decoded.
+Checks whether Tollhouse can have written a row: column types, checksums, and whether values can be decoded.
 
-A damaged page can yield rows that were never written. SQLite does not help, because it checks column types
-only when it writes.
+A damaged page can yield rows that were never written. SQLite does not detect this, because it checks column
+types only when it writes.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ Row = Mapping[str, Any]
 
 
 class RowCheck:
-    """The check. Rows of tables that this version does not know are not checked."""
+    """The check of rows. Rows of tables that this version does not know pass."""
 
     def __init__(self, fresh: sqlite3.Connection) -> None:
         self._columns: dict[str, list[tuple[str, tuple[type, ...], bool]]] = {}
@@ -74,7 +73,10 @@ class RowCheck:
         return list(self._columns)
 
     def column_names(self, table: str, width: int) -> list[str]:
-        """Return the columns of a row. Files of earlier versions have fewer."""
+        """
+        Return the names of a row's columns. `width`: their number, which is lower in files of earlier
+        versions.
+        """
         return [name for name, _, _ in self._columns[table]][:width]
 
     def find_problem(self, table: str, row: Sequence[Any]) -> str:
@@ -234,7 +236,6 @@ _CHECKS: Mapping[str, Callable[[Row], bool]] = {
 
 
 def raise_at_endless_repeats(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows. Raises a damage error if they repeat endlessly."""
     seen: set[int] = set()
     repeats = 0
     for row in rows:

@@ -1,9 +1,9 @@
 """
-Reader of SQLite's write-ahead log that follows its file format and does not use SQLite.
+A reader of SQLite's write-ahead log, by its file format, without SQLite.
 
-SQLite treats the first frame with a wrong checksum as the end of the log, and drops all later commits. After a
-power cut, that is correct, because only the last transaction was not flushed. But if complete commits follow a
-wrong frame, the log is damaged, and their pages can still be read.
+SQLite treats the first frame with a wrong checksum as the end of the log, and drops all later commits. After
+a power cut, that is correct, because only the last transaction was not flushed. But if complete commits
+follow such a frame, the log is damaged, and their pages can still be read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _Sums = tuple[int, int]
 
 
 class Frame(NamedTuple):
-    """A frame of the log. If not `is_sound`, its content or its header may be damaged."""
+    """
+    A frame of the log: one version of a page. If not `is_sound`, its content or its header may be damaged.
+    """
 
     page: int
     pages_after: int  # pages of the database after it if the frame ends a commit, else 0
@@ -37,7 +39,7 @@ class Frame(NamedTuple):
 
 
 def read_frames(path: Path, page_size: int) -> Sequence[Frame]:
-    """Read the frames of the newest generation, up to the last frame with its salts."""
+    """Return the frames of the newest generation (those with the header's salts)."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -66,7 +68,6 @@ def read_frames(path: Path, page_size: int) -> Sequence[Frame]:
 
 
 def is_undamaged(path: Path, page_size: int) -> bool:
-    """Return whether the log has no damage. A missing log has none."""
     if not path.exists() or path.stat().st_size < HEADER.size:
         return True
     with path.open("rb") as log:
@@ -78,7 +79,7 @@ def is_undamaged(path: Path, page_size: int) -> bool:
 
 
 def count_frames(path: Path, page_size: int) -> int:
-    """Return the number of frames, by their headers only."""
+    """Return the number of frames in the file, by their headers only."""
     step = FRAME.size + page_size
     count = 0
     with path.open("rb") as log:
@@ -118,7 +119,7 @@ def read_newest_page(path: Path, page_size: int, number: int) -> bytes:
 
 
 def count_frames_read(shared: Path) -> int:
-    """Return the number of frames that SQLite read, by its shared index. 0 if there is none."""
+    """Return the number of frames that SQLite has read, from its shared index, or 0 without one."""
     try:
         head = shared.read_bytes()[: SHARED.size]
     except FileNotFoundError:
@@ -128,8 +129,8 @@ def count_frames_read(shared: Path) -> int:
 
 def has_hidden_commits(found: Sequence[Frame], seen: int) -> bool:
     """
-    Return whether SQLite dropped commits. A single commit after the frames that SQLite read does not count,
-    because it may be an incomplete write.
+    Return whether SQLite dropped commits that were on disk. A single commit after the `seen` frames does not
+    count, because it may be an incomplete write.
     """
     behind = found[seen:]
     commits = sum(frame.is_sound and frame.pages_after > 0 for frame in behind)
@@ -138,8 +139,8 @@ def has_hidden_commits(found: Sequence[Frame], seen: int) -> bool:
 
 def write_log_pages_into(log: Path, database: Path, page_size: int) -> None:
     """
-    Write the log's pages into the database. Pages with a wrong checksum are included, because rows have
-    checksums of their own.
+    Write the log's pages into the database, even those with a wrong checksum, because rows have checksums of
+    their own.
     """
     log_frames = list(read_frames(log, page_size))
     # a transaction without an end was never committed
@@ -158,7 +159,10 @@ def write_log_pages_into(log: Path, database: Path, page_size: int) -> None:
 
 
 def _read_header(data: bytes) -> tuple[str, tuple[int, ...], set[_Sums]]:
-    """Return byte order, salts and possible checksums. If the header is damaged, the first frame has the salts."""
+    """
+    Return byte order, salts and possible checksums. If the header is damaged, the salts are those of the
+    first frame.
+    """
     magic, *_, first_salt, second_salt, first, second = HEADER.unpack_from(data)
     order = {LITTLE: "<", BIG: ">"}.get(magic, "<" if sys.byteorder == "little" else ">")
     computed = _next_checksum((0, 0), data[:24], order)

@@ -1,8 +1,8 @@
 """
 The deliveries on SQLite: numbered requests, stored before they are first sent.
 
-Every method is one transaction. Only the memory of the process has the list of deliveries that are being
-sent. So after a crash, all deliveries are due.
+Every method is one transaction. Which deliveries are being sent is only known in memory, so after a crash all
+deliveries are due.
 """
 
 from __future__ import annotations
@@ -370,8 +370,7 @@ def _take_fresh_single(
     connection: sqlite3.Connection, where: dict[str, Any], in_hand: Set[int], closed: int
 ) -> StoredDelivery | None:
     """
-    Return a single record that was never rejected alone, split off from a batch or in a new delivery if
-    necessary.
+    Return a delivery of one record that was never rejected alone, split off from a batch or new, or None.
     """
     single = delivery_rows.read_delivery(connection, queries.FRESH_SINGLE, where)
     if single is not None:

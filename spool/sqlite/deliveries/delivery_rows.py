@@ -1,6 +1,4 @@
-"""
-Rows of the deliveries' tables as values, and the writing of a `RouteChange`. All functions get a connection.
-"""
+"""Reading and writing rows of the deliveries' tables. All functions get a connection."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ def read_deliveries(
     statement: str,
     values: Values = (),
 ) -> Iterator[StoredDelivery]:
-    """Yield deliveries. `statement` selects the columns of `queries.ONE`."""
+    """Yield the deliveries that a statement selects, with the columns of `queries.ONE`."""
     return map(_read_delivery_row, connection.execute(statement, values))
 
 
@@ -110,7 +108,7 @@ def _read_delivery_row(row: tuple[Any, ...]) -> StoredDelivery:
 
 
 def mark_sending(connection: sqlite3.Connection, delivery: StoredDelivery | None) -> StoredDelivery | None:
-    """Mark a delivery as being sent. The caller's transaction has chosen it."""
+    """Mark a delivery as being sent. The caller has chosen it in the same transaction."""
     if delivery is None:
         return None
     change = transitions.mark_sending(delivery)
@@ -166,7 +164,6 @@ def read_refusal_row(row: tuple[Any, ...]) -> PartialRefusal:
 
 
 def write_change(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDelivery]:
-    """Write a change. Return the added deliveries with their ids."""
     for removed in change.removed:
         connection.execute(queries.REMOVE, (removed,))
     if change.changed is not None:
@@ -228,8 +225,8 @@ def route_states(connection: sqlite3.Connection, now: float) -> Sequence[RouteSt
 
 def lowest_needed_number(connection: sqlite3.Connection, topic: str) -> int | None:
     """
-    Return the lowest number that routes of the topic need: None if it has no route, and NOBODY_NEEDS if all
-    its routes are optional.
+    Return the lowest number that a required route of the topic needs. Return None if the topic has no route,
+    and NOBODY_NEEDS if all its routes are optional.
     """
     on_topic, uncut, cut = connection.execute(queries.NEEDED, {"topic": topic}).fetchone()
     if not on_topic:
@@ -239,13 +236,13 @@ def lowest_needed_number(connection: sqlite3.Connection, topic: str) -> int | No
 
 
 def first_number_outside_deliveries(connection: sqlite3.Connection, topic: str) -> int:
-    """Return the number below which records are in deliveries. The records of a delivery never change."""
+    """Return the lowest number that is in no delivery of any route. Records in a delivery never change."""
     number: int = connection.execute(queries.CUT_BELOW, (topic,)).fetchone()[0]
     return number
 
 
 def skip_records_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
-    """Give up records of optional routes below a number. Return their number, summed over the routes."""
+    """Skip the records below a number on optional routes. Return their number, summed over the routes."""
     total = 0
     for row in connection.execute(queries.OPTIONAL, (topic,)).fetchall():
         skipping = read_route_row(row)

@@ -171,7 +171,8 @@ FORGET_ROUTE = "DELETE FROM routes WHERE name = ?"
 @cache
 def count_statement(counts: tuple[str, ...]) -> str:
     """
-    Return a statement that counts. The parameters are the amounts in the order of `counts`, then the route.
+    Return a statement that adds to a route's counters. Its parameters: the amounts in the order of `counts`,
+    then the route.
     """
     return f"UPDATE routes SET {', '.join(f'{name} = {name} + ?' for name in counts)} WHERE name = ?"
 

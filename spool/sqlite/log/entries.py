@@ -1,7 +1,7 @@
 """
-Entries on disk as readers see them: closed records, merged with their added reports. A damaged record is None.
+Log entries as readers see them: closed records, with later reports added. A damaged record is None.
 
-The functions get a connection. They work inside a transaction and on the reading connection.
+The functions get a connection, which may be inside a transaction or the read-only one.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ def read_entries(
     packed: Native | None = None,
 ) -> Sequence[Entry]:
     """
-    Return the stored records with numbers from `first` to `last`, as entries in order, merged with added reports.
+    Return the stored records with numbers from `first` to `last`, as entries in order, with later reports
+    added.
 
-    The records of a damaged entry are None. Newly found damage is added to `damage`, so that the caller can
-    mark it. A damaged page that leads to entries raises an error. These entries may be intact, and a salvage
-    can find them. With `packed`, plain records stay packed.
+    The records of a damaged entry are None. Newly found damage is appended to `damage`, so that the caller
+    can mark it. A damaged page that leads to entries raises an error, because these entries may be intact,
+    and a salvage can find them. With `packed`, plain records stay packed.
     """
     if first > last:
         return []
@@ -72,7 +73,7 @@ def read_entries(
 
 
 def read_entry_rows(connection: sqlite3.Connection, topic: str, first: int, last: int) -> list[EntryRow]:
-    """Leave out bodies."""
+    """Return the rows of the entries with these numbers, without their bodies."""
     cursor = connection.execute(queries.ENTRIES_BETWEEN, {"topic": topic, "first": first, "last": last})
     rows = list(map(EntryRow._make, cursor))
     if not {*map(type, chain.from_iterable(rows))} <= _NUMBERS:
@@ -86,8 +87,8 @@ def read_record(
     """
     Return a closed or open record, or None if it is deleted or damaged.
 
-    `last_rows` has the last entry read in each topic within a transaction, because duplicates are
-    usually adjacent.
+    `last_rows`: the last entry read in each topic within a transaction, because duplicates are usually
+    adjacent.
     """
     try:
         row = last_rows.get(topic)
@@ -129,7 +130,7 @@ def _cached_entry(
     connection: sqlite3.Connection, topic: str, row: EntryRow, cache: EntryCache
 ) -> CachedEntry:
     """
-    Return an entry from the cache, or from its row. Raises EntryUnreadable if it is damaged. An entry that
+    Return an entry from the cache, or decode its row. Raises EntryUnreadable if it is damaged. An entry that
     was set aside is never taken from the cache.
     """
     entry = None if row.damaged else cache.find(topic, row.first, row.checksum)
@@ -163,7 +164,7 @@ def _packed_entry(
     native: Native,
     amendments: Mapping[int, dict[str, object]],
 ) -> Entry | None:
-    """Return packed records, or None if they must be decoded, for example to locate damage."""
+    """Return an entry of packed records, or None if they must be decoded, for example to locate damage."""
     from spool.packed.records import packed_records  # imported only if the compiled module is used
 
     begin = max(first, row.first)
@@ -204,8 +205,8 @@ def _read_amendments(
     connection: sqlite3.Connection, topic: str, first: int, last: int
 ) -> dict[int, dict[str, object]]:
     """
-    Return the fields of added reports. Damaged fields are skipped, so that their record stays as it was first
-    stored.
+    Return the fields of reports added to records, by number. Damaged fields are left out, so that their
+    record appears as it was first stored.
     """
     fields_by_number = {}
     for number, checksum, packed in connection.execute(queries.AMENDMENTS, (topic, first, last)):

@@ -1,5 +1,5 @@
 """
-Health of the log. The last commit shows whether records can be stored. After a failed commit, a test
+The health of the log. The last commit shows whether records can be stored. After a failed commit, a test
 commit shows it.
 """
 
@@ -26,8 +26,9 @@ class LogHealth:
     """
     The health of the log after its last write.
 
-    After a failed flush, nothing is acknowledged until a test commit succeeds. SQLite writes the frames of the
-    failed commit again at the same position. So pages that the kernel dropped after the error are written again.
+    After a failed flush, nothing is acknowledged until a test commit succeeds. SQLite then writes the frames
+    of the failed commit again at the same position, and with them pages that the kernel may have dropped
+    after the error.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class LogHealth:
         return self.last_error is None
 
     def check_files(self) -> None:
-        """Check that the files are in their places. If they are not, a restart would lose new data."""
+        """Raise SpoolUnavailable if a file was deleted or replaced, because a restart would lose new data."""
         missing = ", ".join([name for name, is_in_place in self.files.items() if not is_in_place()])
         if missing != self.files_gone:
             self.files_gone = missing
@@ -63,7 +64,7 @@ class LogHealth:
             )
 
     def restore_reserve(self) -> None:
-        """Restore the reserve of disk space. Reading and deleting also work on a full disk."""
+        """Allocate the reserve of disk space again, if there is space."""
         try:
             if self._reserve.restore():
                 return

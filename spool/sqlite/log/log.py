@@ -158,9 +158,9 @@ class SqliteLog:
 
     def add_reader(self, reader: Reader) -> None:
         """
-        Add a reader. Retention keeps the entries that it needs.
+        Add a reader. Retention keeps the entries that it needs. Entries that it has read before are closed.
 
-        Call this before the reader's first read. Entries that it has read are closed.
+        Call this before the reader's first read.
         """
         self.readers.append(reader)
         for topic in TOPICS:
@@ -262,8 +262,8 @@ class SqliteLog:
 
     async def _try_recovery(self) -> bool:
         """
-        Make a test commit after a failure. This is called after every group, and every second while it
-        returns True.
+        After a failure, make a test commit. Return True while the log is not well; the caller then repeats
+        this every second.
         """
         if self._health.last_error is None:
             return False
@@ -275,7 +275,9 @@ class SqliteLog:
         return not self._health.is_well
 
     async def _fold_due_ids(self) -> None:
-        """Fold ids that are due, in the background if they can wait. The caller holds the turn lock."""
+        """
+        Fold ids if it is due, in the background if commits need not wait. The caller must hold the turn lock.
+        """
         now = deletion_time(self._clock)
         while self._index.check_fold_due(now, self._horizon.closed_watermarks()):
             if self._index.can_fold_later(now):
@@ -284,7 +286,7 @@ class SqliteLog:
             await self._store_fold(self._index.plan_fold(now))
 
     async def _fold_closed_ids(self, *, but_newest: bool = False) -> None:
-        """Fold closed ids. Planning may take long, so commits continue during it."""
+        """Move closed ids to runs. Planning may take long, so commits continue meanwhile."""
         is_kept = False
         while not is_kept:
             async with self._turn:
@@ -322,8 +324,8 @@ class SqliteLog:
 
     async def _make_room(self) -> bool:
         """
-        Delete entries that no reader needs. Return False if this call and concurrent ones within a second
-        deleted none.
+        Delete entries that no reader needs. Return False if neither this call nor another within a second
+        deleted any.
         """
         now = self._clock.monotonic()
         if now - self._no_room_at < 1 or self._upkeep.locked():
@@ -358,8 +360,8 @@ class SqliteLog:
 
     def _removal_limits(self) -> dict[str, int]:
         """
-        Return the numbers from which on records must stay: open ones, those of which the id is in no run, and
-        those that a reader needs.
+        Return by topic the lowest number that must stay: the record is open, its id is in no run, or a reader
+        needs it.
         """
         return {
             topic: lowest_needed_number(topic, first, self.readers)
@@ -466,7 +468,7 @@ class SqliteLog:
     # -- accounting ------------------------------------------------------------------------------------------
 
     async def books(self) -> Books:
-        """Read the counts of all topics and routes in one transaction, so that they agree."""
+        """Return the counts of all topics and routes, read in one transaction so that they agree."""
         with self._translate_errors():
             limits, kept_counts = await self._database.transaction(
                 lambda connection: (
@@ -531,7 +533,7 @@ class SqliteLog:
         return True
 
     def watch_file(self, name: str, is_in_place: Callable[[], bool]) -> None:
-        """Watch a file. Nothing is stored unless it is in its place."""
+        """Check that a file is in its place before each commit. If it is not, nothing is stored."""
         self._health.files[name] = is_in_place
 
     def _last_problem(self) -> str | None:
@@ -619,7 +621,9 @@ class SqliteLog:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Raise the storage's errors. The next start salvages a file with damage."""
+        """
+        Raise the storage's errors for SQLite's. A damaged file is marked, so that the next start salvages it.
+        """
         try:
             yield
         except sqlite3.Error as error:
@@ -632,21 +636,21 @@ class SqliteLog:
 
     @contextmanager
     def _translate_write_errors(self) -> Iterator[None]:
-        """Raise the storage's errors of a write, which the health notes."""
+        """Raise the storage's errors of a write, and record them in the health."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
             raise self._health.note_failure(error) from error
 
     def note_settled(self) -> None:
-        """Note that deliveries were settled. After a salvage, few of them are then repeated."""
+        """Note that deliveries were settled, so that few of them are repeated after a salvage."""
         self._rest.note_change()
 
     async def close(self) -> None:
         """
-        Commit the waiting submissions and fold, so that the next start reads little.
+        Commit the waiting submissions and fold ids, so that the next start reads little.
 
-        Late reports may still correct records after the start, so the newest ids are not moved.
+        The newest ids are not moved, because late reports may still correct their records after the start.
         """
         await self._writer.close()
         await self._folds.wait_for_fold()

@@ -34,7 +34,7 @@ TermCounter = Counter[tuple[str, str]]
 
 @dataclass(kw_only=True)
 class Border:
-    """The counters to check, and the end of the recount."""
+    """The counters to check, as of one moment, and the range of records and commits to recount."""
 
     counters: TermCounter = field(default_factory=Counter)
     carried: TermCounter = field(default_factory=Counter)
@@ -44,7 +44,7 @@ class Border:
 
 
 def read_border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
-    """Return the border. One transaction keeps counters and routes consistent."""
+    """Read the counters and the range in one transaction, so that counters and routes agree."""
     limits = Border(routes=routes.route_terms(connection))
     for topic, term, n, carried in connection.execute(queries.BOOKS):
         limits.counters[topic, term] = n
@@ -58,7 +58,10 @@ def read_border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
 
 
 async def recount_commits(database: Database, found: Border) -> tuple[TermCounter, list[str], list[int]]:
-    """Return the terms, one sentence for each problem, and the commits whose terms are damaged."""
+    """
+    Add up the terms of the commit rows. Return them, one sentence for each problem, and the commits with
+    damaged terms.
+    """
     sums: TermCounter = Counter(found.carried)
     sums.update({(topic, books.KEPT): 0 for topic, term in found.counters if term == books.ACCEPTED})
     wrong: list[str] = []
@@ -96,7 +99,10 @@ async def recount_log(
 def carry_damaged_terms(
     connection: sqlite3.Connection, commits: Sequence[int], terms: TermCounter, uncounted: TermCounter
 ) -> None:
-    """Carry forward the counts of damaged commit rows."""
+    """
+    Store the counts of damaged commit rows as carried counts, so that the accounting balances without the
+    rows.
+    """
     connection.executemany(
         queries.EMPTY_TERMS, [(_NO_TERMS, zlib.crc32(_NO_TERMS), commit) for commit in commits]
     )
@@ -128,7 +134,10 @@ def _add_commit_terms(
 def _commit_rows(
     connection: sqlite3.Connection, begin: int, border: Border, wrong: list[str]
 ) -> Sequence[tuple[int, object, object]]:
-    """Read the rows of a damaged page one by one. The last row is always returned."""
+    """
+    Return the next rows. Rows of a damaged page are read one by one. The result always ends with the last
+    commit.
+    """
     try:
         return connection.execute(queries.COMMITS_BETWEEN, (begin, border.last_commit, COMMITS)).fetchall()
     except sqlite3.DatabaseError as error:
@@ -161,7 +170,7 @@ def _count_records(
     damage: list[tuple[str, Damage]],
     twice: RepeatedAcceptances,
 ) -> int:
-    """Decode every record. Return the start of the next slice."""
+    """Decode and count the records of a slice. Return the start of the next slice."""
     end = border.counters[topic, books.ACCEPTED]
     last = min(end, first + NUMBERS - 1)
     try:

@@ -1,9 +1,9 @@
 """
 Work after commits and settlements, so that later damage to the files is noticed and causes smaller losses.
 
-A note on disk has the acknowledged and settled numbers. From the note, a start learns which commits a
-damaged write-ahead log has lost. A checkpoint moves data into the database file, where damage to the log
-cannot affect them.
+A note on disk has the acknowledged and settled numbers, so that a start learns which commits a damaged
+write-ahead log has lost. A checkpoint moves data into the database file, where damage to the log cannot
+affect them.
 """
 
 from __future__ import annotations

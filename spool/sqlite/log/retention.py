@@ -1,7 +1,8 @@
 """
-Deletion of old entries. Their commit rows are carried forward, and empty pages are returned to the disk.
+Deletion of old log entries. The counts of their commit rows are carried forward, and empty pages are returned
+to the disk.
 
-Transactions are small, so that commits never wait long. After each transaction, the accounting is balanced.
+Transactions are small, so that commits never wait long. After each transaction, the accounting balances.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class RouteNeeds(Protocol):
-    """Needs of routes, read inside the transaction of the log."""
+    """Reads the needs of routes, inside a transaction of the log."""
 
     def route_terms(self, connection: sqlite3.Connection) -> dict[str, dict[str, int]]: ...
 
@@ -52,8 +53,8 @@ class Space(NamedTuple):
 
 def measure_space(connection: sqlite3.Connection) -> Space:
     """
-    Return the used space, without the write-ahead log, totals of streams and rows of hourly files, which have
-    limits of their own.
+    Return the used space, without the write-ahead log, stream totals and billing rows, which have limits of
+    their own.
     """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     free = connection.execute("PRAGMA freelist_count").fetchone()[0]
@@ -64,8 +65,8 @@ def measure_space(connection: sqlite3.Connection) -> Space:
 
 def uses_at_least(connection: sqlite3.Connection, size: int) -> bool:
     """
-    Return whether at least `size` bytes are used. Every commit calls this, so it checks the file size first,
-    which is usually sufficient.
+    Return whether at least `size` bytes are used. Every commit calls this, so it first checks the file size,
+    which usually suffices.
     """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     return pages * PAGE >= size and measure_space(connection).used >= size
@@ -73,10 +74,10 @@ def uses_at_least(connection: sqlite3.Connection, size: int) -> bool:
 
 class Retention:
     """
-    Deletion in steps. `limits` gives the lowest number per topic that must stay, in addition to the
-    needs of routes.
+    Deletes entries in steps. `limits`: the lowest number per topic that must stay, in addition to the needs
+    of routes.
 
-    `set_aside` excludes damaged commit rows from the accounting, if their terms can be computed.
+    `set_aside` takes damaged commit rows out of the accounting, if their terms can be computed.
     """
 
     def __init__(
@@ -98,9 +99,8 @@ class Retention:
         self, now: float, limits: Callable[[], Mapping[str, int]], *, wanted: int = 0
     ) -> int:
         """
-        Delete entries by age. Return their number. If the disk is full, `wanted` bytes are freed.
-
-         Entries are deleted earlier if the file is nearly full or `wanted` is not 0.
+        Delete entries by age, and earlier if the file is nearly full or `wanted` bytes must be freed on a
+        full disk. Return the number of deleted entries.
         """
         removed = 0
         goal = self._goal_bytes
@@ -221,7 +221,10 @@ def drop_old_series(connection: sqlite3.Connection, now: float) -> int:
 
 
 def drop_excess_series(connection: sqlite3.Connection, now: float, excess: int) -> int:
-    """Delete series. Store when they were last reported, and return their number."""
+    """
+    Delete the `excess` series that were not reported for the longest time. Return their number, and store
+    when the newest of them was last reported.
+    """
     number = min(excess, SERIES)
     (newest,) = connection.execute(queries.NEWEST_OF_OLDEST_SERIES, (number,)).fetchone()
     # A time in the future was written before the clock was set back. It would make every new series look known.

@@ -1,5 +1,6 @@
 """
-Writing of a commit's plan, and reading of the log's state at a start. All functions run inside one transaction.
+Writing of a commit's plan, and reading of the log's state at a start. All functions run inside one
+transaction of the caller.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
 class SqlitePlanReader:
-    """Reads for a plan, on the writing connection within its transaction."""
+    """The reads of a plan, on the writing connection within its transaction."""
 
     def __init__(self, connection: sqlite3.Connection, cache: EntryCache) -> None:
         self._connection = connection
@@ -85,9 +86,8 @@ def write_plan(
     """
     Write a plan. Return the id of the commit's row.
 
-    Added names of earlier records are stored under the number `names`. With `copies`, the plan's entries have
-    copies of the records for the cache. `check` is called between the parts, and may raise to cancel the
-    commit.
+    Names added to earlier records are stored under the number `names`. With `copies`, the cache gets copies
+    of the records. `check` is called between the parts, and may raise to cancel the commit.
     """
     for topic, records in plan.records.items():
         _write_entries(connection, plan, topic, records, copies=copies)
@@ -221,8 +221,8 @@ def write_fold(
     """
     Write new runs, delete the runs that they replace, and store how far ids are in runs.
 
-    `first` has, by topic, the first number whose ids are not in runs. `names` is the first number under which
-    names of earlier records are stored, or None.
+    `first`: by topic, the first number whose ids are in no run. `names`: the first number under which names
+    of earlier records are stored, or None.
     """
     connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in fold.removed])
     for run in fold.added:
@@ -243,7 +243,7 @@ def write_fold(
 
 
 class _Arrived(NamedTuple):
-    """Ids that arrived together. `first` is the first number of their kind in UnfoldedCommits."""
+    """Ids that arrived together. `first`: the first number of each kind, as in UnfoldedCommits."""
 
     at: float
     first: Mapping[str, int]
@@ -253,9 +253,10 @@ class _Arrived(NamedTuple):
 def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[UnfoldedCommits, int]:
     """
     Load the known ids in order of arrival: first the stored runs, then newer ids from entries and from names
-    that commits added to earlier records.
+    added to earlier records.
 
-    After a crash, no id is missing. Returns the commits of the newest ids, and the highest number of names.
+    After a crash, no id is missing. Returns the commits of the ids that are in no run, and the highest number
+    of names.
     """
     id_runs = []
     for key, hour, arrived_at, checksum, data in _read_undamaged_rows(connection, queries.RUNS):
@@ -313,7 +314,7 @@ def _entry_ids(index: DuplicateIndex, entry: Entry) -> Iterator[tuple[int, int, 
 
 
 def _read_undamaged_rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
-    """Yield rows. Those after a damaged page cannot be read."""
+    """Yield rows until a damaged page, after which rows cannot be read."""
     try:
         yield from connection.execute(query)
     except sqlite3.DatabaseError as error:
@@ -346,8 +347,8 @@ def open_commits(
     connection: sqlite3.Connection, routes: RouteNeeds, since: float, until: float
 ) -> list[OpenRecords]:
     """
-    Return the commits between two times that are in no delivery. Return none if deliveries cannot be read
-    because of damage.
+    Return the commits between two times with records that are in no delivery, or none if damage prevents
+    reading deliveries.
 
     A commit after `until` was written before the clock was set back. Reading stops there, because otherwise
     the whole log would be read.
@@ -368,7 +369,10 @@ def open_commits(
 
 
 def count_stored_records(connection: sqlite3.Connection) -> Counter[tuple[str, str]]:
-    """Return the number of stored records, computed from the numbers. Only `verify` decodes the records."""
+    """
+    Return the number of stored records by topic, computed from record numbers. Only `verify` decodes the
+    records.
+    """
     sums: Counter[tuple[str, str]] = Counter()
     for topic, next_number in next_numbers(connection).items():
         sums[topic, books.KEPT] = next_number - lowest_stored_number(connection, topic)
