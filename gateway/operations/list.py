@@ -5,23 +5,42 @@ The resources by name, for the start, the addresses and the command line. Using 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spool.registry.registry import DeclaredTable
 
-# The module with the fields and the table of each resource, by its word in commands and addresses.
-RESOURCES: Mapping[str, str] = {
-    "budgets": "gateway.money.budgets.declared",
-    "allocation": "gateway.money.allocation.declared",
-    "scheduled-reports": "gateway.operations.money.reports.declared",
-    "annotations": "gateway.operations.money.annotations",
-    "plans": "gateway.bills.plans.declared",
-    "contracts": "gateway.bills.contracts.declared",
-    "prices": "gateway.operations.money.own_prices",
-    "work": "gateway.operations.money.work_links.declared",
-    "event-mappings": "gateway.operations.records.event_mappings",
+
+@dataclass(frozen=True, slots=True)
+class ResourceModules:
+    """
+    The module that declares a resource, and the module with its fields and its table, which is another one if rules
+    below `operations` use them.
+    """
+
+    resource: str
+    fields: str
+
+
+def _in_one(module: str) -> ResourceModules:
+    return ResourceModules(module, module)
+
+
+# The modules by the word of the resource in commands and addresses.
+RESOURCES: Mapping[str, ResourceModules] = {
+    "budgets": ResourceModules("gateway.operations.money.budgets", "gateway.money.budgets.declared"),
+    "allocation": ResourceModules(
+        "gateway.operations.money.published_allocation", "gateway.money.allocation.declared"
+    ),
+    "annotations": _in_one("gateway.operations.money.annotations"),
+    "plans": ResourceModules("gateway.operations.bills.plans", "gateway.bills.plans.declared"),
+    "contracts": ResourceModules("gateway.operations.bills.contracts", "gateway.bills.contracts.declared"),
+    "scheduled-reports": _in_one("gateway.operations.money.reports.declared"),
+    "prices": _in_one("gateway.operations.money.own_prices"),
+    "work": _in_one("gateway.operations.money.work_links.declared"),
+    "event-mappings": _in_one("gateway.operations.records.event_mappings"),
 }
 
 
@@ -29,10 +48,10 @@ def declared_tables() -> Sequence[type[DeclaredTable]]:
     """Import the tables of the resources. The registry keeps them in memory from its start."""
     from spool.registry.document_table import DocumentTable
 
-    modules = [import_module(name) for name in RESOURCES.values()]
+    field_modules = [import_module(modules.fields) for modules in RESOURCES.values()]
     return [
         value
-        for module in modules
+        for module in field_modules
         for value in vars(module).values()
         if isinstance(value, type)
         and issubclass(value, DocumentTable)

@@ -21,6 +21,7 @@ from gateway.core.visible import SLICED
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.text import json_defaults, struct_type, to_json_form, without_defaults
 from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.list import RESOURCES
 from gateway.operations.managed import Asker, ManagedResource
 from spool.errors import NotAllowed, NotThere
 from spool.registry.document_table import ManagedTable, draft_fields
@@ -28,7 +29,7 @@ from spool.registry.keys import new_secret
 from spool.registry.registry import Registry
 from spool.registry.roles import BUILTIN
 
-# Modules with the declarations of resources and of other kinds.
+# Modules with kinds that are no resource, and with resources whose fields are in `spool`.
 MODULES = (
     "gateway.operations.installation.org_context",
     "gateway.operations.installation.assistant_tools",
@@ -36,17 +37,10 @@ MODULES = (
     "gateway.operations.devices.tokens",
     "gateway.operations.clusters.in_files",
     "gateway.operations.bills.connections",
-    "gateway.operations.money.published_allocation",
     "gateway.operations.money.channels",
     "gateway.operations.money.views",
     "gateway.operations.people.roles",
     "gateway.operations.people.keys",
-    "gateway.operations.money.budgets",
-    "gateway.operations.bills.plans",
-    "gateway.operations.bills.contracts",
-    "gateway.operations.money.reports.declared",
-    "gateway.operations.money.own_prices",
-    "gateway.operations.records.event_mappings",
 )
 Key = tuple[str, ...]
 Fields = dict[str, Any]  # fields of an object as JSON
@@ -288,7 +282,7 @@ def file_kinds() -> Mapping[str, FileKind]:
     dimensions.
     """
     found: dict[str, FileKind] = {}
-    for module in map(import_module, MODULES):
+    for module in map(import_module, (*MODULES, *(each.resource for each in RESOURCES.values()))):
         for value in vars(module).values():
             if isinstance(value, FileKind):
                 found[value.files.name] = value

@@ -16,7 +16,7 @@ from yarl import URL
 
 from gateway.core.first_use import import_in_thread
 from gateway.http.address import Address, collect_addresses
-from gateway.operations.list import RESOURCES
+from gateway.operations.list import RESOURCES, ResourceModules
 from gateway.operations.managed import ManagedResource
 from gateway.operations.requests.address import OperatorAddress
 
@@ -351,7 +351,7 @@ _LISTED = (
 )
 
 
-def with_resource_areas(listed: Sequence[Area], resources: Mapping[str, str]) -> tuple[Area, ...]:
+def with_resource_areas(listed: Sequence[Area], resources: Mapping[str, ResourceModules]) -> tuple[Area, ...]:
     """
     Return the listed areas, and an area for each resource whose path is in none of them. All rows of such an
     area come from its module.
@@ -360,8 +360,8 @@ def with_resource_areas(listed: Sequence[Area], resources: Mapping[str, str]) ->
     return (
         *listed,
         *(
-            Area(modules=(module,), paths=(f"/{name}",))
-            for name, module in resources.items()
+            Area(modules=(modules.resource,), paths=(f"/{name}",))
+            for name, modules in resources.items()
             if f"/{name}" not in paths
         ),
     )

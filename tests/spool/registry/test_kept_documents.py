@@ -126,7 +126,7 @@ def kinds() -> Iterator[DocumentKind[Any]]:
         for module in walk_packages(spool.registry.__path__, "spool.registry.")
         if not module.ispkg
     ]
-    for name in (*own, *RESOURCES.values()):
+    for name in (*own, *(each.fields for each in RESOURCES.values())):
         for value in vars(import_module(name)).values():
             kind = getattr(value, "kind", value)
             if isinstance(kind, DocumentKind):

@@ -14,7 +14,7 @@ from gateway import mcp, operations
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.address import addresses_of_handler, collect_addresses
 from gateway.operations.installation import status
-from gateway.operations.list import RESOURCES
+from gateway.operations.list import RESOURCES, ResourceModules
 from gateway.operations.managed import ManagedResource
 from gateway.service import addresses
 from gateway.service.addresses.areas import (
@@ -46,7 +46,7 @@ def test_every_module_with_rows_is_of_an_area() -> None:
     """
     known = {status.__name__, *(name for area in AREAS for name in area.modules)}
     modules = [each.name for home in HOMES for each in walk_packages(home.__path__, f"{home.__name__}.")]
-    modules += RESOURCES.values()
+    modules += [each.resource for each in RESOURCES.values()]
     with_rows = {name for name in modules if any(collect_addresses(import_module(name)))}
     assert with_rows <= known, "name it with its paths in gateway/service/addresses/areas.py"
     assert known - with_rows <= {
@@ -117,10 +117,13 @@ def test_a_resource_needs_no_area_of_its_own() -> None:
     """
     [listed, own] = with_resource_areas(
         [Area(modules=("gateway.operations.money.annotations", "more"), paths=("/annotations",))],
-        {"annotations": "gateway.money.annotations", "racks": "gateway.money.racks.declared"},
+        {
+            "annotations": ResourceModules("gateway.operations.money.annotations", "unused"),
+            "racks": ResourceModules("gateway.operations.money.racks", "gateway.money.racks.declared"),
+        },
     )
     assert listed.modules[-1] == "more"
     assert listed.paths == ("/annotations",)
-    assert own.modules == ("gateway.money.racks.declared",)
+    assert own.modules == ("gateway.operations.money.racks",)
     assert own.paths == ("/racks",)
     assert own.endpoints == ()
