@@ -8,7 +8,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.generate import commands, configuration, connect, console_fields, http_api, json_schema, published
+from docs.generate import (
+    commands,
+    configuration,
+    connect,
+    console_fields,
+    http_api,
+    json_schema,
+    published,
+    settings_files,
+)
 
 _CONSOLE = "../gateway/console/static"  # a path in the same checkout as the docs
 
@@ -23,6 +32,7 @@ def reference(docs: Path) -> Mapping[str, str]:
         "reference/commands.md": commands.page(),
         **{f"reference/{name}": text for name, text in http_api.pages().items()},
         "reference/published.md": published.page(),
+        settings_files.PAGE: settings_files.page(docs),
         f"{_CONSOLE}/pages/connect_texts.mjs": connect.module(docs),
         f"{_CONSOLE}/lib/resource_fields.mjs": console_fields.module(),
     }
