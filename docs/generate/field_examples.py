@@ -62,7 +62,7 @@ def _operation(
         path = _PARAMETER.sub(rf"\1s/{id}", row.documented_path)
         example["path"] = f"{path}?{'&'.join(query)}".removesuffix("?")
     if (body := row.takes.get(JSON)) is not None and "body" not in own:
-        example["body"] = _body(body)
+        example["body"] = body_example(body)
     if own:
         shown: tuple[bool, ...] = (True, True)
     else:
@@ -86,7 +86,7 @@ def _id_of(kind: type[msgspec.Struct]) -> str:
     )
 
 
-def _body(kind: Any) -> Mapping[str, Any]:
+def body_example(kind: Any) -> Mapping[str, Any]:
     """Return the body of a creation, or of a change if no field has to be stated."""
     examples = {field.name: (_example(field.type), field) for field in msgspec.structs.fields(kind)}
     if kind.__name__.endswith("Changes"):

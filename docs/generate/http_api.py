@@ -18,6 +18,7 @@ from docs.generate.field_examples import composed
 from docs.generate.repeats import ShownAt, ShownTable
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.openapi import openapi_document
+from gateway.operations.list import RESOURCES
 from gateway.service.addresses.table import ADDRESSES
 
 _SHORT = 100  # characters of an example that is shown again
@@ -47,6 +48,15 @@ class ApiPage(NamedTuple):
 
 def _operators(*paths: str) -> tuple[str, ...]:
     return tuple(OPERATOR_API + path for path in paths)
+
+
+def _pages_for_keys() -> Iterator[ApiPage]:
+    """Yield a page for each resource that keys manage, unless its path has another name."""
+    first_parts = {row.path.split("/")[2] for row in ADDRESSES if row.path.startswith("/v2/")}
+    for name in RESOURCES:
+        if name in first_parts:
+            words = name.replace("-", " ")
+            yield ApiPage(name, words.capitalize(), f"Manage {words}.", (f"/v2/{name}",))
 
 
 PAGES = (
@@ -87,7 +97,7 @@ PAGES = (
     ApiPage("insights", "Insights", "Read and manage insights.", ("/v2/insights",)),
     ApiPage("recommendations", "Recommendations", "Read and manage recommendations.", ("/v2/optimize",)),
     ApiPage("views", "Views", "Manage saved filters.", ("/v2/views",)),
-    ApiPage("budgets", "Budgets", "Manage budgets.", ("/v2/budgets",)),
+    *_pages_for_keys(),
     ApiPage("access", "Roles", "Manage roles of people.", ("/v2/access-control",)),
     ApiPage("allocation", "Allocation", "Manage dimensions of your own.", ("/v2/{group}",)),
     ApiPage("assistants", "Assistants", "Connect assistants over MCP.", ("/mcp", "/.well-known")),
@@ -225,13 +235,10 @@ PAGES = (
         "Manage plans of assistants, contracts with providers, prices, links of units of work, annotations and "
         "scheduled reports.",
         _operators(
-            "/annotations",
-            "/prices",
-            "/plans",
+            # a page above has some of these resources, and a page below has this one
+            *(f"/{resource}" for resource in RESOURCES if resource != "allocation"),
             "/plan-costs",
-            "/contracts",
             "/contract-costs",
-            "/scheduled-reports",
         ),
     ),
     ApiPage(

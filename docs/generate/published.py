@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from docs.generate.published_calls import calls_section
 from docs.generate.published_lists import section
 from gateway.http.address import Address
+from gateway.operations.list import RESOURCES
 from gateway.service.addresses.table import FOR_SENDERS
 from spool.registry.scopes import GROUPS
 
@@ -52,6 +53,7 @@ _CHOSEN: Mapping[str, str] = {
     "allocation:create_namespaced_definition_async": "below its namespace; the response is a job",
 }
 _OF_A_GROUP: Mapping[str, str] = {
+    **dict.fromkeys(RESOURCES, "follows the common rules for resources"),
     "optimize": "a list, its rows and their comments, as for insights",
     "allocation": "namespaces and jobs follow the common rules for resources",
     "access-control": "roles follow the common rules for resources; permission sets are a read-only list",

@@ -27,23 +27,17 @@ CONTAINER_STATUS = "container-metrics_v1:get-status"
 AI_HUB = "ai-hub:mcp"
 REMOTE_WRITE_CONTAINERS = "container-metrics_v1:legacy"
 
+
+def _scopes_of_resource(noun: str) -> tuple[str, ...]:
+    names = (f"create_{noun}", f"delete_{noun}", f"read_{noun}", f"read_{noun}s", f"update_{noun}")
+    return tuple(f"{noun}s:{name}" for name in names)
+
+
 GROUPS: dict[str, tuple[str, ...]] = {
     "Send AI Telemetry": ("ai-telemetry-ingest:ingest-ai-telemetry",),
     "Cost & Usage Data": ("billing:read_costs", "billing:read_dimensions", "billing:read_resource_tags"),
-    "Views": (
-        "views:create_view",
-        "views:delete_view",
-        "views:read_view",
-        "views:read_views",
-        "views:update_view",
-    ),
-    "Budgets": (
-        "budgets:create_budget",
-        "budgets:delete_budget",
-        "budgets:read_budget",
-        "budgets:read_budgets",
-        "budgets:update_budget",
-    ),
+    "Views": _scopes_of_resource("view"),
+    "Budgets": _scopes_of_resource("budget"),
     "Insights & Anomalies": (
         "insights:create_insight",
         "insights:create_insight_comment",

@@ -1,7 +1,7 @@
 """
 Objects of every kind with every field, and texts that YAML programs misread: quotes, `yes`, `1e3`, spaces.
 
-A new field needs a value here; test_fields.py names it.
+A field without a value here has its example. If that is the default, test_fields.py names the field.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from gateway.operations.files.kinds import file_kinds
+from docs.generate.field_examples import body_example
+from gateway.operations.files.kinds import FileKind, file_kinds
 from gateway.operations.files.text import format_fields, format_objects
 
 SECRETS = {"mail secret": "pass-word", "hook": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "sender": "s" * 40}
@@ -201,7 +202,7 @@ TYPE: dict[str, Any] = {"type": "batch", "enabled": False, "least_savings": "12.
 TOOL = {"name": "set_org_context", "enabled": False}
 NOTES = {"text": '- yes: "search" owns 1e3\n  # no comment'}
 
-OBJECTS: Mapping[str, list[dict[str, Any]]] = {
+_BY_HAND: Mapping[str, list[dict[str, Any]]] = {
     "channels": [HOOK, MAIL],
     "roles": [ROLE],
     "keys": [KEY, MANAGED_KEY],
@@ -221,6 +222,25 @@ OBJECTS: Mapping[str, list[dict[str, Any]]] = {
     "assistant-tools": [TOOL],
     "organization": [NOTES],
 }
+
+
+def _with_examples(name: str, kind: FileKind) -> list[dict[str, Any]]:
+    """Return the objects of a kind. Fields that none of them states are added to the last one, as examples."""
+    *others, last = _BY_HAND.get(name, [{}])
+    stated = {field for one in (*others, last) for field in one}
+    examples = {
+        field: value
+        for field, value in body_example(kind.new).items()
+        if field in kind.field_names and field not in stated
+    }
+    for field in examples.keys() & kind.files.refers.keys():
+        target = kind.files.refers[field]
+        word = _BY_HAND[target][0][file_kinds()[target].files.key[0]]
+        examples[field] = [word] if isinstance(examples[field], list) else word
+    return [*others, {**last, **examples}]
+
+
+OBJECTS = {name: _with_examples(name, kind) for name, kind in file_kinds().items()}
 
 
 # Texts that YAML programs read as something else, or that need quotes.
