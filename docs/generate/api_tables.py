@@ -8,30 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from docs.generate import api_words as words
-from docs.generate.api_fields import FIELDS
 from docs.generate.repeats import FieldRow, ShownAt, ShownTable
 
 MAX_VALUES = 12  # maximum number of values of an enumeration that are shown
 MAX_DEPTH = 3  # maximum levels of fields below a body
 _TYPES = {"string": "text", "boolean": "true or false", "array": "list"}
-_SEEN_TYPES = {
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    dict: "object",
-    list: "array",
-    type(None): "any or null",
-}
-_MAPS = {  # objects with arbitrary member names, so the members are not documented as fields
-    "tags", "filter", "alerts", "data", "config", "pagination", "filtering", "sorting",
-}  # fmt: skip
-# objects whose fields are explained with another noun than the object's name
-_NOUNS = {
-    "total": "total", "successe": "", "error": "", "body": "", "current": "current use",
-    "recommended": "recommended use", "param": "tool", "space": "queue", "slack": "Slack channel", "row": "group",
-    "type": "recommendation type", "people": "person",
-}  # fmt: skip
 _ITEMS_OF = {
     "costs": "calls",
     "tail": "records",
@@ -42,7 +23,9 @@ _ITEMS_OF = {
 _SHOWN = {  # lists and objects that are named by another noun than their field
     "billed_invoices": "invoices", "statements": "provider bills", "audit": "audit rows",
     "statement_pulls": "fetched reports", "partial_refusals": "rejections in responses with a 2xx",
-    "conflicts": "conflicts between reports",
+    "conflicts": "conflicts between reports", "ignored": "ignored items", "dead": "rejected records",
+    "unknown": "deliveries that were sent but never answered", "billing_drop": "rows of the hourly file",
+    "unenrolled": "devices that are not enrolled", "tokens": "enrolment tokens",
 }  # fmt: skip
 LIST_PARTS = ("pagination", "filtering", "sorting")  # of an answer
 _LIST_PARAMETERS = ("limit", "cursor", "sort_key", "sort_order")
@@ -50,58 +33,12 @@ _MIN_SHARED = 4  # rows that are worth a link instead of a repetition
 
 
 class FieldContext(NamedTuple):
-    """Schemas of the OpenAPI document, and the page's descriptions by field name. Both explain fields."""
+    """What the tables of an operation need: the schemas of the OpenAPI document, and what was shown before."""
 
     schemas: Mapping[str, Any]
-    meanings: Mapping[str, str]
-    bodies_have_formats: bool
     shown: ShownTable
     at: ShownAt
     item: str = "item"  # noun of the resource that an operation is about
-
-
-def meanings(
-    rows: Iterable[tuple[str, str, Mapping[str, Any]]], schemas: Mapping[str, Any]
-) -> Mapping[str, str]:
-    """Return the description of each field name that has exactly one description on a page."""
-    found: dict[str, set[str]] = {}
-    seen: set[str] = set()
-
-    def collect(value: Any) -> None:
-        if isinstance(value, list):
-            for item in value:
-                collect(item)
-        elif isinstance(value, dict):
-            for name, field in value.get("properties", {}).items():
-                if field.get("description"):
-                    found.setdefault(name, set()).add(field["description"])
-            reference = value.get("$ref")
-            if reference and reference not in seen:
-                seen.add(reference)
-                collect(schemas[reference.rpartition("/")[2]])
-            for item in value.values():
-                collect(item)
-
-    collect([[operation.get("requestBody"), operation["responses"]] for _, _, operation in rows])
-    return {name: descriptions.pop() for name, descriptions in found.items() if len(descriptions) == 1}
-
-
-def or_seen(schema: Mapping[str, Any], value: Any, name: str = "") -> Mapping[str, Any]:
-    """
-    Return `schema`, with the fields of an example added to each object whose fields the document does not name.
-    """
-    if "$ref" in schema or "anyOf" in schema or isinstance(schema.get("additionalProperties"), dict):
-        return schema
-    if isinstance(value, dict):
-        known = schema.get("properties", {})
-        fields = {
-            name: known.get(name, {}) if name in _MAPS else or_seen(known.get(name, {}), item, name)
-            for name, item in value.items()
-        }
-        return {**schema, "type": "object", "properties": {**known, **fields}}
-    if isinstance(value, list) and value:
-        return {**schema, "type": "array", "items": or_seen(schema.get("items", {}), value[0], name)}
-    return schema or {"type": _SEEN_TYPES.get(type(value), "any")}
 
 
 def parameters(path: str, found: Sequence[Mapping[str, Any]], context: FieldContext) -> list[str]:
@@ -204,9 +141,13 @@ def _fields(
             notes.append(f"default `{json.dumps(field['default'])}`")
         place = f"{prefix}.{name}" if prefix else name
         description = field.get("description") or inner.get("description")
-        if "title" in held and not description and "properties" not in inner:
-            raise ValueError(f"{held['title']}.{name} has no words: add words(...) to the field")
-        description = description or _words_of(place, inner, context, is_body=is_body)
+        if not description and "properties" in _resolved(inner.get("items", inner), context.schemas):
+            description = _words_of_object(name, inner)
+        if not description:
+            raise ValueError(
+                f"{context.at.heading}: {held.get('title', '')}.{place} has no words: declare it with words(...) or "
+                "described(...)"
+            )
         meaning = from_page(" ".join(description.split()))
         yield FieldRow(place, _type(field), ", ".join(notes), meaning)
         if place.count(".") + 1 < MAX_DEPTH:
@@ -220,21 +161,10 @@ def from_page(text: str) -> str:
     return text.replace("](../", "](../../").replace("](http-api", "](../http-api")
 
 
-def _words_of(place: str, schema: Mapping[str, Any], context: FieldContext, *, is_body: bool) -> str:
-    """
-    Return the meaning of a field without a description.
-
-    The words for this object's field apply first, then those for any field of the name, then the description that the
-    name has elsewhere on the page. `{item}` in the words becomes the noun of the object.
-    """
-    *above, name = place.replace("[]", "").lstrip(".").split(".")
-    parent = re.sub("ies$", "y", above[-1]).removesuffix("s") if above else "body" if is_body else ""
-    own = FIELDS.get(f"{parent}.{name}") or (FIELDS.get(f".{name}") if not above else None)
-    if not own and not above and "properties" in _resolved(schema.get("items", schema), context.schemas):
-        each = ", each" if schema.get("type") == "array" else ","
-        return f"The {_SHOWN.get(name) or name.replace('_', ' ')}{each} with the fields below."
-    words_of_name = own or FIELDS.get(name) or context.meanings.get(name, "")
-    return words_of_name.replace("{item}", _NOUNS.get(parent, parent.replace("_", " ")) or context.item)
+def _words_of_object(name: str, field: Mapping[str, Any]) -> str:
+    """Return the meaning of an object, or a list of objects, whose fields follow."""
+    each = ", each" if field.get("type") == "array" else ","
+    return f"The {_SHOWN.get(name) or name.replace('_', ' ')}{each} with the fields below."
 
 
 def _resolved(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -117,7 +117,11 @@ def _page(
     beside = one_page_envelope(listed, page, limit=1)
     del beside["filtering"]["available"][1:]
     rows = {listed.root: [_values(kind, optional=optional)]}
-    return {**{name: _of_schema(each, id) for name, each in listed.beside.items()}, **rows, **beside}
+    by_list = {
+        name: _values(each, optional=optional) if isinstance(each, type) else _of_schema(each, id)
+        for name, each in listed.beside.items()
+    }
+    return {**by_list, **rows, **beside}
 
 
 def _values(

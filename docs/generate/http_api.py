@@ -382,8 +382,6 @@ def _page(page: ApiPage, rows: Sequence[_Operation], schemas: Mapping[str, Any],
     about = f"{tables.from_page(page.about)} The [HTTP API](../http-api.md) explains authorization, errors and lists."
     context = tables.FieldContext(
         schemas,
-        tables.meanings(rows, schemas),
-        page.name == "telemetry",
         shown,
         ShownAt(page.name),
     )
@@ -403,7 +401,6 @@ def _operation(
     context = context._replace(item=tables.item_of(path), at=at)
     lines = [f"\n## {method} {path}", "", f"{found['summary']}. {note}".rstrip(), ""]
     lines += _access(found)
-    example = EXAMPLES.get(f"{method} {path}", {})
     lines += tables.parameters(path, found["parameters"], context)
     body = found.get("requestBody")
     if body:
@@ -411,13 +408,11 @@ def _operation(
         if media != [_JSON]:
             lines += ["", "Body: " + " or ".join(f"`{name}`" for name in media) + "."]
         schema = body["content"].get(_JSON, body["content"][media[0]])["schema"]
-        shown = None if context.bodies_have_formats else example.get("body")
-        lines += tables.table("body field", tables.or_seen(schema, shown), context, is_body=True)
+        lines += tables.table("body field", schema, context, is_body=True)
     for status, answer in found["responses"].items():
         if status.startswith("2") and _JSON in answer.get("content", {}):
             schema = answer["content"][_JSON]["schema"]
-            shown = example.get("answer") if status == str(example.get("status")) else None
-            lines += tables.table(f"answer ({status})", tables.or_seen(schema, shown), context, is_body=False)
+            lines += tables.table(f"answer ({status})", schema, context, is_body=False)
     lines += _example(method, path, context)
     if _errors(found) not in ("", usual_errors):
         lines += ["", f"Errors: {_errors(found)}."]

@@ -25,5 +25,14 @@ def closed_object(required: Mapping[str, Schema], optional: Mapping[str, Schema]
     }
 
 
+def described(schema: Schema, meaning: str) -> Schema:
+    return {**schema, "description": meaning}
+
+
+def open_object(properties: Mapping[str, Schema]) -> Schema:
+    """An object that may have other fields, too."""
+    return {**OBJECT, "properties": properties}
+
+
 def array_of(items: Schema) -> Schema:
     return {"type": "array", "items": items}

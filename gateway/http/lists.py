@@ -115,7 +115,7 @@ class List(Generic[Row]):
     filters: Mapping[str, Filter[Row]] = field(default_factory=dict)
     default_limit: int = DEFAULT_LIMIT
     max_limit: int = MAX_LIMIT
-    beside: Mapping[str, Schema] = field(default_factory=dict)
+    beside: Mapping[str, type | Schema] = field(default_factory=dict)
     at_times: Mapping[str, Schema] = field(default_factory=dict)
     shows_people: bool = False
 

@@ -67,7 +67,8 @@ def openapi_document(addresses: Sequence[Address], *, version: str) -> dict[str,
 
 
 def _schema_types(address: Address) -> Iterator[type]:
-    for content in (address.takes, address.errors, *address.gives.values(), {"": address.item}):
+    beside = address.lists.beside if address.lists else {}
+    for content in (address.takes, address.errors, *address.gives.values(), {"": address.item}, beside):
         yield from (kind for kind in content.values() if isinstance(kind, type))
 
 
@@ -155,7 +156,7 @@ def _value_schema(type: str, valid: Sequence[str]) -> dict[str, Any]:
 def _envelope_schema(listed: List[Any], item: type | Schema) -> Schema:
     properties = {
         listed.root: array_of(_schema_of_kind(item)),
-        **listed.beside,
+        **{name: _schema_of_kind(kind) for name, kind in listed.beside.items()},
         "pagination": _schema_reference("Pagination"),
         "filtering": _schema_reference("Filtering"),
         "sorting": _schema_reference("Sorting"),

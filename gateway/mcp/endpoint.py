@@ -16,7 +16,7 @@ from gateway.configuration.assistants import FOR_ALL, FOR_PEOPLE
 from gateway.configuration.sections import McpOAuthSettings
 from gateway.configuration.values import is_loopback
 from gateway.core.errors import Refusal
-from gateway.core.schemas import OBJECT, TEXT, closed_object
+from gateway.core.schemas import OBJECT, TEXT, closed_object, described, open_object
 from gateway.http import answers
 from gateway.http.address import API_KEY_HEADER, AS_API_KEY, ERROR, Address, authorization_header
 from gateway.http.admission import hostname_without_port, is_own_name, parse_authority
@@ -113,14 +113,43 @@ def _parse_person_token(header: str, oauth: McpOAuthSettings, *, takes_keys: boo
 
 MAX_BYTES = 256 * 1024  # maximum bytes of a message; the arguments of a tool are much smaller
 
+_VERSION = described({"const": "2.0"}, "Always `2.0`.")
+_QUESTION = open_object(
+    {
+        "jsonrpc": _VERSION,
+        "id": described(
+            {"type": ["string", "integer"]}, "The id of the request. Its answer has the same id."
+        ),
+        "method": described(TEXT, "The method of the Model Context Protocol."),
+        "params": described(
+            open_object(
+                {
+                    "name": described(TEXT, "The name of the tool."),
+                    "arguments": described(OBJECT, "The arguments of the tool."),
+                }
+            ),
+            "The parameters of the method.",
+        ),
+    }
+)
 _MESSAGE = closed_object(
-    {"jsonrpc": {"const": "2.0"}, "id": {"type": ["string", "integer"]}, "result": OBJECT}
+    {
+        "jsonrpc": _VERSION,
+        "id": described({"type": ["string", "integer"]}, "The id of the request."),
+        "result": described(OBJECT, "The result of the method."),
+    }
 )
 _FAILURE = closed_object(
     {
-        "jsonrpc": {"const": "2.0"},
-        "id": {"type": ["string", "integer", "null"]},
-        "error": closed_object({"code": {"type": "integer"}, "message": TEXT}, {"data": OBJECT}),
+        "jsonrpc": _VERSION,
+        "id": described({"type": ["string", "integer", "null"]}, "The id of the request, or null."),
+        "error": closed_object(
+            {
+                "code": described({"type": "integer"}, "The code of JSON-RPC."),
+                "message": described(TEXT, "What is wrong and what to do."),
+            },
+            {"data": described(OBJECT, "Details of the error.")},
+        ),
     }
 )
 
@@ -137,7 +166,7 @@ def _mcp_address(path: str, summary: str, *, name: str = "") -> Address:
         guard=require_own_host,
         people=bearer_of_person_token,
         check=check_json_content_type,
-        takes={JSON: OBJECT},
+        takes={JSON: _QUESTION},
         max_bytes=MAX_BYTES,
         in_turn=True,
         asks_much=is_slow_call,

@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.configuration.assistants import FOR_ALL, FOR_PEOPLE
 from gateway.configuration.sections import McpOAuthSettings
 from gateway.core.errors import Refusal
-from gateway.core.schemas import TEXT, array_of, closed_object
+from gateway.core.schemas import TEXT, array_of, closed_object, described
 from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import JSON
@@ -29,11 +29,11 @@ _READABLE = {
 
 _METADATA = closed_object(
     {
-        "resource": TEXT,
-        "authorization_servers": array_of(TEXT),
-        "scopes_supported": array_of(TEXT),
-        "bearer_methods_supported": array_of(TEXT),
-        "resource_name": TEXT,
+        "resource": described(TEXT, "The address of the MCP endpoint."),
+        "authorization_servers": described(array_of(TEXT), "The address of the OpenID provider."),
+        "scopes_supported": described(array_of(TEXT), "The scopes that a token may have."),
+        "bearer_methods_supported": described(array_of(TEXT), "How to send the token."),
+        "resource_name": described(TEXT, "The name of the server."),
     }
 )
 

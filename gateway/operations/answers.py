@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from spool.registry.field_notes import example, words
+
+# of insights and recommendations
+Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
+Effort = Literal["not_set", "low", "medium", "high"]
 
 
 class StoredRecord(msgspec.Struct, kw_only=True):
@@ -220,7 +224,7 @@ class MarkItem(msgspec.Struct, kw_only=True):
     id: Annotated[str | None, words("The id of the annotation; null for other events."), example(None)]
 
 
-class OperatorInsight(msgspec.Struct, kw_only=True):
+class InsightItem(msgspec.Struct, kw_only=True):
     id: Annotated[str, words("The id of the insight."), example("203bdb01261509a83259387081035f80")]
     title: Annotated[
         str, words("The title of the insight."), example("Budget search-monthly: 1 of user past a threshold")
@@ -237,15 +241,18 @@ class OperatorInsight(msgspec.Struct, kw_only=True):
     ]
     category: Annotated[str, words("The category of the insight, or empty."), example("budget")]
     link: Annotated[str, words("An address with more about the insight."), example("")]
-    status: Annotated[str, words("The status of the insight."), example("new")]
-    effort: Annotated[str, words("The effort to act on the insight."), example("low")]
-    cost_impact: Annotated[str, words("The cost that is at stake."), example("30.06")]
+    status: Annotated[Status, words("The status of the insight."), example("new")]
+    effort: Annotated[Effort, words("The effort to act on the insight."), example("low")]
+    cost_impact: Annotated[str, words("The cost at stake, in dollars."), example("30.06")]
     created: Annotated[
         str, words("When the insight was created, in epoch seconds as text."), example("1795743908.291")
     ]
     last_updated: Annotated[
         str, words("When the insight was last changed, in epoch seconds as text."), example("1795743908.564")
     ]
+
+
+class OperatorInsight(InsightItem, kw_only=True):
     gone: Annotated[bool, words("Whether the cause no longer applies."), example(False)]
     about: Annotated[str, words("The subject of the insight: `money` or `operation`."), example("money")]
     severity: Annotated[str, words("The severity of the insight."), example("warning")]
@@ -261,6 +268,30 @@ class OperatorComment(msgspec.Struct, kw_only=True):
     last_updated: Annotated[
         str, words("When the comment was last changed, in epoch seconds as text."), example("1795743936.583")
     ]
+
+
+class BillingDropItem(msgspec.Struct, kw_only=True):
+    drop_id: Annotated[str, words("The id of the hourly file."), example("d26922a936394c5ced942767304ecd51")]
+    month: Annotated[
+        str | None, words("The month, such as `2026-11`; null if the rows have none."), example("2026-11")
+    ]
+    row_count: Annotated[int, words("The number of rows in the file as it arrived."), example(1)]
+
+
+class DeletedCommentName(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the deleted comment."), example("2")]
+
+
+class DeletedComment(msgspec.Struct, kw_only=True):
+    comment: Annotated[DeletedCommentName, words("The deleted comment.")]
+
+
+class InsightName(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the insight."), example("203bdb01261509a83259387081035f80")]
+
+
+class CommentOnInsight(OperatorComment, kw_only=True):
+    insight: Annotated[InsightName, words("The insight of the comment.")]
 
 
 class SearchResult(msgspec.Struct, kw_only=True):

@@ -214,8 +214,7 @@ def test_a_field_without_words_is_named() -> None:
     longer = with_a_field(BudgetItem, time_span=str)
     listed = next(row for row in ADDRESSES if row.item is BudgetItem)
     schemas = openapi_document([replace(listed, item=longer)], version="")["components"]["schemas"]
-    stated = {"time_span": "The span of an outage."}
-    context = FieldContext(schemas, stated, False, ShownTable(), ShownAt("budgets"))
+    context = FieldContext(schemas, ShownTable(), ShownAt("budgets"))
     with pytest.raises(ValueError, match=r"BudgetItem\.time_span has no words"):
         table("answer (200)", {"$ref": "#/components/schemas/BudgetItem"}, context, is_body=False)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.core.errors import BadPayload, Refusal
-from gateway.core.schemas import COUNT, TEXT, closed_object
+from gateway.core.schemas import COUNT, TEXT, closed_object, described
 from gateway.normalise.formats.engine.declaration import (
     Call,
     ExampleCall,
@@ -51,7 +51,13 @@ from spool.turns.threads import prepare_types
 
 NAME = "bedrock"
 FIREHOSE_ID_HEADER: Final = "X-Amz-Firehose-Request-Id"
-FIREHOSE_ANSWER = closed_object({"requestId": TEXT, "timestamp": COUNT}, {"errorMessage": TEXT})
+FIREHOSE_ANSWER = closed_object(
+    {
+        "requestId": described(TEXT, "The id of the request, from its header."),
+        "timestamp": described(COUNT, "The time of the answer in epoch milliseconds."),
+    },
+    {"errorMessage": described(TEXT, "What is wrong and what to do.")},
+)
 _MAX_WRAPPERS: Final = 4  # maximum nested wrappers: Firehose, its data, the subscription, its messages
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -22,7 +22,6 @@ from gateway.bills.connections.declared import (
 )
 from gateway.core.errors import Refusal
 from gateway.core.fields import build_answer, given_fields
-from gateway.core.schemas import COUNT, TEXT, TEXT_OR_NULL, closed_object
 from gateway.http.address import READ, key_call
 from gateway.http.answers import JSON, send_pieces
 from gateway.http.inflight_bytes import Share
@@ -35,7 +34,8 @@ from gateway.intake.billing_connections import (
     configured_draft,
 )
 from gateway.money.costs.times import format_seconds
-from gateway.operations.bills.drop_rows import MONTH_ROWS, MonthRows, month_answer_end
+from gateway.operations.answers import BillingDropItem
+from gateway.operations.bills.drop_rows import DROP_ROW, MONTH_ROWS, MonthRows, month_answer_end
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.kinds import Asking, Fields, ResourceKind
 from gateway.operations.files.text import to_json_form
@@ -61,7 +61,6 @@ from spool.errors import Invalid, NotThere
 from spool.listing import SortField
 from spool.registry.connections import BillingConnection, ConnectionDraft, S3Bucket
 from spool.registry.document_table import draft_fields as stated_fields
-from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.registry import Registry
 from spool.registry.tables.connections import ConnectionTable
@@ -229,13 +228,6 @@ class ConnectionResource(ManagedResource[BillingConnection, MoneyServices]):
 
 # Clients of cost services use either of the two names in the path, so both names are accepted.
 _DROPS = "/v2/connections/billing/{segment:external|anycost}/{connection_id}/billing_drops"
-_DROP = closed_object({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
-
-
-class BillingDropItem(msgspec.Struct, kw_only=True):
-    drop_id: Annotated[str, words("The id of the hourly file."), example("d26922a936394c5ced942767304ecd51")]
-    month: Annotated[str, words("The month, such as `2026-11`."), example("2026-11")]
-    row_count: Annotated[int, words("The number of rows in the file as it arrived."), example(1)]
 
 
 @key_call(
@@ -245,7 +237,7 @@ class BillingDropItem(msgspec.Struct, kw_only=True):
     "List a connection's hourly files (drops) that still have rows",
     endpoint="billing",
     lists=DROPS,
-    item=_DROP,
+    item=BillingDropItem,
 )
 async def read_billing_drops(request: KeyRequest[MoneyServices, None]) -> Result:
     connections = request.services.billing_connections
@@ -259,6 +251,7 @@ async def read_billing_drops(request: KeyRequest[MoneyServices, None]) -> Result
     "Return a month's rows after all operations; without page parameters, all of them",
     endpoint="billing/month",
     lists=MONTH_ROWS,
+    item=DROP_ROW,
     refusals=(*READ, 404, 410),
 )
 async def read_billing_drop(request: KeyRequest[MoneyServices, None]) -> Result:
@@ -422,6 +415,7 @@ async def list_drops(request: OperatorRequest[MoneyServices, None]) -> Result:
     VIEW_COSTS,
     "Show a month's rows of a connection",
     lists=MONTH_ROWS,
+    item=DROP_ROW,
 )
 async def show_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     connections = _connections_for_people(request)

@@ -18,6 +18,7 @@ import msgspec
 import orjson
 
 from gateway.core.errors import Refusal
+from gateway.core.schemas import TEXT, described, open_object
 from gateway.http.lists import Filter, List, PageQuery, Sort, one_page_envelope
 from spool.billing import HourRows
 from spool.listing import DESCENDING, ListPage, Position, empty_page
@@ -37,6 +38,15 @@ class DropRow:
 
 
 # List of a month's rows, which are shown as the received bytes, without decoding them.
+# a row has the columns of its file, such as a column for each tag
+DROP_ROW = open_object(
+    {
+        "time/usage_start": described(TEXT, "The start of the hour."),
+        "cost/cost": described(TEXT, "The cost of the hour."),
+        "resource/id": described(TEXT, "The id of the resource."),
+        "resource/tag:team": described(TEXT, "The tag `team` of the resource. Each tag has such a column."),
+    }
+)
 MONTH_ROWS: List[DropRow] = List(
     root=ROOT,
     show=lambda row: cast(Any, orjson.Fragment(row.text)),

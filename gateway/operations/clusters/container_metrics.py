@@ -20,7 +20,16 @@ from yarl import URL
 
 from gateway.clusters.agent_config import check_reported_failure, hash_config, parse_reported_version
 from gateway.core.errors import BadPayload, Refusal
-from gateway.core.schemas import BOOLEAN, BYTES, OBJECT, TEXT, TEXT_OR_NULL, array_of, closed_object
+from gateway.core.schemas import (
+    BOOLEAN,
+    BYTES,
+    OBJECT,
+    TEXT,
+    TEXT_OR_NULL,
+    array_of,
+    closed_object,
+    described,
+)
 from gateway.http import bodies
 from gateway.http.address import AS_BEARER, WRITE, Address
 from gateway.http.answers import JSON, PROTOBUF, json_response
@@ -177,7 +186,14 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     summary="Report that the agent no longer has these files",
     endpoint="container-metrics/abandon",
     scope=ABANDON_CONTAINER_FILES,
-    takes={JSON: array_of(closed_object({"reference_id": TEXT}, {"reason": TEXT}))},
+    takes={
+        JSON: array_of(
+            closed_object(
+                {"reference_id": described(TEXT, "The name of the file.")},
+                {"reason": described(TEXT, "Why the agent gives the file up.")},
+            )
+        )
+    },
     gives=_TAKEN,
     required=CLUSTER_PARAMETERS,
     optional=AGENT_PARAMETERS,
@@ -232,7 +248,9 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     endpoint="container-metrics/status",
     scope=CONTAINER_STATUS,
     key=AS_BEARER,
-    gives={200: {JSON: closed_object({"taken": BOOLEAN})}},
+    gives={
+        200: {JSON: closed_object({"taken": described(BOOLEAN, "Whether the last status was accepted.")})}
+    },
     refusals=(400, 401, 403, 415, 429, 500, 503),
     required=CLUSTER_PARAMETERS,
 )
@@ -253,7 +271,16 @@ async def show_status(request: KeyRequest[TopicServices, None]) -> Result:
     endpoint="container-metrics/config",
     scope=CONTAINER_STATUS,
     key=AS_BEARER,
-    gives={200: {JSON: closed_object({"version": TEXT_OR_NULL, "config": OBJECT})}},
+    gives={
+        200: {
+            JSON: closed_object(
+                {
+                    "version": described(TEXT_OR_NULL, "The version of the configuration, or null."),
+                    "config": described(OBJECT, "The configuration of the agent."),
+                }
+            )
+        }
+    },
     refusals=(400, 401, 403, 404, 415, 429, 500, 503),
     required=CLUSTER_PARAMETERS,
     optional=("applied", "failed"),

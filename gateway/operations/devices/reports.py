@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.core.errors import BadPayload
-from gateway.core.schemas import TEXT, TEXT_OR_NULL, Schema, array_of, closed_object
+from gateway.core.schemas import TEXT, TEXT_OR_NULL, Schema, array_of, closed_object, described
 from gateway.devices.fleet.facts import FACTS, valid_facts, valid_hardware_id
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
@@ -107,11 +107,30 @@ class Report(NamedDevice, kw_only=True):
 
 
 _VERDICT = closed_object(
-    {"name": TEXT, "state": TEXT, "resets_at": TEXT},
-    {"spent": TEXT_OR_NULL, "limit": TEXT_OR_NULL, "currency": TEXT_OR_NULL},
+    {
+        "name": described(TEXT, "The name of the budget."),
+        "state": described(TEXT, "`over`, `near` or `within`, as in the verdicts on budgets."),
+        "resets_at": described(TEXT, "When the next period of the budget begins."),
+    },
+    {
+        "spent": described(TEXT_OR_NULL, "What was spent of the budget in the running period."),
+        "limit": described(TEXT_OR_NULL, "The amount of the running period."),
+        "currency": described(TEXT_OR_NULL, "The currency of the amounts."),
+    },
 )
-_VERDICTS = closed_object({"valid_until": TEXT, "rows": array_of(_VERDICT)})
-_DEVICE = closed_object({"id": TEXT, "state": TEXT, "heartbeat_interval_s": {"type": "number"}})
+_VERDICTS = closed_object(
+    {
+        "valid_until": described(TEXT, "When the verdicts end, unless newer ones arrive."),
+        "rows": described(array_of(_VERDICT), "A row for each budget with a state other than `within`."),
+    }
+)
+_DEVICE = closed_object(
+    {
+        "id": described(TEXT, "The id of the device."),
+        "state": described(TEXT, "The state of the device."),
+        "heartbeat_interval_s": described({"type": "number"}, "The seconds between two heartbeats."),
+    }
+)
 
 
 def _report_address(path: str, scope: str, endpoint: str, summary: str, gives: Schema) -> Address:
@@ -135,7 +154,9 @@ def _report_address(path: str, scope: str, endpoint: str, summary: str, gives: S
     ENROLL,
     "devices/enroll",
     "Enrol a device; the first answer to `want_key` includes its own key",
-    closed_object({"device": _DEVICE}, {"key": TEXT}),
+    closed_object(
+        {"device": _DEVICE}, {"key": described(TEXT, "A key of its own for the device, shown once.")}
+    ),
 )
 async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
@@ -151,7 +172,13 @@ async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
     HEARTBEAT,
     "devices/heartbeat",
     "Send a heartbeat with the facts and the activity of a device",
-    closed_object({"device": _DEVICE}, {"next": TEXT, "verdicts": _VERDICTS}),
+    closed_object(
+        {"device": _DEVICE},
+        {
+            "next": described(TEXT, "The word that the next heartbeat returns in its own `next`."),
+            "verdicts": described(_VERDICTS, "The verdicts on budgets of the device and its person."),
+        },
+    ),
 )
 async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
@@ -173,7 +200,7 @@ async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result
     PING,
     "devices/ping",
     "Report that a device is alive",
-    closed_object({"ok": {"const": True}}),
+    closed_object({"ok": described({"const": True}, "Always true.")}),
 )
 async def ping_device(request: KeyRequest[TopicServices, NamedDevice]) -> Result:
     request.services.devices.note_alive(_device_id(request.body, request.bearer), request.bearer)

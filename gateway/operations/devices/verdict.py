@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.core.errors import RECOUNT_RETRY_S, Refusal
-from gateway.core.schemas import TEXT, closed_object
+from gateway.core.schemas import TEXT, closed_object, described
 from gateway.devices.agent.hook import AMOUNT, MOST_SESSION, PATH
 from gateway.devices.agent.session_meter import sum_session_cost
 from gateway.http.address import WRITE, Address
@@ -23,8 +23,13 @@ from spool.registry.scopes import INGEST
 
 
 class SessionQuestion(msgspec.Struct, kw_only=True):
-    session_id: Annotated[str, Meta(min_length=1, max_length=MOST_SESSION)]
-    session_limit: Annotated[str, Meta(pattern=f"^({AMOUNT})?$")] = ""
+    session_id: Annotated[
+        str, Meta(min_length=1, max_length=MOST_SESSION, description="The id of the session.")
+    ]
+    session_limit: Annotated[
+        str,
+        Meta(pattern=f"^({AMOUNT})?$", description="The limit of the session in dollars; empty for none."),
+    ] = ""
 
 
 @Address(
@@ -34,7 +39,13 @@ class SessionQuestion(msgspec.Struct, kw_only=True):
     endpoint="agent/verdict",
     scope=INGEST,
     check=check_json_content_type,
-    gives={200: {JSON: closed_object({"refuse": TEXT})}},
+    gives={
+        200: {
+            JSON: closed_object(
+                {"refuse": described(TEXT, "Why the session may not go on; empty if it may.")}
+            )
+        }
+    },
     refusals=WRITE,
 )
 async def give_verdict(request: KeyRequest[TopicServices, SessionQuestion]) -> Result:

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway.core.errors import Refusal
 from gateway.core.fields import build_answer, given_fields
-from gateway.core.schemas import TEXT, closed_object
+from gateway.core.schemas import TEXT, closed_object, described
 from gateway.core.visible import SLICED
 from gateway.http.address import key_call
 from gateway.http.answers import JSON
@@ -194,7 +194,7 @@ OWNERS: List[OwnerRow] = List(
         "owner": Filter(values=lambda row: (row.owner,), names_people=True),
         "is_past": yes_no_filter(lambda row: row.fired),
     },
-    beside={"budget": closed_object({"id": TEXT})},
+    beside={"budget": closed_object({"id": described(TEXT, "The id of the budget.")})},
 )
 
 ALERTS: List[AlertRow] = List(
@@ -214,7 +214,7 @@ ALERTS: List[AlertRow] = List(
         "period": Filter(values=lambda row: (row.first_day,)),
         "owner": Filter(values=lambda row: (row.owner,), names_people=True),
     },
-    beside={"budget": closed_object({"id": TEXT})},
+    beside={"budget": closed_object({"id": described(TEXT, "The id of the budget.")})},
 )
 
 

@@ -16,7 +16,7 @@ from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.insights.gathering import FactSources
 from gateway.money.insights.inspector import Inspector
-from gateway.operations.answers import DeletedItem, IdOfItem, OperatorComment, OperatorInsight, SearchResult
+from gateway.operations.answers import CommentOnInsight, DeletedItem, OperatorInsight, SearchResult
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.money.attention import visible_insights
 from gateway.operations.money.published_insights import (
@@ -115,10 +115,6 @@ def make_inspector(services: OperatorServices) -> Inspector:
 
 class OneInspection(msgspec.Struct, kw_only=True):
     inspection: Annotated[SearchResult, words("The result of the detectors.")]
-
-
-class CommentOnInsight(OperatorComment, kw_only=True):
-    insight: Annotated[IdOfItem, words("The insight of the comment.")]
 
 
 class InsightAnswer(msgspec.Struct, kw_only=True):

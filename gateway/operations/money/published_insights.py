@@ -12,30 +12,34 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from gateway.core.fields import build_answer
-from gateway.core.schemas import COUNT, TEXT, closed_object
 from gateway.http.address import key_call
 from gateway.http.answers import JSON
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.money.costs.times import format_seconds
+from gateway.operations.answers import (
+    CommentOnInsight,
+    DeletedComment,
+    DeletedCommentName,
+    Effort,
+    InsightItem,
+    InsightName,
+    Status,
+)
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.errors import NotThere, RegistryDamaged
 from spool.listing import DESCENDING, ListPage, SortField
-from spool.registry.field_notes import words
+from spool.registry.field_notes import example, words
 from spool.registry.insights import EFFORTS, ON_HOLD, STATUSES, Comment, Draft, Insight
 from spool.registry.notices import SEVERITIES, insight_severity
 from spool.registry.registry import Registry
 from spool.registry.texts import MAX_AMOUNT, web_link_or_empty
-
-Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
-Effort = Literal["not_set", "low", "medium", "high"]
-
 
 HIDE_RESOLVED = "hide_resolved"
 RESOLVED = ("addressed", "ignored")
@@ -136,6 +140,17 @@ INSIGHTS: List[Insight] = List(
     },
 )
 
+
+class InsightCounts(msgspec.Struct, kw_only=True):
+    """The number of insights by state, and of open ones by subject."""
+
+    open: Annotated[int, words("The number of open insights."), example(15)]
+    snoozed: Annotated[int, words("The number of insights that are on hold."), example(1)]
+    done: Annotated[int, words("The number of insights that are addressed or ignored."), example(2)]
+    money: Annotated[int, words("The number of open insights about money."), example(11)]
+    operation: Annotated[int, words("The number of open insights about the operation."), example(4)]
+
+
 INSIGHTS_OF_PEOPLE: List[Insight] = replace(
     INSIGHTS,
     show=describe_insight_for_people,
@@ -146,7 +161,7 @@ INSIGHTS_OF_PEOPLE: List[Insight] = replace(
         ABOUT: Filter(values=lambda insight: (insight_subject(insight),), valid_values=(MONEY, OPERATION)),
         "severity": Filter(values=lambda insight: (insight_severity(insight),), valid_values=SEVERITIES),
     },
-    beside={"counts": closed_object(dict.fromkeys((*STATES, MONEY, OPERATION), COUNT))},
+    beside={"counts": InsightCounts},
 )
 
 
@@ -170,7 +185,7 @@ COMMENTS: List[Comment] = List(
         "author": Sort(value=lambda comment: comment.author),
     },
     default_sort=("created", "asc"),
-    beside={"insight": closed_object({"id": TEXT})},
+    beside={"insight": InsightName},
 )
 
 
@@ -238,55 +253,17 @@ class NewComment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     message: _Message
 
 
-class InsightItem(msgspec.Struct, kw_only=True):
-    """One insight in a response. Times are epoch seconds as text."""
-
-    id: Annotated[str, words("The id of the insight.")]
-    title: _Title
-    description: _Description
-    category: _Category
-    link: _Link
-    status: _Status
-    effort: _Effort
-    cost_impact: Annotated[str, words("The cost at stake, in dollars.")]
-    created: Annotated[str, words("When the insight was created.")]
-    last_updated: Annotated[str, words("When the insight was last changed.")]
-
-
-class InsightName(msgspec.Struct, kw_only=True):
-    id: Annotated[str, words("The id of the insight.")]
-
-
-class CommentName(msgspec.Struct, kw_only=True):
-    id: Annotated[str, words("The id of the comment.")]
-
-
-class CommentItem(msgspec.Struct, kw_only=True):
-    id: Annotated[str, words("The id of the comment.")]
-    insight: Annotated[InsightName, words("The id of its insight.")]
-    message: _Message
-    author: Annotated[str, words("Who wrote the comment.")]
-    created: Annotated[str, words("When the comment was written.")]
-    last_updated: Annotated[str, words("When the comment was last changed.")]
-
-
 class OneInsight(msgspec.Struct, kw_only=True):
-    insight: InsightItem
+    insight: Annotated[InsightItem, words("The insight, with the fields below.")]
 
 
 class OneComment(msgspec.Struct, kw_only=True):
-    comment: CommentItem
+    comment: Annotated[CommentOnInsight, words("The comment, with the fields below.")]
 
 
-class DeletedComment(msgspec.Struct, kw_only=True):
-    """The id of the deleted comment and of its insight."""
-
-    comment: Annotated[CommentName, words("The deleted comment.")]
-
-
-class Deleted(msgspec.Struct, kw_only=True):
+class DeletedInsight(msgspec.Struct, kw_only=True):
     insight: Annotated[InsightName, words("The deleted insight.")]
-    comments: Annotated[list[CommentName], words("Its deleted comments.")]
+    comments: Annotated[list[DeletedCommentName], words("Its deleted comments.")]
 
 
 _ALL = "/v2/insights"
@@ -372,7 +349,7 @@ async def update_insight(request: KeyRequest[MoneyServices, InsightChanges]) -> 
     "insights:delete_insight",
     "Delete an insight",
     name="insights_delete",
-    gives={JSON: Deleted},
+    gives={JSON: DeletedInsight},
 )
 async def delete_insight(request: KeyRequest[MoneyServices, None]) -> Result:
     id, comments = await _require_registry(request).insights.delete(
@@ -388,7 +365,7 @@ async def delete_insight(request: KeyRequest[MoneyServices, None]) -> Result:
     "List the comments on an insight",
     name="insights_read_comments",
     lists=COMMENTS,
-    item=CommentItem,
+    item=CommentOnInsight,
 )
 async def read_comments(request: KeyRequest[MoneyServices, None]) -> Result:
     id = request.path_parameter("id")

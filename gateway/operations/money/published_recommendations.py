@@ -12,12 +12,12 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array_of, closed_object
+from gateway.core.schemas import TEXT, closed_object, described
 from gateway.http.address import Served, key_call
 from gateway.http.answers import JSON
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no_filter
@@ -27,7 +27,19 @@ from gateway.money.costs.times import format_seconds
 from gateway.money.recommendations.facts import RecommendationType, recommendation_dimensions
 from gateway.money.recommendations.gathering import Chosen
 from gateway.money.recommendations.list import BY_NAME, TYPES
+from gateway.operations.answers import DeletedComment, OperatorComment, Status
 from gateway.operations.holders.operators import MoneyServices
+from gateway.operations.money.recommendation_answers import (
+    ChangeRecommendationsAnswer,
+    CommentRecommendationAnswer,
+    OneRecommendation,
+    OneRecommendationType,
+    RecommendationCheckAnswer,
+    RecommendationCommentAnswer,
+    RecommendationDimensionItem,
+    RecommendationItem,
+    RecommendationTypeItem,
+)
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.errors import Invalid, NotThere
 from spool.ledger.queries import DIMENSIONS
@@ -41,7 +53,6 @@ from spool.registry.registry import Registry
 from spool.registry.views import EXCLUDES
 
 BUSY_S = 5
-Status = Literal["new", "in_progress", "on_hold", "addressed", "ignored"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +174,7 @@ RECOMMENDATION_COMMENTS: List[RecommendationComment] = List(
         "author": Sort(value=lambda comment: comment.author),
     },
     default_sort=("created", "asc"),
-    beside={"recommendation": closed_object({"id": TEXT})},
+    beside={"recommendation": closed_object({"id": described(TEXT, "The id of the recommendation.")})},
 )
 
 RECOMMENDATION_TYPES: List[ShownType] = List(
@@ -281,65 +292,6 @@ class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = {}
 
 
-_PROCESSING = closed_object({"model": TEXT_OR_NULL, "provider": TEXT_OR_NULL, "mode": TEXT_OR_NULL})
-_VALUES: Schema = {**OBJECT, "additionalProperties": array_of(TEXT)}
-_REALIZED: Schema = {
-    **closed_object({"amount": TEXT, "since": TEXT, "until": TEXT}),
-    "type": ["object", "null"],
-}
-
-RECOMMENDATION = closed_object(
-    {
-        "id": TEXT,
-        "type": TEXT,
-        "title": TEXT,
-        "description": TEXT,
-        "formula": TEXT,
-        "assumptions": array_of(TEXT),
-        "status": TEXT,
-        "open": BOOLEAN,
-        "assignee": TEXT,
-        "effort": TEXT,
-        "confidence": TEXT,
-        "monthly_savings": TEXT,
-        "gross_savings": TEXT,
-        "spent": TEXT,
-        "price_book": TEXT,
-        "current": _PROCESSING,
-        "recommended": _PROCESSING,
-        "dimensions": _VALUES,
-        "evidence": closed_object({"first_day": TEXT, "last_day": TEXT}),
-        "promised_savings": TEXT_OR_NULL,
-        "realized_savings": _REALIZED,
-        "created": TEXT,
-        "last_updated": TEXT,
-    }
-)
-_COMMENT = closed_object({"id": TEXT, "message": TEXT, "author": TEXT, "created": TEXT, "last_updated": TEXT})
-_TYPE = closed_object(
-    {
-        "type": TEXT,
-        "title": TEXT,
-        "formula": TEXT,
-        "assumptions": array_of(TEXT),
-        "confidence": TEXT,
-        "effort": TEXT,
-        "enabled": BOOLEAN,
-        "thresholds": closed_object({"least_savings": TEXT, "least_share": TEXT}),
-        "last_updated": TEXT_OR_NULL,
-    }
-)
-_CHANGED = closed_object({"id": TEXT}, {"status": TEXT, "assignee": TEXT, "error": TEXT})
-_CHECK = closed_object(
-    {
-        "count": COUNT,
-        "monthly_savings": TEXT,
-        "spent": TEXT,
-        "failed": array_of(TEXT),
-        "types": array_of(closed_object({"type": TEXT, "count": COUNT, "monthly_savings": TEXT})),
-    }
-)
-
 _BASE = "/v2/optimize"
 _ALL = "/recommendations"
 _ONE = _ALL + "/{recommendation_id}"
@@ -373,7 +325,7 @@ def _recommendation_call(method: str, path: str, summary: str, **row: Any) -> Ca
     _ALL,
     "List recommendations",
     lists=recommendation_list((*DIMENSIONS,)),
-    item=RECOMMENDATION,
+    item=RecommendationItem,
 )
 async def list_recommendations(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
@@ -385,15 +337,13 @@ async def list_recommendations(request: KeyRequest[MoneyServices, None]) -> Resu
     "PATCH",
     _ALL,
     "Set the status or the assignee of several recommendations",
-    gives={JSON: closed_object({"recommendations": array_of(_CHANGED)})},
+    gives={JSON: ChangeRecommendationsAnswer},
 )
 async def update_recommendations(request: KeyRequest[MoneyServices, RecommendationChanges]) -> Result:
     return await change_recommendations(_require_registry(request), request.body, request.actor)
 
 
-@_recommendation_call(
-    "GET", _ONE, "Show a recommendation", gives={JSON: closed_object({"recommendation": RECOMMENDATION})}
-)
+@_recommendation_call("GET", _ONE, "Show a recommendation", gives={JSON: OneRecommendation})
 async def get_recommendation(request: KeyRequest[MoneyServices, None]) -> Result:
     return {
         "recommendation": describe_recommendation(
@@ -403,7 +353,11 @@ async def get_recommendation(request: KeyRequest[MoneyServices, None]) -> Result
 
 
 @_recommendation_call(
-    "GET", _COMMENTS, "List the comments on a recommendation", lists=RECOMMENDATION_COMMENTS, item=_COMMENT
+    "GET",
+    _COMMENTS,
+    "List the comments on a recommendation",
+    lists=RECOMMENDATION_COMMENTS,
+    item=OperatorComment,
 )
 async def list_comments(request: KeyRequest[MoneyServices, None]) -> Result:
     id = request.path_parameter("recommendation_id")
@@ -417,7 +371,7 @@ async def list_comments(request: KeyRequest[MoneyServices, None]) -> Result:
     "POST",
     _COMMENTS,
     "Add one or more comments to a recommendation",
-    gives={JSON: closed_object({"comments": array_of(_COMMENT)})},
+    gives={JSON: CommentRecommendationAnswer},
 )
 async def create_comments(request: KeyRequest[MoneyServices, NewComments]) -> Result:
     return await add_comments(
@@ -426,7 +380,7 @@ async def create_comments(request: KeyRequest[MoneyServices, NewComments]) -> Re
 
 
 @_recommendation_call(
-    "PATCH", _COMMENTS + "/{comment}", "Change a comment", gives={JSON: closed_object({"comment": _COMMENT})}
+    "PATCH", _COMMENTS + "/{comment}", "Change a comment", gives={JSON: RecommendationCommentAnswer}
 )
 async def update_comment(request: KeyRequest[MoneyServices, OneMessage]) -> Result:
     table = _require_registry(request).recommendations
@@ -441,7 +395,7 @@ async def update_comment(request: KeyRequest[MoneyServices, OneMessage]) -> Resu
     "DELETE",
     _COMMENTS + "/{comment}",
     "Delete a comment",
-    gives={JSON: closed_object({"comment": closed_object({"id": TEXT})})},
+    gives={JSON: DeletedComment},
 )
 async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
     number = parse_comment_number(request.path_parameter("comment"))
@@ -456,7 +410,7 @@ async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
     _TYPES,
     "List the types of recommendations and their formulas",
     lists=RECOMMENDATION_TYPES,
-    item=_TYPE,
+    item=RecommendationTypeItem,
 )
 async def list_recommendation_types(request: KeyRequest[MoneyServices, None]) -> Result:
     return await request.list_page(
@@ -468,7 +422,7 @@ async def list_recommendation_types(request: KeyRequest[MoneyServices, None]) ->
     "GET",
     _TYPES + "/{type}",
     "Show a type of recommendations",
-    gives={JSON: closed_object({"recommendation_type": _TYPE})},
+    gives={JSON: OneRecommendationType},
 )
 async def get_recommendation_type(request: KeyRequest[MoneyServices, None]) -> Result:
     return await describe_type_by_name(_require_registry(request), request.path_parameter("type"))
@@ -478,7 +432,7 @@ async def get_recommendation_type(request: KeyRequest[MoneyServices, None]) -> R
     "PATCH",
     _TYPES + "/{type}",
     "Switch a type on or off, or set its minimum savings",
-    gives={JSON: closed_object({"recommendation_type": _TYPE})},
+    gives={JSON: OneRecommendationType},
 )
 async def update_recommendation_type(request: KeyRequest[MoneyServices, TypeChanges]) -> Result:
     return await change_type(
@@ -491,7 +445,7 @@ async def update_recommendation_type(request: KeyRequest[MoneyServices, TypeChan
     "/dimensions",
     "List the dimensions to filter recommendations by, with the values of open ones",
     lists=RECOMMENDATION_DIMENSIONS,
-    item=closed_object({"id": TEXT, "values": array_of(TEXT)}),
+    item=RecommendationDimensionItem,
 )
 async def get_available_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
@@ -504,7 +458,7 @@ async def get_available_dimensions(request: KeyRequest[MoneyServices, None]) -> 
     "POST",
     "/check",
     "Look for savings now, without storing them",
-    gives={JSON: closed_object({"check": _CHECK})},
+    gives={JSON: RecommendationCheckAnswer},
     in_turn=True,
 )
 async def check(request: KeyRequest[MoneyServices, SavingsCheck]) -> Result:

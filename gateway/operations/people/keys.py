@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.core.schemas import TEXT, array_of
+from gateway.core.schemas import TEXT, array_of, described
 from gateway.http.lists import Filter, List, MemoryRows, Sort, age_filter
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
@@ -138,7 +138,12 @@ KEYS: List[ListedKey] = List(
         # a key that nobody has used yet counts from its last change
         "unused_for": age_filter(lambda key: key.last_accessed or key.last_modified),
     },
-    at_times={"not_open": TEXT, "unknown_names": array_of(TEXT)},
+    at_times={
+        "not_open": described(TEXT, "Why the key of `server.api_key_file` is not accepted; empty if it is."),
+        "unknown_names": described(
+            array_of(TEXT), "Names in `server.key_addresses` that match no key, and so restrict nothing."
+        ),
+    },
 )
 
 

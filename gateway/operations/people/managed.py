@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.core.mounts import OPERATOR_API
-from gateway.core.schemas import TEXT, closed_object
+from gateway.core.schemas import TEXT, Schema, closed_object, described
 from gateway.core.visible import Visible
 from gateway.http.address import READ, WRITE, Address, Content
 from gateway.http.answers import JSON
@@ -118,7 +118,7 @@ def build_key_rows(resource: ManagedResource[Any, Any]) -> Iterator[Address]:
         )
 
     shown = {JSON: resource.one}
-    gone = {JSON: closed_object({root: closed_object({"id": TEXT})})}
+    gone = {JSON: _deleted_schema(resource)}
     changed = {JSON: resource.item} if by.is_bare_when_made else shown
     rows = {
         LIST: build_row(
@@ -154,6 +154,11 @@ def asker_for_person(
         is_person=True,
         holder=request.asker,
     )
+
+
+def _deleted_schema(resource: ManagedResource[Any, Any]) -> Schema:
+    id = described(TEXT, f"The id of the deleted {resource.noun.replace('_', ' ')}.")
+    return closed_object({resource.root: closed_object({"id": id})})
 
 
 def build_people_rows(resource: ManagedResource[Any, Any]) -> Iterator[OperatorAddress]:
@@ -211,8 +216,10 @@ def build_people_rows(resource: ManagedResource[Any, Any]) -> Iterator[OperatorA
         )
 
     content: Content = {JSON: resource.one}
-    gone = closed_object(
-        {root: closed_object({"id": TEXT})} if by.is_shown_when_deleted else {"deleted": TEXT}
+    gone = (
+        _deleted_schema(resource)
+        if by.is_shown_when_deleted
+        else closed_object({"deleted": described(TEXT, "The id or name of the deleted item.")})
     )
     required = ("confirm",) if by.is_confirmed else ()
     yield build_row(

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from gateway.configuration.secret_file import SecretFile
 from gateway.core.errors import Refusal
-from gateway.core.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array_of, closed_object
+from gateway.core.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array_of, closed_object, described
 from gateway.http import answers
 from gateway.http.address import (
     AS_BASIC,
@@ -101,12 +101,32 @@ def _json_content(schemas: list[Schema]) -> Content:
     return {JSON: schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}
 
 
-_REJECT = closed_object({"item": COUNT, "reason": TEXT, "message": TEXT})
-_TAKEN = closed_object({"format": TEXT, "accepted": COUNT, "ignored": COUNT, "rejected": array_of(_REJECT)})
+_REJECT = closed_object(
+    {
+        "item": described(COUNT, "The number of the item in the payload."),
+        "reason": described(TEXT, "The type of the error."),
+        "message": described(TEXT, "What is wrong and what to do."),
+    }
+)
+_TAKEN = closed_object(
+    {
+        "format": described(TEXT, "The detected format."),
+        "accepted": described(COUNT, "The number of accepted items."),
+        "ignored": described(COUNT, "The number of items that are no calls."),
+        "rejected": described(array_of(_REJECT), "The rejected items with their reasons."),
+    }
+)
 _INGESTED: Mapping[int, Content] = _response_schemas(_TAKEN)
 _OWN_REFUSALS = [format.refusal_schema for format in FORMATS if format.refusal_schema is not None]
 _INGEST_ERRORS: Content = {JSON: {"anyOf": [ERROR, *_OWN_REFUSALS]}}
-_LANGFUSE_ERRORS: Content = {JSON: closed_object({"error": TEXT, "message": TEXT})}
+_LANGFUSE_ERRORS: Content = {
+    JSON: closed_object(
+        {
+            "error": described(TEXT, "The type of the error."),
+            "message": described(TEXT, "What is wrong and what to do."),
+        }
+    )
+}
 
 
 @Address(
@@ -134,7 +154,7 @@ async def ingest_recognised(request: KeyRequest[ReceiverServices, bytes]) -> web
     key=IN_PATH,
     sole_scope=True,
     takes={JSON: ANYTHING},
-    gives={200: {JSON: OBJECT}},
+    gives={200: {JSON: _TAKEN}},
 )
 async def helicone_webhook(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     """
@@ -248,7 +268,16 @@ async def keywords_ai_traces(request: KeyRequest[ReceiverServices, bytes]) -> we
     checks_query=False,
     summary="Health check for Langfuse clients",
     endpoint="langfuse/health",
-    gives={200: {JSON: closed_object({"status": TEXT, "version": TEXT})}},
+    gives={
+        200: {
+            JSON: closed_object(
+                {
+                    "status": described(TEXT, "Always `OK`."),
+                    "version": described(TEXT, "The version of Tollhouse."),
+                }
+            )
+        }
+    },
     errors=_LANGFUSE_ERRORS,
     refusals=(415, 500, 503),
     error_form=langfuse_error_response,
@@ -265,7 +294,11 @@ async def langfuse_health(request: KeyRequest[ReceiverServices, None]) -> Result
     endpoint="langfuse/projects",
     scope=INGEST,
     key=AS_BASIC,
-    gives={200: {JSON: closed_object({"data": array_of(OBJECT)})}},
+    gives={
+        200: {
+            JSON: closed_object({"data": described(array_of(OBJECT), "One project, the same for every key.")})
+        }
+    },
     errors=_LANGFUSE_ERRORS,
     refusals=(401, 403, 415, 429, 500, 503),
     error_form=langfuse_error_response,

@@ -8,11 +8,19 @@ both are accepted.
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated
 
+import msgspec
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array_of, closed_object
+from gateway.core.schemas import (
+    OBJECT,
+    TEXT,
+    array_of,
+    described,
+    open_object,
+)
 from gateway.http import answers
 from gateway.http.address import WRITE, Address
 from gateway.http.answers import JSON
@@ -20,20 +28,47 @@ from gateway.http.requests import Result
 from gateway.http.turns import LARGE, run_on_thread_if_large
 from gateway.normalise import billing
 from gateway.normalise.billing import Drop
+from gateway.operations.answers import BillingDropItem
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest, item_identity, request_names
 from spool.identity import RequestNames
 from spool.log.values import Receipt
 from spool.record import BillingDrop
+from spool.registry.field_notes import example, words
 from spool.registry.scopes import BILLING_DROP, VALIDATE_BILLING_DROP
 
 _SEGMENT = "/v2/connections/billing/{segment:external|anycost}"
-_KEPT = closed_object({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
-_VALIDATED = closed_object({"is_valid": BOOLEAN, "errors": array_of(TEXT), "answered_by": TEXT})
+
+
+class StoredDropAnswer(msgspec.Struct, kw_only=True):
+    connection: Annotated[BillingDropItem, words("The stored file, with the fields below.")]
+
+
+class DropCheck(msgspec.Struct, kw_only=True):
+    is_valid: Annotated[bool, words("Whether the file is valid."), example(True)]
+    errors: Annotated[list[str], words("What is wrong in the file."), example([])]
+    answered_by: Annotated[
+        str,
+        words("Who checked the file: `tollhouse`, or `upstream` for your cost service."),
+        example("tollhouse"),
+    ]
+
+
+class ValidatedDrop(msgspec.Struct, kw_only=True):
+    connection: Annotated[DropCheck, words("The result of the check, with the fields below.")]
+
+
+_DROP = open_object(
+    {
+        "month": described(TEXT, "The month that the rows belong to, such as `2026-11`."),
+        "operation": described(TEXT, "How the rows change the month."),
+        "data": described(array_of(OBJECT), "The rows of the file."),
+    }
+)
 
 
 def _billing_address(
-    path: str, scope: str, endpoint: str, summary: str, gives: Schema, *, takes_key: bool = False
+    path: str, scope: str, endpoint: str, summary: str, gives: type, *, takes_key: bool = False
 ) -> Address:
     return Address(
         methods=("POST",),
@@ -41,8 +76,8 @@ def _billing_address(
         summary=summary,
         endpoint=endpoint,
         scope=scope,
-        takes={JSON: OBJECT},
-        gives={200: {JSON: closed_object({"connection": gives})}},
+        takes={JSON: _DROP},
+        gives={200: {JSON: gives}},
         refusals=(*WRITE, 404, 409),
         takes_idempotency_key=takes_key,
     )
@@ -53,7 +88,7 @@ def _billing_address(
     VALIDATE_BILLING_DROP,
     "billing/validate",
     "Validate an hourly billing file without storing it",
-    _VALIDATED,
+    ValidatedDrop,
 )
 async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Result:
     """
@@ -75,7 +110,7 @@ async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Re
     BILLING_DROP,
     "billing",
     "Send billing data of one month to a billing connection",
-    _KEPT,
+    StoredDropAnswer,
     takes_key=True,
 )
 async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.Response:

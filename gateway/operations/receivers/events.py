@@ -11,7 +11,7 @@ import orjson
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import ANYTHING, COUNT, TEXT, array_of, closed_object
+from gateway.core.schemas import ANYTHING, COUNT, TEXT, Schema, array_of, closed_object, described
 from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import CLOUD_EVENTS, JSON
@@ -47,9 +47,31 @@ def check_media_type(request: web.Request) -> None:
         raise Refusal(415, "unsupported_media_type", message)
 
 
-_ERROR = closed_object({"type": TEXT, "message": TEXT})
+_ERROR = closed_object(
+    {
+        "type": described(TEXT, "The type of the error."),
+        "message": described(TEXT, "What is wrong and what to do."),
+    }
+)
 MOST_NAMED = 3  # maximum types that the hint of a response names
-_ITEM_RESULT = closed_object({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"error": _ERROR})
+# the fields of an event; a body may also be an array of events
+_EVENT: Schema = {
+    "properties": {
+        "id": described(ANYTHING, "The id of the event. The same id from the same source is counted once."),
+        "source": described(ANYTHING, "The system that sends the event."),
+        "type": described(ANYTHING, "The type of the event."),
+        "subject": described(ANYTHING, "The customer or object that the event is about."),
+        "time": described(ANYTHING, "When the event happened."),
+        "data": described(ANYTHING, "The fields of the event."),
+    }
+}
+_ITEM_RESULT = closed_object(
+    {
+        "item": described(COUNT, "The number of the event in the request."),
+        "status": described({"enum": ["accepted", "rejected"]}, "Whether the event was accepted."),
+    },
+    {"error": described(_ERROR, "Why the event was rejected.")},
+)
 
 
 @Address(
@@ -59,11 +81,16 @@ _ITEM_RESULT = closed_object({"item": COUNT, "status": {"enum": ["accepted", "re
     endpoint="events",
     scope=CREATE_EVENT,
     check=check_media_type,
-    takes=dict.fromkeys((JSON, *CLOUD_EVENTS), ANYTHING),
+    takes=dict.fromkeys((JSON, *CLOUD_EVENTS), _EVENT),
     gives={
         200: {
             JSON: closed_object(
-                {"accepted": COUNT, "rejected": COUNT, "events": array_of(_ITEM_RESULT)}, {"hint": TEXT}
+                {
+                    "accepted": described(COUNT, "The number of accepted events."),
+                    "rejected": described(COUNT, "The number of rejected events."),
+                    "events": array_of(_ITEM_RESULT),
+                },
+                {"hint": described(TEXT, "What to do so that events of these types are sent on.")},
             )
         }
     },

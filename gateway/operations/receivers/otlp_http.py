@@ -13,7 +13,7 @@ from aiohttp import web
 
 from gateway.core.errors import BadPayload, Refusal
 from gateway.core.first_use import import_in_thread
-from gateway.core.schemas import BYTES, OBJECT, TEXT, closed_object
+from gateway.core.schemas import BYTES, OBJECT, TEXT, closed_object, described, open_object
 from gateway.http import answers
 from gateway.http.address import IN_HEADER, Address, Content, KeyCarriage
 from gateway.http.answers import JSON, PROTOBUF
@@ -33,7 +33,15 @@ SLICED: Final = 64 * 1024
 
 _IS_JSON: Final = {JSON: True, PROTOBUF: False}
 
-_ERRORS: Content = {PROTOBUF: BYTES, JSON: closed_object({"code": {"type": "integer"}, "message": TEXT})}
+_ERRORS: Content = {
+    PROTOBUF: BYTES,
+    JSON: closed_object(
+        {
+            "code": described({"type": "integer"}, "The code of gRPC."),
+            "message": described(TEXT, "What is wrong and what to do."),
+        }
+    ),
+}
 
 # Name of the response member that counts rejected items in a partial success.
 MEMBERS: dict[Signal, str] = {
@@ -71,8 +79,13 @@ def otlp_address(
     # The API description lists only the outermost members, because opentelemetry-proto defines the inner ones.
     members: tuple[str, ...] = decoded.__struct_fields__  # type: ignore[attr-defined]
     member = {"type": ["array", "null"], "items": {"type": ["object", "null"]}}
-    message = {"type": "object", "properties": dict.fromkeys(members, member)}
-    partial_success = closed_object({MEMBERS[signal]: TEXT, "errorMessage": TEXT})
+    message = open_object(dict.fromkeys(members, described(member, f"{signal.capitalize()}, as in OTLP.")))
+    partial_success = closed_object(
+        {
+            MEMBERS[signal]: described(TEXT, "The number of rejected items."),
+            "errorMessage": described(TEXT, "Why items were rejected."),
+        }
+    )
     return Address(
         methods=("POST",),
         path=path,
@@ -84,7 +97,14 @@ def otlp_address(
         checks_query=key is IN_HEADER,
         check=check_media_type,
         takes={PROTOBUF: BYTES, JSON: message},
-        gives={200: {PROTOBUF: BYTES, JSON: closed_object({}, {"partialSuccess": partial_success})}},
+        gives={
+            200: {
+                PROTOBUF: BYTES,
+                JSON: closed_object(
+                    {}, {"partialSuccess": described(partial_success, "Present if items were rejected.")}
+                ),
+            }
+        },
         errors=_ERRORS,
         error_form=otlp_error_response,
     )

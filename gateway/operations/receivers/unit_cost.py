@@ -12,12 +12,23 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import ANYTHING, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed_object
+from gateway.core.schemas import (
+    ANYTHING,
+    COUNT,
+    OBJECT,
+    TEXT,
+    TEXT_OR_NULL,
+    array_of,
+    closed_object,
+    described,
+    open_object,
+)
 from gateway.http import answers
 from gateway.http.address import READ, WHOLE_BYTES, WRITE, Address, Content
 from gateway.http.answers import JSON
@@ -33,6 +44,7 @@ from spool.identity import RequestNames
 from spool.listing import ListPage, SortField
 from spool.log.values import Receipt
 from spool.record import NS, UnitCostOperation, rfc3339
+from spool.registry.field_notes import example, words
 from spool.registry.scopes import CREATE_STREAM, DELETE_STREAM, MANAGE_RECORDS, READ_TELEMETRY
 from spool.registry.streams import stream_expectation
 from spool.streams import (
@@ -85,14 +97,55 @@ STREAMS: List[Stream] = List(
 # The first path that matches handles a request, so the order of the addresses matters.
 _STREAMS = "/unit-cost/v1/telemetry"
 _STREAM = _STREAMS + "/{type:allocation|metric}/{stream}"
-_STREAM_FIELDS = closed_object(
-    {"name": TEXT, "type": TEXT, "granularity": TEXT_OR_NULL, "dimensions": ANYTHING}
-)
-_STREAM_SHOWN: Content = {JSON: closed_object({"stream": _STREAM_FIELDS})}
-_ACCEPTED: Content = {JSON: closed_object({"accepted": COUNT})}
+
+
+class StreamItem(msgspec.Struct, kw_only=True):
+    name: Annotated[str, words("The name of the stream."), example("requests")]
+    type: Annotated[str, words("The type of the stream."), example("allocation")]
+    granularity: Annotated[str | None, words("The length of a period; null if unknown."), example("DAILY")]
+    dimensions: Annotated[
+        list[str] | None, words("The dimensions of the stream; null if unknown."), example([])
+    ]
+
+
+class OneStream(msgspec.Struct, kw_only=True):
+    stream: Annotated[StreamItem, words("The stream, with the fields below.")]
+
+
+_STREAM_SHOWN: Content = {JSON: OneStream}
+_ACCEPTED: Content = {JSON: closed_object({"accepted": described(COUNT, "The number of accepted records.")})}
+_RECORD_FIELDS = {
+    "timestamp": described(TEXT, "The start of the period."),
+    "granularity": described(TEXT_OR_NULL, "The length of the period."),
+    "value": described(TEXT_OR_NULL, "The amount."),
+}
+_OF_ELEMENT = {
+    "element_name": described(TEXT, "The element that the amount belongs to, such as a customer."),
+    "filter": described(OBJECT, "Values of the dimensions of the stream."),
+}
 _RECORD = closed_object(
-    {"timestamp": TEXT, "granularity": TEXT_OR_NULL, "value": TEXT_OR_NULL},
-    {"element_name": TEXT, "filter": OBJECT, "associated_cost": OBJECT},
+    _RECORD_FIELDS,
+    {**_OF_ELEMENT, "associated_cost": described(OBJECT, "The cost of the element in the period.")},
+)
+_NEW_RECORDS = open_object(
+    {
+        "records": array_of(
+            open_object(
+                {
+                    **_RECORD_FIELDS,
+                    "value": described(ANYTHING, "The amount, as text or a number."),
+                    **_OF_ELEMENT,
+                    "telemetry_stream": described(TEXT, "The name of the stream, if the address has none."),
+                }
+            )
+        )
+    }
+)
+_NEW_STREAM = open_object(
+    {
+        "granularity": described(TEXT, "The length of a period."),
+        "filter": described(array_of(TEXT), "The names of the dimensions of the stream."),
+    }
 )
 
 
@@ -118,7 +171,7 @@ def _manage_address(path: str, name: str, summary: str) -> Address:
         summary=summary,
         endpoint="unit-cost",
         scope=MANAGE_RECORDS,
-        takes={JSON: OBJECT},
+        takes={JSON: _NEW_RECORDS},
         gives={200: _ACCEPTED, 201: _ACCEPTED},
         refusals=(*WRITE, 404, 409),
         takes_idempotency_key=True,
@@ -133,7 +186,7 @@ def _manage_address(path: str, name: str, summary: str) -> Address:
     endpoint="unit-cost",
     scope=READ_TELEMETRY,
     lists=STREAMS,
-    item=_STREAM_FIELDS,
+    item=StreamItem,
     refusals=READ,
 )
 async def list_streams(request: KeyRequest[TopicServices, None]) -> Result:
@@ -147,7 +200,7 @@ async def list_streams(request: KeyRequest[TopicServices, None]) -> Result:
     endpoint="unit-cost",
     scope=CREATE_STREAM,
     max_bytes=WHOLE_BYTES,
-    takes={JSON: OBJECT},
+    takes={JSON: _NEW_STREAM},
     gives={200: _STREAM_SHOWN, 201: _STREAM_SHOWN},
     refusals=(*WRITE, 404, 409),
 )
@@ -212,7 +265,20 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     endpoint="unit-cost/streams",
     scope=DELETE_STREAM,
     max_bytes=WHOLE_BYTES,
-    gives={200: {JSON: closed_object({"stream": closed_object({"name": TEXT, "deleted": {"const": True}})})}},
+    gives={
+        200: {
+            JSON: closed_object(
+                {
+                    "stream": closed_object(
+                        {
+                            "name": described(TEXT, "The name of the deleted stream."),
+                            "deleted": described({"const": True}, "Always true."),
+                        }
+                    )
+                }
+            )
+        }
+    },
     refusals=(*WRITE, 404, 409),
 )
 async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
+from typing import Annotated, Any
 
+import msgspec
 from aiohttp import web
 from msgspec import structs
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed_object
 from gateway.http.address import READ, key_call
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -24,9 +25,9 @@ from gateway.normalise.events import LINK_EVENT
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.money.work_links.declared import DIGESTS
 from gateway.operations.records.published import (
-    LOOKED_THROUGH_SCHEMA,
     STATES,
     KeptRecord,
+    SearchedRecords,
     describe_searched_records,
     describe_stored,
     newest_records_of_topics,
@@ -34,6 +35,7 @@ from gateway.operations.records.published import (
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.log.counted_names import EventType
 from spool.record import NS, USAGE_EVENTS, UsageEvent, decimal_text, utc_iso
+from spool.registry.field_notes import example, words
 from spool.registry.scopes import READ_TELEMETRY
 
 
@@ -127,44 +129,60 @@ EVENTS: List[KeptEvent] = List(
         **SPAN,
     },
     max_limit=200,  # a small limit, so that a response stays small enough for a page
-    beside=LOOKED_THROUGH_SCHEMA,
+    beside={"looked_through": SearchedRecords},
 )
 
 
-_EVENT = closed_object(
-    {
-        "topic": TEXT,
-        "number": COUNT,
-        "committed_at": TEXT,
-        "state": TEXT,
-        "amount": TEXT_OR_NULL,
-        "id": TEXT,
-        "kind": TEXT,
-        "source": TEXT,
-        "event_id": TEXT_OR_NULL,
-        "event_type": TEXT,
-        "subject": TEXT_OR_NULL,
-        "start_time": TEXT_OR_NULL,
-        "data": OBJECT,
-        "tags": OBJECT,
-        "shadow": BOOLEAN,
-    },
-)
-_EVENT_TYPE = closed_object(
-    {
-        "type": TEXT,
-        "count": COUNT,
-        "amount": TEXT_OR_NULL,
-        "last_seen": TEXT_OR_NULL,
-        "sent_as": TEXT_OR_NULL,
-        "unmapped": BOOLEAN,
-    }
-)
+class EventItem(msgspec.Struct, kw_only=True):
+    topic: Annotated[str, words("The topic of the records."), example("usage-events")]
+    number: Annotated[int, words("The record number of the event."), example(1)]
+    committed_at: Annotated[
+        str, words("When the record was flushed to disk."), example("2026-11-27T01:44:41.728Z")
+    ]
+    state: Annotated[str, words("The state of the event."), example("closed")]
+    kind: Annotated[str, words("The kind of the record."), example("usage_event")]
+    id: Annotated[str, words("The id of the record."), example("7664389fe4b4c862924b5022e89ddb6d")]
+    source: Annotated[str, words("The system that sent the event."), example("shop")]
+    event_id: Annotated[
+        str | None, words("The id that the sender gave the event, or null."), example("order-1042")
+    ]
+    event_type: Annotated[str, words("The type of the event."), example("order")]
+    subject: Annotated[
+        str | None, words("The customer or object that the event is about."), example("customer-7")
+    ]
+    start_time: Annotated[str | None, words("When the event happened."), example("2026-11-27T01:40:36Z")]
+    data: Annotated[dict[str, Any], words("The fields of the event."), example({"amount": 3, "plan": "pro"})]
+    tags: Annotated[dict[str, str], words("Tags as name and value."), example({})]
+    shadow: Annotated[
+        bool,
+        words("Whether the record is a duplicate kept for reference, which is not counted."),
+        example(False),
+    ]
+    amount: Annotated[str | None, words("The amount by the mapping of the type, or null."), example(None)]
+
+
+class EventTypeItem(msgspec.Struct, kw_only=True):
+    type: Annotated[str, words("The type of the events."), example("order")]
+    count: Annotated[int, words("The number of events of the type."), example(1)]
+    amount: Annotated[str | None, words("The sum of the amounts, or null."), example(None)]
+    last_seen: Annotated[
+        str, words("When the newest event of the type arrived."), example("2026-11-27T01:44:41.728Z")
+    ]
+    sent_as: Annotated[
+        str | None,
+        words("`event`, `unit-cost stream NAME`, or null if the events are only stored."),
+        example(None),
+    ]
+    unmapped: Annotated[
+        bool, words("Whether the events are not sent because the type has no stream."), example(True)
+    ]
+
+
 # The catalogue has no scope for events, so the scope for telemetry applies, as for streams.
 _call = partial(key_call, "GET", scope=READ_TELEMETRY, endpoint="events/read", refusals=READ)
 
 
-@_call("/v1/events", summary="Stored usage events, newest first", lists=EVENTS, item=_EVENT)
+@_call("/v1/events", summary="Stored usage events, newest first", lists=EVENTS, item=EventItem)
 async def read_events(request: KeyRequest[SpoolServices, None]) -> Result:
     """Return the newest events that match. `looked_through` says how far back was searched."""
     check_time_filters(request.http)
@@ -176,7 +194,7 @@ async def read_events(request: KeyRequest[SpoolServices, None]) -> Result:
     }
 
 
-@_call("/v1/events/types", summary="Types of usage events, with their sums", lists=TYPES, item=_EVENT_TYPE)
+@_call("/v1/events/types", summary="Types of usage events, with their sums", lists=TYPES, item=EventTypeItem)
 async def read_event_types(request: KeyRequest[SpoolServices, None]) -> Result:
     return await request.list_page(TYPES, await event_type_rows(request.services))
 

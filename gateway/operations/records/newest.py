@@ -29,9 +29,9 @@ from gateway.operations.records.filters import (
     period_start,
 )
 from gateway.operations.records.published import (
-    LOOKED_THROUGH_SCHEMA,
     STATES,
     KeptRecord,
+    SearchedRecords,
     describe_stored,
     newest_records_of_topics,
 )
@@ -93,7 +93,7 @@ RECORDS: List[KeptRecord] = List(
         VIEW: Filter(),  # the filter has no effect here, because `records_in_views` applies it
     },
     max_limit=MAX_LIMIT,
-    beside=LOOKED_THROUGH_SCHEMA,
+    beside={"looked_through": SearchedRecords},
 )
 
 

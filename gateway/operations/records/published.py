@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
+from typing import Annotated
 
-from gateway.core.schemas import COUNT, TEXT_OR_NULL, closed_object
+import msgspec
+
 from spool.ledger.cost_kinds import call_cost_source
 from spool.ledger.counting import stored_value
 from spool.ledger.own_records import STEP
@@ -19,17 +21,30 @@ from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
 from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, record_to_json, utc_iso
+from spool.registry.field_notes import example, words
 from spool.turns.fair_turns import pause_for_others
 
 # Number of newest records that are searched. Costs of older records are in the totals, and an older record
 # can be found by its id.
 LOOKED_THROUGH = 10_000
 STATES = OPEN, CLOSED = "open", "closed"
-LOOKED_THROUGH_SCHEMA = {
-    "looked_through": closed_object(
-        {"records": COUNT, "most": COUNT, "since": TEXT_OR_NULL, "until": TEXT_OR_NULL}
-    )
-}
+
+
+class SearchedRecords(msgspec.Struct, kw_only=True):
+    """The records that were searched."""
+
+    records: Annotated[int, words("The number of records that were searched."), example(62584)]
+    most: Annotated[int, words("The maximum number of records to search."), example(100000)]
+    since: Annotated[
+        str | None,
+        words("The time of the oldest record that was searched."),
+        example("2026-11-27T01:19:28.365Z"),
+    ]
+    until: Annotated[
+        str | None,
+        words("The time of the newest record that was searched. Null means until now."),
+        example(None),
+    ]
 
 
 @dataclass(frozen=True, slots=True)

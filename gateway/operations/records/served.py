@@ -23,7 +23,7 @@ from gateway.operations.records import filters
 from gateway.operations.records.filters import DATE
 from gateway.operations.records.listing import RecordRows
 from gateway.operations.records.past import days_between
-from gateway.operations.records.published import KeptRecord
+from gateway.operations.records.published import KeptRecord, SearchedRecords
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import Invalid
@@ -173,21 +173,6 @@ class ModelOfServers(msgspec.Struct, kw_only=True):
         TokensOfServers | None,
         words("Served minus reported tokens; null if `model` is null."),
         example({"input_tokens": 1200, "output_tokens": 300}),
-    ]
-
-
-class SearchedRecords(msgspec.Struct, kw_only=True):
-    records: Annotated[int, words("The number of records that were searched."), example(62584)]
-    most: Annotated[int, words("The maximum number of records to search."), example(100000)]
-    since: Annotated[
-        str | None,
-        words("The time of the oldest record that was searched."),
-        example("2026-11-27T01:19:28.365Z"),
-    ]
-    until: Annotated[
-        str | None,
-        words("The time of the newest record that was searched. Null means until now."),
-        example(None),
     ]
 
 

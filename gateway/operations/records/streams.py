@@ -13,8 +13,16 @@ from gateway.core.fields import build_answer
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
-from gateway.operations.receivers.unit_cost import STREAMS
-from gateway.operations.records.events import EVENTS, TYPES, check_time_filters, event_rows, event_type_rows
+from gateway.operations.receivers.unit_cost import STREAMS, StreamItem
+from gateway.operations.records.events import (
+    EVENTS,
+    TYPES,
+    EventItem,
+    EventTypeItem,
+    check_time_filters,
+    event_rows,
+    event_type_rows,
+)
 from gateway.operations.records.newest import newest_visible_records
 from gateway.operations.records.published import describe_searched_records
 from gateway.operations.requests.address import operator_call
@@ -64,60 +72,6 @@ UNKNOWN: List[_Unknown] = List(
     default_sort=("id", "asc"),
     filters={"route": Filter(values=lambda unknown: (unknown.delivery.route,))},
 )
-
-
-class StreamItem(msgspec.Struct, kw_only=True):
-    name: Annotated[str, words("The name of the stream."), example("requests")]
-    type: Annotated[str, words("The type of the stream."), example("allocation")]
-    granularity: Annotated[str | None, words("The length of a period; null if unknown."), example("DAILY")]
-    dimensions: Annotated[
-        list[str] | None, words("The dimensions of the stream; null if unknown."), example([])
-    ]
-
-
-class EventItem(msgspec.Struct, kw_only=True):
-    topic: Annotated[str, words("The topic of the records."), example("usage-events")]
-    number: Annotated[int, words("The record number of the event."), example(1)]
-    committed_at: Annotated[
-        str, words("When the record was flushed to disk."), example("2026-11-27T01:44:41.728Z")
-    ]
-    state: Annotated[str, words("The state of the event."), example("closed")]
-    kind: Annotated[str, words("The kind of the record."), example("usage_event")]
-    id: Annotated[str, words("The id of the record."), example("7664389fe4b4c862924b5022e89ddb6d")]
-    source: Annotated[str, words("The system that sent the event."), example("shop")]
-    event_id: Annotated[
-        str | None, words("The id that the sender gave the event, or null."), example("order-1042")
-    ]
-    event_type: Annotated[str, words("The type of the event."), example("order")]
-    subject: Annotated[
-        str | None, words("The customer or object that the event is about."), example("customer-7")
-    ]
-    start_time: Annotated[str | None, words("When the event happened."), example("2026-11-27T01:40:36Z")]
-    data: Annotated[dict[str, Any], words("The fields of the event."), example({"amount": 3, "plan": "pro"})]
-    tags: Annotated[dict[str, str], words("Tags as name and value."), example({})]
-    shadow: Annotated[
-        bool,
-        words("Whether the record is a duplicate kept for reference, which is not counted."),
-        example(False),
-    ]
-    amount: Annotated[str | None, words("The amount by the mapping of the type, or null."), example(None)]
-
-
-class EventTypeItem(msgspec.Struct, kw_only=True):
-    type: Annotated[str, words("The type of the events."), example("order")]
-    count: Annotated[int, words("The number of events of the type."), example(1)]
-    amount: Annotated[str | None, words("The sum of the amounts, or null."), example(None)]
-    last_seen: Annotated[
-        str, words("When the newest event of the type arrived."), example("2026-11-27T01:44:41.728Z")
-    ]
-    sent_as: Annotated[
-        str | None,
-        words("`event`, `unit-cost stream NAME`, or null if the events are only stored."),
-        example(None),
-    ]
-    unmapped: Annotated[
-        bool, words("Whether the events are not sent because the type has no stream."), example(True)
-    ]
 
 
 class UnknownRecord(msgspec.Struct, kw_only=True):

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import msgspec
 
-from gateway.core.schemas import COUNT, TEXT, array_of, closed_object
+from gateway.core.schemas import COUNT, TEXT, array_of, closed_object, described
 from gateway.normalise.formats.engine.declaration import (
     Answering,
     BatchFormat,
@@ -25,8 +25,22 @@ from gateway.normalise.payload import body_limits
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.values import decode_object
 
-FATE = closed_object({"id": TEXT, "status": COUNT}, {"message": TEXT, "error": TEXT})
-FATES = closed_object({"successes": array_of(FATE), "errors": array_of(FATE)})
+FATE = closed_object(
+    {
+        "id": described(TEXT, "The id of the item."),
+        "status": described(COUNT, "The HTTP status for the item."),
+    },
+    {
+        "message": described(TEXT, "What is wrong and what to do."),
+        "error": described(TEXT, "The type of the error."),
+    },
+)
+FATES = closed_object(
+    {
+        "successes": described(array_of(FATE), "The stored items."),
+        "errors": described(array_of(FATE), "The rejected items."),
+    }
+)
 
 
 def has_langfuse_fields(members: Members) -> bool:

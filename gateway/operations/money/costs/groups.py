@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from gateway.core.schemas import OBJECT
+from gateway.core.schemas import COUNT, TEXT, TEXT_OR_NULL, described, open_object
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import Result
 from gateway.money.costs.groups import USUAL, Figures, Groups, sum_figures, visible_groups
@@ -42,6 +42,21 @@ def _describe_group(row: GroupRow) -> Mapping[str, object]:
 # a filter without effect here, because filters select whole cells before they are added up
 _CHOSEN: Filter[GroupRow] = Filter(holds=lambda row, value: True)
 
+_FIGURES = {
+    "cost": described(TEXT, "The cost of the calls."),
+    "calls": described(COUNT, "The number of calls."),
+    "input_tokens": described(COUNT, "The number of input tokens."),
+    "output_tokens": described(COUNT, "The number of output tokens."),
+}
+_GROUP = open_object(
+    {
+        "id": described(TEXT, "The id of the row."),
+        "from": described(TEXT, "The start of the period."),
+        "to": described(TEXT, "The end of the period."),
+        "team": described(TEXT_OR_NULL, "The team that made the calls, if rows are by `team`."),
+        **_FIGURES,
+    }
+)
 GROUP_COSTS: List[GroupRow] = List(
     root="group_costs",
     show=_describe_group,
@@ -56,7 +71,10 @@ GROUP_COSTS: List[GroupRow] = List(
         BY: replace(_CHOSEN, valid_values=SPLIT_BY),
         **dict.fromkeys(SPLIT_BY, _CHOSEN),
     },
-    beside={"people": {"type": "integer"}, "total": OBJECT},
+    beside={
+        "people": described({"type": "integer"}, "The setting `privacy.min_group`."),
+        "total": described(open_object(_FIGURES), "The sum of all rows."),
+    },
 )
 
 
@@ -89,6 +107,7 @@ class _GroupRows:
     "List costs in groups of enough people",
     shows=SLICED,
     lists=GROUP_COSTS,
+    item=_GROUP,
     in_turn=True,
 )
 async def group_costs(request: OperatorRequest[MoneyServices, None]) -> Result:

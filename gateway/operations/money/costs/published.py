@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array_of, closed_object
+from gateway.core.schemas import COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array_of, closed_object, described
 from gateway.http.address import READ, key_call
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import Result
@@ -143,7 +143,9 @@ _HIDDEN: Filter[dict[str, Any]] = Filter(
     values=lambda item: ("true", "false"), valid_values=YES_NO, type="boolean"
 )
 DIMENSION_LIST = _id_and_name_list("dimensions", {"include_hidden": _HIDDEN})
-TAG_LIST = _id_and_name_list("resource_tags", at_times={"more_tags": COUNT})
+TAG_LIST = _id_and_name_list(
+    "resource_tags", at_times={"more_tags": described(COUNT, "The number of tags that are left out.")}
+)
 
 
 def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> List[Item]:
@@ -177,16 +179,38 @@ def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> List[Item]:
         filters=question | {name: Filter(names_people=True) for name in dimensions},
         default_limit=PAGE,
         max_limit=PAGE,
-        at_times={"whole_since": TEXT, "units": OBJECT, "billed": OBJECT, "cut_periods": array_of(TEXT)},
+        at_times={
+            "whole_since": described(TEXT, "Hours before this time may be incomplete."),
+            "units": described(OBJECT, "The units of the measures."),
+            "billed": described(OBJECT, "How final billed money is, and the money without known calls."),
+            "cut_periods": described(array_of(TEXT), "The periods of which only a part is in the range."),
+        },
     )
 
 
-_NAMED = {"id": TEXT, "name": TEXT}
+_MEANINGS = {
+    "calls": "The number of calls.",
+    "errors": "The number of failed calls.",
+    "cached": "The number of calls that a cache of the gateway answered.",
+    "priced": "The number of calls with a known cost.",
+    "free": "The number of calls that a gateway's cache answered, or that failed without usage.",
+    "unpriced": "Calls that used something without a known price.",
+    "without_usage": "The number of successful calls whose source reported no usage.",
+    "input_tokens": "The number of input tokens.",
+    "output_tokens": "The number of output tokens.",
+    "cache_read_tokens": "The number of input tokens read from a cache.",
+    "cache_write_tokens": "The number of input tokens written to a cache.",
+    "reasoning_tokens": "The number of output tokens for reasoning.",
+    "cache_write_1h_tokens": "The number of input tokens written to a cache for an hour.",
+    "cached_input_tokens": "The number of input tokens of calls that a cache of the gateway answered.",
+    "cached_output_tokens": "The number of output tokens of calls that a cache of the gateway answered.",
+    "latency_ms": "The sum of the durations in milliseconds.",
+}
 _COST_ROW = {
-    "usage_date": TEXT,
-    "cost": TEXT,
-    USAGE_AMOUNT: TEXT,
-    **{name: {"type": "integer"} for name in USAGE},
+    "usage_date": described(TEXT, "The start of the period."),
+    "cost": described(TEXT, "The cost of the calls."),
+    USAGE_AMOUNT: described(TEXT, "The number of tokens, or the quantity of the meter."),
+    **{name: described({"type": "integer"}, _MEANINGS[name]) for name in USAGE},
 }
 
 
@@ -227,7 +251,12 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     "List the dimensions to group and filter costs by",
     endpoint="dimensions",
     lists=DIMENSION_LIST,
-    item=closed_object(_NAMED),
+    item=closed_object(
+        {
+            "id": described(TEXT, "The id of the dimension."),
+            "name": described(TEXT, "The name of the dimension."),
+        }
+    ),
     refusals=READ,
 )
 async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
@@ -246,7 +275,17 @@ async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     "List the tags, with their values in calls and in rows of billing connections",
     endpoint="resource_tags",
     lists=TAG_LIST,
-    item=closed_object({**_NAMED, "values": array_of(TEXT), "more_values": COUNT, "sources": array_of(TEXT)}),
+    item=closed_object(
+        {
+            "id": described(TEXT, "The id of the tag."),
+            "name": described(TEXT, "The name of the tag."),
+            "values": described(array_of(TEXT), "The values of the tag."),
+            "more_values": described(COUNT, "The number of values that are left out."),
+            "sources": described(
+                array_of(TEXT), "What has the tag: `calls`, or rows of a `billing` connection."
+            ),
+        }
+    ),
     refusals=READ,
 )
 async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result:
