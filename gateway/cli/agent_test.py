@@ -149,10 +149,6 @@ def _one_line_result(result: DeliveryResult) -> str:
 def _results_by_assistant(
     found: Mapping[str, Mapping[str, Any]], named: Sequence[str], way: DeliveryResult
 ) -> Iterable[DeliveryResult]:
-    """
-    Yield the results of the named assistants, or of all that are installed. If there are none, yield `way`,
-    the result of the test call.
-    """
     names = named or [name for name, row in found.items() if row["state"] != NOT_INSTALLED]
     for name in names:
         row = found[name]

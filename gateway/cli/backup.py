@@ -133,7 +133,6 @@ async def _restore_backup(backup: Path, config: Config, queued: str | None, late
 async def _repeat_later_erasures(
     storage: Storage, registry: Registry, later: Sequence[Erasure], actor: Actor
 ) -> int:
-    """Repeat the erasures that the backup does not have, oldest first. Return their number."""
     known = {erasure.id for erasure in registry.persons.erasures}
     missing = sorted((each for each in later if each.id not in known), key=lambda each: each.at)
     for erasure in missing:

@@ -273,7 +273,6 @@ def _run_to_end(normaliser: Generator[None, None, Normalised]) -> Normalised:
 
 
 def _count_ignored(terms: Any) -> list[dict[str, Any]]:
-    """Count the items that have no record of their own, by reason. Repeated reports count as `duplicate`."""
     counts = {name.removeprefix("ignored."): n for name, n in terms.items() if name.startswith("ignored.")}
     counts[DUPLICATE] = counts.get(DUPLICATE, 0) + terms.get("duplicates", 0)
     return [{"reason": reason, "count": n} for reason, n in sorted(counts.items()) if n]

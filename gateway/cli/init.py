@@ -221,10 +221,6 @@ def _configuration_lines(answers: Answers) -> Iterator[str]:
 def _setting_lines(
     section: type[Any], values: Mapping[str, Any], defaults: Sequence[str] = ()
 ) -> Iterator[str]:
-    """
-    Yield lines of a configuration file: the keys with values, then the `defaults` as comments. Each key
-    follows its help.
-    """
     keys_by_name = {key.name: key for key in configuration_keys(section)}
     for name in (*values, *defaults):
         key = keys_by_name[name]

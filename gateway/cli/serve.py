@@ -170,7 +170,6 @@ async def run_server(
 
 
 async def _apply_directory(config: Config, directory: Path, services: Services) -> None:
-    """Apply the files of a directory. Raises ConfigError with every problem."""
     from gateway.cli.operator.files import read_secrets, read_settings_files
     from gateway.operations.files.applying import How
     from gateway.operations.files.calls import apply_and_activate, reasons_not_applied
@@ -247,7 +246,6 @@ def _handle_signals(
 
 
 def _stop_when_stdin_ends(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """Call `stop` on the event loop when standard input ends. Runs in a thread."""
     with suppress(OSError):  # a standard input that cannot be read counts as ended
         while os.read(0, 4096):
             pass

@@ -35,7 +35,7 @@ class OwnVerdicts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptVerdicts:
-    """The newest verdicts on this device."""
+    """The newest verdicts that the gateway stated for this device, in memory."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

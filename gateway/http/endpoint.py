@@ -243,7 +243,6 @@ def _body_limit(row: Address, services: Served) -> tuple[int, str]:
 
 
 def _decode_body(row: Address, body: bytes) -> object:
-    """Decode a JSON body into the type of the row. Raises BadPayload."""
     if row.may_be_empty and not body:
         body = b"{}"
     try:

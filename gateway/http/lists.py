@@ -161,10 +161,6 @@ async def list_envelope(
 
 
 async def _show_rows(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, object]]:
-    """
-    Convert rows to their JSON objects, with pauses for other requests. More than MAX_LIMIT rows are converted
-    on a thread.
-    """
     if len(rows) > MAX_LIMIT:
         return await asyncio.to_thread(lambda: list(map(listed.show, rows)))
     objects = []
@@ -358,10 +354,6 @@ def _parse_page_query(listed: List[Any], query: Sequence[tuple[str, str]], secre
 def _expand_people(
     listed: List[Any], filters: Mapping[str, tuple[str, ...]], people: People
 ) -> dict[str, tuple[str, ...]]:
-    """
-    Return filters in which each named person has every form of the name. Raises Invalid for a name that
-    matches no record.
-    """
     people_filters = {name: values for name, values in filters.items() if listed.filters[name].names_people}
     return {**filters, **people.check_and_expand_filter(people_filters)}
 

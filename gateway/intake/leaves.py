@@ -34,7 +34,7 @@ Dimensions = frozenset[tuple[str, str]]
 
 
 class Unit(NamedTuple):
-    """A unit in which a price is stated: `per` units have the listed price."""
+    """A unit of usage. Its listed price is for `per` units."""
 
     words: str
     dimensions: Dimensions
@@ -329,7 +329,8 @@ def _has_price_for_unit(rate: PartRate, name: str) -> bool:
 
 def _is_sum_of_parts(reported: Quantities, name: str, quantity: int) -> bool:
     """
-    Return whether reported parts, such as images of one size, add up to the whole. If they do, each part needs a price.
+    Return whether the reported parts of a quantity, such as images of one size, add up to it. If they do,
+    only the parts need prices.
     """
     return quantity <= sum(
         reported[part] or 0 for part in reported if part in METERS and name in METERS[part].wholes

@@ -195,9 +195,6 @@ def _rows_of_new_mode(found: Model, standard: Price, row: Price) -> Iterator[Pri
 
 
 def _insert_position(rows: Sequence[Price], mode: str, time: int) -> int:
-    """
-    Return the position for a new row, so that it is the last row of its mode that applies at `time` (ns).
-    """
     later = (place for place, row in enumerate(rows) if row.mode == mode and row.since_ns > time)
     return next(later, len(rows))
 
@@ -234,10 +231,6 @@ def _tier_size(tier: Tier) -> int:
 
 
 def _drop_repeated_prices(row: Price, standard: Price) -> Price:
-    """
-    Remove prices that only repeat others: those of the standard row from a row of another mode, and those of
-    the row from its tiers.
-    """
     tiers = tuple(
         Tier(above=tier.above, **_amount_fields(_prices_that_differ(tier, row))) for tier in row.tiers
     )
@@ -246,7 +239,6 @@ def _drop_repeated_prices(row: Price, standard: Price) -> Price:
 
 
 def _prices_that_differ(amounts: Amounts, repeated: Amounts) -> Amounts:
-    """Return the prices that differ. The prices of input and output always stay."""
     kept = {
         name: None if name not in _COMPARED and price == getattr(repeated, name) else price
         for name in TOKEN_PRICES
@@ -377,10 +369,6 @@ def refusal_reasons(
 def _largest_changes(
     before: Card, changes: Sequence[Change]
 ) -> dict[tuple[str, str], tuple[Change, Decimal]]:
-    """
-    Return the largest change of each model, with its factor. Only standard prices of models that the seller
-    itself listed are compared.
-    """
     jumps: dict[tuple[str, str], tuple[Change, Decimal]] = {}
     book = PriceBook(before)
     for change in changes:

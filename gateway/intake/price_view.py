@@ -125,10 +125,6 @@ def _model_prices_at(book: PriceBook, model: str, seller: str, time: int) -> Mod
 
 
 def _quotes_after(book: PriceBook, model: str, seller: str, tier: str, time: int) -> Iterator[Quote]:
-    """
-    Yield the quotes that apply from `time` (ns) on, one for each change. Prices that depend on the hour are
-    shown for one day.
-    """
     listed = book.find_listed_model(seller or None, model)
     end = time + DAY_NS if _has_hourly_prices(listed) else NO_TIME
     for _ in range(_MOST_SPANS):

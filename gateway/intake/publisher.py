@@ -118,7 +118,6 @@ class Publisher:
     def _operations_from_sums(
         self, rule: Publication, rows: Sequence[CostRow]
     ) -> Iterator[UnitCostOperation]:
-        """Yield an operation for each sum. For an empty sum, it deletes the published value."""
         names = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
         for row in rows:
             values = dict(zip(names, row.group, strict=True))

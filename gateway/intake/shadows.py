@@ -185,7 +185,7 @@ def _call_kind(
     response_model: str | None,
     counts_for_any: bool,
 ) -> Kind:
-    """Return the kind of a call: the facts by which counters that repeat the call find it."""
+    """Return the kind of a call: digests of the facts by which a counter that repeats the call finds it."""
     facts = {_fact_bytes(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:
         facts[_fact_bytes(_OF_SOURCE, _COUNTERS[source], service)] = None
@@ -202,7 +202,6 @@ def _call_kind(
 
 @lru_cache(KINDS_OF_CALLS)
 def _fact_bytes(of: str, name: str, service: str | None) -> bytes:
-    """Return a fact of a call as bytes: the stored digest of FACT_BYTES, then further bytes of a digest."""
     names = of, name, service
     more = blake2b(repr(names).encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES - FACT_BYTES)
     return fact_digest(*names) + more.digest()

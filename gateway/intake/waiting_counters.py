@@ -523,9 +523,6 @@ class WaitingCounters:
         return everything.count
 
     def _next_key(self) -> bytes:
-        """
-        Return a key that sorts after all previous ones. In a shared storage, it is unique and sorts by time.
-        """
         self._last_key += 1
         if self._shared is None:
             return self._last_key.to_bytes(8)

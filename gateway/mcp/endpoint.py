@@ -98,7 +98,6 @@ async def bearer_of_person_token(request: web.Request, services: Services) -> Be
 
 
 def _parse_person_token(header: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | None:
-    """Return the token of an Authorization header, or None if it is a key. Refuses anything else with 401."""
     if header[: len(_BEARER)].lower() != _BEARER:
         return None
     text = header[len(_BEARER) :].strip()

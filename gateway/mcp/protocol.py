@@ -102,10 +102,6 @@ def _require_matching_headers(message: McpMessage, version: object, headers: Map
 
 
 def _decode_header_value(value: str) -> str | None:
-    """
-    Return the text of a header value, or None if the value is malformed. Text that is not plain ASCII arrives
-    as Base64 in a fixed form.
-    """
     if not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     try:

@@ -1,4 +1,4 @@
-"""Messages about notification channels that are down. People who wait for their notifications get none."""
+"""Messages about notification channels that are down, so that people who wait for notifications get none."""
 
 from __future__ import annotations
 

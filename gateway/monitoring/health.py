@@ -174,10 +174,6 @@ def describe_routes_keeping_records(stats: LogStats, routes: Sequence[RouteState
 
 
 def _describe_mount(stats: LogStats) -> dict[str, object]:
-    """
-    Describe the file system of the data directory and its problem, if any. For a database, describe its
-    delays instead.
-    """
     if stats.mount is None:
         return {"mount": None, "durability": stats.durability, "warning": None}
     mount = stats.mount

@@ -17,8 +17,8 @@ DAYS = 7
 
 class LateReports(NamedTuple):
     """
-    Counts of a source. `late` reports would have changed a call that was already closed. `uncompared` reports
-    repeat a call whose record is no longer available.
+    Numbers of late reports by one source. `late` reports would have changed a call that was already closed.
+    `uncompared` reports repeat a call whose record is no longer available.
     """
 
     source: str

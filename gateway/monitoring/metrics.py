@@ -293,7 +293,7 @@ class LoopLag:
         return max((lag for measured_at, lag in tuple(self._samples) if measured_at >= since), default=0.0)
 
     async def measure_repeatedly(self, activity: Callable[[], Awaitable[None]]) -> None:
-        """Measure repeatedly. `activity` waits while there are no requests."""
+        """Measure the lag repeatedly. `activity` waits while there are no requests."""
         while True:
             await activity()
             due = time.monotonic() + LAG_EVERY_S

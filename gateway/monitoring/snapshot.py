@@ -175,7 +175,6 @@ def _plain_figure(
 def _database_figure(
     name: str, help: str, value: Callable[[DatabaseHealth], float | None], *, is_counter: bool = False
 ) -> Figure:
-    """Return a figure of the database. Figures that the database role may not read are left out."""
     return _plain_figure(
         name, help, lambda shown: value(shown.database) if shown.database else None, is_counter=is_counter
     )
@@ -215,8 +214,6 @@ def _budget_figure(name: str, help: str, value: Callable[[BudgetGauge], float | 
 
 
 def _lake_figure(name: str, help: str, value: Callable[[LakeState], float | None]) -> Figure:
-    """Return a figure of data lakes. A series begins after the first landing or the first verification."""
-
     def samples(snapshot: Snapshot) -> Samples:
         pairs = [(lake.route, value(lake)) for lake in snapshot.lakes]
         return [((route,), n) for route, n in pairs if n is not None]

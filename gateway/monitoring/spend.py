@@ -160,7 +160,7 @@ class SpendSeries:
         self._clock = clock
 
     async def run(self) -> None:
-        """Read repeatedly. A failure is logged, and the next reading tries again."""
+        """Read the totals repeatedly. A failure is logged, and the next reading tries again."""
         while True:
             wait_s = EVERY_S
             try:

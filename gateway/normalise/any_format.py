@@ -18,7 +18,10 @@ _NEAR: Final = 4096  # an OTLP request in JSON has the name of its first member 
 
 
 def recognise_otlp_signal(body: bytes) -> str | None:
-    """Return the signal of a body, or None. The announced format is ignored."""
+    """
+    Return the OTLP signal of a JSON body by its members, or None. The format that the sender states does not
+    matter.
+    """
     if b"resource" not in body[:_NEAR]:
         return None
     format_name = recognise_format(body)

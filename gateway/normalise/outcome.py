@@ -216,7 +216,6 @@ class Outcome(msgspec.Struct):
             self.count += len(certain.records) + len(certain.points)
 
     def _split_by_certainty(self) -> tuple[_Part, _Part]:
-        """Return two parts. The first has the points and the records with a certain identity."""
         certain, stays = _Part(points=self.points, named_points=self.named_points), _Part()
         for index, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
             part = certain if identity.certain else stays

@@ -369,7 +369,6 @@ def _parse_value(value: Any) -> str:
 
 
 def _require_same_stream(known: Stream | None, operation: UnitCostOperation) -> None:
-    """Raise _Bad if the operation's type, granularity or dimensions differ from those of the known stream."""
     if known is None:
         return
     if known.type != operation.stream_type:

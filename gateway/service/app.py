@@ -57,7 +57,7 @@ SWITCH_S = 0.00003
 
 
 class StartAbandoned(Exception):
-    """The process was told to stop while its start waited for space on the disk."""
+    """Raised if the process was told to stop while its start waited for space on the disk."""
 
 
 class App:
@@ -278,9 +278,6 @@ class App:
                 await refusing.stop()
 
     def _wait_reason(self, error: Exception, was_full: bool) -> str:
-        """
-        Return what a start waits for: space, another node or a database. Return "" if waiting does not help.
-        """
         if isinstance(error, BeingMigrated):
             return "the storage is being upgraded"
         if self.config.storage.engine == POSTGRES and isinstance(error, SpoolUnavailable):

@@ -64,9 +64,6 @@ async def _mark_orphaned_routes(storage: Storage, config: Config) -> None:
 
 
 def _console_url(config: Config) -> str:
-    """
-    Return the address that the console will have when the server runs. It is https if TLS is configured.
-    """
     server = config.server
     private = operator_listen_address(config.server)
     tls = server.tls_cert_file is not None if private is None else uses_tls(server, private)

@@ -319,10 +319,6 @@ def deliver_waiting_records(
 
 
 def _wait_until_delivered(client: OperatorClient, route: str, below: int, wait_s: float) -> JsonObject | None:
-    """
-    Wait until all records with a number below `below` are in the lake. Return None, or the route's state
-    after `wait_s`.
-    """
     until = time.monotonic() + wait_s
     while True:
         [state] = client.request("GET", "/routes", query=[("route", route)])["routes"]
@@ -367,10 +363,6 @@ def print_table_statements(config: Path | None, name: str | None, reader: str | 
 
 
 def _table_statements(settings: DestinationSettings, reader: str | None) -> str:
-    """
-    Return the SQL of the table and views. Raises ValueError if the SQL program `reader` cannot read this type
-    of destination.
-    """
     if settings.type in STREAMS:
         from exporters.clickhouse.table import table_creation_sql
 
@@ -449,9 +441,6 @@ def _find_lake_or_exit(
 
 
 def _find_topic_or_exit(settings: DestinationSettings, topic: str | None) -> str:
-    """
-    Return the given topic of a destination, or else AI telemetry or its first topic. Exits if it has no such topic.
-    """
     from spool.record import AI_TELEMETRY
 
     usual = AI_TELEMETRY if AI_TELEMETRY in settings.topics else settings.topics[0]

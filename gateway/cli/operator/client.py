@@ -259,7 +259,6 @@ def _parse_response(status: int, body: bytes) -> JsonObject:
 
 
 def _run_or_exit(call: Coroutine[Any, Any, T], runner: asyncio.Runner | None) -> T:
-    """Run a call and return its result. If the call fails, print the error and exit."""
     import aiohttp
 
     try:

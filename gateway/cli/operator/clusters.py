@@ -181,7 +181,6 @@ def list_config_versions(client: OperatorClient, id: str, form: Form | None) -> 
 
 
 def _fetch_config_version(client: OperatorClient, id: str, version: str) -> JsonObject:
-    """Return an earlier configuration. Exits if the cluster never had this version."""
     if version == "none":
         return {}
     config_by_version: dict[str, JsonObject] = {

@@ -191,7 +191,6 @@ def console() -> None:
 
 
 def _check_console_url(ctx: click.Context, param: click.Parameter, url: str | None) -> str | None:
-    """Check the console's address, and return it with the console's path at the end. Raises BadParameter."""
     if url is None:
         return None
     try:

@@ -202,7 +202,6 @@ def _warn_about_other_cycle_day(listed: Sequence[ListedSeat], cycle_day: int) ->
 
 
 def _read_seat_lists(files: Sequence[BinaryIO]) -> Iterator[Sequence[ListedSeat]]:
-    """Yield the seats of each file. JSON files are read as the pages of one list."""
     contents = [(file.name, read_bounded(file, file.name)) for file in files]
     if all(content.lstrip()[:1] in (b"{", b"[") for _, content in contents):
         pages = b",".join(content.strip().removeprefix(b"[").removesuffix(b"]") for _, content in contents)

@@ -275,7 +275,6 @@ def _price_list_after_update(before: Card, newer: Card, since: str, *, is_stated
 
 
 def _reload_running_server(client: OperatorClient) -> JsonObject | None:
-    """Reload the prices of a running server. Return None if no server runs."""
     if not client.has_running_server():
         return None
     status, payload = client.request_with_status("POST", "/reload", body={})

@@ -260,7 +260,6 @@ def _print_error(message: str) -> None:
 
 
 def _check_gateway_address(url: str) -> None:
-    """Raise UsageError for an address that can never work."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -226,7 +226,6 @@ def _read_lines(*contents: IO[bytes]) -> Iterator[bytes]:
 
 
 def _items_of_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
-    """Yield the items of lines. `first` is the number of the first line."""
     for number, line in enumerate(lines, start=first):
         if not line:
             continue
@@ -412,7 +411,6 @@ def _state_directory() -> Path:
 
 
 def _load_and_trim_marks(path: Path) -> set[bytes]:
-    """Return the digests in the file. Skips malformed lines, which a full disk may leave."""
     try:
         lines = [line for line in path.read_text("ascii", "replace").split() if _MARK.fullmatch(line)]
         if len(lines) > 2 * MOST_MARKS:

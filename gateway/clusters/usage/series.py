@@ -159,7 +159,6 @@ def _check_lines(name: str, lines: Sequence[bytearray]) -> Iterator[bytes]:
 
 
 def _inflate_pieces(name: str, content: bytes) -> Iterator[bytes]:
-    """Yield the content, inflated, in pieces. Raises Invalid above MOST bytes."""
     bytes_left = MOST
     with io.BytesIO(content) if content[:1] in (b"[", b"{") else _open_compressed(name, content) as stream:
         while piece := bytes(stream.read(_PIECE)):
@@ -176,7 +175,6 @@ def _open_compressed(name: str, content: bytes) -> Any:
 
 
 def _parse_row(row: Mapping[str, Any]) -> Iterator[MetricSeries]:
-    """Yield the series of one metric in an agent's file. A malformed metric yields nothing."""
     try:
         labels = row.get("labels") or {}
         label_values = json.loads(labels) if isinstance(labels, str) else labels
@@ -261,7 +259,6 @@ def _unpacked_size(block: bytes) -> tuple[int, int]:
 
 
 def _append_element(block: bytes, position: int, content: bytearray) -> int:
-    """Append the content of one snappy element. Return the position of the next element."""
     tag = block[position]
     position += 1
     kind, upper = tag & 3, tag >> 2

@@ -448,10 +448,6 @@ def split_by_day(amount: int, start: int, end: int) -> Iterator[tuple[int, int]]
 
 
 def _place_key(place: UsagePlace, day_usage: DayUsage) -> str:
-    """
-    Return the key of a place, its namespace, workload, node and tags. Above MAX_PLACES per day, return the
-    common key for all other places of the node.
-    """
     key = place.key
     if key in day_usage.used or len(day_usage.used) < MAX_PLACES:
         return key

@@ -66,7 +66,7 @@ def parse_hook_arguments(words: Sequence[str]) -> HookQuestion | None:
 
 
 def run_hook(question: HookQuestion) -> int:
-    """Read the hook's input, ask the agent, and print a refusal. Return the exit code."""
+    """Read the hook's input, ask the agent, and print a refusal. Return the exit code of the hook."""
     reason = refusal_reason(question, sys.stdin.buffer.read(_MOST_INPUT + 1))
     if reason:
         sys.stderr.write(f"{reason}\n")

@@ -149,7 +149,6 @@ def _format_member(name: str, value: Any, indent: str, unit: str, newline: str) 
 
 
 def _format_value(value: Any, indent: str, unit: str, newline: str) -> str:
-    """Encode a value. If `newline` is empty, the result is one line."""
     if not newline or not isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
     return json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", newline + indent)

@@ -60,7 +60,7 @@ class ProbedStates:
         self._fields: dict[str, Any] = {}
 
     def probed_fields(self) -> Mapping[str, Any]:
-        """Return the fields, or none if there is no valid file."""
+        """Return the heartbeat fields, or {} if there is no valid file."""
         try:
             status = self._path.stat()
         except OSError:
@@ -78,7 +78,6 @@ class ProbedStates:
         return PROBE_STALE if self._monotonic() - self._stored_at > PROBE_STALE_S else ""
 
     def _assistants_as_unknown(self, cause: str) -> dict[str, Any]:
-        """Return the assistants with an unknown state and this cause. Their last stored use stays."""
         assistants = self._fields.get("assistants")
         rows = assistants.items() if isinstance(assistants, dict) else ()
         unknown = {"state": UNKNOWN, "cause": cause}

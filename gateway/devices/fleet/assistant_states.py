@@ -211,8 +211,8 @@ def updated_memories_json(
     device: Device, heartbeat: bytes, *, now: float, is_clock_moved: bool = False
 ) -> str:
     """
-    Return what is stored about assistants. Of the uses without a call, the first one is stored, so that
-    further uses do not postpone a loss. A repaired setting deletes it.
+    Return what is stored about a device's assistants, as JSON. Of the uses without a call, only the first is
+    stored, so that further uses do not postpone a loss. A repaired setting deletes that use.
     """
     found, known = {}, stored_memories(device)
     claims = _decode_claims(heartbeat)

@@ -211,10 +211,6 @@ def measure_coverage(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetC
 
 
 def _coverage_by_part(rows: Iterable[tuple[str, bool]]) -> list[Part]:
-    """
-    Return the parts of the fleet, the largest first. `rows` has the part of each machine, and whether it is
-    covered.
-    """
     counts = Counter(rows)
     sizes = {name: counts[name, True] + counts[name, False] for name, _ in counts}
     return [

@@ -85,7 +85,7 @@ INSTANCES, COMPONENTS = 4, 64  # maximum instances per device, and maximum compo
 
 
 def valid_facts(reported: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the valid facts, which can be sent upstream as they are."""
+    """Return the valid facts of a heartbeat, which can be sent upstream as they are."""
     return _read_valid_fields(reported, FACTS)
 
 
@@ -194,10 +194,6 @@ def _valid_assistants(value: Any) -> dict[str, dict[str, Any]] | None:
 
 
 def _valid_assistant(value: Any) -> dict[str, Any]:
-    """
-    Return the valid fields of a reported assistant, or {} without a known state. A cause that does not fit
-    the state is dropped.
-    """
     fields = _read_valid_fields(value, _ASSISTANT)
     if "state" not in fields:
         return {}

@@ -63,7 +63,6 @@ def read_description(described: Any) -> Description:
 
 
 def _text_of_scalar(value: Any) -> str:
-    """Return a scalar as one word without control characters. Lists, maps and texts of several words are empty."""
     kind = value.WhichOneof("value")
     if kind is None:
         return ""

@@ -43,7 +43,7 @@ class TrustedProxies:
         return bool(self._networks)
 
     def origin(self, peer: str | None, forwarded_for: str, forwarded_proto: str = "") -> Origin | None:
-        """Return the sender's origin, or None if `peer` is not a named proxy."""
+        """Return the sender's origin, or None if `peer` is not a trusted proxy."""
         if not self._networks or peer is None or peer not in self._networks:
             return None
         client, hops = None, 0

@@ -120,7 +120,7 @@ def store_and_trim_lists(data_dir: Path, card: Card) -> Path:
 
 
 def delete_newest_list(data_dir: Path) -> Path | None:
-    """Return the deleted file, or None if there is no list."""
+    """Delete the newest stored list. Return its path, or None if there is no list."""
     existing = stored_lists(data_dir)
     if not existing:
         return None

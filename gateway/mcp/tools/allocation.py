@@ -162,7 +162,6 @@ async def answer_allocation(arguments: AllocationQuestion, asking: Asking[MoneyS
 
 
 def _find_requested_namespace(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> str | None:
-    """Return the requested namespace, or None for all. Raises Invalid if it does not exist."""
     if arguments.namespace is None:
         return DEFAULT if arguments.version is not None else None
     known = [
@@ -180,9 +179,6 @@ def _find_requested_namespace(arguments: AllocationQuestion, asking: Asking[Mone
 async def _read_definition(
     version: DefinitionVersion, asking: Asking[MoneyServices], problems: list[str]
 ) -> Definition:
-    """
-    Return the definition of a version. If it cannot be applied, add a problem and return an empty definition.
-    """
     try:
         return await asking.services.require_publishing().parse_version(version)
     except InvalidDefinition as error:

@@ -1,4 +1,7 @@
-"""The tool get_group_costs: costs of groups of enough people, also for callers who may see no single people."""
+"""
+The tool get_group_costs: costs of groups of enough people. Callers who may see no single person can use it as
+well.
+"""
 
 from __future__ import annotations
 

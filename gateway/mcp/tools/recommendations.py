@@ -163,7 +163,6 @@ async def _require_known_filters(
     asking: Asking[InstallationServices],
     recommendations: Sequence[Recommendation],
 ) -> None:
-    """Raise Invalid for a dimension that recommendations do not have, or a value that never occurred."""
     ledger = asking.visible_ledger
     known = recommendation_dimensions(ledger.base_dimensions())
     for name, values in filters.items():

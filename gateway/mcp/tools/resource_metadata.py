@@ -213,7 +213,6 @@ def _calls_and_cost_by_name(rows: Sequence[CostRow]) -> Mapping[str, tuple[int, 
 
 
 def _hostname_unless_address(name: str) -> str:
-    """Return a host name, or "" for an IP address, which must not be shown."""
     try:
         ip_address(name)
     except ValueError:

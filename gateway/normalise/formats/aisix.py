@@ -35,7 +35,7 @@ _ANY_OF_ITS_SHAPE = "openai"  # provider name that AISIX uses for every provider
 
 
 class AisixEvent(msgspec.Struct):
-    """Content and error messages are not decoded."""
+    """An attempt as AISIX exports it. Content and error messages are not decoded."""
 
     request_id: Any = None
     trace_id: Any = None

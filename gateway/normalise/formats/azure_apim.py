@@ -39,7 +39,7 @@ PROVIDER = "azure.ai.openai"
 
 
 class AzureApimEvent(msgspec.Struct):
-    """Columns with message content are not decoded."""
+    """A row of the log or of AppMetrics. Columns with message content are not decoded."""
 
     TimeGenerated: Any = None
     OperationName: Any = None

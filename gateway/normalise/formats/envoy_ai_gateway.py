@@ -113,10 +113,6 @@ def read_calls(event: EnvoyEvent) -> Iterable[Call]:
 
 
 def _current_or_older_value(today: Any, older: Any) -> Any:
-    """
-    Return the value under the current name. If it is a dash, Envoy had no value, so return the value under
-    the older name.
-    """
     return older if today is None or today == "-" else today
 
 

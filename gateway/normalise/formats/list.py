@@ -98,7 +98,8 @@ def recognise_format_or_refuse(body: bytes, *, how: str) -> str:
 
 def recognise_item_format(members: Members) -> str | None:
     """
-    Recognize a format by the top-level names of one item, and by names one level down if the format needs them.
+    Return the format of an item, or None. It is recognized by top-level names, and some formats also by names
+    one level down.
     """
     for signal, names in OTLP_SIGNALS.items():
         if any(name in members for name in names):

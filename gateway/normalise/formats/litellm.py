@@ -396,10 +396,6 @@ def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:
 
 
 def _reason_event_is_ignored(event: LiteLLMEvent) -> str | None:
-    """
-    Return why an event without a call is ignored. Ignored events are tool calls, and failures before a
-    model was chosen.
-    """
     is_tool = isinstance(event.call_type, str) and "mcp" in event.call_type
     return NOT_AI if is_tool or event.status == "failure" else None
 

@@ -42,7 +42,7 @@ MAX_TOKENS = 10**15  # largest plausible token count; larger values are probably
 
 
 def parse_token_count(value: object) -> int:
-    """Accept whole floats such as `107.0`. Raises BadValue."""
+    """Parse a token count, which may be a whole float such as `107.0`. Raises BadValue."""
     if isinstance(value, int | float) and 0 <= value <= MAX_TOKENS and value == int(value):
         return int(value)
     raise BadValue(IMPLAUSIBLE, "the token count is negative, not a whole number, or impossibly large")
@@ -61,7 +61,7 @@ _MODEL = ("model_name", "model_id")
 
 def families_of_server_counters(prefix: str, token_types: Mapping[str, str]) -> dict[str, MetricFamily]:
     """
-    Return families of counters. Each is listed under all its spellings. Prometheus adds `_total`, and some
+    Return families of counters, each under all spellings of its name. Prometheus adds `_total`, and some
     scrapers replace the colon by `_`.
     """
     families: dict[str, MetricFamily] = {}

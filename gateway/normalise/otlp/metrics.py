@@ -440,10 +440,6 @@ def _token_type_of_point(family: MetricFamily, point: Point) -> str | None:
 
 
 def _meter_of_point(point: Point, token_type: str | None) -> str | None:
-    """
-    Return the meter of a point, or None. Series that count only one modality or only tool responses have a
-    meter.
-    """
     if token_type == metric_rules.TOOL_INPUT:
         return "input_tool_tokens"
     modality = point.attributes.get(MODALITY)

@@ -276,7 +276,6 @@ def _add_metadata_value(tags: dict[str, str], key: str, value: Any, keep: frozen
 
 
 def _add_list_as_tag(tags: dict[str, str], value: Any) -> int:
-    """Add a list of words as one tag, joined by commas. Return the number of values dropped."""
     if isinstance(value, str) and value.startswith("["):
         value = values.decode_if_json_text(value)
     if not isinstance(value, list):
@@ -302,7 +301,6 @@ def stated_caller(attributes: Attributes, shape: AttributeShape) -> Caller:
 
 
 def _user_and_email(user: str | None, attributes: Attributes, names: Names) -> tuple[str | None, str | None]:
-    """Return the user and the user's e-mail address. If the item names no user, the address is the user."""
     names_principal = user is not None and semconv.PRINCIPAL_EMAIL in names
     if names_principal and user != values.text_or_none(attributes.get(semconv.PRINCIPAL)):
         names = tuple([name for name in names if name != semconv.PRINCIPAL_EMAIL])

@@ -133,9 +133,6 @@ class ProviderBody(msgspec.Struct):
         return self.usage_info.tokens_with_pages() if isinstance(self.usage_info, PagesRead) else Tokens()
 
     def _with_search_meters(self, tokens: Tokens, found_meters: meters.Meters) -> Tokens:
-        """
-        Return the tokens with meters of searches. A number that the usage already states takes precedence.
-        """
         return (
             tokens
             if found_meters is None

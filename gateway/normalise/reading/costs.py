@@ -12,7 +12,7 @@ _FREE_MODEL = ":free"  # ending of the names of OpenRouter's free models
 
 def cost_unless_unknown(record: Inference, cost: str | None, operation: str | None = None) -> str | None:
     """
-    Return None if the cost is a 0 that the source writes because it knows no price.
+    Return the cost, or None if it is a 0 that the source writes because it knows no price.
 
     A 0 is a price only if the call failed, came from a cache, used nothing, or names a free model. The record
     must already have its status and its counts. `operation` is needed only if the record has none.

@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Adviser] | None:
-    """Return the service that looks for savings, created at first use. Return None without a registry."""
+    """Return the service that looks for savings."""
     registry = storage.registry
     if registry is None:
         return None
@@ -73,10 +73,7 @@ def make_adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -
 
 
 def make_reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Reconciler] | None:
-    """
-    Return the service that compares provider bills with counted calls, created at first use. Return None
-    without a registry.
-    """
+    """Return the service that compares provider bills with counted calls."""
     registry = storage.registry
     if registry is None:
         return None
@@ -90,10 +87,7 @@ def make_reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]
 
 
 def make_biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Biller] | None:
-    """
-    Return the service that spreads bills over counted calls, created at first use. Return None without a
-    registry.
-    """
+    """Return the service that spreads bills over counted calls."""
     registry = storage.registry
     if registry is None:
         return None
@@ -115,10 +109,7 @@ def make_biller(storage: Storage, clock: Clock, config: Callable[[], Config]) ->
 def make_row_book(
     storage: Storage, clock: Clock, config: Callable[[], Config], connections: BillingConnections
 ) -> Once[RowBook] | None:
-    """
-    Return the service that includes rows of billing connections in costs, created at first use. Return None
-    without a registry.
-    """
+    """Return the service that includes rows of billing connections in costs."""
     registry = storage.registry
     if registry is None:
         return None
@@ -222,10 +213,7 @@ def _to_matching_owner(key_owner: KeyOwner) -> Owner:
 def make_budget_evaluator(
     storage: Storage, clock: Clock, config: Callable[[], Config], urls: Callable[[], Urls]
 ) -> Once[BudgetEvaluator] | None:
-    """
-    Return the service that evaluates budgets, created at first use. Its notifications link to the console.
-    Return None without a registry.
-    """
+    """Return the service that evaluates budgets. Its notifications link to the console."""
     registry = storage.registry
     if registry is None:
         return None

@@ -190,10 +190,6 @@ class Month:
         return call
 
     def _reported_cost(self, workload: Workload, call: Inference) -> str | None:
-        """
-        Return the cost that the source reports: the estimate, or None if the source knows no prices. A
-        planted error changes the cost.
-        """
         if not workload.reports or call.status != "ok":
             return None
         cost = self._prices.estimate_record(call)
@@ -242,19 +238,11 @@ class Month:
 
 
 def _share_on_day(day: int, workload: Workload) -> float:
-    """
-    Return a workload's number of calls on a day, relative to all calls of a working day. 1970-01-01 was a
-    Thursday.
-    """
     weekend = (day // DAY_S + 3) % 7 >= 5
     return workload.share * (WEEKEND[workload.office] if weekend else 1.0)
 
 
 def _units_of_work_fields(session: int, place: int) -> dict[str, Any]:
-    """
-    Return the fields of a turn of an assistant that state its units of work. A third of the sessions states no pull
-    request. From the third turn on, every second turn is of an agent that the session's agent started.
-    """
     run, started = f"{session:016x}", f"{session ^ 1:016x}"
     number = 100 + session % PULL_REQUESTS
     tags = {"repository": "acme/shop", "branch": f"change-{number}", "pull_request": f"acme/shop#{number}"}

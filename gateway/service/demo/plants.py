@@ -200,7 +200,10 @@ def plants_without_room(words: Collection[str], *, days: int, records: int) -> l
 
 
 def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
-    """Return the days and records of the smallest month, of at least `days`, that shows all words."""
+    """
+    Return the days and records of the smallest month of at least `days` days in which all these problems are
+    found.
+    """
     days = max((LEAST.get(word, LeastMonth()).needed_size(days)[0] for word in words), default=days)
     total_weight = _sum_shares(words)
     records = (

@@ -152,7 +152,6 @@ async def _add_keys(registry: Registry, clock: SetClock, now: float, plant_names
 
 
 async def _add_sender_hours(registry: Registry, now: float, words: frozenset[str]) -> None:
-    """Add the newest hour of each source. The gateway that stopped had sent in each hour of four weeks before."""
     newest = {int(now // HOUR_S): now}
     arrivals = {(workload.source, SENDER): newest for workload in WORKLOADS}
     if "stopped-sender" in words:

@@ -295,9 +295,6 @@ def report(client: OperatorClient, form: Form | None, **given: Any) -> None:
 
 
 def _refuse_incompatible_options(options: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> None:
-    """
-    Raise UsageError if a refused option is given. `refused` maps each error message to the options that it refuses.
-    """
     for message, names in refused.items():
         if any(options[name] not in (None, (), False) for name in names):
             raise click.UsageError(message)
@@ -448,10 +445,6 @@ def _show_report_table(payload: JsonObject, shown: Sequence[str]) -> None:
 
 
 def _column_titles(summary: JsonObject) -> Mapping[str, str]:
-    """
-    Return the titles of columns. The column of model families is titled "model", unless the table also has
-    the reported names.
-    """
     short = {name: row.title for name, row in BUILT_IN_DIMENSIONS.items() if row.title not in summary["by"]}
     return {**summary["names"], **short, **CALL_TITLES}
 
@@ -595,10 +588,6 @@ def _format_report_rows(
 def _mark_missing_prices(
     texts: Sequence[str | None], rows: Sequence[JsonObject], name: str = "cost"
 ) -> list[str | None]:
-    """
-    Return the texts of costs, with a mark in place of each cost that is 0 only because its calls have no
-    price.
-    """
     return [
         NO_PRICE if has_no_price(row[name], row.get("unpriced", 0)) else text
         for text, row in zip(texts, rows, strict=True)
@@ -606,10 +595,6 @@ def _mark_missing_prices(
 
 
 def _group_value_or_none_label(name: str, row: JsonObject) -> object:
-    """
-    Return a row's value in a dimension. For calls without a unit of work, return a text such as "(no
-    session)".
-    """
     value = row.get(name)
     return f"(no {name.replace('_', ' ')})" if value is None and name in WORK_UNITS and name in row else value
 
@@ -678,7 +663,6 @@ def _show_top_calls(client: OperatorClient, options: Mapping[str, Any], form: Fo
 
 
 def _fetch_first_records(client: OperatorClient, query: Sequence[tuple[str, str]], top: int) -> JsonObject:
-    """Return the response with the first `top` records. It is read in several pages if it is too large for one."""
     records: list[JsonObject] = []
     while True:
         limit = min(top - len(records), MAX_LIMIT)
@@ -692,9 +676,6 @@ def _fetch_first_records(client: OperatorClient, query: Sequence[tuple[str, str]
 
 
 def _record_query_parameters(where: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """
-    Translate --where into query parameters of the record list. A limit such as cost>0.5 becomes cost=">0.5".
-    """
     for term in where:
         bound = _BOUND.fullmatch(term)
         if bound:

@@ -230,7 +230,6 @@ def _remove_target_unless_foreign(tree: _Tree, record: _Record, target: str, out
 
 
 def _overriding_mdm_profiles(tree: _Tree, system: str) -> Iterator[tuple[str, str]]:
-    """Yield each assistant whose file would be ignored, because a profile of the MDM has settings for it."""
     if system != MACOS:
         return
     for assistant in MANAGED.values():
@@ -336,7 +335,6 @@ class _Tree:
 
 @contextmanager
 def _with_whole_path_in_errors(path: str) -> Iterator[None]:
-    """Put the whole path into errors of the block, which name only a part of it."""
     try:
         yield
     except OSError as error:

@@ -103,10 +103,6 @@ def _rpm_header_values(
 
 
 def _encode_header(region: int, values: Mapping[int, tuple[int, Value]]) -> bytes:
-    """
-    Encode an RPM header: values by their tags. The entry of the region tag is first and covers all other
-    entries.
-    """
     index, store = b"", b""
     for tag, (kind, value) in sorted(values.items()):
         store += bytes(-len(store) % _SIZES.get(kind, 1))

@@ -418,7 +418,6 @@ class _Look:
         )
 
     def _problem_on_way_to_agent(self, endpoint: str | None, variables: Variables) -> str:
-        """Return why calls do not arrive at the agent. Other paths are not known."""
         if endpoint_host(endpoint or "") != LOOPBACK:
             return ""
         return self._link.path or ("proxy" if _uses_proxy_for_loopback(variables) else "")
@@ -460,7 +459,6 @@ class _Look:
             yield Layer(SettingsSource.ENVIRONMENT, reader.environment(variables))
 
     def _file_variables(self, home: GuardedFolder) -> Mapping[str, str]:
-        """Return the variables that the assistant itself reads from a file, unless the environment has them."""
         file = next(filter(home.exists, self._places.variables), None)
         return {} if file is None else _read_variables(home, [file])
 

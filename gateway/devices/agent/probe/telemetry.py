@@ -190,7 +190,6 @@ def claude_code_variable_switches(variables: Document) -> Switches:
 
 
 def _otlp_variable_switches(variables: Document, signal: str) -> Switches:
-    """Read the variables of every OpenTelemetry SDK. Calls are reported with this signal."""
     return Switches(
         endpoint=_first_text_value(variables, "OTEL_EXPORTER_OTLP_ENDPOINT"),
         own_endpoint=_first_text_value(variables, f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"),
@@ -230,7 +229,10 @@ def gemini_switches(document: Document) -> Switches:
 
 
 def qwen_switches(document: Document) -> Switches:
-    """Qwen Code also has an endpoint of its own for logs, and no cloud of the vendor."""
+    """
+    Read the settings of Qwen Code: those of Gemini CLI, with an endpoint of its own for logs and without a
+    vendor cloud.
+    """
     endpoint = _first_text_value(_table_or_empty(document, "telemetry"), "otlpLogsEndpoint")
     return replace(gemini_switches(document), own_endpoint=endpoint, is_cloud=None)
 

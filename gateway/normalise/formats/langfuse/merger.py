@@ -433,7 +433,6 @@ class Merger:
             self._note_recorded_call(call, merge.sender, merge.now, merge.pending)
 
     def _add_partial_generation(self, report: CallReport, merge: Merge) -> None:
-        """Add a partial report. The generation waits, or becomes a record if it is complete."""
         generation, identity, named = self._merge_with_earlier(report, merge)
         if not generation.has_all_for_record:
             key = report_key(merge.sender, GENERATION, report.key)
@@ -480,7 +479,6 @@ class Merger:
         self._replace_waiting_report(key, report)
 
     def _find_and_renew_trace(self, sender: Sender, trace_id: str | None, now: float) -> Trace | None:
-        """Return the known facts of a trace. Each use renews its waiting time."""
         key = report_key(sender, TRACE, trace_id or "")
         report = self._waiting.get(key)
         if report is None:
@@ -624,9 +622,6 @@ def _add_call_of_generation(
     *,
     named: str | None = None,
 ) -> Call | None:
-    """
-    Add a generation to the outcome, as a record or as ignored. `named` is the device of an earlier report.
-    """
     call = build_call_of_generation(generation, trace, identity)
     if call is None:
         outcome.ignored[NOT_AI] += 1

@@ -174,7 +174,6 @@ def _refuse_too_many_items(
     allowance: Allowance,
     count: Callable[[JsonItem, Allowance], Generator[None, None, int]],
 ) -> Iterator[None]:
-    """Count the items of a body, and raise Refusal 413 above the limit, before any item is read."""
     if not (yield from may_exceed_items(body, allowance.max_items)):
         return
     counted = allowance.allowance_for_counting()
@@ -187,7 +186,6 @@ def _refuse_too_many_items(
 def _count_spans_of_traces(
     ends: TraceEnds, entries: Iterable[tuple[int, JsonResource | None, JsonScopes]], allowance: Allowance
 ) -> Iterator[None]:
-    """Count the spans of each trace into `ends`, in a first pass that reads only trace ids."""
     for _, _, scopes in entries:
         for _, _, items in scopes:
             windows = items.text_windows() if isinstance(items, Stretches) else ((raw, 1) for raw in items)
@@ -229,7 +227,6 @@ def _trace_id_of_large_span(span: JsonItem) -> list[str]:
 
 
 def _decode_resource(resource: JsonResource | None, where: str) -> Resource:
-    """Decode a resource. Raises BadPayload if it is invalid, which refuses the whole payload."""
     try:
         return Resource(attributes_from_pairs(resource.attributes if resource else None))
     except Malformed as error:
@@ -241,9 +238,6 @@ def _parse_time_ns(value: schema.Whole, field: str) -> int:
 
 
 def _require_hex_id(value: str | None, size: int, field: str) -> str | None:
-    """
-    Return an id of `size` bytes as hexadecimal text, or None if it is empty or all zeros. Raises Malformed.
-    """
     if not value:
         return None
     try:
@@ -256,7 +250,6 @@ def _require_hex_id(value: str | None, size: int, field: str) -> str | None:
 
 
 def _hex_id_or_none(value: Any, size: int) -> str | None:
-    """Return an id, or None if it is bad. The record then counts without the id."""
     try:
         return _require_hex_id(value, size, "") if isinstance(value, str) else None
     except Malformed:

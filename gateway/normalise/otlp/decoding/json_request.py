@@ -141,7 +141,6 @@ def run_in_turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
 
 
 def _decode_attribute_if_small(element: JsonItem) -> schema.KeyValue | None:
-    """Decode an attribute. Return None for a large attribute, unless a rule reduces it to a few values."""
     size = memoryview(element).nbytes
     if size > LARGE:
         named_pair = decode_item(element, schema.NAMED, ".attributes")
@@ -193,7 +192,6 @@ def _cut_request_into_entries(
 def _decode_resource_or_scope(
     value: memoryview | None, decoder: msgspec.json.Decoder[T], where: str
 ) -> T | None:
-    """Decode a resource or a scope. Raises Refusal 413 if it is too large."""
     if value is None:
         return None
     if len(value) > MAX_PIECE:

@@ -246,7 +246,6 @@ def _position_after_length(raw: bytes, at: int) -> int | None:
 
 
 def _decode_any_layout(raw: bytes) -> Pair:
-    """Decode a pair of any layout. If its value seldom varies, the pair is remembered for `_Known`."""
     message = _parse_pair(raw)
     name = message.key
     rule = RULES[name]
@@ -532,9 +531,6 @@ def _decode_data_points(
 
 
 def _count_entries(groups: Sequence[Sequence[Any]]) -> int:
-    """
-    Return the number of entries in resources, their scopes and items, which all count towards the item limit.
-    """
     return len(groups) + sum(map(len, groups))
 
 

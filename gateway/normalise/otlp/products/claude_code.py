@@ -110,10 +110,6 @@ def _links_of_exhaustion(attributes: Attributes, call: Inference) -> Links:
 
 
 def _links_of_prompt_failure(attributes: Attributes) -> Links:
-    """
-    Return a link of two dedup keys for a prompt's failure: one for its errors, one for the end of its
-    retries. Return none if an id is missing.
-    """
     session, prompt = (values.text_or_none(attributes.get(name)) for name in ("session.id", "prompt.id"))
     if session is None or prompt is None:
         return ()

@@ -66,7 +66,6 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _counts_and_id_of_output(written: str) -> dict[str, Any]:
-    """Return the token counts and the response id of a model's output, and skip its content."""
     try:
         output = decimal_json_decoder(GenkitOutput).decode(written)
         usage_counts = _counts_of_usage(struct_or_empty(output.usage, GenkitUsage))

@@ -108,10 +108,6 @@ def _read_and_add_or_reject(
 
 
 def _field_origins(record: AiRecord) -> dict[str, str]:
-    """
-    Return the attribute from which each record field was read. The values themselves were computed by the
-    other Tollhouse.
-    """
     tables: Mapping[str, str] = _POINT_TEXTS | {"value": f"the value of the point ({_VALUE})"}
     if isinstance(record, Inference):
         tables = _SPAN_TEXTS | _COUNTS | _COSTS | {"region": _REGION}
@@ -159,10 +155,6 @@ def _read_inference(span: Span, record_id: bytes) -> Inference:
 
 
 def _set_charge_if_foreign(record: Inference, name: str, value: Any) -> None:
-    """
-    Set the reported cost to an amount in a currency other than dollars, unless the record has a cost in
-    dollars.
-    """
     from spool.currencies import read_currency_code  # imported late, because few payloads state a currency
 
     currency = read_currency_code(name.removeprefix(_CHARGE))

@@ -53,10 +53,6 @@ def _fields_of_provider_metadata(value: Any) -> Fields:
 
 
 def _reduce_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """
-    Reduce the SDK's provider metadata to token counts, region, cost, and the service tier if it has its own
-    prices.
-    """
     reduced = token_counts_in_tree(metadata)
     usage = object_or_empty(object_or_empty(metadata, "anthropic"), "usage")
     stated = (object_or_empty(metadata, "openai").get("serviceTier"), usage.get("service_tier"))

@@ -89,7 +89,7 @@ def _verified_email(claims: Claims, settings: OidcSettings) -> str | None:
 
 
 def has_groups_claim(claims: Claims, settings: OidcSettings) -> bool:
-    """Return whether the claims state groups. An empty list is a statement as well."""
+    """Return whether the claims state groups, even if it is an empty list."""
     return _read_groups(claims, settings.groups_claim) is not None
 
 

@@ -156,7 +156,6 @@ class IdentityProvider:
         return await self._verify_signature(token)
 
     async def _verify_signature(self, token: SignedToken) -> Claims:
-        """Return the claims of a token. Raises TokenRefused if the provider has not signed it."""
         if not await self._keys.is_signed_by_provider(token):
             raise TokenRefused("no key of the provider has signed it")
         return token.claims
