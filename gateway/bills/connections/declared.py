@@ -20,10 +20,7 @@ class BucketInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    A new billing connection. `connection_id` sets an id that senders already use. `upstream_connection_id` is
-    the id at the cost service.
-    """
+    """The fields of a billing connection to create."""
 
     name: Annotated[
         str,

@@ -58,8 +58,8 @@ class PlanMonth(msgspec.Struct, kw_only=True):
 
 class PlanTotal(msgspec.Struct, kw_only=True):
     """
-    Sums in the requested currency. `paid` is fees, overage and metered; it does not include `included_value`.
-    Amounts without an exchange rate are in no sum; they are listed by currency.
+    The sums over all plans in the requested currency. Amounts without an exchange rate are in no sum. `paid`
+    does not include `included_value`.
     """
 
     paid: str

@@ -31,9 +31,7 @@ else:
 
 
 class SeatHeld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """
-    A seat. Days are UTC, such as 2026-11-20. `until` is the first day without the seat; empty for a current seat.
-    """
+    """A person's seat in a plan, for a number of days."""
 
     user: Annotated[str, words("The person who has the seat.")]
     since: Annotated[str, words("The first day of the seat (UTC).")]

@@ -59,7 +59,7 @@ _ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 class NewNamespace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fields of a namespace to create. If `name` is missing, the id is the name."""
+    """The fields of a namespace to create."""
 
     name: Annotated[
         str | None,

@@ -121,12 +121,7 @@ def _silence_from_document(document: Mapping[str, Any]) -> Mapping[str, Any] | N
 
 
 class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """
-    A new budget. `planned_limits` has the amounts of periods, and `default_amount` applies to all other periods.
-
-    `per` is a dimension, and each of its values has its own amount. If `channels` is missing, the channels of
-    the view are used. If the view has none, all channels are used.
-    """
+    """The fields of a budget to create."""
 
     name: Annotated[
         str,

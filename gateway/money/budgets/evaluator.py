@@ -47,9 +47,7 @@ MAX_OWNERS = 200
 
 
 class BudgetRun(msgspec.Struct, frozen=True, kw_only=True):
-    """
-    The number of budgets that were evaluated, of budgets that cannot be evaluated, and of alerts that were sent.
-    """
+    """The result of one evaluation of all budgets."""
 
     evaluated: Annotated[int, words("The number of evaluated budgets."), example(1)]
     broken: Annotated[int, words("The number of budgets that cannot be evaluated."), example(0)]

@@ -35,11 +35,7 @@ _ID_BYTES = 12  # bytes of a digest that identifies an invoice
 
 
 class BilledInvoice(RequestBody):
-    """
-    A provider's invoice for a month such as 2026-10. `currency` is the ISO 4217 code of its amounts, by default
-    USD. `tax` is the part of the total that no bill states. `lines` is the number of lines that were rounded to
-    cents.
-    """
+    """A provider's invoice for a month."""
 
     provider: Annotated[str, words("The provider, such as `openai`.")]
     month: Annotated[str, words("The month of the invoice, such as `2026-10`.")]
@@ -53,10 +49,7 @@ class BilledInvoice(RequestBody):
 
 
 class MonthClosing(RequestBody):
-    """
-    The month of a provider to close. `accept` closes it in spite of an unexplained difference or days that
-    are not final.
-    """
+    """A request to close the month of a provider."""
 
     provider: Annotated[str, words("The provider, such as `openai`.")]
     month: Annotated[str, words("The month to close, such as `2026-10`.")]

@@ -24,7 +24,7 @@ AGREES, DIFFERS, NOT_COMPARED = "agrees", "differs", "not_compared"
 
 
 class EnforcerNames(RequestBody):
-    """`name` is the name of one of `[[enforcers]]`. Without it, all are read."""
+    """A request to read the limits of one enforcer or of all."""
 
     name: Annotated[str | None, words("The name of one of `[[enforcers]]`; without it, all are read.")] = None
 

@@ -23,7 +23,7 @@ MAX_DAYS = 62  # maximum days per request, because the ledger stores hours for o
 
 
 class Push(RequestBody):
-    """`since` and `until` are UTC days (`until` is included) or RFC 3339 times. A dry run sends nothing."""
+    """A request to send the billing rows of some hours."""
 
     since: Annotated[str, words("The first hour to send: a UTC day or a time.")]
     until: Annotated[str, words("The end of the hours to send: a UTC day, which is included, or a time.")]

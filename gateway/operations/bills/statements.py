@@ -50,12 +50,7 @@ ELSEWHERE = (
 
 
 class StatementFiles(RequestBody):
-    """
-    `files` are absolute paths. Without `source`, each file's source is recognized. Without `account`, the
-    report's account is used.
-
-    A dry run returns the changes without storing them.
-    """
+    """A request to import bills from files on the server."""
 
     files: Annotated[tuple[str, ...], words("The absolute paths of bills on the server.")]
     source: Annotated[str | None, words("The source of the bills; default: recognized from each file.")] = (
@@ -68,7 +63,7 @@ class StatementFiles(RequestBody):
 
 
 class StatementPull(RequestBody):
-    """`name` is the name of a `[[reconciliation.pull]]`. Without it, all pulls run."""
+    """A request to run one pull or all pulls now."""
 
     name: Annotated[str | None, words("The name of a `[[reconciliation.pull]]`; default: all.")] = None
 

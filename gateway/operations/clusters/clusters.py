@@ -40,10 +40,7 @@ SILENCE = ("false", "true")
 
 
 class ClusterChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    Changes of a cluster. Omitted fields stay unchanged. A label with the value null is removed. `config`
-    replaces the whole configuration.
-    """
+    """Changes of a cluster. Omitted fields stay unchanged."""
 
     display_name: Annotated[str | None, words("The name that pages show.")] = None
     labels: Annotated[
@@ -381,7 +378,7 @@ async def delete_cluster(request: OperatorRequest[SenderServices, None]) -> Resu
 
 
 class Discard(RequestBody):
-    """A request to discard a file. `confirm` repeats the reference of the file."""
+    """A request to discard a file."""
 
     confirm: Annotated[str, words("The reference of the file, to confirm.")]
 

@@ -38,7 +38,7 @@ class Admission(RequestBody):
 
 
 class Approval(RequestBody):
-    """An empty JSON object, or the name of the key that reports for an OpAMP agent."""
+    """A request to approve a device."""
 
     key: Annotated[
         str, words("The name of the key that reports for an OpAMP agent; empty for other devices.")

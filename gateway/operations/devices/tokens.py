@@ -44,7 +44,7 @@ class ListedToken(msgspec.Struct, frozen=True):
 
 
 class NewToken(RequestBody):
-    """A token with `uses`, or one token for each of `serials`, each with a single use."""
+    """The fields of the tokens to create."""
 
     name: Annotated[str, words("The name of the token.")]
     expires_at: Annotated[str, words("When the token expires: a time or a day, which is included.")]
@@ -58,7 +58,7 @@ class NewToken(RequestBody):
 
 
 class Revocation(RequestBody):
-    """The options of revoking tokens. `devices` also revokes the devices that enrolled with them."""
+    """A request to revoke enrolment tokens."""
 
     devices: Annotated[bool, words("Whether the devices that the token enrolled are revoked as well.")] = (
         False

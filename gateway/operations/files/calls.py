@@ -32,10 +32,7 @@ MAX_FILES_BYTES = 8 * 1024 * 1024  # maximum bytes of a request with files
 
 
 class FilesToApply(RequestBody):
-    """
-    The files of a set, by name. With `dry_run`, nothing is changed. With `adopt`, the set takes over objects of other
-    sets and objects made by hand.
-    """
+    """A request to apply a set of files."""
 
     files: Annotated[
         dict[str, str],

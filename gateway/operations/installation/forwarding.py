@@ -16,7 +16,7 @@ from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION
 
 
 class ForwardingTest(RequestBody):
-    """The address and the key to test. The key is not stored."""
+    """A request to test a destination for records."""
 
     type: Annotated[
         Literal["upstream", "otlp"],

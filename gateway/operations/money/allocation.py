@@ -45,12 +45,7 @@ LEAST_ELEMENTS = 20  # minimum elements that are shown per dimension
 
 
 class DefinitionDraft(RequestBody):
-    """
-    A definition to compare. `definition` is the YAML text, and `namespace` is the namespace whose definition
-    it would replace ("" is the default namespace).
-
-    `month` is YYYY-MM in UTC. By default it is the running month.
-    """
+    """A request to compare a definition with the one in force."""
 
     definition: Annotated[str, words("The text of the definition, as YAML.")]
     namespace: Annotated[
@@ -287,17 +282,14 @@ def _parse_month(text: str, now: float) -> tuple[datetime, datetime]:
 
 
 class DraftToValidate(RequestBody):
-    """A definition to check. `definition` is the YAML text. The `namespace` "" is the default namespace."""
+    """A request to check a definition."""
 
     definition: Annotated[str, words("The text of the definition, as YAML.")]
     namespace: Annotated[str, words("The id of the namespace; empty for the default namespace.")] = DEFAULT
 
 
 class DraftToPublish(DraftToValidate):
-    """
-    A definition to publish. `base` is the number of the version that it was made from: null for the version
-    in force, 0 if there was none.
-    """
+    """A request to publish a definition."""
 
     base: Annotated[
         int | None,

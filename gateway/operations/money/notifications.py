@@ -34,7 +34,7 @@ from spool.registry.permission_sets import (
 
 
 class ChosenNotifications(RequestBody):
-    """A selection of notifications: the given ids, the notifications of one channel, or all."""
+    """A selection of notifications."""
 
     ids: Annotated[list[str] | None, words("The ids of the notifications.")] = None
     channel: Annotated[str | None, words("The name of the channel whose notifications are chosen.")] = None

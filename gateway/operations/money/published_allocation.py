@@ -259,9 +259,7 @@ def _is_in_force(money: MoneyServices, version: DefinitionVersion) -> bool:
 
 
 class VersionItem(msgspec.Struct, kw_only=True):
-    """
-    A version in a response. Times are epoch seconds as text. `definition` is its text, if one version is read.
-    """
+    """A version in a response. Times are epoch seconds as text."""
 
     version: Annotated[str, words("The number of the version.")]
     namespace: Annotated[
@@ -290,9 +288,7 @@ class JobFaultItem(msgspec.Struct, kw_only=True):
 
 
 class PublishJobItem(msgspec.Struct, kw_only=True):
-    """
-    A publish job in a response. `border` states since when the totals have the values that the rules read.
-    """
+    """A publish job in a response."""
 
     id: Annotated[str, words("The id of the job.")]
     namespace: Annotated[

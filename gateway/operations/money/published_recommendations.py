@@ -250,9 +250,7 @@ class RecommendationChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=
 
 
 class LeastSavings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    Minimum savings as decimal numbers, in text or number form: dollars per month, and percent of all spend.
-    """
+    """The minimum savings of a recommendation, as decimal numbers in text or number form."""
 
     least_savings: Annotated[str | float | None, words("The minimum savings in dollars per month.")] = None
     least_share: Annotated[str | float | None, words("The minimum savings in percent of all costs.")] = None
@@ -277,10 +275,7 @@ class NewComments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    A request to look for savings. `filter` maps dimensions to values, as in cost queries: `!` before a
-    dimension excludes its values, and null is the unknown value.
-    """
+    """A request to look for savings."""
 
     type: Annotated[str | None, words("The type of recommendations to look for; default: all.")] = None
     filter: Annotated[

@@ -20,10 +20,7 @@ from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 
 
 class NewOperator(RequestBody):
-    """
-    A new account. Without `role`, the account gets the role `none` if any role restricts access,
-    and `viewer` otherwise.
-    """
+    """The fields of an account to create."""
 
     email: Annotated[str, words("The e-mail address of the account.")]
     password: Annotated[str, words("The password of the account.")]

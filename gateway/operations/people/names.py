@@ -38,10 +38,7 @@ class ListedPerson:
 
 
 class StatedPerson(RequestBody):
-    """
-    A person. `users` are names of the person in records, or e-mail addresses; reports show the first. A single address
-    without `name` becomes the name.
-    """
+    """A person to link or to rename."""
 
     users: Annotated[
         list[str], words("Names of the person in records, or e-mail addresses. Reports show the first.")
@@ -60,7 +57,7 @@ class SplitName(RequestBody):
 
 
 class ForgottenPeople(RequestBody):
-    """The people whose entered names to delete: those with these names or addresses, or all."""
+    """The people whose entered names to delete."""
 
     users: Annotated[
         list[str] | None, words("Names of the people in records, or their e-mail addresses.")

@@ -56,9 +56,7 @@ STEP = 1024  # records read at a time for an export
 
 
 class ErasePerson(RequestBody):
-    """
-    `confirm` repeats the name that the console shows, or else the name of the person in records. A trial needs none.
-    """
+    """A request to erase a person."""
 
     confirm: Annotated[
         str,

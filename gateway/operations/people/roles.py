@@ -304,12 +304,7 @@ def _stored_filter(role_filter: FilterOfRole) -> RoleFilter:
 
 
 class RoleToPreview(RequestBody):
-    """
-    A preview request: a person, a draft of a role, or both. With both, the person counts as a member of the draft.
-
-    Without `groups`, the groups of the person's newest active sign-in apply. `account_role` replaces the role
-    of the person's account. `replaces` is the id or the name of the role that the draft would change.
-    """
+    """A request for a preview of a person, a draft of a role, or both."""
 
     person: Annotated[str | None, words("The e-mail address of the person.")] = None
     groups: Annotated[

@@ -44,7 +44,7 @@ from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
 
 class Letters(RequestBody):
-    """The chosen rejected records: by number, all of one route, or all."""
+    """A selection of rejected records."""
 
     ids: Annotated[list[int] | None, words("The ids of the rejected records.")] = None
     route: Annotated[str | None, words("The route whose rejected records are chosen.")] = None
@@ -52,9 +52,7 @@ class Letters(RequestBody):
 
 
 class Edit(RequestBody):
-    """
-    Changes of a rejected record. `record` has the fields to change, and may also contain unchanged fields.
-    """
+    """Changes of a rejected record."""
 
     record: Annotated[
         dict[str, Any], words("The fields to change, by name. Unchanged fields may be repeated.")

@@ -41,9 +41,7 @@ ALWAYS_SHOWN = dict.fromkeys(("received", "accepted", "duplicates", "pending", "
 
 
 class Replay(RequestBody):
-    """
-    Records to send again. `since` and `until` are RFC 3339 times of commits. Without `until`, the time is now.
-    """
+    """A request to send records again."""
 
     route: Annotated[str, words("The route that sends the records again.")]
     since: Annotated[str, words("The first time of commits to send again.")]
@@ -444,10 +442,7 @@ async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
 
 
 class Repair(RequestBody):
-    """
-    A repair of a data lake of files named `destination`. With `after`, nothing is written: the deliveries of
-    `topic` that begin after this record number are compared with the log.
-    """
+    """A request to repair or to compare a data lake of files."""
 
     destination: Annotated[str, words("The name of the data lake of files.")]
     dry_run: Annotated[bool, words("Whether to show the effect and change nothing.")] = False

@@ -36,10 +36,7 @@ SHOWN_RECORDS = 100  # maximum records shown per delivery, because nobody compar
 
 
 class Resolution(RequestBody):
-    """
-    The operator's finding about a delivery without an answer. If `sent` is true, the destination has the
-    records and they count as delivered. If `sent` is false, they are sent again.
-    """
+    """The operator's finding about a delivery without an answer."""
 
     sent: Annotated[
         bool,

@@ -28,16 +28,13 @@ class Rebuild(RequestBody):
 
 
 class Reprice(RequestBody):
-    """
-    A request to recalculate estimates. `since` is a day (UTC) or an RFC 3339 time. Earlier
-    estimates stay unchanged.
-    """
+    """A request to recalculate estimates. Earlier estimates stay unchanged."""
 
     since: Annotated[str, words("The first day (UTC) or time whose estimates are calculated again.")]
 
 
 class FreezeRates(RequestBody):
-    """A request to freeze exchange rates. `month` is a finished month, such as 2026-10."""
+    """A request to freeze exchange rates."""
 
     month: Annotated[str, words("The finished month whose exchange rates are frozen, such as `2026-10`.")]
 

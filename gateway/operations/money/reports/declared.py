@@ -51,8 +51,8 @@ else:
 
 class NewScheduledReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    A new report. If `people` are set, e-mail channels send only to these people, and each mail has only the
-    calls that its recipient may see.
+    The fields of a scheduled report to create. With `people`, each mail has only the calls that its recipient
+    may see.
     """
 
     name: Annotated[
