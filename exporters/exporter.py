@@ -23,7 +23,7 @@ class Exporter(Protocol):
     max_records: int  # per delivery
 
     async def prepare_delivery(self, delivery: Delivery) -> str | None:
-        """Return the mark to store before a file is written, None for others."""
+        """Return the mark to store before the delivery is sent, or None if the destination needs none."""
         ...
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
@@ -35,7 +35,7 @@ class Exporter(Protocol):
 
 class LandingExporter(Protocol):
     """
-    A destination of whole deliveries, such as a data lake.
+    A destination that takes each delivery as a whole, such as a data lake.
 
     A delivery is never split, set aside or sent as another. Raises Retryable without a status, or
     Misconfigured.
@@ -48,7 +48,8 @@ class LandingExporter(Protocol):
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
         """
-        Write a delivery. Entries are read step by step, and `keep_mark` is awaited before the first byte.
+        Write a delivery. Entries are read one after the other, and `keep_mark` is awaited before the first
+        byte is written.
         """
         ...
 
@@ -56,7 +57,10 @@ class LandingExporter(Protocol):
 
 
 async def store_or_compare_mark(delivery: Delivery, mark: str, keep: KeepMark) -> None:
-    """Raise Misconfigured if the log returns other records than at the first attempt."""
+    """
+    Store the mark at the first attempt. At a repeat, raise Misconfigured if the mark differs, so the log
+    returned other records.
+    """
     if delivery.mark is None:
         await keep(mark)
     elif delivery.mark.rpartition(_DIGEST)[2] != mark.rpartition(_DIGEST)[2]:

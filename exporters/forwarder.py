@@ -26,7 +26,6 @@ FLUSH_S = 1.0
 async def running_companion(
     companion: Callable[[], Coroutine[Any, Any, None]] | None, name: str
 ) -> AsyncIterator[None]:
-    """Run a task during the context."""
     if companion is None:
         yield
         return
@@ -39,7 +38,7 @@ async def running_companion(
 
 
 class Sync(Protocol):
-    """A table that is sent row by row. Operators see it as a route."""
+    """A table that is sent upstream row by row, such as devices. Operators see it as a route."""
 
     def state(self) -> RouteState: ...
 
@@ -54,7 +53,7 @@ class Sync(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class _RunningSender:
-    """The task that sends for a route. `close` releases connections after its end."""
+    """The task that sends for a route or sync. `close`: releases its connections after it has ended."""
 
     sender: RouteLoop | Sync
     stamps: Callable[[], Sequence[object]]
@@ -65,7 +64,7 @@ class _RunningSender:
 
 
 class Forwarder:
-    """The routes and syncs, while this process holds their leases."""
+    """The routes and syncs, which run while this process holds their leases."""
 
     def __init__(
         self,
@@ -108,10 +107,11 @@ class Forwarder:
         self, specs: Sequence[RouteConfig], syncs: Sequence[Sync] | None
     ) -> None:
         """
-        Change the routes and syncs. If this raises, nothing has changed. `syncs` None leaves the syncs as
-        they are.
+        Replace the routes and syncs. If this raises, nothing has changed. `syncs` None leaves the syncs
+        unchanged.
 
-        Requests in progress are completed, so no delivery becomes ambiguous. Equal routes continue.
+        Requests in progress are completed, so no delivery becomes ambiguous. Routes that do not change
+        continue.
         """
         await self._deliveries.set_routes([config.spec for config in specs], at_start=False)
         configs_by_name = {config.spec.name: config for config in specs}
@@ -242,7 +242,7 @@ class Forwarder:
 
     def _retire_sender(self, name: str) -> None:
         """
-        End a route, which completes its requests first, or a sync, which ends at once because repeating
+        Stop a route, which first completes its requests, or a sync, which stops at once because repeating
         changes nothing.
         """
         running = self._running.pop(name)

@@ -84,8 +84,8 @@ class DeliveryOrder:
     @contextmanager
     def hold_turn(self, sequence: str, delivery: Delivery) -> Iterator[None]:
         """
-        Hold the turn of a delivery. Raises Retryable, before anything is sent, while an earlier delivery of
-        the sequence waits. Replays do not wait.
+        Hold the delivery's turn in the block. Raises Retryable, before anything is sent, while an earlier
+        delivery of the sequence waits. Replays do not wait.
         """
         waiting = self._waiting[sequence]
         if not delivery.replay and any(first < delivery.first for first in waiting):
@@ -104,7 +104,7 @@ class DeliveryOrder:
 
 
 class RouteThrottle:
-    """The destination's latest responses, and which workers of the route may send because of them."""
+    """The destination's latest responses, and which workers of a route may send after them."""
 
     def __init__(self, clock: Clock, backoff: Backoff) -> None:
         self.state = RUNNING
@@ -128,7 +128,10 @@ class RouteThrottle:
         return self._epoch + self._clock.monotonic()
 
     def wait_s(self, worker: int) -> float:
-        """Return 0 if the worker may send, and inf if another worker must succeed first."""
+        """
+        Return the seconds until the worker may send: 0 if it may now, inf if another worker must succeed
+        first.
+        """
         if worker > 0 and self._is_limited_to_one_worker():
             return inf
         return max(0.0, max(self._waits_until, self._requested_wait_until) - self._clock.monotonic())
@@ -141,7 +144,7 @@ class RouteThrottle:
         self._waits_until = self._requested_wait_until = 0.0
 
     def note_success(self) -> bool:
-        """Return True if the route was not running or showed a failure before."""
+        """Note an accepted delivery. Return whether the route was not running or showed a failure before."""
         recovered = self.state != RUNNING or self._shown is not None
         self.state = RUNNING
         self._failures = self._refusals = 0
@@ -156,10 +159,10 @@ class RouteThrottle:
 
     def is_suspect(self, delivery: Delivery) -> bool:
         """
-        Return whether to try a delivery in halves, even if no other delivery has succeeded meanwhile.
+        Return whether to split a delivery that fails, even if no other delivery has succeeded meanwhile.
 
-        On a quiet route there may be no other. If the destination is at fault, halving costs little: one
-        request is sent at a time, and each half must fail equally often.
+        On a quiet route there may be no other. If the destination is at fault, splitting costs little,
+        because one request is sent at a time and each half must fail equally often.
         """
         return self._suspects[delivery.id] >= (1 if delivery.proven else SUSPECT_AFTER)
 
@@ -172,8 +175,8 @@ class RouteThrottle:
 
     def note_record_rejection(self) -> None:
         """
-        Note that a single record was rejected, while nothing proves that the destination accepts other
-        records.
+        Note that a single record was rejected, so that it is unknown whether the destination accepts any
+        record.
         """
         if self.state != REFUSING:
             self.state = REFUSING
@@ -215,10 +218,10 @@ class RouteThrottle:
 
 class Linger:
     """
-    The time for which the newest records wait for more, because a request costs more than its records.
+    Delays the newest records of a route for up to `seconds`, because a request costs more than its records.
 
-    Deliveries may contain record numbers lower than `sendable_below`. Records that are already closed at the
-    start do not wait.
+    Deliveries may contain record numbers lower than `sendable_below`. Records that are closed at the start do
+    not wait.
     """
 
     def __init__(self, log: Log, topic: str, *, seconds: float, max_records: int) -> None:
@@ -233,7 +236,7 @@ class Linger:
         return self._below if self._seconds else self._log.closed_below(self._topic)
 
     async def sendable_changes(self) -> AsyncIterator[int]:
-        """Yield `sendable_below` when the oldest record has waited long enough or a delivery is full."""
+        """Yield `sendable_below` whenever the oldest record has waited long enough or a delivery is full."""
         async for closed in self._log.watermark_changes(self._topic):
             if not self._seconds or closed <= self._below:
                 self._below = max(closed, self._below)
@@ -244,7 +247,7 @@ class Linger:
                 yield self._below
 
     def release_for_flush(self) -> bool:
-        """Release all closed records. Return False if no record was waiting."""
+        """Let all closed records be sent now. Return False if none was waiting."""
         waited_from, self._below = self.sendable_below, self._log.closed_below(self._topic)
         return self._below > waited_from
 
@@ -261,8 +264,8 @@ class Linger:
 
 class CommitLinger:
     """
-    Like `Linger`, but the wait begins with the commit of a record, so neither a restart nor a stop writes
-    a file early.
+    Delays records as `Linger` does, but from their commit on, so that neither a restart nor a stop writes a
+    file early.
 
     A record waits at most until ten minutes after the end of its UTC day. `uncut` returns the lowest record
     number that the route has not settled.
@@ -298,7 +301,7 @@ class CommitLinger:
                 yield self.sendable_below
 
     def release_committed(self) -> None:
-        """Release every record committed now as soon as it is closed."""
+        """Let the records committed so far be sent as soon as they are closed."""
         self._hurried_below = self._log.next_number(self._topic)
         self._hurried_at = self._clock.monotonic()
 
@@ -323,15 +326,15 @@ class CommitLinger:
         )
 
     def release_for_flush(self) -> bool:
-        """Release nothing, because waiting records are safe on disk."""
+        """Do nothing and return False: waiting records are safe on disk."""
         return False
 
 
 class RestingWorkers:
     """
-    Resting workers of one route. Each signal wakes one worker, and a worker that finds work wakes the next worker.
+    The idle workers of one route. Each signal wakes one worker, and a worker that finds work wakes the next.
 
-    `may_work` returns whether a worker, given by its number, may send now. Use this class only on the event loop.
+    `may_work` returns whether the worker with a number may send now. Use this class only on the event loop.
     """
 
     def __init__(self, may_work: Callable[[int], bool]) -> None:
@@ -341,7 +344,10 @@ class RestingWorkers:
         self.missed_wakeups = 0
 
     def wake_one(self) -> None:
-        """If no worker that may send rests, those that are looking for work look once more."""
+        """
+        Wake one idle worker that may send. If there is none, make workers that are looking for work look once
+        more.
+        """
         for worker in self._resting:
             if self._may_work(worker):
                 self._resting.pop(worker).set()
@@ -355,7 +361,10 @@ class RestingWorkers:
         self._resting.clear()
 
     async def rest_until_woken(self, worker: int, seconds: float, *, missed_wakeups: int) -> None:
-        """Return at once if a wake-up happened since `missed_wakeups` was read."""
+        """
+        Wait until woken, at most for some seconds. Return at once if there was a signal since
+        `missed_wakeups` was read.
+        """
         if missed_wakeups != self.missed_wakeups:
             return
         woken = self._resting[worker] = asyncio.Event()

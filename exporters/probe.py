@@ -27,8 +27,8 @@ NO_TRACE = "the service responds, but no request can test the key without leavin
 @dataclass(frozen=True, kw_only=True)
 class Probe:
     """
-    The result of a test. `words` are the destination's message, or the reason why nothing was sent. `problem` is a code
-    of `reach_problem`.
+    The result of a test. `words`: the destination's message, or why nothing was sent. `problem`: a code of
+    `reach_problem`.
     """
 
     status: str
@@ -39,7 +39,6 @@ class Probe:
 async def send_empty_export(
     client: Client, url: str, *, authorization: str | None, headers: Mapping[str, str] | None = None
 ) -> HttpAnswer:
-    """Send an empty OTLP export. Raises SendError."""
     answer = await client.send(url, b"", content_type=PROTOBUF, authorization=authorization, headers=headers)
     check_not_web_page(answer)
     return answer
@@ -48,7 +47,6 @@ async def send_empty_export(
 async def probe_with_empty_export(
     client: Client, url: str, *, authorization: str | None, headers: Mapping[str, str] | None = None
 ) -> Probe:
-    """Test an address with an empty OTLP export."""
     try:
         answer = await send_empty_export(client, url, authorization=authorization, headers=headers)
     except SendError as error:
@@ -57,7 +55,6 @@ async def probe_with_empty_export(
 
 
 def response_probe(answer: HttpAnswer) -> Probe:
-    """Return the result for a successful response to an empty export."""
     if answer.body and answer.media_type not in _OTLP:
         return Probe(status=UNVERIFIED, words=f"the service responds with {answer.status}, but not in OTLP")
     return Probe(status=OK)
@@ -106,7 +103,7 @@ def probe_directory(directory: Path) -> Probe:
 
 def error_probe(error: SendError) -> Probe:
     """
-    Return the result for an error: whether later deliveries would work.
+    Return the result of a test that raised: whether later deliveries would work.
 
     If only the empty export is rejected, the key and the address are valid.
     """

@@ -30,8 +30,8 @@ def problems_of_stream_name(name: str, value: str) -> Iterator[str]:
 
 def problems_of_url(name: str, value: str) -> Iterator[str]:
     """
-    Check an address. An empty address is valid. Messages do not contain the address, because it may
-    include a password.
+    Yield the problems of an address; "" is valid. Messages do not contain the address, because it may include
+    a password.
     """
     if value and not _is_url(value):
         yield f"{name} must begin with http:// or https://"

@@ -1,9 +1,9 @@
 """
-A file of lines, which are appended and flushed before their delivery is settled. All file destinations use it.
+A file of lines, appended and flushed before their delivery is settled. All file destinations use it.
 
-Before a delivery is written, its mark stores the file's identity and size. A repeated delivery searches for its
-lines after that position, even if a rotation renamed the file within the directory, and writes only the missing
-lines. So no line is written twice, and lines of other deliveries in between never change.
+Before a delivery is written, its mark stores the file's identity and size. A repeated delivery searches for
+its lines after that position, even if a rotation renamed the file within the directory, and writes only the
+missing lines. So no line is written twice, and lines of other deliveries in between never change.
 """
 
 from __future__ import annotations
@@ -137,7 +137,10 @@ class _RecordFile:
         self._mount: Path | None = None  # mount point of the file, known after it was first opened
 
     def begin_delivery(self, before: Mark | None) -> Mark:
-        """Return where the delivery's lines begin: the position of its first attempt, if that file is found."""
+        """
+        Return where the delivery's lines begin: at the position of its first attempt (`before`), if that file
+        is found.
+        """
         with self._lock:
             if before is not None:
                 descriptor = self._open_marked_file(before)
@@ -161,7 +164,8 @@ class _RecordFile:
 
     def append(self, lines: Sequence[bytes], mark: Mark | None, ending: bytes = b"") -> None:
         """
-        On return, every line is on disk exactly once after the mark.
+        Append the lines that the file lacks after the mark, and flush. Then each line is in the file exactly
+        once.
 
         Other lines with this ending are replaced with blanks.
         """
@@ -253,7 +257,7 @@ class _RecordFile:
 
 
 def _has_other_head(descriptor: int, head: bytes) -> bool:
-    """Return whether the file's first line differs from `head`. If so, its lines have other columns."""
+    """Return whether the file's first line differs from `head`, so that its lines have other columns."""
     first, newline, _ = os.pread(descriptor, _STEP, 0).partition(b"\n")
     return bool(newline) and first + newline != head
 

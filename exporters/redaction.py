@@ -37,16 +37,14 @@ def redact_secrets(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def secrets_in_query(url: str) -> Iterator[str]:
-    """Yield the query values of an address that is not secret as a whole."""
+    """Yield the values in the query of an address, if only these are secret."""
     for _, value in parse_qsl(urlsplit(url).query):
         if len(value) >= _LEAST_PART:
             yield value
 
 
 def secret_lines(source: SecretSource | None) -> list[str]:
-    """
-    Return the lines of a secret. Return nothing if the secret cannot be read, because then it was not sent either.
-    """
+    """Return the lines of a secret, or none if it cannot be read, because then it was not sent either."""
     try:
         return source.value().split("\n") if source else []
     except Misconfigured:

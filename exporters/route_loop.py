@@ -110,7 +110,8 @@ class RouteLoop:
 
     async def run(self, state: str = RUNNING) -> None:
         """
-        `state` is the state in which the last process left the route. A paused route tries to send at once.
+        Run the loop. `state`: the route's state at the end of the last process. A paused route tries to send
+        at once.
         """
         self._throttle.state = state
         self._is_handed_over = False
@@ -134,14 +135,14 @@ class RouteLoop:
 
     def send_now(self) -> None:
         """
-        Try again now, on request of an operator. A data lake also gets the records that wait for their file.
+        Try again now, because an operator requests it. A data lake also gets the records that wait for more.
         """
         if isinstance(self._linger, CommitLinger):
             self._linger.release_committed()
         self.retry_now()
 
     def retire(self) -> None:
-        """Begin no further delivery, ever."""
+        """Begin no further delivery, for good. The loop ends after its requests."""
         self._is_retired = True
         self._resting.wake_all()
 
@@ -151,7 +152,7 @@ class RouteLoop:
         self._resting.wake_all()
 
     async def send_waiting_records(self) -> None:
-        """Send the records that wait for further records, if the route may send now."""
+        """Send the records that wait for more records, if the route may send now."""
         if self._linger.release_for_flush() and self.is_running:
             while self._throttle.wait_s(0) == 0.0 and await self.forward_one_delivery():
                 pass
@@ -286,8 +287,8 @@ class RouteLoop:
 
     async def _read_entries(self, delivery: Delivery) -> Sequence[Entry]:
         """
-        Read the entries of a delivery. A damaged page pauses the route, because a restart can salvage the
-        records on it.
+        Read the entries of a delivery. A damaged page pauses the route, because a restart can salvage its
+        records.
         """
         try:
             return await self._log.read(self._topic, delivery.first, delivery.last, packed=self._packed)
@@ -302,7 +303,8 @@ class RouteLoop:
 
     async def _handle_rejection(self, delivery: Delivery, error: SendError, began: int) -> None:
         """
-        Split a rejected delivery. A single record is set aside after another record of the route was accepted.
+        Split a rejected delivery. A single record is set aside if another record of the route was accepted
+        since its first rejection.
         """
         reason = str(error)
         if delivery.ambiguous and error.answered and error.status not in _NOT_TAKEN:
@@ -342,8 +344,8 @@ class RouteLoop:
 
     async def _retry_rejected(self, delivery: Delivery, error: SendError) -> None:
         """
-        Retry a rejected delivery. Unless another record has been accepted since, one record at a time is sent
-        until one is accepted.
+        Retry a rejected record later. Unless another record has been accepted since, one record at a time is
+        sent until one is accepted.
         """
         await self._deliveries.retry(
             delivery,

@@ -10,7 +10,9 @@ from exporters.errors import Misconfigured
 
 
 class SecretSource:
-    """A secret. Error messages call it `name`. The value never appears in a message or a repr."""
+    """
+    Where to read a secret. Error messages call it `name`. The value never appears in a message or a repr.
+    """
 
     def __init__(
         self,

@@ -84,7 +84,7 @@ _REQUESTS: Final = "Requests"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """A charge of an hour or of `length`. Money is decimal text."""
+    """The charge of one hour, or of a period of `length`. Money is decimal text."""
 
     start: datetime
     cost: str
@@ -113,7 +113,7 @@ class Charge:
 
     @property
     def quantity_and_unit(self) -> tuple[int, str]:
-        """Return quantity and unit: tokens, or calls for other usage."""
+        """Return a charge's quantity and its unit: tokens, or calls for usage without tokens."""
         tokens = self.input_tokens + self.output_tokens
         return (tokens, "Tokens") if tokens else (self.calls, "Requests")
 
@@ -134,17 +134,16 @@ def encode_csv_rows(rows: Iterable[Mapping[str, str]], *, columns: Sequence[str]
 
 
 def charge_rows(charge: Charge, *, account: str) -> list[dict[str, str]]:
-    """Return one row per price line."""
     row = charge_row(charge, account=account)
     return list(split_by_price_lines(row, charge.lines)) if charge.lines else [row]
 
 
 def charge_row(charge: Charge, *, account: str) -> dict[str, str]:
     """
-    Return the row of a charge, where "" is null.
+    Return the FOCUS row of a charge. "" is null.
 
     Money paid back for a call is a credit without usage. A change of usage in a past month is a correction,
-    billed when it became known. In the current month it is usage, maybe negative.
+    billed when it became known. In the current month it is usage, perhaps negative.
     """
     month = charge.billed_in or _month_start(charge.start)
     quantity, unit = charge.quantity_and_unit
@@ -206,7 +205,7 @@ def charge_row(charge: Charge, *, account: str) -> dict[str, str]:
 
 
 def split_by_currency(charge: Charge, foreign: Mapping[str, str]) -> list[Charge]:
-    """Return one charge per currency. The first one has the usage."""
+    """Return one charge per currency. Only the first has the usage."""
     if not foreign:
         return [charge]
     of_each = [(CURRENCY, charge.cost)] if Decimal(charge.cost) else []
@@ -223,10 +222,10 @@ DIMENSIONS = ("provider", "model", "team", "cost_source", "region", *TAGS)
 
 class ChargeSums:
     """
-    Charges by hour and shown dimensions, without duplicates kept for reference.
+    Sums of charges by hour and exported dimensions, without duplicates stored for reference.
 
-    A correction is a charge of its own with the changed record's id. `hide` removes what the file must not
-    show. With `price_lines`, calls without lines are separate charges.
+    A correction is a charge of its own with the id of the changed record. `hide`: removes what the file must
+    not contain. With `price_lines`, calls without price lines are separate charges.
     """
 
     def __init__(
@@ -273,7 +272,7 @@ class ChargeSums:
             del charges[key]
 
     def sorted_charges(self) -> list[Charge]:
-        """Sort by time, provider, model, currency and corrected record."""
+        """Return the charges by time, provider, model, currency and corrected record."""
         return sorted(self._charges.values(), key=_sort_key)
 
 
@@ -286,7 +285,7 @@ async def sum_charges(entries: Sequence[Entry], price_lines: LinesOf | None = No
 
 
 class _SeparateKey(NamedTuple):
-    """Further parts of a key besides the dimensions, all empty for calls."""
+    """The parts of a charge's key besides the dimensions, all empty for calls."""
 
     corrects: str = ""
     billed_in: datetime | None = None
@@ -297,8 +296,8 @@ _SummedRow = tuple[_SeparateKey, int, Dimensions, Measures]
 
 def _separate_key(record: Record | None, committed_at: float) -> _SeparateKey:
     """
-    A correction has the corrected record's id. A change of usage in an ended month has the month in which it
-    became known.
+    Return the id of the record that a correction changes. For a change of usage in an ended month, also
+    return the month in which it became known.
     """
     if isinstance(record, Correction):
         corrects = record.corrects.hex()

@@ -101,7 +101,9 @@ _NOTHING: dict[str, Any] = {
 def charges_from_rows(
     rows: Iterable[Mapping[str, object]], tags: Sequence[str] = (), *, length: timedelta = HOUR
 ) -> list[Charge]:
-    """Convert rows of the operator API, by DIMENSIONS and `tags`, in periods of `length`."""
+    """
+    Convert rows of the operator API, grouped by DIMENSIONS and `tags`, to charges of periods of `length`.
+    """
     charges = []
     for row in rows:
         estimated = str(row["estimated"])
@@ -162,7 +164,10 @@ def _count_fields(row: Mapping[str, object]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class FeeShares:
-    """The calls of users and their shares of a month's fees. The order of the calls affects the rounding."""
+    """
+    The division of users' monthly fees over their calls, by value. The order of the calls affects the
+    rounding.
+    """
 
     fees: Mapping[str, int]  # fees in money units, by user in lower case
     weights: Mapping[str, int]  # value of each user's calls
@@ -178,7 +183,9 @@ class FeeShares:
         return cls(fees=fees, weights=weights)
 
     def take_share(self, user: str, value: int) -> int:
-        """Return the share of calls. The shares of all calls add up to the user's fees."""
+        """
+        Return the part of the user's fees for calls of this value. The parts of all calls add up to the fees.
+        """
         whole, before = self.weights.get(user, 0), self._shared_values[user]
         if not whole or value <= 0:
             return 0
@@ -200,7 +207,7 @@ def covered_call_rows(
     tags: tuple[str, ...] = (),
     length: timedelta = HOUR,
 ) -> Iterator[dict[str, str]]:
-    """Yield rows of covered calls, which are not billed. Their shares of the fees are their effective cost."""
+    """Yield rows of covered calls, which are not billed. Their part of the fees is their effective cost."""
     for row in rows:
         value = str(row["cost"])
         user = str(row.get("user") or "").casefold()
@@ -215,7 +222,7 @@ def covered_call_rows(
 def seat_rows(
     month: datetime, seats: Iterable[Mapping[str, Any]], shares: FeeShares, *, account: str
 ) -> Iterator[dict[str, str]]:
-    """Yield the purchase of seats, the fee that no call uses, and extra usage."""
+    """Yield rows for the purchase of seats, for fees that no call uses, and for extra usage."""
     for seat in seats:
         base = _seat_columns(month, seat, account)
         fee, overage = str(seat["fees"]), str(seat["overage"])
@@ -254,7 +261,7 @@ def seat_rows(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractAmount:
-    """The amount of a contract. `charge` has the contract's name as a tag."""
+    """An amount of a contract, of a `kind` such as its fee. `charge` has the contract's name as a tag."""
 
     contract: str
     kind: str
@@ -356,7 +363,7 @@ class _RowAmounts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedDay:
     """
-    A day by provider and further dimensions.
+    The charges of a day by provider and further dimensions.
 
     `metered`: calls by hour with price lines. `invoice_of`: number of a provider's invoice. `state_of`: state
     of its bill, "" if not exported.

@@ -1,7 +1,7 @@
 """
-What an HTTP response means for a delivery. Pure.
+The meaning of an HTTP response for a delivery. Pure.
 
-Errors repeat the destination's message, without sent secrets.
+Errors contain the destination's message, but no secret that was sent.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class HttpAnswer:
 
 def delivery_error(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> SendError | None:
     """
-    Return None if the request was accepted.
+    Return the error that a response means for a delivery, or None if the request was accepted.
 
-    `may_be_taken`: a 5xx other than 503 may follow an accepted request.
+    `may_be_taken`: the request may have been accepted even after a 5xx other than 503.
     """
     status = answer.status
     if 200 <= status < 300:
@@ -81,13 +81,15 @@ def _rate_limit_wait_s(headers: Mapping[str, str], *, now: float) -> float | Non
 
 
 def rejected_count_in_receipt(answer: HttpAnswer) -> int:
-    """Return the number of rejected records that the receipt states, 0 without a receipt."""
+    """Return how many records another Tollhouse's receipt states as rejected, 0 without a receipt."""
     match = _REJECTED.search(answer.headers.get(RECEIPT, ""))
     return int(match[1]) if match else 0
 
 
 def check_not_web_page(answer: HttpAnswer) -> None:
-    """Raise an error for a web page, such as a sign-in page, which stores nothing."""
+    """
+    Raise an error if the response is a web page, such as a sign-in page, because then nothing was stored.
+    """
     if answer.media_type == "text/html" and answer.body.lstrip().startswith(b"<"):
         raise Misconfigured(
             f"{answer.status}, but the response is a web page: the address is wrong, or a proxy "
@@ -101,7 +103,7 @@ def server_message(answer: HttpAnswer) -> str:
 
 
 def retry_after_s(value: str | None, *, now: float) -> float | None:
-    """Return the seconds to wait. `value` states seconds or a date."""
+    """Return the seconds to wait that a Retry-After value states, as seconds or as a date."""
     if value is None:
         return None
     value = value.strip()

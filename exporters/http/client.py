@@ -50,7 +50,7 @@ class ClientSettings:
 
 
 class Client:
-    """A client. It connects at the first request."""
+    """An HTTP client with its connections. It connects at the first request."""
 
     def __init__(self, settings: ClientSettings, *, clock: Clock) -> None:
         self._settings = settings
@@ -73,10 +73,10 @@ class Client:
         is_compressed: bool = False,
     ) -> HttpAnswer:
         """
-        Send a request. Return a 2xx response, or raise exporters.errors.
+        Send a request. Return a 2xx response, or raise an error of exporters.errors.
 
-        `is_compressed`: the body is gzip as this client would make it. No error reveals one of the `secrets`,
-        by default `authorization` and the values of `headers`.
+        `is_compressed`: the body is already gzip. No error contains one of the `secrets`, by default
+        `authorization` and the values of `headers`.
         """
         settings = self._settings
         sent_headers = {"Content-Type": content_type, **(headers or {})}
@@ -198,7 +198,10 @@ class Client:
         return self._session
 
     def _tls_context_for(self, url: str) -> ssl.SSLContext | bool:
-        """Return the TLS context. Plain HTTP needs none, which saves 25 ms for the system's certificates."""
+        """
+        Return the TLS context for an address. Plain HTTP needs none, which saves 25 ms for loading the
+        system's certificates.
+        """
         settings = self._settings
         is_plain = url.startswith("http://") and not settings.proxy
         if is_plain and settings.ca_file is settings.cert_file is None:
@@ -210,8 +213,8 @@ class Client:
 
 async def _read_beginning(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     """
-    If an error response breaks off, its status counts. A broken 2xx raises Retryable, because it may have
-    named rejected records.
+    Read the beginning of a response. If an error response breaks off, its status suffices. A broken 2xx
+    raises Retryable, because it may have named rejected records.
     """
     answer = bytearray()  # not bytes, which would be copied with every piece
     try:
@@ -241,7 +244,7 @@ def is_refused_certificate(error: BaseException | None) -> bool:
 
 
 def reach_problem(error: SendError) -> str:
-    """Return the code of the reason why a server did not accept a request, or "" if the server is busy."""
+    """Return a code for the reason why a server did not accept a request, or "" if it is only busy."""
     if error.status is not None:
         return REFUSED if error.status < 500 and error.status not in (408, 429) else ""
     cause = error.__cause__
@@ -256,7 +259,7 @@ async def check_certificate_accepted(url: str, settings: ClientSettings) -> None
     """
     Raise Misconfigured if the server rejects the client certificate.
 
-    That may come after the handshake, so the request may only see a closed connection.
+    The rejection may arrive after the handshake, so that the request itself only sees a closed connection.
     """
     parts = urlsplit(url)
     port = parts.port or 443

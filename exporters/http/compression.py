@@ -1,4 +1,4 @@
-"""Compression with gzip. Its header contains no time, so a repeated request has the same bytes."""
+"""Compression with gzip. Its header contains no time, so a repeated request has equal bytes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-The addresses that an account may choose: none that is link-local, multicast or reserved, and no service that
-gives a machine its credentials.
+The addresses that an account of the console may choose: none that is link-local, multicast or reserved, and
+no service that gives a machine its credentials.
 
-Each connection is checked after its name was resolved, so a name cannot later lead elsewhere.
+Each connection is checked after its name was resolved, so a name cannot later resolve to a forbidden address.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def checking_socket_factory(check: Check) -> Callable[[tuple[Any, ...]], socket.
 
 
 def connect_to_checked_address(host: str, port: int, timeout_s: float, check: Check) -> socket.socket:
-    """Connect like `socket.create_connection`, and check each address."""
+    """Connect as `socket.create_connection` does, but call `check` for each address first."""
     error: OSError | None = None
     for address_info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         connection = checking_socket_factory(check)(address_info)

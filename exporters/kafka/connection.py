@@ -77,7 +77,7 @@ _SERVICE: Final = "kafka-cluster"
 
 
 def client_options(settings: DestinationSettings, secret: SecretSource | None) -> dict[str, Any]:
-    """Return the addresses and the current identity as options of the library."""
+    """Return the addresses and the current credentials as options of the library."""
     options: dict[str, Any] = {
         "bootstrap_servers": settings.url,
         "request_timeout_ms": int(REQUEST_S * 1000),
@@ -106,7 +106,9 @@ def client_options(settings: DestinationSettings, secret: SecretSource | None) -
 
 
 def _secret_lines(secret: SecretSource | None, *, max_lines: int) -> list[str]:
-    """Raises Misconfigured for fewer than two or too many lines."""
+    """
+    Return the lines of a secret file. Raises Misconfigured if it has fewer than two or more than `max_lines`.
+    """
     lines = (secret.value() if secret else "").split("\n")
     if not 2 <= len(lines) <= max_lines:
         content = (
@@ -119,7 +121,7 @@ def _secret_lines(secret: SecretSource | None, *, max_lines: int) -> list[str]:
 
 
 async def check_broker_connections(options: Mapping[str, Any]) -> None:
-    """Raise a broker's error, which the library only logs."""
+    """Connect to the brokers, and raise their error, which the library otherwise only logs."""
     errors = list[Exception]()
     # the other options, such as `transactional_id`, are for producers only
     identity = {name: value for name, value in options.items() if name in _OF_A_CONNECTION}
@@ -135,14 +137,17 @@ async def check_broker_connections(options: Mapping[str, Any]) -> None:
 
 
 def _needs_operator(error: Exception) -> bool:
-    """Return whether the operator must fix an error. A TLS alert reports a refused client certificate."""
+    """
+    Return whether the operator must fix an error. This includes a TLS alert, which reports a refused client
+    certificate.
+    """
     cause = error.__cause__
     is_alert = isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or "")
     return is_alert or isinstance(error, _FAULTS)
 
 
 async def start_client(client: Any, options: Mapping[str, Any]) -> None:
-    """Start a client. Raises the brokers' own errors."""
+    """Start a client of the library. Raises the error of a broker, if there is one."""
     try:
         await client.start()
     except kafka.KafkaConnectionError:
@@ -166,7 +171,9 @@ class _FileToken(AbstractTokenProvider):  # type: ignore[misc]  # the library ha
 
 
 class _AwsToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    """Tokens of one connection. Without a file, the machine's identity has the keys."""
+    """
+    The tokens of one connection to AWS. Without a file of keys, they are signed with the machine's identity.
+    """
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._region = settings.region
@@ -207,9 +214,8 @@ def _translate_file_errors(*files: Path | None) -> Iterator[None]:
 @contextmanager
 def translate_errors(settings: DestinationSettings, secret: SecretSource | None) -> Iterator[None]:
     """
-    Raise Misconfigured for errors that the operator must fix, and Retryable for others.
-
-    Secrets are removed.
+    In the block, raise Misconfigured for errors that the operator must fix, and Retryable for others, without
+    secrets.
     """
     try:
         yield
@@ -237,7 +243,7 @@ def _error_message(error: BaseException, secrets: Iterable[str]) -> str:
 
 @asynccontextmanager
 async def open_reader(options: Mapping[str, Any]) -> AsyncIterator[Any]:
-    """Read without a consumer group, which leaves no traces."""
+    """Open a reader without a consumer group, so that reading leaves no traces."""
     reader = AIOKafkaConsumer(**options, isolation_level="read_committed", enable_auto_commit=False)
     try:
         await start_client(reader, options)
@@ -253,9 +259,7 @@ async def fetch_partitions(reader: Any, topic: str) -> list[int]:
 
 
 async def seek_to_beginning(reader: Any, topic: str, partitions: Sequence[int]) -> set[int]:
-    """
-    Go to the first message of each partition. Return the partitions of which the first messages are deleted.
-    """
+    """Go to the first message of each partition. Return the partitions with deleted first messages."""
     places = [TopicPartition(topic, partition) for partition in partitions]
     reader.assign_items(places)
     begins = await reader.beginning_offsets(places)
@@ -305,8 +309,8 @@ class _ServiceKeys(msgspec.Struct, frozen=True, rename="pascal"):
 
 class AwsIdentity:
     """
-    The identity that AWS's tools would find: environment variables, a role with a token, the container or
-    pod, the machine.
+    The identity that AWS's own tools would find: environment variables, a role with a token, the container or
+    pod, or the machine.
     """
 
     def __init__(
@@ -425,9 +429,9 @@ def _is_encrypted_or_loopback(url: str) -> bool:
 
 def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float) -> str:
     """
-    Return a signed address in base64, for Amazon MSK.
+    Return a token for Amazon MSK: a base64 address, signed with Signature Version 4 in the query.
 
-    It is signed with Signature Version 4 in the query. `session`: token of temporary keys, or "".
+    `session`: session token of temporary keys, or "".
     """
     at = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     host, scope = f"kafka.{region}.amazonaws.com", f"{at[:8]}/{region}/{_SERVICE}/aws4_request"

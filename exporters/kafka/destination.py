@@ -34,7 +34,7 @@ def build_exporter(
 
 
 def build_brokers(settings: DestinationSettings, secret: SecretSource | None, topic: str) -> Brokers:
-    """Return the brokers. Raises ValueError without the library."""
+    """Return the connection to the brokers. Raises ValueError if the library is not installed."""
     try:
         from exporters.kafka.exporter import Brokers
     except ImportError as error:

@@ -54,11 +54,11 @@ _NOT_ALLOWED: Final = 29
 
 class Brokers:
     """
-    One route's connection, with one transaction at a time.
+    A route's connection to the brokers, with one transaction at a time.
 
-    After a failure, its outcome is unknown. `open_and_fetch_progress` then aborts it, locks out other senders
-    with the `id`, and reads the committed progress. Without transactions, progress follows the messages, so a
-    crash may repeat some. Raises Misconfigured or Retryable.
+    After a failure, the transaction's outcome is unknown. `open_and_fetch_progress` then aborts it, locks out
+    other senders with the same `id`, and reads the committed progress. Without transactions, progress is sent
+    after the messages, so a crash may repeat some. Raises Misconfigured or Retryable.
     """
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None, *, topic: str) -> None:
@@ -239,7 +239,9 @@ async def _encode_messages(entries: AsyncIterator[Entry], route: str, edition: s
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSetup:
-    """The settings of a topic. `policy` and `least_in_sync` are empty without the right DescribeConfigs."""
+    """
+    The settings of a topic. `policy` and `least_in_sync` are empty if the right DescribeConfigs is missing.
+    """
 
     partitions: int
     replicas: int

@@ -18,9 +18,10 @@ SCHEMA = b"1"  # version of the message format; later versions only add fields
 
 class TopicMessage(NamedTuple):
     """
-    A message. `value` is canonical JSON, `key` the id.
+    A message for one record. `key`: the record's id. `value`: canonical JSON.
 
-    A correction has the `partition_key` of the record that it corrects, so it follows that record.
+    A correction has the `partition_key` of the record that it corrects, so consumers read it after that
+    record.
     """
 
     key: bytes
@@ -51,7 +52,6 @@ def encode_entry(entry: Entry, *, route: str, edition: str) -> list[TopicMessage
 
 
 def ids_digest(messages: Iterable[TopicMessage]) -> str:
-    """Return the SHA-256 of the ids in order."""
     proof = sha256()
     for message in messages:
         proof.update(message.key)
@@ -63,13 +63,13 @@ def progress_key(edition: str, route: str) -> bytes:
 
 
 def edition_in_key(key: bytes, route: str) -> str | None:
-    """Return the edition in the key, or None for another route's key."""
+    """Return the edition that a progress key of the route contains, or None for another route's key."""
     edition, _, its_route = key.decode("utf-8", "replace").partition(" ")
     return edition if its_route == route else None
 
 
 def decode_progress(value: bytes) -> TopicProgress:
-    """Raises ValueError."""
+    """Decode a progress message. Raises ValueError."""
     return msgspec.json.decode(value, type=TopicProgress)
 
 

@@ -1,8 +1,8 @@
 """
-Checks a route's progress, and every message.
+Checks a route's progress in its topic, and every message.
 
-Each number takes one bit. Messages deleted by retention are no difference: numbers are checked from the first
-one after which no partition has lost messages.
+Each record number takes one bit. Messages that retention deleted are no difference: numbers are checked from
+the first one after which no partition has lost messages.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _SHOWN: Final = 100  # gaps that the result lists
 @dataclass(frozen=True, kw_only=True)
 class VerifiedTopic:
     """
-    `progress`: newest delivery by edition. Other fields are None if no message was read. Of the settled
-    numbers, `settled` are in the topic (None after retention) and `absent` are missing.
+    The result of a recount. `progress`: newest delivery by edition. Other fields are None if no message was
+    read. `settled` and `absent`: how many of the settled record numbers are in the topic (None after
+    retention), and how many are missing.
     """
 
     progress: Mapping[str, TopicProgress]
@@ -53,7 +54,7 @@ async def recount_topic(
     reads_all: bool = False,
 ) -> VerifiedTopic:
     """
-    Check a topic. `reads_all` compares every message.
+    Check a topic. `reads_all`: compare every message, not only the progress.
 
     Numbers below `below` are settled; without it, those up to the progress are. Raises the brokers' errors.
     """
@@ -86,7 +87,7 @@ async def recount_topic(
 
 @dataclass
 class TopicContents:
-    """The numbers in a topic, one bit each, and the ids of the newest deliveries."""
+    """The record numbers in a topic, one bit each, and the ids of the newest deliveries."""
 
     bits: bytearray = field(default_factory=bytearray)
     messages: int = 0
@@ -119,7 +120,7 @@ class TopicContents:
         return sum(self.has_number(number) for number in range(end))
 
     def missing_ranges(self, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the first number and the one after the last."""
+        """Yield the missing ranges before `end`: the first number, and the number after the last."""
         if self.is_truncated:
             first = max(
                 self.first_number_by_partition.get(partition, end) for partition in self.cut_partitions
@@ -158,7 +159,7 @@ async def _read_topic(
 
 
 def _progress_differences(topic: str, last: int, below: int | None) -> Iterator[LakeDifference]:
-    """Yield differences of the progress. One delivery may be in progress."""
+    """Yield differences between the progress and the settled numbers. One delivery may be in progress."""
     if below is not None and last < below - 1:
         description = f"its progress ends at {last}, but the route has sent the numbers up to {below - 1}"
         yield LakeDifference(MISSING, topic, description)

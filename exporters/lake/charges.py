@@ -49,7 +49,7 @@ _MODELS: Final = frozenset({"request_model", "response_model", "model"})
 
 
 class FocusFiles(DeliveryFiles):
-    """Files with charges as rows."""
+    """The files of a delivery with its charges as rows."""
 
     focus = focus.VERSION
 
@@ -72,7 +72,7 @@ class FocusFiles(DeliveryFiles):
         self._charges.add_records(entry, range(len(entry.records)))
 
     def _collect_rows(self, rows: Sequence[LakeRow]) -> None:
-        """The files contain charges, so records are only counted."""
+        """Only count the records, because the files contain charges instead."""
         if rows:
             self._sums.add_rows([row.values for row in rows])
 
@@ -114,7 +114,7 @@ def _parse_value(type: str, text: str) -> Any:
 
 
 def _sum_charges(charges: Iterable[Charge]) -> FileSums:
-    """Return the sums of charges. `spend` counts only dollars."""
+    """Return the sums of charges for a manifest. `spend`: only dollars."""
     sums = FileSums()
     for charge in charges:
         at = int(charge.start.timestamp()) * 1_000_000

@@ -69,7 +69,7 @@ _ID: Final = list(FIRST).index("id")
 
 
 class LakeRow(NamedTuple):
-    """A row: its values in the order of columns, and the file's day since 1970."""
+    """A row of a file: its day (days since 1970), and its values in the order of columns."""
 
     day: int
     values: tuple[Any, ...]
@@ -79,7 +79,7 @@ class LakeRow(NamedTuple):
         return str(self.values[_ID])
 
     def replace_verdict(self, **verdict: Any) -> LakeRow:
-        """Replace `counted`, `calls` or `spend`."""
+        """Return the row with other values of `counted`, `calls` or `spend`."""
         values = dict(zip(COLUMNS, self.values, strict=True)) | verdict
         return LakeRow(self.day, tuple(values.values()))
 
@@ -92,14 +92,13 @@ class RowBuilder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class LakeTable:
-    """A table. Its `columns` begin with FIRST."""
+    """A table of a data lake. Its `columns` begin with FIRST."""
 
     name: str
     columns: Mapping[str, str]
     row_of: RowBuilder
 
     def column_position(self, column: str) -> int | None:
-        """None if the table lacks it."""
         return list(self.columns).index(column) if column in self.columns else None
 
 
@@ -150,7 +149,7 @@ def _call_values(
     call: Inference, verdict: Verdict, number: int | None, at: int, committed: int, edition: str | None
 ) -> tuple[Any, ...]:
     """
-    List the values in the order of COLUMNS, in one step, because setting them by name took twice the time.
+    Return the values in the order of COLUMNS, in one step, because setting them by name takes twice the time.
     """
     counted, calls, spend, tokens = verdict
     input_tokens, output_tokens, cache_read, cache_write, reasoning, cache_write_1h = tokens
@@ -247,7 +246,7 @@ def _set_metric_columns(row: dict[str, Any], metric: UsageMetric) -> None:
 
 
 def _set_correction_columns(row: dict[str, Any], record: Correction) -> None:
-    """Add a correction. Amounts and tokens are new minus old."""
+    """Set the columns of a correction: amounts and tokens are new minus old values."""
     before = dict(record.before.meters)
     differences = {
         name: quantity_in_millionths(record.after.meters.get(name, 0))

@@ -77,7 +77,7 @@ def build_periodic_check(
     context: LakeContext,
     check: Callable[[], Awaitable[LakeCheckResult]],
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """Return a task that checks regularly and stores the results. None if checks are off."""
+    """Return a task that checks periodically and stores the results, or None if checks are off."""
     verdicts = context.verdicts
     if not settings.verify or verdicts is None:
         return None
@@ -96,7 +96,7 @@ def build_periodic_check(
 def with_landing_times(
     exporter: LandingExporter, settings: DestinationSettings, clock: Clock, context: LakeContext
 ) -> LandingExporter:
-    """Return an exporter that records when a delivery landed, if the times are used."""
+    """Return the exporter so that it also records when deliveries landed, if these times are used."""
     if context.verdicts is None:
         return exporter
     from exporters.lake.exporter import LandingRecorder
@@ -105,12 +105,11 @@ def with_landing_times(
 
 
 def route_name(settings: DestinationSettings) -> str:
-    """Return the name of the route. A data lake has one topic."""
     return f"{settings.name}/{settings.topics[0]}"
 
 
 def open_store(settings: DestinationSettings, secret: SecretSource | None) -> Store:
-    """Return the store. Raises ValueError without the library."""
+    """Open the store of a data lake. Raises ValueError if its library is not installed."""
     if settings.type not in SCHEMES:
         from exporters.lake.stores import FolderStore
 
@@ -139,7 +138,6 @@ async def probe_destination(
 
 
 def has_focus_format(settings: DestinationSettings) -> bool:
-    """Return whether the destination gets charges instead of records."""
     return settings.format.startswith("focus")
 
 

@@ -54,7 +54,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class LakeContext:
     """
-    The context of a lake exporter. Files are made in `directory`. Without `verdicts`, nothing is checked.
+    The objects that a lake exporter uses. `directory`: for files before they are stored. Without `verdicts`,
+    nothing is checked.
     """
 
     directory: Path
@@ -94,7 +95,9 @@ class LakeExporter:
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """Write files and store the mark. Then copy the files to the store, the manifest last."""
+        """
+        Write the delivery's files and store the mark. Then copy the files to the store, the manifest last.
+        """
         await asyncio.to_thread(make_directory, self._context.directory, 0o700)
         editions = await self._context.landings.find_or_begin_editions(delivery.route, delivery.first)
         series = names.DeliveryRange(self._destination, editions[0], delivery.first, delivery.last)
@@ -148,8 +151,8 @@ class LakeExporter:
 
     async def _check_foreign_numbers(self, delivery: Delivery, editions: Sequence[str]) -> None:
         """
-        Raise Misconfigured if the prefix is another installation's, or has numbers of the delivery under
-        other names, from the original of this copy or an earlier route.
+        Raise Misconfigured if the prefix is another installation's, or has files with the delivery's numbers
+        under other names: from the original of this copy, or an earlier route.
         """
         if self._foreign_ranges is None:
             await claim_prefix(self._store, self._context.installation)
@@ -178,7 +181,7 @@ class LakeExporter:
 async def store_file(
     store: Store, format: FileFormat, file: manifest.LakeFile, path: Path, digest: str, directory: Path
 ) -> manifest.LakeFile:
-    """Store a file. A stored file with the same rows stays."""
+    """Store a file, unless a file with equal rows is stored. Return its description for the manifest."""
     created = await store.create_object(file.key, path)
     size = await store.object_size(file.key)
     if size is None:
@@ -198,7 +201,7 @@ async def store_file(
 async def store_manifest(
     store: Store, landings: Landings, clock: Clock, contents: manifest.LakeManifest, directory: Path
 ) -> bytes:
-    """Store a manifest that names the route's previous one. Return the stored bytes."""
+    """Store a manifest that has the hash of the route's previous one. Return the stored bytes."""
     before = await landings.landing_before(contents.route, contents.first)
     body = manifest.encode_manifest(
         replace(
@@ -227,7 +230,7 @@ async def store_manifest(
 async def write_entries_to_files(
     files: DeliveryFiles, entries: AsyncIterator[Entry]
 ) -> manifest.LakeManifest:
-    """Build the files in short steps, on a thread."""
+    """Write the entries to files, in short steps on a thread. Return their manifest."""
     async for entry in entries:
         for part in entry.split(TURN):
             files.add_entry(part)
@@ -292,7 +295,7 @@ _owner_decoder: Final = msgspec.json.Decoder(_LakeOwner)
 
 
 async def claim_prefix(store: Store, installation: str) -> None:
-    """Claim a prefix. Raises Misconfigured if it belongs to another installation."""
+    """Claim a prefix for this installation. Raises Misconfigured if it belongs to another."""
     own_owner = _LakeOwner(installation=installation, release=version("tollhouse"))
     if await store.create_object(OWNER_NAME, _encode_owner(own_owner)):
         return
@@ -348,7 +351,9 @@ def _encode_owner(owner: _LakeOwner) -> bytes:
 
 
 class LandingRecorder:
-    """Records the landing time of topics and tables, which have no manifests."""
+    """
+    An exporter for topics and tables, which have no manifests, that also records when deliveries landed.
+    """
 
     def __init__(self, exporter: LandingExporter, verdicts: Statements, route: str, clock: Clock) -> None:
         self.in_flight, self.max_records = exporter.in_flight, exporter.max_records

@@ -1,7 +1,7 @@
 """
 An identity outside Google: the platform's token is exchanged for one that the store accepts.
 
-The file is Google's for workload identity federation (`external_account`). The store library reads only those
+The file is Google's for workload identity federation (`external_account`). The store library only reads files
 of service accounts and users.
 """
 
@@ -59,7 +59,7 @@ class AccountAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ExternalAccount:
-    """A token exchange. `error` is the last failure, which the calling library hides."""
+    """The exchange of tokens. `error`: the last failure, which the calling library hides."""
 
     def __init__(self, file: Path, settings: ClientSettings, clock: Clock | None = None) -> None:
         self._file = file

@@ -55,7 +55,7 @@ def footer_difference(format: FileFormat, end: bytes, contents: LakeManifest, fi
 def data_difference(
     format: FileFormat, path: Path, contents: LakeManifest, file: LakeFile, days: LakeDays | None = None
 ) -> str | None:
-    """Return how a file's data differ from the manifest, or None. The rows are added to `days`."""
+    """Return how a file's data differ from the manifest, or None. Its rows are added to `days`."""
     with path.open("rb") as opened:
         if file_digest(opened, "sha256").hexdigest() != file.sha256:
             return "its SHA-256 differs from its manifest"
@@ -75,7 +75,7 @@ def data_difference(
 
 
 def _read_counted_values(format: FileFormat, path: Path, contents: LakeManifest) -> Iterator[tuple[Any, ...]]:
-    """Yield the counted values of rows. Tokens are None if their column is left out."""
+    """Yield the values of each row that a manifest sums. Tokens are None if their column is left out."""
     if "input_tokens" in table_for_route(contents.route).columns:
         yield from format.read_rows(path, (*_COUNTED, *_TOKENS))
     else:
@@ -86,7 +86,10 @@ def _read_counted_values(format: FileFormat, path: Path, contents: LakeManifest)
 def _sum_rows(
     rows: Iterator[tuple[Any, ...]], contents: LakeManifest, days: LakeDays | None
 ) -> Mapping[str, object]:
-    """Sum rows as a manifest does. Raises ValueError for a repeated number or another delivery's."""
+    """
+    Return the sums of rows, as a manifest has them. Raises ValueError for a repeated number, or for one
+    outside the delivery.
+    """
     numbers: set[int] = set()
     count = calls = spend = given_tokens = made_tokens = 0
     for number, at, counted, its_calls, its_spend, input_tokens, output in rows:
@@ -132,7 +135,6 @@ def _sum_charges(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
 
 
 def _money_units(spend: Any) -> int:
-    """Return units of money. `spend` is None, text or Decimal."""
     if spend is None:
         return 0
     return money.text_to_units(spend if isinstance(spend, str) else f"{spend:f}")

@@ -1,4 +1,4 @@
-"""File formats of [[destinations]], with libraries imported when needed."""
+"""The file formats of data lakes. Their libraries are imported when needed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-Manifests describe what one delivery wrote, so that anybody can count again. Pure.
+Manifests describe what one delivery wrote, so that any reader of the store can count again. Pure.
 
-Each manifest has the hash of its route's previous one, so even a reader of only the store detects a removed
-or changed manifest.
+Each manifest has the hash of its route's previous one, so that even a reader of only the store detects a
+removed or changed manifest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VERSION: Final = 1
 
 
 class DeliveryNumbers(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of a delivery. Damaged numbers have no row."""
+    """The record numbers of a delivery. Damaged records have no row."""
 
     rows: int
     shadow: int
@@ -25,7 +25,7 @@ class DeliveryNumbers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountedRows(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows that the totals count. `spend` is decimal text."""
+    """Sums over the rows that the totals count. `spend`: decimal text."""
 
     calls: int
     spend: str
@@ -34,7 +34,7 @@ class CountedRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file with the rows of a delivery for one date."""
+    """A file in the store, with the rows of a delivery for one date."""
 
     key: str
     date: str
@@ -51,8 +51,8 @@ class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
 
 class ImportedPart(msgspec.Struct, frozen=True, kw_only=True):
     """
-    A part of an import. `known` ids were in the lake already. `left_out`: corrections, and records without a
-    time.
+    A part of an import from files. `known`: records with ids that the lake already had. `left_out`:
+    corrections, and records without a time.
     """
 
     source: str  # imported file
@@ -64,7 +64,8 @@ class ImportedPart(msgspec.Struct, frozen=True, kw_only=True):
 
 class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
     """
-    The manifest of a delivery. `imported`: the part of an import, which has no numbers (`first` > `last`).
+    The manifest of a delivery. `imported`: the part of an import, which has no record numbers (`first` >
+    `last`).
     """
 
     manifest: int = VERSION
@@ -120,7 +121,7 @@ def encode_manifest(manifest: LakeManifest | Adoption) -> bytes:
 
 
 def decode_adoption(body: bytes) -> Adoption:
-    """Raises ValueError."""
+    """Decode the description of an adoption. Raises ValueError."""
     try:
         adoption = _adoptions.decode(body)
     except msgspec.DecodeError as error:
@@ -133,7 +134,7 @@ def decode_adoption(body: bytes) -> Adoption:
 
 
 def decode_manifest(body: bytes) -> LakeManifest:
-    """Raises ValueError."""
+    """Decode a manifest. Raises ValueError."""
     try:
         decoded = _decoder.decode(body)
     except msgspec.DecodeError as error:

@@ -1,8 +1,8 @@
 """
-Names of objects. Pure.
+Names of the objects in a data lake. Pure.
 
-Names contain the edition and numbers of a delivery, which are stored before any record is read. So a repeat
-writes the same names, and no two deliveries share one.
+Names contain the edition and the record numbers of a delivery, which are stored before any record is read. So
+a repeat writes the same names, and no two deliveries share one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DATA_NUMBERS: Final = re.compile(r".*-([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.[a
 
 
 class DeliveryRange(NamedTuple):
-    """A range of record numbers. `destination` is the first part of the route's name."""
+    """A range of record numbers of a route. `destination`: the first part of the route's name."""
 
     destination: str
     edition: str
@@ -33,7 +33,6 @@ class DeliveryRange(NamedTuple):
 
 
 def format_date(day: int) -> str:
-    """Return the date. `day` counts days since 1970."""
     return datetime.fromtimestamp(day * _DAY_S, UTC).strftime("%Y-%m-%d")
 
 
@@ -62,13 +61,15 @@ def import_manifest_name(sha256: str, part: int, *, table: str = TABLE) -> str:
 
 
 def parse_import_part(name: str) -> tuple[str, int] | None:
-    """Return the SHA-256 and part of an import, from a manifest's name."""
+    """Return the SHA-256 and the part of an import, or None, from a manifest's name."""
     match = _IMPORT.fullmatch(name)
     return None if match is None else (match[1], int(match[2]))
 
 
 def adoption_name(edition: str, first: int, last: int, *, table: str = TABLE) -> str:
-    """Return the name. `first` is the first number that the copy never had."""
+    """
+    Return the name of an adoption's description. `first`: the first number that the restored copy never had.
+    """
     return f"{manifests_prefix(table)}adopted/{edition}-{first:012d}-{last:012d}.json"
 
 
@@ -78,7 +79,9 @@ def parse_adoption_range(name: str) -> tuple[str, int, int] | None:
 
 
 def manifest_name(edition: str, first: int, last: int, *, repair: int = 0, table: str = TABLE) -> str:
-    """Return the name. `repair` is the number of a repair's further manifest."""
+    """
+    Return the name of a manifest. `repair`: number of the repair that wrote it, 0 for the delivery itself.
+    """
     repair_suffix = f"-r{repair}" if repair else ""
     return f"{manifests_prefix(table)}{edition}/{first:012d}-{last:012d}{repair_suffix}.json"
 
@@ -88,13 +91,13 @@ def strip_repair_number(name: str) -> str:
 
 
 def parse_repair_number(name: str) -> int:
-    """Return the number of the repair, 0 for the delivery's own manifest."""
+    """Return the number of the repair that wrote a manifest, 0 for the delivery itself."""
     match = _MANIFEST.fullmatch(name)
     return int(match[4] or 0) if match else 0
 
 
 def parse_record_range(name: str) -> tuple[str, int, int] | None:
-    """Read the name of a manifest or a file."""
+    """Return edition, first and last number from the name of a manifest or file, or None."""
     pattern = _MANIFEST if name.startswith("_manifest/") else _DATA_NUMBERS
     match = pattern.fullmatch(name)
     return None if match is None else (match[1], int(match[2]), int(match[3]))

@@ -1,7 +1,8 @@
 """
-JSON or CSV lines with zstd, FRAME_ROWS a frame. Readers skip the last frame, which has metadata.
+Files of JSON or CSV lines, compressed with zstd in frames of FRAME_ROWS lines. Readers skip the last frame,
+which has metadata.
 
-A line has non-null columns by name, money as decimal text, times in RFC 3339.
+A JSON line has the non-null columns by name, money as decimal text, and times in RFC 3339.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _US: Final = NS // 1_000_000
 
 
 class NdjsonFile:
-    """A file. `close` adds the metadata."""
+    """A file of JSON lines. `close` adds the metadata."""
 
     def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
         self._columns = columns
@@ -61,7 +62,7 @@ class NdjsonFile:
 
 
 class CsvFile(NdjsonFile):
-    """A file in which all values are texts."""
+    """A file of CSV lines. All values are texts."""
 
     def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
         super().__init__(path, columns)
@@ -72,7 +73,7 @@ class CsvFile(NdjsonFile):
 
 
 def read_metadata(end: bytes) -> dict[str, str]:
-    """Raises ValueError."""
+    """Return the metadata in the end of a file. Raises ValueError."""
     tail = len(_END) + 4
     if not end.endswith(_END) or len(end) < tail:
         raise ValueError("it has no metadata at its end")
@@ -82,7 +83,7 @@ def read_metadata(end: bytes) -> dict[str, str]:
 
 
 def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
-    """Implement ReadRows with JSON types."""
+    """Implement ReadRows for JSON lines: values have JSON types."""
     try:
         with zstd.open(path, "rb") as file:
             for line in islice(file, skip, None):
@@ -93,7 +94,7 @@ def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[
 
 
 def read_csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
-    """Implement ReadRows with texts."""
+    """Implement ReadRows for CSV lines: values are texts."""
     try:
         with zstd.open(path, "rt", encoding="utf-8", newline="") as file:
             for row in islice(csv.DictReader(file), skip, None):
@@ -103,7 +104,7 @@ def read_csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Itera
 
 
 def encode_line(values: tuple[Any, ...], columns: Mapping[str, str] = COLUMNS) -> bytes:
-    """Leave out nulls."""
+    """Encode the non-null values of a row as one JSON line."""
     row = {
         name: _json_value(type, value)
         for (name, type), value in zip(columns.items(), values, strict=True)

@@ -1,10 +1,10 @@
 """
 A data lake in an object store, and the only user of obstore (extra `lake`).
 
-All options are set here, so that environment variables give only credentials and cannot send files elsewhere.
-obstore's retries are off: a repeated put after a lost response would look like another writer's file.
-Requests that fail quickly are repeated here, a put only after a check for its object, so that one failure
-does not restart a delivery of many files.
+All options are set here, so environment variables only give credentials and cannot send files elsewhere.
+obstore's retries are off, because a repeated put after a lost response would look like another writer's file.
+Requests that fail quickly are repeated here, so that one failure does not restart a delivery of many files.
+Before a put is repeated, its object is looked up.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Build = Callable[[DestinationSettings, "SecretSource | None", str, str], Any]
 
 
 class ObjectStore:
-    """A store. If a secret file changes, a new client is made."""
+    """An object store. If a secret file changes, a new client is made."""
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._settings = settings
@@ -60,7 +60,6 @@ class ObjectStore:
         return await self._object_size(name) is None and await self._put_new_object(name, body)
 
     async def _put_new_object(self, name: str, body: bytes) -> bool:
-        """Write an object. Return False if it exists."""
         try:
             await self._request_once(
                 lambda store: obstore.put_async(store, name, body, mode="create", use_multipart=False)
@@ -127,8 +126,8 @@ class ObjectStore:
 
     async def _request_once(self, send: Callable[[Any], Awaitable[T]]) -> T:
         """
-        Send a request. Raises exporters.errors, FileNotFoundError, and the library's error for an existing
-        object.
+        Send a request once. Raises exporters.errors, FileNotFoundError, or the library's error for an
+        existing object.
         """
         store = self._current_client()
         try:
@@ -150,7 +149,8 @@ class ObjectStore:
 
     def _translate_error(self, error: Exception) -> SendError:
         """
-        Return Misconfigured if key, address or store is at fault. For any other error, the route retries.
+        Return Misconfigured if the key, the address or the store must be fixed, and Retryable for other
+        errors.
         """
         credential_error: SendError | None = getattr(self._store.credential_provider, "error", None)
         if credential_error is not None:

@@ -1,5 +1,5 @@
 """
-Rows as a Parquet file. Only this module writes Parquet, with pyarrow from the optional extra `lake`.
+Files of rows in Parquet, with pyarrow from the optional extra `lake`. Only this module writes Parquet.
 
 Times are microseconds in UTC, because Spark does not read nanoseconds. Money is DECIMAL(38, 27), the unit of
 the totals. Texts with few different values have a dictionary. With the same writer number and pyarrow

@@ -44,7 +44,7 @@ class OpenFile(Protocol):
 class ReadRows(Protocol):
     def __call__(self, path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
         """
-        Yield some columns of each row in order, without the first `skip` rows. Raises ValueError if they
+        Yield these columns of each row in order, without the first `skip` rows. Raises ValueError if they
         cannot be read.
         """
         ...
@@ -67,7 +67,7 @@ class FileFormat:
 
 @dataclass(eq=False)
 class FileSums:
-    """The sums of a file's rows that are in its manifest."""
+    """The sums over a file's rows that its manifest states."""
 
     rows: int = 0
     calls: int = 0
@@ -107,7 +107,7 @@ class FileSums:
 
 @dataclass(eq=False)
 class _Partition:
-    """`added` rows are in the file, but not yet written."""
+    """The file of one date while it is built. `added`: rows that are not written to it yet."""
 
     path: Path
     rows: list[tuple[Any, ...]] = field(default_factory=list)
@@ -134,7 +134,7 @@ class DeliveryFiles:
         stem: str = "",
         table: LakeTable = AI_TABLE,
     ) -> None:
-        """`stem` begins the file names; the default is that of the series."""
+        """Prepare the files. `stem`: the beginning of their names, by default that of the series."""
         self._directory = directory
         self._series = series
         self._stem = stem or file_stem(series)
@@ -198,7 +198,8 @@ class DeliveryFiles:
 
     def write_largest_part(self) -> None:
         """
-        Add rows to the file of the date that has the most, and write a group if one is full. Call it on a thread.
+        Add rows to the file of the date that has the most, and write a group if one is full. Call this on a
+        thread.
         """
         open_ones = [partition for partition in self._partitions.values() if partition.file is not None]
         may_be = open_ones if len(open_ones) >= MOST_OPEN else list(self._partitions.values())

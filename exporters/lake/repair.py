@@ -54,7 +54,7 @@ class LakeRepair:
         return TABLES[self.topic]
 
     async def repair_files(self, *, dry_run: bool) -> LakeRepairs:
-        """Restore files. With `dry_run`, nothing is written."""
+        """Restore missing files. With `dry_run`, nothing is written."""
         uploaded = list[str]()
         lost = dict[str, str]()
         listed = {
@@ -78,7 +78,9 @@ class LakeRepair:
         return LakeRepairs(put=uploaded, lost=lost)
 
     async def _is_stored(self, file: LakeFile) -> bool:
-        """Return whether a file exists. It may have landed after the list was made."""
+        """
+        Return whether a file exists, although the list lacks it: it may have landed after the list was made.
+        """
         return await self.store.object_size(file.key) is not None
 
     async def _repair_delivery(

@@ -26,7 +26,7 @@ class StoredObject(NamedTuple):
 
 class Store(Protocol):
     """
-    A store. Names are relative to the destination's prefix.
+    A place for the files of a data lake. Names are relative to the destination's prefix.
 
     Raises exporters.errors: Retryable if the request may succeed later, and Misconfigured if the operator
     must fix the key, the address or the store.
@@ -39,13 +39,11 @@ class Store(Protocol):
     async def probe_overwrite_refusal(self, name: str, content: bytes) -> bool:
         """
         Write an existing object again with its own bytes, on the condition that it does not exist. Return
-        False if the store accepts this, because such a store ignores conditions.
+        False if the store accepts this, because it then ignores such conditions.
         """
         ...
 
-    async def object_size(self, name: str) -> int | None:
-        """Return None if the object does not exist."""
-        ...
+    async def object_size(self, name: str) -> int | None: ...
 
     async def read_end(self, name: str, size: int, count: int) -> bytes: ...
 

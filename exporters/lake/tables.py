@@ -156,12 +156,12 @@ OPTIONAL: Final = tuple(
 
 
 def table_for_route(route: str) -> LakeTable:
-    """The topic is the second part of a route's name."""
+    """Return the table for a route's topic, which is the second part of the route's name."""
     return TABLES[route.partition("/")[2]]
 
 
 class LakeDay(NamedTuple):
-    """The counted calls of one day (UTC). `spend` is in units of `spool.ledger.money`."""
+    """Sums over the counted calls of one UTC day. `spend`: in units of `spool.ledger.money`."""
 
     calls: int = 0
     spend: int = 0
@@ -198,9 +198,9 @@ class LakeDays:
 
 class LeftOutColumns:
     """
-    The columns and tags that `leave_out` of a destination removes from rows.
+    The columns and tags that the setting `leave_out` removes from rows.
 
-    A name that is not a column of this table belongs to another table.
+    It may name columns of other tables.
     """
 
     def __init__(self, names: Sequence[str], table: LakeTable = AI_TABLE) -> None:
@@ -237,10 +237,10 @@ def left_out_problems(shown: str, names: Sequence[str], columns: tuple[str, ...]
 
 class RowDigest:
     """
-    A digest that is equal for equal rows, whichever release and library wrote them.
+    A digest of a delivery's rows. It is equal for equal rows, whichever release and library wrote them.
 
-    It is SHA-256 over number, id, spend and tokens of the rows in the order of their numbers. Columns that
-    the table lacks are skipped.
+    It is SHA-256 over number, id, spend and tokens of the rows, ordered by number. Columns that the table
+    lacks are skipped.
     """
 
     def __init__(self, table: LakeTable = AI_TABLE) -> None:

@@ -61,9 +61,10 @@ class VerifiedLake:
     """
     The result of a verification.
 
-    `spend` is decimal text with all digits. `imported` rows belong to no delivery. `records` equals `rows`
-    unless the rows are FOCUS charges. If only some dates were verified, all counts cover only their files and
-    deliveries. `left` records are in no accounting: an adoption found them, but did not add them to the log.
+    `spend`: decimal text with all digits. `imported`: rows that belong to no delivery. `records` equals
+    `rows` unless the rows are FOCUS charges. If only some dates were verified, all counts cover only their
+    files and deliveries. `left`: records in no accounting, which an adoption found but did not add to the
+    log.
     """
 
     deliveries: int
@@ -219,7 +220,10 @@ def _add_repair(repairs: dict[str, ReadManifest], repair: ReadManifest) -> None:
 
 
 def with_expired_marked(found: VerifiedLake, date: str) -> VerifiedLake:
-    """Mark the missing files of dates before `date` as expired, because a rule of the store deleted them."""
+    """
+    Return the result with missing files of dates before `date` marked as expired, because a rule of the store
+    deleted them.
+    """
     differences = [
         difference._replace(kind=EXPIRED)
         if difference.kind == MISSING and (names.parse_date(difference.name) or date) < date
@@ -233,10 +237,10 @@ def accounting_difference(
     found: VerifiedLake, route: str, before: Mapping[str, int], after: Mapping[str, int]
 ) -> LakeDifference | None:
     """
-    Compare the records and damaged numbers in the manifests with a route's accounting.
+    Return how records and damaged numbers in the manifests differ from a route's accounting, or None.
 
-    `before` and `after` are the accounting before and after the manifests were read. Deliveries that landed
-    in between may be counted or not.
+    `before` and `after`: the accounting before and after the manifests were read. Deliveries that landed in
+    between may be counted or not.
     """
     landed = found.records - found.imported - found.left + found.damaged
     if landed < _settled_count(before):
@@ -260,10 +264,10 @@ def compare_with_accounting(
     after: Mapping[str, int],
 ) -> Sequence[LakeDifference]:
     """
-    Return the differences of a table or a topic, which have no manifests.
+    Return differences between the accounting and a table or topic, which have no manifests.
 
-    Of the settled record numbers, `settled` exist there (None if unknown) and `absent` do not. A damaged
-    record has a number but exists nowhere.
+    `settled` and `absent`: how many of the settled record numbers it has (None if unknown), and how many it
+    lacks. A damaged record has a number, but is nowhere.
     """
     result = list(differences)
     if absent <= after.get("damaged", 0):
@@ -340,7 +344,7 @@ class _LakeSums:
 
 
 def _broken_links(links: Sequence[_ManifestLink]) -> Iterator[LakeDifference]:
-    """Yield broken links. Every manifest except the first must name an existing manifest."""
+    """Yield broken links between manifests. Every manifest except the first must name an existing one."""
     hashes = {link.hash for link in links}
     first = min((link.first for link in links), default=0)
     for link in links:
@@ -382,7 +386,7 @@ class _FileChecker:
         self.read = 0  # files read completely
 
     async def compare_files(self, files: Sequence[_ListedFile]) -> list[LakeDifference]:
-        """Compare files. Ends are read concurrently, complete files one by one."""
+        """Return the differences of files. File ends are read concurrently, complete files one by one."""
         if self._level == DATA:
             differences = [await self._compare_file(*file_facts) for file_facts in files]
         else:
@@ -394,7 +398,10 @@ class _FileChecker:
     async def _compare_file(
         self, contents: LakeManifest, file: LakeFile, listed: int | None
     ) -> LakeDifference | None:
-        """Compare a file. A file that is not listed may have been written after the list was made."""
+        """
+        Return how a file differs, or None. A file that is not listed may have been written after the list was
+        made.
+        """
         size = await self._store.object_size(file.key) if listed is None else listed
         if size is None:
             return LakeDifference(MISSING, file.key, f"{file.rows} records, ${file.spend}")

@@ -58,15 +58,16 @@ _log = logging.getLogger(__name__)
 
 
 class LakeCheckResult(NamedTuple):
-    """The result of a check. `rows` is 0 if rows were not counted."""
-
     differences: Sequence[LakeDifference]
     files: int = 0
     rows: int = 0
 
 
 class CountedNumbers(NamedTuple):
-    """Of the settled record numbers, `settled` exist there (None if unknown) and `absent` do not."""
+    """
+    How many of the settled record numbers a topic or table has (`settled`, None if unknown), and how many it
+    lacks (`absent`).
+    """
 
     differences: Sequence[LakeDifference]
     settled: int | None
@@ -77,9 +78,8 @@ class CountedNumbers(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class LakeWatch:
     """
-    `check` runs one check, and raises SendError.
-
-    `every_s` is the time since the last check by any gateway.
+    Runs a periodic check of a destination. `check`: one check, which raises SendError. `every_s`: seconds
+    between checks, by whichever gateway.
     """
 
     check: Callable[[], Awaitable[LakeCheckResult]]
@@ -95,7 +95,7 @@ class LakeWatch:
             wait_s = await self.check_if_due()
 
     async def check_if_due(self) -> float:
-        """Check if it is due. Return the seconds until the next call."""
+        """Check if a check is due. Return the seconds until the next call."""
         try:
             newest = await read_lake_verdict(self.verdicts, self.route)
             wait_s = 0.0 if newest is None else self._wait_s(newest)
@@ -123,7 +123,7 @@ class LakeWatch:
         return every_s - passed_s if passed_s >= 0 else 0.0
 
     async def check_and_log(self) -> LakeVerdict:
-        """Check, and log only the first difference."""
+        """Check and store the result. Log only the first difference."""
         result = await self.check()
         for difference in result.differences:
             extra = {"action": "lake_differs", "route": self.route}
@@ -154,9 +154,8 @@ async def check_sent_numbers(
     context: LakeContext, route: str, count: Callable[[int], Awaitable[CountedNumbers]]
 ) -> LakeCheckResult:
     """
-    Compare a topic or a table, which have no manifests, with the accounting.
-
-    `count` receives the number below which all records are settled.
+    Compare the settled numbers with a topic or table, which have no manifests. `count`: gets the number below
+    which all records are settled.
     """
     before = await _accounting_terms(context, route)
     counted = await count(await _settled_below(context, route, before))
@@ -217,8 +216,8 @@ class _StoredManifests:
 
     async def read_manifests(self, scratch: Path) -> AsyncIterator[ManifestResult]:
         """
-        Yield the manifests of repairs, imports and adoptions. Then yield each stored manifest, and how the
-        manifest in the store differs from it.
+        Yield the manifests of repairs, imports and adoptions from the store. Then yield each stored manifest,
+        with how the store's manifest differs from it.
         """
         kinds = (names.parse_repair_number, names.parse_import_part, names.parse_adoption_range)
         for name in sorted(name for name in self._listed if any(kind(name) for kind in kinds)):
@@ -246,8 +245,8 @@ class _StoredManifests:
 
     async def _compare_landing(self, landing: Landing) -> LakeDifference | None:
         """
-        Compare a stored manifest. A manifest that is not listed may have been written after the list was
-        made.
+        Return how the store's manifest differs from a stored one. A manifest that is not listed may have been
+        written after the list was made.
         """
         name = _manifest_name(landing)
         size = self._listed.pop(name, None)
@@ -276,7 +275,8 @@ class _StoredManifests:
 
     def can_be_landing(self, difference: LakeDifference, edition: str) -> bool:
         """
-        Return True for an object whose numbers are not settled, because its delivery may be landing now.
+        Return whether the difference may be a delivery that is being written, because its numbers are not
+        settled.
         """
         numbers = names.parse_record_range(difference.name) if difference.kind == FOREIGN else None
         return numbers is not None and numbers[0] == edition and numbers[1] > self._last

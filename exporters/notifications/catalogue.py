@@ -1,4 +1,4 @@
-"""The channel types, and the checks and channels of [[notify]]."""
+"""The channel types, and the checks and construction of the channels in [[notify]]."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TYPES: LazyDeclarations[ChannelType] = LazyDeclarations(
 
 
 def all_channel_problems(channels: Sequence[NotifySettings], *, shown: str = "notify") -> Iterator[str]:
-    """Yield the problems. Settings of a list are named `notify[0]` and so on."""
+    """Yield the problems of all channels. Their settings are named `notify[0]` and so on."""
     names: set[str] = set()
     for index, settings in enumerate(channels):
         shown = f"notify[{index}]" if shown.startswith("notify") else shown

@@ -1,4 +1,4 @@
-"""Interface of channels, and helpers for the text of messages to people."""
+"""The interface of channels, and helpers for the text of messages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ADDRESSES = re.compile(r":(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """
-    `reached` are the recipients that an earlier attempt has reached.
+    One message with one or several notices. `reached`: recipients that have it from an earlier attempt.
 
     Every attempt has the same `id`, so that receivers can recognize a repeat.
     """
@@ -63,15 +63,14 @@ class Message:
 
     @property
     def named_recipients(self) -> tuple[str, ...]:
-        """Return the only recipients; empty if the message names no people."""
+        """
+        Return the people that the message is only for, or none if it is for the channel's usual recipients.
+        """
         return tuple(dict.fromkeys(notice.to for notice in self.notices if notice.to))
 
 
 class PartlyDelivered(Retryable):
-    """
-    An error after which some recipients have the message and others may get it later. `reached` are the
-    recipients that have it.
-    """
+    """An error after which some recipients have the message (`reached`), and others may get it later."""
 
     def __init__(self, message: str, *, reached: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -79,25 +78,19 @@ class PartlyDelivered(Retryable):
 
 
 class Channel(Protocol):
-    """A channel. Methods raise an error of exporters.errors if a message was not accepted."""
+    """A notification channel. Methods raise an error of exporters.errors if a message was not accepted."""
 
     async def send(self, message: Message) -> str:
-        """
-        Send a message. Return details worth storing, such as recipients rejected for good, or "".
-        """
+        """Send a message. Return details to store, such as recipients that were rejected for good, or ""."""
         ...
 
-    def secret_stamp(self) -> object:
-        """Return a value that changes whenever a secret file changes."""
-        ...
+    def secret_stamp(self) -> object: ...
 
     def check_secret(self) -> None:
         """Raise SendError if the secret cannot be read or used. Sends no request."""
         ...
 
-    async def probe(self) -> Probe:
-        """Test whether the channel would accept a message, without sending one."""
-        ...
+    async def probe(self) -> Probe: ...
 
     async def close(self) -> None: ...
 
@@ -105,8 +98,8 @@ class Channel(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class ChannelType:
     """
-    With `groups`, one message may contain several notifications. `takes_reports`: the channel accepts reports
-    as well as alerts.
+    A type of channel. `groups`: one message may contain several notifications. `takes_reports`: it accepts
+    reports as well as alerts.
     """
 
     name: str
@@ -139,7 +132,7 @@ class FixedSecret:
 
 
 def channel_secret(settings: NotifySettings) -> SecretSource | FixedSecret | None:
-    """Return the secret of a channel whose address is not secret."""
+    """Return where the secret is, for channels with a secret besides the address."""
     if isinstance(settings, StoredChannelSettings):
         return FixedSecret(settings.secret) if settings.secret else None
     return (
@@ -223,8 +216,8 @@ def check_message_accepted(answer: HttpAnswer) -> None:
 
 def misconfigured_if_gone(error: Rejected) -> Rejected | Misconfigured:
     """
-    Return Misconfigured if the webhook was removed, because only the operator can fix that. Return any
-    other error unchanged.
+    Return Misconfigured if the error says that the webhook was removed, because only the operator can fix
+    that. Otherwise return the error.
     """
     return Misconfigured(str(error), status=error.status) if error.status in _GONE else error
 
@@ -248,14 +241,17 @@ def _field_line(name: str, value: str) -> str:
 
 
 def escape_for_header(text: str) -> str:
-    """A line break in an encoded word could begin another header."""
+    """
+    Return a text for a mail header without line breaks, because one in an encoded word could begin another
+    header.
+    """
     return replace_unprintable(text).replace("=?", "=\u200b?")
 
 
 def escape_for_chat(text: str) -> str:
     """
-    Escape a text with names that users or senders chose, so that chats show it literally, without mentions,
-    markup or links.
+    Escape a text that contains names chosen by users or senders, so that chats show it literally, without
+    mentions, markup or links.
     """
     text = _EDGES.sub("\u02cd", text.translate(_MARKS))
     return _ADDRESSES.sub(lambda match: f"{match[0]}\u200b", text)

@@ -1,7 +1,7 @@
 """
-Channels that people created in the console, as settings.
+The channels that people created in the console, as settings.
 
-Their secrets are encrypted with AES-256 and a secret of the installation, so the registry's rows do not
+Their secrets are encrypted with AES-256 under a secret of the installation, so the registry's rows do not
 reveal them.
 """
 

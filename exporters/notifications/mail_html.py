@@ -1,5 +1,5 @@
 """
-The HTML part of an e-mail: the same words as its text, with a large total and bars that are cells of a table.
+The HTML part of an e-mail: the words of its text part, with a large total and bars made of table cells.
 
 It loads nothing, and every text that somebody else chose is escaped.
 """
@@ -21,7 +21,7 @@ _FAINT = "opacity:0.7"  # no grey has enough contrast on both a white and a dark
 
 
 def mail_html(notices: Sequence[Notice]) -> str | None:
-    """Return None if the document would be too long."""
+    """Return the HTML document for these notices, or None if it would be too long."""
     parts = '<hr style="border:0;border-top:1px solid #d0d5dd;margin:24px 0">'.join(
         map(_notice_html, notices)
     )

@@ -195,8 +195,8 @@ class ChannelSender:
         """
         Store the message for a later attempt.
 
-        All notifications that wait after it count as failing as well. On a failing channel, each notification
-        is given up after GIVE_UP_S. Time for which the channel is paused does not count.
+        All notifications that wait after it also count as failing. A notification on a failing channel is
+        given up after GIVE_UP_S seconds, without the time for which the channel is paused.
         """
         now = self._clock.now()
         in_group = {notification.id for notification in group}
@@ -219,8 +219,8 @@ class ChannelSender:
 
     async def _handle_rejection(self, group: Sequence[Notification], error: SendError) -> None:
         """
-        Handle a rejected message. A message with several notifications is tried again one by one. A message
-        with a single notification has failed.
+        Handle a rejected message. One with several notifications is sent again as single messages. One with a
+        single notification has failed.
         """
         extra = {"action": "notification_refused", "channel": self.name, "notices": len(group)}
         _log.warning("a notification was rejected: %s", error, extra=extra)
@@ -237,7 +237,7 @@ class ChannelSender:
         )
 
     def _set_state(self, state: str, error: SendError) -> None:
-        """Set the state. A channel that does not work is logged once, not at every attempt."""
+        """Set the channel's state. A change is logged, not every attempt."""
         if self.state != state:
             extra = {"action": f"channel_{state}", "channel": self.name}
             _log.warning("notifications cannot be delivered: %s", error, extra=extra)
@@ -246,8 +246,8 @@ class ChannelSender:
 
 def _state_with_waiting(channel: ChannelState, waiting: Sequence[Notification]) -> ChannelState:
     """
-    Return the channel with what its waiting notifications show. A restarted process and other gateways know only from
-    them that the channel fails.
+    Return the state, updated from waiting notifications. After a restart, and in other gateways, only these
+    show that the channel fails.
     """
     failing = [each for each in waiting if each.failing_since is not None]
     state, reason = channel.state, channel.reason
@@ -266,8 +266,8 @@ def _state_with_waiting(channel: ChannelState, waiting: Sequence[Notification]) 
 
 class Notifier:
     """
-    All channels. They send only while `run` runs. The notifier also reports to the notification table
-    which channels exist.
+    All channels. They send only while `run` runs. The notifier also registers in the notification table which
+    channels exist.
     """
 
     def __init__(
@@ -288,14 +288,16 @@ class Notifier:
         self._build_senders(settings)
 
     def set_configured_channels(self, settings: Sequence[NotifySettings]) -> None:
-        """Apply these configured channels. A message in progress is sent again under the same id."""
+        """
+        Use these configured channels from now on. A message in progress is sent again under the same id.
+        """
         self._configured = settings
         self._apply_channels()
 
     def set_stored_channels(self, channels: Sequence[StoredChannelSettings]) -> None:
         """
-        Apply these channels that people created. If a configured channel has the same name, the configured
-        channel is used.
+        Use these channels, created by people, from now on. A configured channel with the same name has
+        precedence.
         """
         self._stored = channels
         self._apply_channels()
@@ -326,7 +328,6 @@ class Notifier:
                     await sender.close()
 
     async def send_due(self) -> None:
-        """Send all notifications that are due now, once."""
         await asyncio.gather(*(sender.send_due() for sender in self._senders))
 
     async def channel_states(self) -> Sequence[ChannelState]:
@@ -392,7 +393,7 @@ class Notifier:
         _register_channels(self._table, settings)
 
     def register_channels(self, table: NoticeTable, kept: Sequence[StoredChannelSettings]) -> None:
-        """Tell a table the names of the configured channels and of these others. Nothing is sent to them."""
+        """Register the names of the configured channels and of `kept` in a table. Nothing is sent to them."""
         stated = {channel.name for channel in self._configured}
         _register_channels(
             table, [*self._configured, *(channel for channel in kept if channel.name not in stated)]

@@ -24,7 +24,7 @@ _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """
-    The times of a channel. `quiet` is the start and the end of quiet hours. Without `group_wait_s`, each
+    The times at which a channel may send. `quiet`: start and end of quiet hours. Without `group_wait_s`, each
     notification is sent by itself.
     """
 
@@ -34,7 +34,9 @@ class Schedule:
     group_wait_s: float | None = None
 
     def held_until(self, notification: Notification, now: float) -> float:
-        """Return the time until which these settings delay a notification; 0 if it may be sent at once."""
+        """
+        Return until when the schedule delays a notification (epoch seconds), 0 if it may be sent at once.
+        """
         notice = notification.notice
         if notice.severity == CRITICAL or notice.kind in ALONE:
             return 0.0
@@ -62,7 +64,7 @@ class Schedule:
 
 
 def build_schedule(settings: NotifySettings, *, groups: bool) -> Schedule:
-    """Make the schedule of a channel. Raises ValueError for times or a time zone that do not exist."""
+    """Return the schedule of a channel. Raises ValueError for times or a time zone that do not exist."""
     begins, _, ends = settings.quiet_hours.partition("-")
     return Schedule(
         zone=UTC if settings.time_zone == "UTC" else ZoneInfo(settings.time_zone),

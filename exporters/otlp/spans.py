@@ -94,7 +94,7 @@ _times = _text_encoder("tollhouse.times")
 
 
 def _meter_attribute_names() -> dict[str, str]:
-    """Return the attribute of each meter. If the conventions have an attribute for the meter, it is used."""
+    """Return the attribute for each meter, that of the conventions if there is one."""
     usage = "gen_ai.usage"
     names = {name: f"tollhouse.meter.{name}" for name in METERS}
     for kind in MODALITIES:
@@ -130,7 +130,6 @@ _MOST_SETS, _LARGEST_SET = 4096, 512  # maximum number of cached tag sets, and m
 
 
 def join_export_request(fields: Iterable[bytes]) -> bytes:
-    """Return an ExportTraceServiceRequest of encoded spans."""
     spans = [_SCOPE, *fields]  # `join` copies the spans only once, because a delivery has about a megabyte
     size = sum(map(len, spans))
     head = RESOURCE + wire.encode_field_head(2, size)
@@ -155,7 +154,9 @@ class SpanEncoder:
         return join_export_request([self.encode_fields(records)])
 
     def encode_fields(self, records: Iterable[tuple[Inference, float]]) -> bytes:
-        """Return the spans of records as repeated fields. `join_export_request` joins them into a request."""
+        """
+        Return the spans of records as repeated fields, which `join_export_request` joins into a request.
+        """
         spans: list[bytes] = []
         for record, committed_at in records:
             span = self.encode_span(record, committed_at)
@@ -259,7 +260,7 @@ class SpanEncoder:
         return b"".join(parts)
 
     def encode_combination(self, record: Inference) -> bytes:
-        """Return the name, the kind, the status and the attributes of a call that many other calls share."""
+        """Return name, kind, status and attributes of a call, as far as many other calls share them."""
         r = record
         key = (
             r.operation,
@@ -281,7 +282,7 @@ class SpanEncoder:
         return encoded
 
     def _encode_tags(self, tags: Mapping[str, str]) -> bytes:
-        """Return all encoded tags of a call. They are cached, because many calls have the same tags."""
+        """Return the encoded tags of a call, from a cache, because many calls have equal tags."""
         key = (*tags, *tags.values())
         encoded = self._tag_sets.get(key)
         if encoded is None:
@@ -309,8 +310,8 @@ def _encode_meter(name: str, quantity: int | str) -> bytes:
 
 def _without_reported_cost(record: Inference) -> Inference:
     """
-    Return the record for readers that do not know charges in other currencies. It has an estimate and no
-    reported cost in dollars.
+    Return the record without its reported cost, but with its estimate, for readers that do not know other
+    currencies than dollars.
     """
     cost_source = "none" if record.estimated_cost is None else "estimated"
     return structs.replace(record, cost_source=cost_source)
@@ -331,8 +332,8 @@ def _encode_kind(record: Inference) -> bytes:
 
 def _stand_in_ids(record: Inference) -> tuple[bytes, bytes, list[bytes]]:
     """
-    Return a trace id and a span id as bytes, and attributes for ids that are not valid OTel ids. At least one
-    of the record's ids is missing or not valid.
+    Return a trace id and a span id to send, and attributes for the record's own ids. At least one of these is
+    missing or no valid OTel id.
     """
     trace_id = record.trace_id
     span_id = record.span_id

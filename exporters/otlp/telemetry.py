@@ -88,7 +88,7 @@ class Target(Protocol):
         ...
 
     def naming_refused_key(self, stream: str) -> AbstractContextManager[None]:
-        """If there are several keys, add the name of the refused key to errors that occur in this block."""
+        """In the block, add the name of the refused key to errors, if there are several keys."""
         ...
 
     def headers(self) -> Mapping[str, str]: ...
@@ -145,7 +145,7 @@ class TelemetryExporter:
     async def _encode_packed_spans(
         self, delivery: Delivery, entries: Sequence[Entry]
     ) -> tuple[Tally, EncodedBody] | None:
-        """Encode records that are still packed. Return None if they must be decoded."""
+        """Encode records that are still packed. Return None if they must be decoded first."""
         native = shared_native_module(entries)
         if native is None or self._target.url(TRACES) is None:
             return None
@@ -199,8 +199,8 @@ class TelemetryExporter:
 
 def _unsendable_error(error: Exception) -> Rejected:
     """
-    Return the error for a number that OTLP cannot hold. It rejects only the record with the number, so all
-    other records are still sent.
+    Return the rejection of a record with a number that OTLP cannot hold, so that all other records are still
+    sent.
     """
     return Rejected(f"a record cannot be encoded as OTLP: {error}", answered=False)
 

@@ -102,9 +102,7 @@ async def probe_validation(client: Client, url: str, *, authorization: str) -> P
 
 
 class BillingValidation:
-    """
-    Validation of billing drops by the upstream. Neither the upstream nor this Tollhouse stores the drop.
-    """
+    """Validates billing drops by a request to the upstream, which does not store them."""
 
     def __init__(self, upstream: UpstreamClient) -> None:
         self._upstream = upstream

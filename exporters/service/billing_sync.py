@@ -50,7 +50,8 @@ _log = logging.getLogger(__name__)
 
 class BillingSync:
     """
-    A sync of billing hours. It runs until cancelled. If an hour was not accepted, it still differs and stays due.
+    Sends the hours of cost to one connection, until cancelled. An hour that was not accepted still differs
+    and stays due.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class BillingSync:
         self._poked = asyncio.Event()
 
     def state(self) -> RouteState:
-        """Return the state of the sync in the form of a route's state. `queued` counts hours."""
+        """Return the sync's state in the form of a route's. `queued` counts hours."""
         return RouteState(
             name=NAME,
             topic="billing-hours",
@@ -146,7 +147,10 @@ class BillingSync:
         return sent
 
     async def preview(self, since: datetime, until: datetime) -> BillingPlan:
-        """Plan all hours of a time span, without sending them. Raises NotKept if only days are stored."""
+        """
+        Return the plan to send all hours of a time span, without sending them. Raises NotKept if only daily
+        sums are stored.
+        """
         await self._ledger.check_hours_stored(since)
         return await self._plan_hours(since, until, send=False)
 
@@ -163,10 +167,10 @@ class BillingSync:
 
     async def _comparable_since(self, since: datetime) -> datetime:
         """
-        Return `since`, or the time from which hours are stored if that is later. Older hours stay as
-        they were sent.
+        Return `since` or, if later, the time from which hourly sums are stored. Earlier hours are not
+        compared.
 
-        Hours of the previous month are deleted only if a clock was months ahead.
+        Hourly sums of the previous month are missing only if a clock was months ahead.
         """
         kept_since = await self._ledger.limit_to_hourly_sums(since)
         if kept_since > since and kept_since != self._logged_start:
@@ -181,7 +185,7 @@ class BillingSync:
         return kept_since
 
     async def _send_round(self) -> float:
-        """Send the hours that changed. Return the number of seconds until the next check."""
+        """Send the changed hours. Return the seconds until the next check."""
         try:
             await self.send_changed()
         except Retryable as error:

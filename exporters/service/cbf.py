@@ -36,7 +36,7 @@ SEAT_TAGS = ("plan", "user", "team")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hour:
-    """The rows of one hour. `hash` changes if any row changes."""
+    """The rows of one hour. `hash` differs if any row differs."""
 
     start: datetime
     rows: Sequence[Row]
@@ -56,10 +56,10 @@ def build_hour(start: datetime, rows: Sequence[Row]) -> Hour:
 
 def cost_rows(costs: Iterable[CostRow], dimensions: Sequence[str]) -> list[Row]:
     """
-    Return a row for each cost with money or usage. Its dimensions become tags and parts of the resource id.
+    Return a row for each cost with money or usage. Its dimensions are tags and parts of the resource id.
 
-    The cost excludes amounts without an exchange rate. A tag per currency has these amounts, and a tag per
-    meter has the quantities.
+    The cost excludes amounts without an exchange rate; a tag per currency has them. A tag per meter has the
+    quantities.
     """
     with_usage = [cost for cost in costs if _has_cost_or_usage(cost)]
     return [_cost_row(cost, dict(zip(dimensions, cost.group, strict=True))) for cost in with_usage]

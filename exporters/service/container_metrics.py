@@ -67,7 +67,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _StreamLane:
-    """The state of one stream, and the time until which it waits."""
+    """The state of one stream to the upstream, and until when it waits."""
 
     reason: str | None = None
     parked: bool = False
@@ -82,8 +82,8 @@ class _RequestedFile(msgspec.Struct):
 
 class ContainerSync:
     """
-    A sync of container metrics. It runs until cancelled. Unanswered requests are repeated. The upstream
-    stores each file only once.
+    Sends container metrics until cancelled. Unanswered requests are repeated; the upstream stores each file
+    only once.
     """
 
     def __init__(
@@ -100,9 +100,7 @@ class ContainerSync:
         self._poked_at = -inf
 
     def state(self) -> RouteState:
-        """
-        Return the state of the sync in the form of a route's state. `queued` counts files, bodies and statuses.
-        """
+        """Return the sync's state in the form of a route's. `queued` counts files, bodies and statuses."""
         sums = self._files.sums
         queued = sums.sum_term(UPLOADED, *KINDS)
         reasons = [f"{stream}: {lane.reason}" for stream, lane in self._lanes.items() if lane.reason]
@@ -166,7 +164,7 @@ class ContainerSync:
     async def _attempt_send(self, stream: str, send: Callable[[], Awaitable[bool]]) -> bool:
         """
         Call `send`. Return False if there was nothing to send. An error that concerns the whole stream pauses
-        the stream for a time.
+        it for a time.
         """
         lane = self._lanes[stream]
         try:
@@ -257,7 +255,7 @@ class ContainerSync:
         await self._settle_files(UPLOAD, [file])
 
     def _check_upload_address(self, address: str) -> None:
-        """Raise Misconfigured if an address would send metrics unencrypted although the upstream uses TLS."""
+        """Raise Misconfigured if an upload would be unencrypted although the upstream uses TLS."""
         scheme = urlsplit(address).scheme
         upstream = urlsplit(self._upstream.url(UPLOAD) or "").scheme
         if scheme not in ("http", "https") or (scheme == "http" and upstream == "https"):
@@ -288,7 +286,7 @@ class ContainerSync:
         return True
 
     async def _send_bodies(self, kind: str) -> bool:
-        """Send one request per body, in order, because the times of a series must not go back."""
+        """Send one request per body, in order, because a series' times must not go back."""
         due = await self._load_due_files(kind)
         for file in due:
             try:

@@ -61,10 +61,11 @@ async def _no_waiting_since() -> float | None:
 
 class DeviceSync:
     """
-    A sync of devices. It runs until cancelled. Unanswered requests are repeated.
+    Sends devices until cancelled. Unanswered requests are repeated.
 
-    With `tells_changes`, the upstream is a Tollhouse and also receives revocations and resets. Its heartbeats are
-    changed by `state_what_waits`, with the time from which the oldest record waits, which `waiting_since` returns.
+    With `tells_changes`, the upstream is a Tollhouse, which also gets revocations and resets.
+    `state_what_waits` adds to its heartbeats since when the oldest record waits, as `waiting_since` returns
+    it.
     """
 
     def __init__(
@@ -99,8 +100,7 @@ class DeviceSync:
 
     def state(self) -> RouteState:
         """
-        Return the state of the sync in the form of a route's state. `queued` counts devices,
-        including rejected devices.
+        Return the sync's state in the form of a route's. `queued` counts devices, including rejected ones.
         """
         waiting = [device for device in self._table.all() if self._is_due(device)]
         held = [device.held for device in waiting if device.held is not None]
@@ -152,8 +152,8 @@ class DeviceSync:
 
     async def _wait_for_change(self, rest_s: float) -> None:
         """
-        Wait for a change, for `retry_now`, or until the time is over. While the whole sync waits, changes do not
-        end the wait.
+        Wait for a change, for `retry_now`, or at most `rest_s` seconds. While the whole sync is paused,
+        changes do not end the wait.
         """
         change = asyncio.create_task(
             self._poked.wait() if self._is_sync_waiting() else self._wait_for_retry_or_change()
@@ -277,7 +277,6 @@ class DeviceSync:
         )
 
     async def _update_device(self, id: str, **changes: Any) -> None:
-        """Change a device, unless it was deleted meanwhile."""
         if self._table.find(id) is not None:
             with suppress(NotThere):
                 await self._table.update(id, require_known(lambda known: replace(known, **changes)))

@@ -38,9 +38,7 @@ MOST_ZEROS = 100  # maximum zeros of an amount in plain notation, because 1e9999
 
 
 def forwarded_form(settings: UpstreamSettings, type: str) -> str | None:
-    """
-    Return the form in which events of a type are sent upstream. Return None if the events are only stored.
-    """
+    """Return in which form events of a type are sent upstream, or None if they are only stored."""
     if not settings.base_url:
         return None
     if Paths(settings).url_template(STREAM) is not None:
@@ -50,7 +48,6 @@ def forwarded_form(settings: UpstreamSettings, type: str) -> str | None:
 
 
 def needs_event_mapping(settings: UpstreamSettings) -> bool:
-    """Return whether the upstream accepts unit-cost streams but no events."""
     return bool(settings.base_url) and Paths(settings).url_template(STREAM) is None
 
 
@@ -63,8 +60,8 @@ def is_unmapped_event_type(settings: UpstreamSettings, type: str) -> bool:
 
 def event_amount(settings: UpstreamSettings, event: UsageEvent) -> Decimal | None:
     """
-    Return the amount that an event adds to its stream. Without a stream, return the amount that the event states.
-    Return None if the event has no amount.
+    Return the amount that an event adds to its stream or, without a stream, the amount that it states. Return
+    None if it has no amount.
     """
     stream = settings.events.get(event.event_type)
     if stream is None and not any(_value_at(event, name) is not None for name in AMOUNT_NAMES):
@@ -75,7 +72,8 @@ def event_amount(settings: UpstreamSettings, event: UsageEvent) -> Decimal | Non
 
 class EventExporter:
     """
-    Sends events to another Tollhouse, one batch per delivery. The ids do not change, so a repeat is not counted.
+    Sends events to another Tollhouse, one batch per delivery. Events keep their ids, so a repeat is not
+    counted.
     """
 
     in_flight = 4
@@ -119,7 +117,8 @@ def _encode_events(events: Sequence[tuple[UsageEvent, float]]) -> bytes:
 
 def cloud_event(event: UsageEvent, committed_at: float) -> dict[str, Any]:
     """
-    Return the event with its own id and its record id. If the event has no time, its commit time is used.
+    Return the event as a CloudEvent with its own id and its record id. Without a time of its own, it gets the
+    commit time.
     """
     return {
         **event.tags,
@@ -165,8 +164,8 @@ def _decode_rejections(body: bytes) -> tuple[int, str]:
 
 class StreamMapper:
     """
-    Converts events of mapped types into `sum` operations in this log. Events of all other types are
-    `unmapped` and not sent.
+    Converts events of mapped types to `sum` operations in this log. Events of other types count as
+    `unmapped`.
     """
 
     in_flight = 1

@@ -118,7 +118,6 @@ class Paths:
         return url
 
     def url_template(self, name: str) -> str | None:
-        """Return the address of a stream with its placeholders."""
         settings = self._settings
         stream = STREAMS[name]
         path = settings.paths.get(
@@ -135,7 +134,6 @@ class Paths:
 
 
 def upstream_problems(settings: UpstreamSettings) -> Iterator[str]:
-    """Yield one sentence per problem of [upstream]."""
     if settings.keys and not settings.base_url:
         yield "upstream.base_url is required if upstream.keys are set"
     for name in ("base_url", "ai_telemetry_url", "proxy"):

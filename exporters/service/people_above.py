@@ -1,9 +1,10 @@
 """
-The people of this Tollhouse at the Tollhouse above: addresses, so that both know one person, and erasures.
+The people of this Tollhouse at the Tollhouse above: e-mail addresses, so that both know one person, and
+erasures.
 
-A hash of an address is different at each installation. So an address travels once, with the keys of the hashes that
-stand for it, and the upstream links the hashes. Addresses are in memory only until the upstream has them. A lost
-one is sent again with the person's next call.
+The hash of an address differs in each installation. So the address itself is sent once, with the keys of the
+hashes that stand for it, and the upstream links the hashes. Addresses are in memory only until the upstream
+has them. If one is lost, the person's next call sends it again.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ _log = logging.getLogger(__name__)
 
 class PeopleAbove:
     """
-    The connection to the upstream about people.
+    The exchange with the upstream about people.
 
-    `upstream` returns the present settings, or None if the upstream is no Tollhouse. `erase` erases a person here, and
-    returns when nothing is left.
+    `upstream`: returns the present settings, or None if the upstream is no Tollhouse. `erase`: erases a
+    person here, and returns when nothing is left.
     """
 
     def __init__(
@@ -70,7 +71,10 @@ class PeopleAbove:
         people.persons.meets = self.note_address
 
     def note_address(self, address: str, hashed: str, at: int) -> None:
-        """Note an address of a call that began at a time in nanoseconds. Any thread may call this."""
+        """
+        Queue the address of a call that began at `at` (nanoseconds) for the upstream. Any thread may call
+        this.
+        """
         if hashed in self._known and self._clock.monotonic() < self._known_since + AGAIN_S:
             return
         is_more = len(self._waiting) >= MAX_WAITING and address not in self._waiting
@@ -80,13 +84,16 @@ class PeopleAbove:
         self._loop.call_soon_threadsafe(self._met.set)
 
     async def _relay_addresses(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> None:
-        """Pass on addresses that a gateway or an agent of a lower level has sent. Raises SendError."""
+        """
+        Send addresses, of this or a lower level, to the upstream. `keys`: of hashes at lower levels. Raises
+        SendError.
+        """
         if addresses:
             all_keys = [key.hex() for key in (*keys, self._people.secret)]
             await self._send_with_new_client(ADDRESSES, {"keys": all_keys, "addresses": addresses})
 
     async def try_relay_addresses(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
-        """Relay addresses. Return whether the upstream has them."""
+        """Send addresses as `_relay_addresses` does. Return whether the upstream has them."""
         return await self._try_request("people_not_linked", self._relay_addresses(keys, addresses)) is None
 
     async def send_addresses_forever(self) -> None:
@@ -111,15 +118,15 @@ class PeopleAbove:
                 self._waiting.pop(address, None)
 
     async def follow_erasures(self) -> None:
-        """Erase the people whom the upstream has erased, until cancelled."""
+        """Erase the people whom the upstream has erased, as it reports them, until cancelled."""
         while True:
             rest_s = await self._try_request("erasures_not_followed", self._carry_out_erasure_orders())
             await asyncio.sleep(POLL_S if rest_s is None else rest_s)
 
     async def _try_request(self, action: str, request: Awaitable[None]) -> float | None:
         """
-        Wait for a request. Return None, or the seconds to wait after an error. Each change of an answered error is
-        logged once; routes log it if the upstream cannot be reached.
+        Await a request. Return None, or the seconds to wait after an error. Each change of an answered error
+        is logged once; that the upstream cannot be reached is logged by routes.
         """
         try:
             await request
@@ -161,7 +168,7 @@ class PeopleAbove:
         return [] if answer is None else erasure.read_erasures(answer.body)
 
     async def _send_with_new_client(self, stream: str, body: Mapping[str, object]) -> HttpAnswer | None:
-        """Send a request with the present settings. Requests are rare, so none keeps a connection."""
+        """Send a request with the present settings, by a new client, because requests are rare."""
         upstream = self._upstream()
         if upstream is None:
             return None

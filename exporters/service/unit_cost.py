@@ -48,7 +48,7 @@ _Shape = tuple[str, str, str, str | None, tuple[str, ...]]
 
 @dataclass(slots=True)
 class OperationRun:
-    """Consecutive records that can share a request. With `once`, they must not be repeated automatically."""
+    """Consecutive records for one request. `once`: they must not be repeated automatically."""
 
     shape: _Shape
     first: int
@@ -78,10 +78,11 @@ class UnitCostExporter:
 
     async def prepare_delivery(self, delivery: Delivery) -> str | None:
         """
-        Wait until the rate limit allows the records. Then return the mark, which is the number of this attempt.
+        Wait until the rate limit allows the records. Then return the mark, which is the number of this
+        attempt.
 
-        A `?` after the number means that this attempt was already interrupted once. Nothing is sent before
-        the mark is stored.
+        A `?` after the number means that the attempt was already interrupted once. Nothing is sent before the
+        mark is stored.
         """
         if self._to_tollhouse:
             return None
@@ -155,7 +156,10 @@ class UnitCostExporter:
         return record.operation, record.operation == SUM
 
     async def _send_once(self, delivery: Delivery, runs: Sequence[OperationRun]) -> None:
-        """Send sums in a separate request, so that its response concerns exactly these records."""
+        """
+        Send sums that must not be repeated in a request of their own, so that its response concerns exactly
+        these records.
+        """
         head = runs[0]
         stop = 1 if head.once else next(index for index, run in enumerate(runs) if run.once)
         if stop < len(runs):
@@ -202,7 +206,7 @@ class UnitCostExporter:
         )
 
     async def _delete_stream(self, stream: str) -> None:
-        """Delete a stream. It is not an error if the stream does not exist."""
+        """Delete a stream, if it exists."""
         try:
             await self._upstream.send(DROPS, b"true", method="DELETE", stream=stream)
         except Misconfigured as error:

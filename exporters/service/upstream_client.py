@@ -34,15 +34,13 @@ class KeyringEntry:
 
 
 class Keyring:
-    """The keys of the upstream, in the order of the configuration."""
-
     def __init__(self, keys: Sequence[UpstreamKey], environ: Mapping[str, str] | None = None) -> None:
         self._keys = [KeyringEntry(key, _secret_source(key, environ)) for key in keys]
 
     def key_for(self, scope: str) -> KeyringEntry | None:
         """
-        Return the key with the fewest scopes that grants this scope, or None. If several have equally few, return the
-        first of them.
+        Return the key with the fewest scopes among those that grant this scope (the first of several), or
+        None.
         """
         granting = (key for key in self._keys if scope in key.granted_scopes)
         return min(granting, key=lambda key: len(key.granted_scopes), default=None)
@@ -60,7 +58,6 @@ class Keyring:
         return key.secret.value()
 
     def secret_stamps(self) -> list[object]:
-        """Return values that change whenever a secret file changes."""
         return [key.secret.change_stamp() for key in self._keys]
 
 
@@ -77,7 +74,6 @@ class UpstreamClient:
 
     @classmethod
     def from_settings(cls, settings: UpstreamSettings, *, clock: Clock) -> UpstreamClient:
-        """Create a client of the service with its own HTTP client."""
         return cls(build_client(settings, clock=clock), Paths(settings), Keyring(settings.keys))
 
     async def send(
@@ -143,7 +139,7 @@ class UpstreamClient:
 
     @contextmanager
     def naming_refused_key(self, stream: str) -> Iterator[None]:
-        """Add the name of the refused key to a 401 or 403 that occurs in this block."""
+        """In the block, add the name of the refused key to a 401 or 403."""
         try:
             yield
         except Misconfigured as error:
@@ -156,7 +152,6 @@ class UpstreamClient:
         return {}
 
     def secret_stamps(self) -> list[object]:
-        """Return values that change whenever the secret file of a key changes."""
         return self._keyring.secret_stamps()
 
     async def close(self) -> None:

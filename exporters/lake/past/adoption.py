@@ -1,11 +1,11 @@
 """
-Adoption after a restore: settle records that the data lake already has, and add records to the log that the
-restored copy never had.
+Adoption after a restore: settles records that the data lake already has, and adds to the log the records that
+the restored copy never had.
 
 Up to the last number of the copy, a number means the same record in the copy and in the data lake, as the ids
-prove. These numbers are settled as delivered. Later records are added to the log under new numbers and count as
-delivered to this route. After a crash, every step can be repeated. The route stays paused until the last step,
-because the data lake already uses its next numbers.
+prove. These numbers are settled as delivered. Later records are added to the log under new numbers and count
+as delivered to this route. After a crash, every step can be repeated. The route stays paused until the last
+step, because the data lake already uses its next numbers.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ class LakeSettler:
     scratch: Path
 
     async def take_deliveries(self, first: int, last: int) -> list[Delivery]:
-        """Take the deliveries of these record numbers. A delivery that also has other numbers is split."""
+        """
+        Take the deliveries of these record numbers, so that no route sends them. A delivery that also has
+        other numbers is split.
+        """
         await self._wait_until_closed(last)
         deliveries = list[Delivery]()
         while first <= last:
@@ -102,8 +105,8 @@ class LakeSettler:
 
     async def settle_added_records(self, first: int, last: int) -> list[Delivery]:
         """
-        Settle record numbers whose records are in the data lake under other numbers. Return the
-        deliveries before them.
+        Settle numbers of records that are in the data lake under other numbers. Return the deliveries before
+        them.
         """
         await self._wait_until_closed(last)
         held = []
@@ -153,7 +156,8 @@ class LakeSettler:
         self, read_manifest: ReadManifest, deliveries: Sequence[Delivery]
     ) -> None:
         """
-        Settle record numbers that the copy and the data lake share. The manifest is stored with the last delivery.
+        Settle numbers that mean the same record in the copy and the lake. The manifest is stored with the
+        last delivery.
         """
         contents = read_manifest.body
         await self.store.fetch(read_manifest.name, self.scratch / "there")
@@ -198,7 +202,7 @@ class _RestoredRecords:
     """
     Records that are in the log again, by their new numbers and their ids.
 
-    `ids` were added by an interrupted adoption, `seen` by this one.
+    `ids`: added by an interrupted adoption. `seen`: added by this one.
     """
 
     ranges: list[tuple[int, int]] = field(default_factory=list)
@@ -510,8 +514,8 @@ def _next_rows(rows: Iterator[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 def _restorable_record(row: dict[str, Any], records: TopicRecords) -> Record | None:
     """
-    Return the record of a row. Return None for a correction, and for a record that would be counted
-    differently because some of its columns were left out.
+    Return the record of a row. Return None for a correction, or if the record would be counted differently
+    because some of its columns were left out.
     """
     try:
         record = records.restore_record(row)

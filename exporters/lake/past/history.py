@@ -121,7 +121,7 @@ class LakeHistory:
 
     @asynccontextmanager
     async def _temporary_copy(self, file: LakeFile, until: float) -> AsyncIterator[tuple[FileFormat, Path]]:
-        """Errors become SpoolUnavailable, including errors of the caller's block."""
+        """Copy a file for the block. Errors become SpoolUnavailable, including errors of the block itself."""
         format = find_file_format(file.key)
         if format is None:
             raise SpoolUnavailable(f"the format of {file.key} is unknown")

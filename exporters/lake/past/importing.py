@@ -48,8 +48,8 @@ _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticErro
 @dataclass(frozen=True, kw_only=True)
 class LakeImport:
     """
-    An import. It makes files in `directory`, and has `part_rows` records in memory. `records` are the rules
-    of one topic.
+    An import of files into a data lake. It makes new files in `directory`, with at most `part_rows` records
+    in memory. `records`: the rules of one topic.
     """
 
     store: Store

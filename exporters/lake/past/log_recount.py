@@ -73,8 +73,8 @@ class LogRecount:
 
     async def _has_own_numbers(self, contents: LakeManifest) -> bool:
         """
-        Return whether the files of a delivery have its record numbers. For a delivery that an adoption
-        settled, they have not: its numbers belong to the original, or its rows are in other files.
+        Return whether the delivery's rows have its own record numbers. If an adoption settled it, they have
+        not: the numbers are the original's, or the rows are in other files.
         """
         editions = await self.landings.find_or_begin_editions(self._route, contents.first)
         return bool(contents.files) and editions[0] == contents.edition
@@ -110,7 +110,10 @@ class LogRecount:
 def ledger_differences(
     lake: Mapping[str, LakeDay], ledger: Mapping[str, LakeDay], *, began_later: bool
 ) -> Iterator[LakeDifference]:
-    """Yield the days that differ. `began_later`: the totals count calls from before the route was created."""
+    """
+    Yield the days that differ. `began_later`: the route began after the totals, which then count earlier
+    calls as well.
+    """
     for day in sorted({*lake, *ledger}):
         lake_sums = lake.get(day, _NONE)
         ledger_sums = ledger.get(day, _NONE)

@@ -68,7 +68,7 @@ Fields = Mapping[str, Any]
 
 
 def build_past_record(values: tuple[Any, ...]) -> PastRecord | None:
-    """Return None for a row that is neither a call nor a counter."""
+    """Return the record of a row, None if it is neither a call nor a counter."""
     row = dict(zip(READ, values, strict=True))
     record = None if row["number"] is None else build_record(row)
     if record is None:
@@ -77,7 +77,7 @@ def build_past_record(values: tuple[Any, ...]) -> PastRecord | None:
 
 
 def build_record(row: Mapping[str, Any]) -> Record | None:
-    """Return None for a row that is neither a call nor a counter."""
+    """Return the record of a row, None if it is neither a call nor a counter."""
     build = _MADE.get(row["kind"])
     return None if build is None else build(row)
 
@@ -141,8 +141,8 @@ def _parse_quantity(value: Decimal | str | int) -> int | str:
 @dataclass(frozen=True, kw_only=True)
 class TopicRecords:
     """
-    The rules for reading a topic's records. `read_columns` are the columns of a record, and of whether the
-    record counts.
+    The rules for reading a topic's records back. `read_columns`: those needed to restore a record and to know
+    whether it counts.
     """
 
     topic: str
@@ -153,7 +153,10 @@ class TopicRecords:
     record_of: Callable[[Fields], Record | None]
 
     def restore_record(self, row: Fields) -> Record | None:
-        """Raises ValueError, TypeError or a similar error if a value has a wrong type."""
+        """
+        Return the record of a row, or None if it cannot be restored. Raises an error, such as ValueError or
+        TypeError, if a value has a wrong type.
+        """
         record = self.record_of(row)
         if record is not None:
             msgspec.convert(msgspec.to_builtins(record), type(record))
@@ -214,7 +217,7 @@ def _restore_drop(row: Fields) -> Record | None:
 
 
 def _decode_object(value: Any) -> dict[str, Any]:
-    """Return a JSON object. A record file has an object, a row has JSON text."""
+    """Return a JSON object. Record files contain it as an object, rows as JSON text."""
     if isinstance(value, str):
         return msgspec.json.decode(value, type=dict[str, Any])
     return dict(value or ())

@@ -1,5 +1,5 @@
 """
-SQL views over a data lake. One text serves every SQL engine. A dialect defines types, names and dates. Pure.
+SQL views over a data lake. One text serves all SQL engines; a dialect defines types, names and dates. Pure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHARGES: Final = {
 
 def view_statements(engine: str, settings: DestinationSettings) -> str:
     """
-    Return the SQL of VIEWS for an engine. For a data lake of charges, return only `focus`.
+    Return the SQL of VIEWS for an engine, or only of `focus` for a data lake of charges.
 
     The views are `lake` (every row), `once` (each id once, which matters after a restore), `spend` (counted
     rows), `calls` (with their corrections), `daily`, `by_owner`, `late` and `focus`. Raises ValueError if the

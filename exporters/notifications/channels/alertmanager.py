@@ -81,7 +81,7 @@ class AlertmanagerChannel:
 
 
 def encode_alert(notice: Notice, *, now: float) -> dict[str, object]:
-    """Return an alert that ends after `now`, because Alertmanager drops ended alerts."""
+    """Encode an alert. It ends some time after `now`, because Alertmanager drops alerts that have ended."""
     fields = {_annotation_name(name): escape_for_chat(value) for name, value in notice.fields.items()}
     alert_name = "".join(word.capitalize() for word in notice.kind.replace(".", "_").split("_"))
     known_by = {"thread": notice.thread} if notice.thread else {"notice": notice.id}
@@ -104,7 +104,7 @@ def encode_alert(notice: Notice, *, now: float) -> dict[str, object]:
 
 
 def _annotation_name(name: str) -> str:
-    """Return an annotation's name, which must not begin with a digit."""
+    """Return a valid name for an annotation, which must not begin with a digit."""
     cleaned = _NO_NAME.sub("_", name)
     return f"_{cleaned}" if cleaned[:1].isdigit() else cleaned or "_"
 

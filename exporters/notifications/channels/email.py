@@ -87,7 +87,7 @@ class EmailChannel:
             self._password.value()
 
     async def probe(self) -> Probe:
-        """Test the server by signing in as for a mail, without sending one."""
+        """Test the server by signing in, without sending a mail."""
         try:
             await self._run_session(lambda smtp: smtp.noop())
         except SendError as error:
@@ -106,9 +106,9 @@ class EmailChannel:
 
     async def _run_session(self, command: Callable[[smtplib.SMTP], Refused | object]) -> Refused:
         """
-        Connect, sign in, call `command` and quit.
+        Connect, sign in, call `command` and quit. Return the refused recipients.
 
-        It runs in a thread, which a cancellation interrupts.
+        This runs in a thread, which a cancellation interrupts.
         """
         password = self._password.value() if self._password else ""
         connections: list[smtplib.SMTP] = []
@@ -165,7 +165,7 @@ def _message_id(id: str, settings: NotifySettings) -> str:
 
 
 class _CheckedSmtp(smtplib.SMTP):
-    """An SMTP client that refuses addresses at which a server chosen by an account is not allowed."""
+    """An SMTP client that only connects to allowed addresses, for a server that an account chose."""
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         return connect_to_checked_address(host, port, timeout, check_address_allowed)

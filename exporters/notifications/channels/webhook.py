@@ -109,7 +109,9 @@ def sign_body(secret: bytes, id: str, at: str, body: bytes) -> str:
 
 
 def secret_bytes(secret: str) -> bytes:
-    """Return the secret's bytes. Raises Misconfigured for any other form than the specification's."""
+    """
+    Decode a secret. Raises Misconfigured if it does not have the form of the Standard Webhooks specification.
+    """
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except binascii.Error:
@@ -123,7 +125,10 @@ def secret_bytes(secret: str) -> bytes:
 
 
 def client_settings(settings: NotifySettings) -> ClientSettings:
-    """Return the settings. The connections of a channel that an account created are checked."""
+    """
+    Return the client settings of a channel. If an account created the channel, each connection's address is
+    checked.
+    """
     check = (
         address_check_for(settings.url or settings.secret)
         if isinstance(settings, StoredChannelSettings)
