@@ -94,6 +94,17 @@ def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
     expect(page.locator("thead th").first).to_have_text("team")
 
 
+def test_the_calls_of_a_page_are_those_of_its_days(console: Console) -> None:
+    """The link below the table keeps days and filters, so that both pages are about the same calls."""
+    console.open("/costs?from=last-week&by=team")
+    console.page.locator("tbody th a").first.click()
+    console.has_address("team=")
+    console.settle()
+    console.page.get_by_role("link", name="Show the calls").click()
+    console.has_address("/calls", "team=", "from=last-week")
+    expect(console.page.get_by_text("Top calls by cost, last week.")).to_be_visible()
+
+
 def test_filters_are_chosen_from_what_there_is(console: Console) -> None:
     """
     The filter menu lists the field's values and `unknown` for missing values, and the figures match the filter.

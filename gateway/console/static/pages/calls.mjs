@@ -77,9 +77,9 @@ function LookedAtSpan({answer, query}) {
   const by = AMOUNTS[query.get("sort")];
   return html`<p class="faint">${by && html`Top calls by ${by}, ${span(query).name.toLowerCase()}. `}Tollhouse searched
     ${" "}${exactCount(records)} stored records${since && html`, received ${until ? html`from ${clock(since)} to ${clock(until)}` : html`since ${clock(since)}`} UTC`}.
-    ${records >= most && " It did not search older records. Choose fewer days to include all of them."} Calls are stored only for a limited time;
-    ${" "}<a href=${to("/costs", {from: query.get("from"), to: query.get("to"), tz: query.get("tz"), ...kept(answer)})}>the costs of this time</a> are stored longer.
-    Prompts and completions are never stored.</p>`;
+    ${records >= most && " It did not search older records. Choose fewer days to include all of them."} Records are stored
+    only for a limited time; <a href=${to("/costs", {from: query.get("from"), to: query.get("to"), tz: query.get("tz"), ...kept(answer)})}>the costs of
+    these dates</a> are stored longer.</p>`;
 }
 
 /** A note on the records that were searched for this page. */
@@ -89,13 +89,13 @@ function Looked({answer, query}) {
   const dates = answer.filtering.current.date;
   if (!dates) {
     return records > 0 && html`<p class="faint">Tollhouse searched the newest ${counted(records, "call")}${since && html` (received since ${clock(since)} UTC)`}.
-      ${" "}Add a filter by date to see older calls. Prompts and completions are never stored.</p>`;
+      ${" "}Add a filter by date to see older calls.</p>`;
   }
   const ends = [...dates].sort();
   return html`<p class="faint">${ends.join(", ")} (UTC): Tollhouse searched ${exactCount(records)} records${since && html`, received
     from ${clock(since)} ${until ? html`to ${clock(until)}; it did not search later records` : "on"}`}. Records are stored
     only for a limited time; <a href=${to("/costs", {from: dayOf(ends[0], 1), to: dayOf(ends.at(-1), 31), ...kept(answer)})}>the costs of
-    these dates</a> are stored longer. Prompts and completions are never stored.</p>`;
+    these dates</a> are stored longer.</p>`;
 }
 
 /** Return a day unchanged, or the first or last day of a month. */

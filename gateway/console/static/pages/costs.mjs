@@ -248,7 +248,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
       const isGroup = !row.of && ![OTHER, UNKNOWN].includes(nameOf(row[by[0]]));
       const isKnown = row.of || !by.some((field) => row[field] === OTHER);
       return [
-        at.isPlain && isKnown && {title: "Top calls", href: topCalls(row, at, query)},
+        at.isPlain && isKnown && {title: "Top calls", href: topCalls(row, at)},
         at.isPlain && isKnown && by[0] !== "session" && {title: "Top sessions", href: here({...grouped(ownOf(row, by)), by: "session", sort: "", order: "", hide: ""})},
         !isBilled && isGroup && WRITTEN[by[0]] && by.length === 1 && {title: "Variants", href: here({[by[0]]: row[by[0]], by: WRITTEN[by[0]], sort: "", order: "", hide: ""})},
         limit && isGroup && {title: "Set a budget", act: () => limit(row[by[0]])},
@@ -270,7 +270,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
       href=${(row) => deeper(row, at)} />
     ${WORK.includes(by[0]) && table.rows.every((row) => row[by[0]] === null) && html`<p role="note">No call of this time states its ${titleIn(by[0])}. <a href=${to("/work")}>How calls get units of work</a></p>`}
     ${lacking && html`<p role="note">These totals do not include ${lacking}, because no exchange rate to ${currency} is known. <a href=${to("/insights", {})}>Insights</a> say what to do.</p>`}
-    <p class="faint">${range.name} (${zone}). ${!isBilled && "Estimates use list prices. "}${at.isPlain ? html`<a href=${calls(at.filters)}>Show the calls</a>` : html`<${Asked} part="OfMoney" kind=${at.kind} ...${table.billed} />`}</p>
+    <p class="faint">${range.name} (${zone}). ${!isBilled && "Estimates use list prices. "}${at.isPlain ? html`<a href=${topCalls({}, at)}>Show the calls</a>` : html`<${Asked} part="OfMoney" kind=${at.kind} ...${table.billed} />`}</p>
     <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})}>
       ${at.isPlain && !at.filters.length && !at.span.view && html`<${Focus} ...${range} />`}<//>`;
 }
@@ -295,15 +295,13 @@ function courses({rows}, field, measure) {
   return found;
 }
 
-const calls = (filters) => to("/calls", grouped(filters));
-
 /** Return the filters of a row. The total has none. */
 const ownOf = (row, by) => by.filter((field) => field in row).map((field) => [field, nameOf(row[field])]);
 
 /** Return the link to a row's most expensive calls, or its longest or largest ones if the page shows that measure. */
-function topCalls(row, {by, filters, measure}, query) {
+function topCalls(row, {by, filters, measure, range, span: {tz}}, when) {
   const sort = measure.startsWith("latency") ? "duration" : /tokens$/.test(measure) && measureOf(measure).adds ? "tokens" : "cost";
-  return to("/calls", {...grouped(filters), ...grouped(ownOf(row, by)), from: query.get("from"), to: query.get("to"), tz: query.get("tz"), sort, order: "desc"});
+  return to("/calls", {...grouped(filters), ...grouped(ownOf(row, by)), ...inAddress(range), tz, ...when, sort, order: "desc"});
 }
 
 /**
@@ -317,7 +315,7 @@ function deeper(row, at, when = {}) {
   const set = [...at.filters, ...filters].map(([name]) => (name === WRITTEN[FAMILY] ? FAMILY : name));
   const next = DRILL.find((field) => !set.includes(field));
   if (!next && !at.isPlain) return null;
-  return next ? here({...Object.fromEntries(filters), ...when, by: next, sort: "", order: "", hide: ""}) : calls([...at.filters, ...filters]);
+  return next ? here({...Object.fromEntries(filters), ...when, by: next, sort: "", order: "", hide: ""}) : topCalls(row, at, when);
 }
 
 function sorted(rows, {of}, order, by) {
