@@ -20,17 +20,26 @@ SPIKE = {
     "link": "https://wiki.example/spend",
 }
 GAP = {"title": "No price for toll-1", "category": "prices", "cost_impact": "12.50"}
+BILL = {
+    "title": "openai billed $9.00, but $7.00 was counted",
+    "description": "What to do: `tollhouse reconcile report --month 2026-10` shows every cause.",
+    "category": "prices",
+}
 STUCK = {"title": "The route archive is paused", "category": "delivery", "cost_impact": "9504"}
 
 
 @pytest.fixture
 def informed(house: Tollhouse) -> Tollhouse:
     """A Tollhouse with three insights, of which the one with the lowest cost was written last."""
-    secret = house.key("writer", "--scope", "insights:create_insight")
-    for insight in (GAP, SPIKE, STUCK):
+    write(house, GAP, SPIKE, STUCK)
+    return house
+
+
+def write(house: Tollhouse, *insights: dict[str, str]) -> None:
+    secret = house.key(f"writer of {len(insights)}", "--scope", "insights:create_insight")
+    for insight in insights:
         headers = {"Authorization": secret, "Content-Type": "application/json"}
         urlopen(Request(f"{house.url}/v2/insights", json.dumps(insight).encode(), headers)).close()
-    return house
 
 
 def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_console: OpenConsole) -> None:
@@ -44,9 +53,9 @@ def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_cons
     expect(titles).to_have_text([STUCK["title"], SPIKE["title"], GAP["title"]])
     assert ["Insight", "Cost impact"] == console.page.get_by_role("columnheader").all_inner_texts()
     facts = console.page.locator("tbody small").first
-    expect(facts).to_have_text(re.compile(r"^✕ critical · \d+ (s|min) ?$"))
+    expect(facts).to_have_text(re.compile(r"^✕ critical · \d+ (s|min) ago ?$"))
     expect(console.page.locator("a.chip")).to_have_text(
-        ["Critical 1", "Open 3", "Snoozed 0", "Done 0", "Money 2", "Operations 1"]
+        ["Critical 1", "Open 3", "On hold 0", "Done 0", "Money 2", "Operations 1"]
     )
     console.page.get_by_role("link", name="Operation").click()
     expect(titles).to_have_text([STUCK["title"]])
@@ -68,7 +77,10 @@ def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_cons
     expect(dialog).to_contain_text("batch run.")
     expect(dialog.get_by_role("button", name="Delete a comment")).to_be_visible()
     dialog.get_by_role("button", name="Set status").click()
-    console.page.get_by_role("combobox", name="Status").select_option("addressed")
+    status = console.page.get_by_role("combobox", name="Status")
+    words = ["new", "in progress", "on hold", "addressed", "ignored"]
+    assert words == status.locator("option").all_inner_texts()
+    status.select_option("addressed")
     console.page.get_by_role("dialog").get_by_role("button", name="Set status").click()
     expect(titles).to_have_text([GAP["title"]])
     expect(console.page.get_by_role("link", name=SPIKE["title"])).to_have_count(0)
@@ -78,8 +90,14 @@ def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_cons
 
 def test_an_insight_leads_to_what_it_is_about(informed: Tollhouse, open_console: OpenConsole) -> None:
     """
-    An insight links to the costs of its time range, grouped by its subject, or to the page of the stuck route.
+    An insight links to the costs of its time range, grouped by its subject, and to the page of its category. If the
+    advice names a command of bills or machines, the link leads to their page.
     """
+    write(
+        informed,
+        {**BILL, "category": "prices"},
+        {**BILL, "title": "Budget search is past 100 %", "category": "budget", "description": ""},
+    )
     console = open_console(informed, role="viewer")
     console.open("/insights?sort=title&order=asc")
     console.page.get_by_role("link", name=GAP["title"]).click()
@@ -90,6 +108,12 @@ def test_an_insight_leads_to_what_it_is_about(informed: Tollhouse, open_console:
     dialog.get_by_role("button", name="Close").click()
     console.page.get_by_role("link", name=STUCK["title"]).click()
     expect(dialog.get_by_role("button")).to_have_text(["✕", "↑", "↓"])
+    for title, name in ((BILL["title"], "Reconciliation"), ("Budget search is past 100 %", "Budgets")):
+        dialog.get_by_role("button", name="Close").click()
+        console.page.get_by_role("link", name=title).click()
+        expect(dialog.get_by_role("link", name=name, exact=True)).to_be_visible()
+    dialog.get_by_role("button", name="Close").click()
+    console.page.get_by_role("link", name=STUCK["title"]).click()
     dialog.get_by_role("link", name="Delivery").click()
     expect(console.page.get_by_role("heading", level=1)).to_have_text("Delivery")
 

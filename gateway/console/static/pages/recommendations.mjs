@@ -18,22 +18,22 @@ const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const time = (seconds) => new Date(Number(seconds) * 1000);
 const seen = (seconds) => html`<span title=${time(seconds).toISOString()}>${ago(time(seconds))}</span>`;
 const TYPES = {cache_write_unread: "cache paid for, never used"};
-const typeOf = ({type}) => TYPES[type] ?? spaced(type);
-const spaced = (text) => text.replaceAll("_", " ");
+const typeOf = ({type}) => TYPES[type] ?? stateName(type);
 const statusOf = (row) => html`<${State} word=${row.open ? row.status : `${row.status}, closed`} kind=${DONE[row.status] ?? (row.open ? undefined : "plain")} />`;
 const processing = ({model, provider, mode}) => [model, provider && `of ${provider}`, mode].filter(Boolean).join(" ") || undefined;
 
 /** Write the amounts of a formula in cents. */
 const inCents = (formula) => formula.replace(/\$(\d+\.\d{3,})/g, (_, digits) => money(digits)).replaceAll(" - ", " − ");
 
-/** Return the link to the costs of the calls that a recommendation is about. */
-const costs = ({dimensions, evidence}) => to("/costs", {from: evidence.first_day, to: evidence.last_day, by: "team", ...dimensions});
+/** A link to the costs of the calls that a recommendation is about. A seat without use has no calls, so its link leads to the plans. */
+const costs = ({type, dimensions, evidence}) => (type === "idle_seat" ? html`<a href=${to("/plans")}>Show plans</a>`
+  : html`<a href=${to("/costs", {from: evidence.first_day, to: evidence.last_day, by: "team", ...dimensions})}>Show costs of these calls</a>`);
 
 function Details({row}) {
   return html`<p>${statusOf(row)} · <strong title=${`$${row.monthly_savings}`}>${money(row.monthly_savings)}</strong> a month${" "}
-      · ${stateName(row.confidence)} · effort ${spaced(row.effort)}${row.assignee && ` · ${row.assignee}`} · found ${seen(row.created)}</p>
+      · ${stateName(row.confidence)} · effort ${stateName(row.effort)}${row.assignee && ` · ${row.assignee}`} · found ${seen(row.created)}</p>
     <p class="text">${withCode(row.description)}</p>
-    <p class="bar"><a href=${costs(row)}>Show costs of these calls</a></p>
+    <p class="bar">${costs(row)}</p>
     <h3>How Tollhouse calculated this</h3><p><code title=${row.formula}>${inCents(row.formula)}</code></p>
     ${row.assumptions.map((each) => html`<p key=${each} class="faint">Assumes: ${each}</p>`)}
     <${Fields} of=${{now: processing(row.current), instead: processing(row.recommended), spent: money(row.spent), savings_alone: money(row.gross_savings),
@@ -73,7 +73,7 @@ function Before({session, query, reload}) {
   return html`<p class="bar"><a class="chip" aria-current=${String(query.getAll("status")) === String(UNDECIDED) ? "true" : undefined} href=${to(PATH, {status: UNDECIDED})}>Undecided</a>
     <a class="chip" aria-current=${query.has("status") ? undefined : "true"} href=${to(PATH)}>All</a>
     ${isOpen(session, {needs, isWhole: true}) && html`<button type="button" onClick=${() => setLooks(true)}>Check now</button>`}
-    ${looks && html`<${Confirm} title="Check now" text="Tollhouse checks the last 30 days for savings. It also does this once an hour." run=${look}
+    ${looks && html`<${Confirm} title="Check now" text="Tollhouse also checks once an hour." run=${look}
       close=${() => setLooks(false)} />`}</p>`;
 }
 
@@ -86,7 +86,7 @@ const LIST = {
     {...amount("Spent", "spent"), wide: true},
     {title: "Status", value: statusOf, sort: "status"},
     {title: "Confidence", wide: true, value: (row) => stateName(row.confidence)},
-    {title: "Effort", wide: true, value: (row) => spaced(row.effort), sort: "effort"},
+    {title: "Effort", wide: true, value: (row) => stateName(row.effort), sort: "effort"},
     {title: "Type", wide: true, value: typeOf, sort: "type"},
     {title: "Assignee", wide: true, value: (row) => row.assignee || "–"},
   ],
@@ -115,7 +115,7 @@ const TYPE_LIST = {
     {title: "Type", value: typeOf, sort: "type"},
     {title: "State", value: (row) => html`<${State} word=${row.enabled ? "enabled" : "disabled"} kind=${row.enabled ? "good" : "plain"} />`},
     {title: "Confidence", wide: true, value: (row) => stateName(row.confidence), sort: "confidence"},
-    {title: "Effort", wide: true, value: (row) => spaced(row.effort), sort: "effort"},
+    {title: "Effort", wide: true, value: (row) => stateName(row.effort), sort: "effort"},
     {title: "Minimum per month", kind: "number", money: (row) => row.thresholds.least_savings},
     {title: "Minimum share of spend", wide: true, kind: "number", value: (row) => `${row.thresholds.least_share} %`},
   ],

@@ -15,7 +15,7 @@ from gateway.bills.reconciliation.comparing import (
     Reconciliation,
     merge_lines,
 )
-from gateway.bills.reconciliation.wording import build_shown_row
+from gateway.bills.reconciliation.wording import build_shown_row, underscores_to_spaces
 from gateway.bills.statements.arrivals import Arrival
 from gateway.money.insights.facts import DAY_S, Facts, mark_unplantable
 from gateway.money.insights.findings import (
@@ -76,15 +76,19 @@ def _difference_finding(month: str, reconciliation: Reconciliation, differing: S
     likely = cause or (reconciliation.hints[0] if reconciliation.hints else None)
     why = " No cause was found."
     if cause is not None:
-        why = f" The largest cause is {cause.cause} ({cause.sure}): {cause.evidence}."
+        why = f" The largest cause is {underscores_to_spaces(cause.cause)}: {cause.evidence}."
     elif likely is not None:
-        why = f" No cause is certain. A possible one is {likely.cause}: {likely.evidence}."
+        why = f" No cause is certain. A possible one is {underscores_to_spaces(likely.cause)}: {likely.evidence}."
     by_size = sorted(shown.causes.items(), key=lambda item: -abs(item[1]))
     rows = [
-        f"{name}: {_format_signed(amount)}"
+        f"{underscores_to_spaces(name)}: {_format_signed(amount)}"
         for name, amount in [*by_size, ("unexplained", shown.unexplained)]
         if amount
     ]
+    impact = sum(map(abs, shown.causes.values()), abs(shown.unexplained))
+    both_signs = (
+        "" if impact == abs(shown.difference) else " The cost impact adds up all causes without their signs."
+    )
     count = f"{len(differing)} settled days of {month}"
     return build_finding(
         "reconciliation_difference",
@@ -97,7 +101,7 @@ def _difference_finding(month: str, reconciliation: Reconciliation, differing: S
         ),
         seen=(
             f"{count} differ by more than the tolerance. The last one is "
-            f"{format_day(newest)}.{why}{format_rows(rows)}"
+            f"{format_day(newest)}.{why}{both_signs}{format_rows(rows)}"
         ),
         advice=(
             f"{likely.advice if likely else 'Look at these days.'} `tollhouse reconcile report --month "
@@ -105,7 +109,7 @@ def _difference_finding(month: str, reconciliation: Reconciliation, differing: S
         ),
         category="prices",
         effort=MEDIUM,
-        impact=sum(map(abs, shown.causes.values()), abs(shown.unexplained)),
+        impact=impact,
         newest=newest + DAY_S,
     )
 
@@ -188,7 +192,9 @@ def _counted_percent(amounts: Amounts, lines: Sequence[Line]) -> Decimal:
 def _fallen_share_finding(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Finding:
     cause = next((claim for month in reversed(months) for claim in month.claims), None)
     why = (
-        f" The largest cause of the month is {cause.cause} ({cause.sure}): {cause.evidence}." if cause else ""
+        f" The largest cause of the month is {underscores_to_spaces(cause.cause)}: {cause.evidence}."
+        if cause
+        else ""
     )
     missing = max(Decimal(0), Decimal(units.units_to_text(drop.missing)))
     rates = f"from {drop.before:.1f}% to {drop.now:.1f}%"

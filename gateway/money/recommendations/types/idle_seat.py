@@ -51,10 +51,11 @@ def _count_phrase(seats: Sequence[UnusedSeat]) -> str:
 
 
 def _fee_formula(seats: Sequence[UnusedSeat]) -> str:
-    fees = [f"{seat.user} {format_exact_dollars(seat.fee)} of fee" for seat in seats]
-    if len(fees) == 1:
-        return fees[0]
-    return f"{format_exact_dollars(sum(seat.fee for seat in seats))}: {_join_first(fees, '; ')}"
+    total = format_exact_dollars(sum(seat.fee for seat in seats))
+    if len(seats) == 1:
+        return f"seat fee of {seats[0].user}: {total}"
+    fees = [f"{seat.user} {format_exact_dollars(seat.fee)}" for seat in seats]
+    return f"seat fees, {total}: {_join_first(fees, '; ')}"
 
 
 def _join_first(texts: Sequence[str], between: str) -> str:

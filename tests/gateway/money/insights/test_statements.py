@@ -189,7 +189,7 @@ async def test_a_key_that_stops_to_report() -> None:
     month = ReconciledMonth(month=CalendarMonth.of("2026-03"), providers=providers, without={})
     [finding] = found(coverage_drop, reconciled=[month])
     assert "openai billed fell from 100.0% to " in finding.draft.title
-    assert "The largest cause of the month is unreported_calls" in finding.draft.description
+    assert "The largest cause of the month is unreported calls: " in finding.draft.description
     cost = sum((call.cost() for call in missing), Decimal(0))
     assert abs(Decimal(finding.draft.cost_impact) - cost) <= Decimal("0.01")
 
@@ -218,7 +218,7 @@ def test_the_amounts_of_a_difference_add_up() -> None:
     reconciled = ReconciledMonth(month=CalendarMonth.at(NOW), providers=[result], without={})
     [finding] = found(reconciliation_difference, reconciled=[reconciled])
     billed, counted = map(Decimal, re.findall(r"[$]([0-9.]+)", finding.draft.title))
-    listed = re.findall(r"(?:cause_[0-9]|unexplained): (-?)[$]([0-9.]+)", finding.draft.description)
+    listed = re.findall(r"(?:cause [0-9]|unexplained): (-?)[$]([0-9.]+)", finding.draft.description)
     assert 3 == len(listed)
     assert billed - counted == sum(Decimal(f"{sign}{amount}") for sign, amount in listed)
     assert Decimal("15.00") == counted
@@ -236,6 +236,11 @@ def test_the_impact_is_the_size_of_all_causes() -> None:
     [finding] = found(reconciliation_difference, reconciled=reconciled(days=days))
     assert 28 == Decimal(finding.draft.cost_impact)
     assert "2 settled days" in finding.draft.title
+    assert "The cost impact adds up all causes without their signs" in finding.draft.description
+    assert "- unreported traffic: $15.00" in finding.draft.description
+    one_sided = reconciled(days=[Line(name=str(int(TODAY - 4 * DAY_S)), state=DIFFERS, billed=9 * UNIT)])
+    [finding] = found(reconciliation_difference, reconciled=one_sided)
+    assert "without their signs" not in finding.draft.description
 
 
 def test_no_title_names_two_equal_amounts() -> None:

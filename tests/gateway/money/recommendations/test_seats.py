@@ -69,7 +69,7 @@ def test_seats_are_told_by_plan_and_team() -> None:
     assert idle.gross_savings == "55"
     assert idle.first_day == "2026-10-01"
     assert idle.last_day == "2026-10-31"
-    assert "$55: bob $30 of fee; ann $25 of fee" == idle.formula
+    assert "seat fees, $55: bob $30; ann $25" == idle.formula
     assert {"team": ["search"], "user": ["bob", "ann"]} == idle.dimensions
     assert "bob, ann had no successful call" in idle.description and "cancel" in idle.description
 

@@ -341,8 +341,8 @@ async def test_idle_seats_of_a_month_that_is_over(server: OperatorServer) -> Non
     assert 2 == (await adviser.find_and_store_savings()).merged.new
     listed = (await server.ask("GET", "/recommendations")).payload["recommendations"]
     assert [
-        ("1 seat of Large without use", "100", "eve $100 of fee"),
-        ("1 seat of Small without use", "20", "idle $20 of fee"),
+        ("1 seat of Large without use", "100", "seat fee of eve: $100"),
+        ("1 seat of Small without use", "20", "seat fee of idle: $20"),
     ] == [(each["title"], each["monthly_savings"], each["formula"]) for each in listed]
     await add(server.services.spool.log, a_call(100, "2026-09-03T09:00", "idle"))
     # the recommendation is deleted, because the idle person works again
