@@ -57,7 +57,8 @@ SKIPPED = """() => [...document.querySelectorAll("main, dialog[open]")].flatMap(
   const before = (at) => (at ? levels[at - 1] : isDialog ? 1 : 0);
   return all.filter((_, at) => levels[at] > before(at) + 1).map((each) => each.outerHTML.slice(0, 100));
 })"""
-# Elements that end right of the window, tables in a box that scrolls, and a last row that stays hidden.
+# Elements that end right of the window, tables in a box that scrolls, a last row that stays hidden, and on wide screens
+# cells and causes without the end of their text, because no name of the demo is so long.
 CLIPPED = """() => {
   const found = [];
   const name = (each) => `${each.tagName} ${each.className}: ${each.textContent.slice(0, 60)}`;
@@ -73,6 +74,12 @@ CLIPPED = """() => {
       const isWhole = [style.overflowX, style.overflowY].every((each) => each === "visible");
       if (!isWhole || style.maxHeight !== "none") found.push(`a box that scrolls: ${name(box)}`);
     }
+  }
+  const whole = "main td:not(:has(code)), .attention summary span";
+  for (const each of innerWidth >= 1440 ? document.querySelectorAll(whole) : []) {
+    const isCut = each.scrollWidth > each.clientWidth + 1 || each.scrollHeight > each.clientHeight + 2;
+    const hides = each.checkVisibility() && getComputedStyle(each).overflow !== "visible";
+    if (hides && isCut) found.push(`cut: ${name(each)}`);
   }
   scrollTo(0, document.documentElement.scrollHeight);
   for (const table of document.querySelectorAll("main table")) {

@@ -58,6 +58,9 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     console.screenshot("budgets")
 
     row.get_by_role("link").first.click()
+    settings = dialog.locator("dl.fields").filter(has_text="for each")
+    expect(settings).to_contain_text("counted")
+    expect(settings).to_contain_text("the view's channels, otherwise every channel")
     expect(dialog.get_by_role("img", name="Spent so far")).to_be_visible()
     assert [] == console.audit()
     console.screenshot("budgets-open")

@@ -49,7 +49,7 @@ def test_a_model_without_a_price_gets_one(tmp_path: Path, open_console: OpenCons
         dialog.get_by_role("button", name="Set a price").click()
         expect(dialog).to_contain_text("The price is set.")
         dialog.get_by_role("button", name="Recalculate").click()
-        expect(dialog).to_contain_text("Recalculated: $0.00 before")
+        expect(dialog).to_contain_text("Recalculated all models: $0.00 before")
         assert [] == console.audit(within="dialog")
         console.screenshot("prices-recalculated")
         dialog.get_by_role("button", name="Close").click()

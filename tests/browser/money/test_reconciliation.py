@@ -267,9 +267,14 @@ def shown(text: str) -> Decimal:
 
 def amounts(row: Locator, *titles: str) -> list[Decimal]:
     """Return the shown amounts of a row in the columns with these titles."""
+    return [shown(text) for text in texts(row, *titles)]
+
+
+def texts(row: Locator, *titles: str) -> list[str]:
+    """Return the texts of a row in the columns with these titles."""
     heads = row.locator("xpath=ancestor::table").locator("thead th").all_inner_texts()
     cells = row.locator("th, td").all_inner_texts()
-    return [shown(cells[heads.index(title)]) for title in titles]
+    return [cells[heads.index(title)] for title in titles]
 
 
 def test_rows_add_up_by_eye(billed: Tollhouse, open_console: OpenConsole) -> None:
@@ -353,6 +358,16 @@ def test_days_that_agree_are_one_row(console: Console) -> None:
         console.resize(size)
         assert console.overhang() <= 0
     assert [] == console.audit()
+
+
+def test_an_open_day_shows_no_amount(console: Console) -> None:
+    """The amounts of a day that is not compared yet are unknown. They are not zero."""
+    page = console.page
+    console.open("/reconciliation")
+    section = page.get_by_role("region", name="openai", exact=True)
+    section.get_by_role("button", name="Show each day").click()
+    today = page.get_by_role("region", name="openai by day").locator("tbody tr", has_text="open").last
+    assert ["–", "–", "–"] == texts(today, "Billed", "Counted", "Difference")
 
 
 def test_hints_have_no_amount_and_a_claim_is_downloaded(billed: Tollhouse, open_console: OpenConsole) -> None:

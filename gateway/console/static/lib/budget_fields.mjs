@@ -9,7 +9,9 @@ import {Confirm} from "./parts.mjs";
 
 const PERIODS = ["monthly", "daily", "weekly", "quarterly", "yearly"];
 const TOGETHER = "all together";
-const MONEY = {...KINDS, ...PLAN_KINDS};
+export const MONEY = {...KINDS, ...PLAN_KINDS};
+
+export const DEFAULT_CHANNELS = "the view's channels, otherwise every channel";
 
 const numbers = (wanted) => Object.keys(wanted ?? {}).filter((each) => wanted[each] === "Y").join(", ");
 const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);
@@ -30,8 +32,8 @@ export const budgetFields = (row, views, dimensions, channels) => withAllFields(
   {name: "cost_type", label: "Money", type: "select", options: Object.entries(MONEY), value: row.cost_type ?? COUNTED, note: "billed costs use UTC days"},
   {name: "per", label: "One budget for each", type: "select", options: [TOGETHER, ...dimensions], value: row.per ?? TOGETHER},
   {name: "time_zone", label: "Time zone", value: row.time_zone ?? "UTC"},
-  {name: "channels", label: "Notify", type: ChannelBoxes, value: row.channels ?? [], options: channels, note: "leave all unchecked to use the view's channels, or every channel if the view has none"},
-  {name: "until", of: "silence", label: "Mute alerts until", value: row.silence?.until, note: "a day, such as 2026-12-31 (optional)"},
+  {name: "channels", label: "Notify", type: ChannelBoxes, value: row.channels ?? [], options: channels, note: `leave all unchecked to use ${DEFAULT_CHANNELS}`},
+  {name: "until", of: "silence", label: "Mute alerts until", value: row.silence?.until, note: "a day, such as 2026-12-31"},
   {name: "reason", of: "silence", label: "Why alerts are muted", value: row.silence?.reason},
 ]);
 

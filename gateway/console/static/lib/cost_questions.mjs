@@ -66,7 +66,7 @@ function Change({comparison, rows, total, href}) {
     <p><strong>${comparison.sentence}</strong></p>
     <p>${days(comparison)}: ${plain(total.cost)}; ${days(comparison.against)}: ${plain(total.against.cost)}.
       ${" "}Estimated share: ${percent(total.estimated, total.cost)}, earlier ${percent(total.against.estimated, total.against.cost)}.
-      ${unpriced > 0 && html` ${counted(unpriced, "call has", "calls have")} no price and ${unpriced === 1 ? "is" : "are"} missing from the totals.`}
+      ${unpriced > 0 && html` Of both periods, ${counted(unpriced, "call has", "calls have")} no price and ${unpriced === 1 ? "is" : "are"} missing from the totals.`}
       ${comparison.whole_since && html` Totals before ${dayText(comparison.whole_since)} may lack calls.`}</p>
     <dl class="numbers"><div><dt>Change</dt><dd title=${`$${total.change}`}>${change(total.change)}</dd></div>
       ${parts.map(([part, [title, what]]) => html`<div key=${part}><dt>${title}</dt><dd title=${`$${total[part]}`}>${change(total[part])}</dd>

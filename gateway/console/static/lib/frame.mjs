@@ -47,13 +47,14 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
         <button type="button" class="opens" aria-expanded=${isOpened} onClick=${() => setOpened(!isOpened)}>Menu</button></div>
       <${ViewPicker} query=${query} />
       <nav aria-label="Pages">${groups(entries).map(([group, members]) => {
+        const isHere = members.some((each) => isOf(page, each));
         const badge = members.some((each) => each.path === BADGED) && attention.data?.count > 0
           && html` <span class="badge">${attention.data.count}<span class="unseen"> critical</span></span>`;
         const links = members.map((each) => html`<a key=${each.path} href=${to(each.path, range)}
           aria-current=${isOf(page, each) ? "page" : undefined}>${each.title}${each.path === BADGED && badge}</a>`);
         return group && members.length > 1
-          ? html`<div key=${group}><a href=${to(members[0].path, range)} aria-expanded=${members.some((each) => isOf(page, each))}>${group}${!members.some((each) => isOf(page, each)) && badge}</a>
-            ${members.some((each) => isOf(page, each)) && html`<div role="group" aria-label=${group}>${links}</div>`}</div>` : links;
+          ? html`<div key=${group}><a href=${to(members[0].path, range)} aria-expanded=${isHere}>${group}${!isHere && badge}</a>
+            ${isHere && html`<div role="group" aria-label=${group}>${links}</div>`}</div>` : links;
       })}</nav>
       <div class="who">
         <button type="button" onClick=${search} title="/ or Ctrl+K">Search</button>

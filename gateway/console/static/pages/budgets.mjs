@@ -1,7 +1,7 @@
 /** Budgets: the limit of each view, the amount spent, the forecast, and the thresholds reached. */
 import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
-import {budgetFields, exceededNote, typedBudget} from "../lib/budget_fields.mjs";
+import {DEFAULT_CHANNELS, MONEY, budgetFields, exceededNote, typedBudget} from "../lib/budget_fields.mjs";
 import {Lines} from "../lib/chart.mjs";
 import {FAMILY, NONE, choices, knownDimensions, titleOf} from "../lib/dimensions.mjs";
 import {ago, amounts, bounds, count, counted, minus, money, per, shortMoney, sum} from "../lib/format.mjs";
@@ -99,8 +99,8 @@ function Details({row, titles}) {
 
 /** Every field that the panel shows in no other place, some of them under another name. */
 function settings({name, view, granularity, alerts, forecast_alerts, problem, percent, current, forecast, history, burnup, created, last_updated, version, per, per_label,
-  cost_type, default_amount, planned_limits, ...others}, titles) {
-  return {money: cost_type, for_each: titleOf(titles, per), amount: default_amount, planned: planned({planned_limits}), ...others};
+  cost_type, default_amount, planned_limits, channels, ...others}, titles) {
+  return {money: MONEY[cost_type], for_each: titleOf(titles, per), amount: default_amount, different_amounts: planned({planned_limits}), notify: channels.length ? channels : DEFAULT_CHANNELS, ...others};
 }
 
 function Running({row, format, titles}) {
@@ -178,8 +178,8 @@ const list = ({views, dimensions, channels}) => ({
     {title: "Delete", needs, danger: true, exact: (row) => row.name, text: () => "The alerts of the budget are deleted as well. Calls are not deleted.",
       run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.name)}`).then(() => null)},
   ],
-  empty: html`<h2>No budgets yet</h2><p>A budget limits what the calls of a <a href=${to("/views")}>view</a> may cost in a month or another
-    period. It notifies you before and when the limit is reached, but it never blocks a call. The form above creates a budget and its view.</p>`,
+  empty: html`<h2>No budgets yet</h2><p>A budget notifies you before and when the calls of a <a href=${to("/views")}>view</a> reach its limit, but it never
+    blocks a call. The form above creates a budget and its view.</p>`,
 });
 
 function Budgets(given) {

@@ -37,10 +37,12 @@ function Bar({states, total}) {
 function Coverage() {
   const found = useQuery(() => get("/fleet/coverage"), [], ["devices", "keys"]);
   const {data, error, at, reload} = found;
+  const late = data && data.states.unused + data.states.reporting + data.states.delayed - data.covered;
   return html`<${Problem} error=${error} at=${at} retry=${reload} />
     <${Loading} of=${found} blocks=${["tiles"]}>${data && html`
       ${data.machines > 0 && html`<div class="head"><div class="figure">${exactCount(data.covered)} of ${exactCount(data.machines)} report</div>
           <p class="faint">${data.states.unused > 0 && `This includes ${machines(data.states.unused)} that nobody uses for AI.`}
+            ${late > 0 && ` Not included: ${machines(late)} whose calls wait longer than a day.`}
             ${data.away > 0 && html` <a href=${listed({away: "true"})}>${machines(data.away)}</a> ${data.away === 1 ? "is" : "are"} away and not counted.`} ${data.inventory
             ? html`Inventory from ${data.inventory.source}, imported <span title=${data.inventory.imported}>${ago(data.inventory.imported)}</span>.`
             : html`No inventory is imported, so all devices count.`}
@@ -54,7 +56,7 @@ function Coverage() {
 function causeColumns(causes) {
   const assistants = [...new Set(causes.flatMap((each) => Object.keys(each.assistants)))].sort();
   return [
-    {title: "Why machines do not report", value: (row) => html`<a href=${listed({cause: wordOf(row)})}>${row.words}</a>`},
+    {title: "What is wrong", value: (row) => html`<a href=${listed({cause: wordOf(row)})}>${row.words}</a>`},
     {title: "Machines", kind: "number", value: (row) => exactCount(row.devices)},
     ...assistants.map((name) => ({title: titleOf(name), kind: "number", wide: 2, value: (row) => (row.assistants[name]
       ? html`<a href=${listed({cause: `${name}.${wordOf(row)}`})}>${exactCount(row.assistants[name])}</a>` : "–")})),

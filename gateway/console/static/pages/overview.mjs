@@ -41,7 +41,7 @@ export function Page({session, telemetry, query: at, attention}) {
   return html`
     <${Problem} error=${query.error} at=${query.at} retry=${query.reload} />
     <${Loading} of=${query} blocks=${["tiles", "line", "chart", "chart"]}>
-      ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />${demo}` : html`<${Figures} ...${{...data, session, view, at, attention}} reload=${query.reload} hidden=${at.getAll("hide")} />${data.operation?.demo !== "none" && demo}`)}<//>`;
+      ${data && (isEmpty ? html`${attention.data?.causes.some(({kind}) => kind !== "no_channel") && html`<${Attention} of=${attention} />`}<${FirstRecord} telemetry=${telemetry} />${demo}` : html`<${Figures} ...${{...data, session, view, at, attention}} reload=${query.reload} hidden=${at.getAll("hide")} />${data.operation?.demo !== "none" && demo}`)}<//>`;
 }
 
 /** Return why nothing is compared, or null. */

@@ -30,11 +30,11 @@ export function Demo({state: first, session, isEmpty}) {
   const isAllowed = may(session, CHANGES);
   if (!state || (state === "none" && !(isEmpty && isAllowed))) return null;
   return html`<section><h3>A demo month</h3>
-    ${state === "none" && html`<p>Explore 30 days of invented calls. They are stored separately from your own calls and are never forwarded. One click removes them.</p>
+    ${state === "none" && html`<p>Explore 30 days of invented calls. They are stored separately from your own and never forwarded. One click removes them.</p>
       <button type="button" onClick=${change("POST", {})}>Load a demo month</button>`}
     ${state === "loading" && html`<p role="status" class="wait"><span aria-hidden="true">●</span> Creating a month of calls. This takes some seconds.</p>`}
     ${state === "removing" && html`<p role="status">Removing the demo month ...</p>`}
-    ${state === "loaded" && html`<p>A demo month is loaded. It is stored separately from your own calls and is not part of your totals.</p>
+    ${state === "loaded" && html`<p>A demo month is loaded. It is not part of your totals.</p>
       <p class="bar"><a class="button" href="demo/">Open the demo month</a>
         ${isAllowed && html`<button type="button" onClick=${change("DELETE")}>Remove the demo month</button>`}</p>`}
     ${problem && html`<p role="alert" class="wrong">${problem}</p>`}</section>`;

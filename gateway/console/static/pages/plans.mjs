@@ -11,11 +11,11 @@ import {useQuery} from "../lib/query.mjs";
 const PATH = "/plans";
 const needs = "modify_views_and_budgets";
 const SOURCES = {plan: "calculated from the plan", statement: "from the provider bill"};
-const UNITS = {usd: "dollars at list prices", calls: "calls", credits: "credits"};
+const UNITS = {usd: "at list prices", calls: "calls", credits: "credits"};
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
-const spaced = (text) => text.replaceAll("_", " ");
-const quantity = (text) => (text === null ? "everything" : exactCount(Number(text).toFixed(2).replace(/\.?0+$/, "")));
+const quantity = (text, unit) => (!text ? "everything" : unit === "usd" ? money(text) : exactCount(Number(text).toFixed(2).replace(/\.?0+$/, "")));
+const included = ({included: text, unit}) => [quantity(text, unit), text && UNITS[unit]].filter(Boolean).join(" ");
 const price = (amount, {currency}) => (currency === "USD" ? money(amount) : `${amount} ${currency}`);
 const SUMS = [amount("Paid", "paid"), amount("Fees", "fees"), amount("Extra usage", "overage"), amount("Included usage", "included_value")];
 
@@ -23,7 +23,7 @@ const PLAN_COLUMNS = [
   {title: "Plan", value: (row) => row.name},
   {title: "Seats", kind: "number", value: (row) => exactCount(row.seats)},
   ...SUMS,
-  {title: "Used", wide: true, value: (row) => `${quantity(row.used)} of ${quantity(row.included)} ${UNITS[row.unit]}`},
+  {title: "Used", wide: true, value: (row) => `${quantity(row.used, row.unit)} of ${quantity(row.included, row.unit)} ${UNITS[row.unit]}`},
   {title: "Source of the amount paid", wide: true, value: (row) => SOURCES[row.source]},
 ];
 const SEAT_COLUMNS = [
@@ -45,7 +45,7 @@ const IDLE_COLUMNS = [
 ];
 const DIFFERENCE_COLUMNS = [
   {title: "Provider", value: (row) => row.provider},
-  {title: "Difference in", value: (row) => spaced(row.cause)},
+  {title: "Difference in", value: (row) => row.cause.replaceAll("_", " ")},
   amount("Billed", "billed"), amount("Calculated", "counted"), amount("Difference", "difference"),
   {title: "Seats", value: (row) => (row.billed_seats === null ? "" : `${row.billed_seats} billed, ${row.counted_seats} here`)},
 ];
@@ -53,7 +53,7 @@ const DIFFERENCE_COLUMNS = [
 /** The three amounts of a month: paid, included usage, and extra usage. */
 const Sums = ({total}) => html`<dl class="numbers">
   <div><dt>Paid</dt><dd title=${`$${total.paid}`}>${money(total.paid)}</dd>
-    <dd class="faint">${money(total.fees)} fees, ${money(total.overage)} extra usage, ${money(total.metered)} for calls without a plan</dd>
+    <dd class="faint">${money(total.fees)} fees, ${money(total.overage)} extra usage, ${money(total.metered)} for calls without a plan; without contracts</dd>
     ${Object.keys(total.unconverted).length > 0 && html`<dd class="faint">not included, because no exchange rate is known: ${amounts(total.unconverted)}</dd>`}</div>
   <div><dt>Included usage</dt><dd title=${`$${total.included_value}`}>${money(total.included_value)}</dd>
     <dd class="faint">value at list prices; covered by the fees</dd></div>
@@ -90,11 +90,11 @@ const list = (views) => ({
     {title: "Name", sort: "name", value: (row) => row.name},
     {title: "Calls of", wide: true, value: (row) => row.view_name ?? "a deleted view"},
     {title: "Fee", kind: "number", value: (row) => price(row.fee, row)},
-    {title: "Includes", wide: true, value: (row) => `${row.included || "everything"}${row.included && ` ${UNITS[row.unit]}`}${row.is_pooled ? ", shared" : ""}`},
+    {title: "Includes", wide: true, value: (row) => `${included(row)}${row.is_pooled ? ", shared" : ""}`},
     {title: "Seats", kind: "number", value: (row) => exactCount(row.seats.length)},
   ],
   Details: ({row}) => html`<p class="bar"><a href=${to("/costs", {view: row.view, by: "user"})}>Show costs of its view</a></p>
-    <${Fields} of=${{fee: price(row.fee, row), includes: row.included ? `${row.included} ${UNITS[row.unit]}` : "everything", shared: row.is_pooled ? "yes" : "no",
+    <${Fields} of=${{fee: price(row.fee, row), includes: included(row), shared: row.is_pooled ? "yes" : "no",
       cycle_day: row.cycle_day,
       extra_usage_price: price(row.overage_price, row), credit_value: row.credit_value || null, billed_by: row.billed_by || null, id: row.id}} />
     ${row.seats.length > 0 && html`<h3>Seats</h3><${Table} caption="Seats" rows=${row.seats} columns=${HELD} identity=${(seat) => `${seat.user} ${seat.since}`} />`}`,

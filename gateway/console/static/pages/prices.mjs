@@ -57,7 +57,7 @@ function Done({text, since}) {
       <label>Recalculate from <input type="date" name="since" required value=${since || day(daysBefore(new Date(), 29))} /></label>
       <p><button type="submit" class="main" disabled=${isBusy}>Recalculate</button></p></form>
     ${error && html`<p role="alert" class="wrong">${error.message}</p>`}
-    ${found && html`<p role="status">${Number(found.rows) ? `Recalculated: ${money(found.before)} before, ${money(found.after)} after.` : "No estimate changed."}</p>`}`;
+    ${found && html`<p role="status">${Number(found.rows) ? `Recalculated all models: ${money(found.before)} before, ${money(found.after)} after.` : "No estimate changed."}</p>`}`;
 }
 
 const WHICH = [

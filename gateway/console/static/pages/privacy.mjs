@@ -67,7 +67,7 @@ function Requests({query}) {
     ${done && html`<${Done} of=${done} />`}
     ${!done && person && html`<${Preview} key=${person} person=${person} act=${() => setAsked(true)} />`}
     ${isAsked && html`<${Confirm} title="Erase" danger exact=${person} close=${() => setAsked(false)} run=${run}
-      text="Every name of the person is replaced by a pseudonym, everywhere. No sum changes. This cannot be undone."
+      text="Every name of the person is replaced by a pseudonym. No sum changes. This cannot be undone."
       fields=${[choice("texts", "Replace the name in texts", "such as comments and descriptions"), choice("devices", "Revoke devices of the person", "and delete user, hostname and serial number")]} />`}`;
 }
 

@@ -11,6 +11,7 @@ const PATH = "/reconciliation";
 const LEVELS = ["day", "model", "key"];
 const KINDS = {differs: "bad", explained: "good", agrees: "good", open: "wait"};
 const COMPARED = ["differs", "explained", "agrees"]; // states of days that are compared, trouble first
+const LEFT = ["open", "no statement"]; // states of days that are not
 const CERTAINTY = {exact: "good", strong: "good"};
 const CUT = 4; // bars begin later than at zero if the steps together are less than this part of the total
 const SERVED_DAYS = 7; // the default retention of records
@@ -151,14 +152,14 @@ function Rows({found, asked, places}) {
   const given = isWhole ? found.rows : short;
   if (!found.rows.length) return html`<p class="faint">The bill has no known ${by}s, so Tollhouse compares by ${found.finest}.</p>`;
   const add = (row) => ({...row, shown: addingUp(row, Object.values(row.causes), places)});
-  const money = (title, name, wide) => ({title, kind: "number", wide, value: (row) => fixed(row.shown[name] ?? row[name], places), exact: (row) => `$${row[name]}`});
+  const money = (title, name, wide) => ({title, kind: "number", wide, value: (row) => (LEFT.includes(row.state) ? "–" : fixed(row.shown[name] ?? row[name], places)), exact: (row) => `$${row[name]}`});
   const parts = ({causes, shown}) => Object.keys(causes).map((name, place) => [name, fixed(shown.amounts[place], places)])
     .filter(([, each]) => Number(each.replace(/[$,]/g, ""))).map(([name, each]) => `${spaced(name)} ${each}`).join(", ");
   const columns = [first(by), ...(by === "day" ? [state] : []), money("Billed", "billed"), money("Counted", "counted", 1), {...money("Difference", "difference"), onPhone: "fact"},
     {title: "Causes", kind: "words", wide: 2, value: (row) => (row.name === "total" ? fixed(row.shown.explained, places) : parts(row) || "–")},
     money("Unexplained", "unexplained"), tokens("Tokens billed", "billed_tokens"), tokens("Tokens counted", "counted_tokens"),
     {title: "Costs", wide: 3, value: (row) => isOurs(by, row) && html`<a href=${costs(by, found, asked, row)} aria-label=${`Costs of ${found.provider}, ${row.name}`}>costs</a>`}];
-  const left = ["open", "no statement"].map((word) => [found.rows.filter((row) => row.state === word).length, word === "open" ? "open" : "without a bill"])
+  const left = LEFT.map((word) => [found.rows.filter((row) => row.state === word).length, word === "open" ? "open" : "without a bill"])
     .filter(([days]) => days).map(([days, words]) => `${days} ${words}`);
   return html`<h3>By ${by}</h3>
     ${found.rows.length < found.row_count && html`<${Cut} shown=${found.rows.length - 1} of=${found.row_count} />`}
@@ -278,8 +279,8 @@ function Served({date, asked}) {
   if (!data.models.length && !date) return "";
   const days = Array.from({length: SERVED_DAYS}, (_, place) => new Date(Date.now() - place * DAY_MS).toISOString().slice(0, 10));
   return html`<section aria-label="Model servers"><h2>Model servers</h2>
-    <p class="faint">The counters of model servers include every call, so they are never added to calls. Unreported is served minus reported: calls
-      that no source reports. It is negative if other servers also ran the model, or if a counter started later.</p>
+    <p class="faint">These counters include every call, so they are never added to calls. Unreported is served minus reported. It is negative if other
+      servers also ran the model, or if a counter started later.</p>
     <nav class="bar" aria-label="Day of model servers">${days.map((day) => html`<a key=${day} class="chip" href=${to(PATH, {...asked, served: day})}
       aria-current=${day === data.date ? "true" : undefined}>${day}</a>`)}</nav>
     ${data.looked_through.until && html`<p class="faint">Counters received after ${data.looked_through.until} are not included.</p>`}

@@ -86,7 +86,7 @@ const AUDIT = {
   path: "/audit", root: "audit", at: PATH, caption: "changes", what: ["keys"],
   identity: (row) => row.id, heading: (row) => `${row.actor}: ${row.action}`,
   columns: [{...plain("Number", "id", true), kind: "short"}, moment("When", "at", true), plain("Who", "actor", true), plain("Action", "action", true),
-    {title: "Object", sort: "target", exact: (row) => row.target, value: target}, plain("IP address", "address", false, true)],
+    {title: "Object", kind: "words", sort: "target", exact: (row) => row.target, value: target}, plain("IP address", "address", false, true)],
   Details: ({row}) => html`<${Columns} of=${AUDIT.columns} row=${row} />${[["Before", row.before], ["After", row.after]].map(([title, of]) => of && html`<h3>${title}</h3><${Fields} of=${of} />`)}`,
 };
 
@@ -150,8 +150,8 @@ const PARTS = [["configuration", "Configuration", CONFIGURATION, "operate_spool"
 
 export function Page(given) {
   const parts = PARTS.filter(([, , , needed]) => may(given.session, needed));
-  if (!parts.length) return html`<p>To see settings, you need the permission set Operate the Spool. Accounts, sessions and the audit list need
-    Organization Administration. An Admin can give you a role with these permission sets.</p>`;
+  if (!parts.length) return html`<p>Settings need the permission set Operate the Spool. Accounts, sessions and the audit list need Organization Administration. An Admin
+    can give you a role.</p>`;
   const [name, , list] = parts.find(([each]) => each === given.query.get("tab")) ?? parts[0];
   return html`<${Tabs} path=${PATH} query=${given.query} tabs=${parts} />
     <${ListPage} key=${name} list=${list} ...${given} />`;

@@ -59,8 +59,7 @@ export function Page({query}) {
       <button type="button" disabled=${!state.waiting} onClick=${show}>Show ${exactCount(state.waiting)} new</button></div>
     ${rows.length ? html`<${Table} caption="Records as they arrive" columns=${columns} rows=${rows} href=${toRecord}
       identity=${(row) => `${row.topic} ${row.number ?? row.id}`} />`
-      : html`<section><p>No records since you opened this page. New records appear here as soon as they are stored on disk. Prompts and
-        completions are never stored.</p></section>`}
+      : html`<section><p>New records appear here as soon as they are stored on disk.</p></section>`}
     <p class="faint">The page shows the newest ${MOST} records. In a terminal, use <code>tollhouse tail</code>.
       ${state.skipped > 0 && html` ${exactCount(state.skipped)} records were skipped, because they arrived too fast to be shown.`}</p>`;
 }
