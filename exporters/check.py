@@ -132,7 +132,6 @@ async def check_destinations(
 
 
 async def check_channels(channels: Sequence[NotifySettings], *, clock: Clock) -> Sequence[ChannelCheck]:
-    """Check notification channels without sending a notification."""
     return [await _check_channel(settings, clock) for settings in channels]
 
 

@@ -70,7 +70,6 @@ class Pace:
             self._bucket.remove_tokens(amount)
 
     def return_units(self, n: int) -> None:
-        """Return units taken but not sent."""
         self._bucket.remove_tokens(-n)
 
 
@@ -140,7 +139,6 @@ class RouteThrottle:
         return MAX_SUSPECTS + int((self._clock.monotonic() - self._refusing_since) / ANOTHER_SUSPECT_S)
 
     def end_waits(self) -> None:
-        """End all waits. The state does not change."""
         self._waits_until = self._requested_wait_until = 0.0
 
     def note_success(self) -> bool:
@@ -154,7 +152,6 @@ class RouteThrottle:
         return recovered
 
     def note_suspect(self, delivery: int) -> None:
-        """Note an error that this delivery may have caused."""
         self._suspects[delivery] += 1
 
     def is_suspect(self, delivery: Delivery) -> bool:

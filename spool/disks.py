@@ -79,7 +79,6 @@ class Mount:
 
 
 def find_mount(path: Path) -> Mount | None:
-    """Find the mount of the path or of its nearest existing parent."""
     resolved = nearest_existing_path(path).resolve()
     try:
         lines = MOUNTS.read_text("utf-8", "replace").splitlines()

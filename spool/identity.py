@@ -120,7 +120,6 @@ class Identity(NamedTuple):
 
     @property
     def remembered_names(self) -> tuple[bytes, ...]:
-        """Return all names to remember except `id`."""
         return tuple(dict.fromkeys((*self.also, *[own for own, _ in self.links], *self.joins)))
 
 
@@ -615,7 +614,6 @@ def shadow_identity(identity: Identity) -> Identity:
 
 
 def build_request_names(sender: str, path: str, idempotency_key: str, *body: bytes) -> RequestNames:
-    """Return the names of a sender's request. `body`: the whole content, in parts."""
     key = hash_parts(10, sender, path, idempotency_key)
     content_hash = blake2b(key, digest_size=32)
     for part in body:

@@ -197,7 +197,6 @@ class HeldTasks:
         self._notify_lease_waiters()
 
     def fail_runs(self, error: Exception) -> None:
-        """Make every `run_while_leased` raise this error."""
         self._failure = error
         self._notify_lease_waiters()
 

@@ -87,7 +87,6 @@ class SortField:
     is_text: bool = False
 
     def sort_value(self, row: object) -> SortValue:
-        """Return the row's sort value, None if it is not in `words`."""
         value: Any = getattr(row, self.name)
         if self.words:
             return self.words.index(value) if value in self.words else None
@@ -151,7 +150,6 @@ def cut_page(
     limit: int,
     position: Position | None,
 ) -> ListPage[Row]:
-    """Return one page of the rows, which have already been filtered."""
     if value_of is identity_of:
         keyed_rows = [
             (sort_rank(identity), identity, row) for row in rows for identity in (identity_of(row),)

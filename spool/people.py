@@ -123,7 +123,6 @@ class Persons:
             self.notify_watchers()
 
     def add_watcher(self, changed: Callable[[], None]) -> None:
-        """Call a function after each change of the links."""
         self._watchers.append(changed)
 
 
@@ -206,7 +205,6 @@ class People:
         return self.recorded_form(name) or self.hash_address(name)
 
     def recorded_values(self, texts: Mapping[str, str], at: int | None = None) -> dict[str, str]:
-        """Return the texts in the forms that new records contain."""
         carried_texts = {name: self.recorded_form(value, at) for name, value in texts.items()}
         return {name: value for name, value in carried_texts.items() if value is not None}
 
@@ -265,7 +263,6 @@ class People:
         return self.linked_form(names[0]) if is_linked else name
 
     def expand_filter(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-        """Return the filter with every form of the named people and branches."""
         return {name: self._expand_values(name, values) for name, values in filter.items()}
 
     def _expand_values(self, dimension: str, values: Iterable[str]) -> tuple[str, ...]:

@@ -121,7 +121,6 @@ def card_name(written: str) -> str:
 
 
 def display_name(written: str) -> str:
-    """Return the provider's name on bills. Unknown names are unchanged."""
     provider = find_provider(written)
     return written if provider is None or not provider.display else provider.display
 

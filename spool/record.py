@@ -399,7 +399,6 @@ def cost_differences(record: Correction) -> dict[str, Decimal]:
 
 
 def count_difference(record: Correction, name: str) -> int:
-    """Return by how much a count of CORRECTED_COUNTS changes."""
     return (getattr(record.after, name) or 0) - (getattr(record.before, name) or 0)
 
 

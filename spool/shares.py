@@ -208,7 +208,6 @@ class Shared(Generic[K]):
         return next(iter(names)) if names else None
 
     def name_to_remove(self) -> tuple[K, str] | None:
-        """Return a name to remove, with its owner, or None while there is space."""
         if self._places <= self.most:
             return None
         owner = self.held.largest_owner()

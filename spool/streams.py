@@ -101,9 +101,7 @@ class StreamRows(Protocol):
 
     def drop_stream(self, name: str) -> None: ...
 
-    def prefetch_totals(self, places: Iterable[tuple[str, str]]) -> None:
-        """Read the totals with few statements."""
-        ...
+    def prefetch_totals(self, places: Iterable[tuple[str, str]]) -> None: ...
 
     def find_total(self, stream: str, key: str) -> Total | None: ...
 
@@ -241,14 +239,12 @@ class StreamBook:
         self._kept = names
 
     def learn_streams(self, operations: Iterable[UnitCostOperation]) -> None:
-        """Add the streams of operations that were committed without a claim."""
         for operation in operations:
             known = self._known.get(operation.stream)
             self._known[operation.stream] = merge_streams(known, described_stream(operation))
 
 
 def merge_streams(known: Stream | None, described: Stream) -> Stream:
-    """Return the known stream with missing fields filled in."""
     if known is None:
         return described
     keys = described.keys if known.keys is None else known.keys

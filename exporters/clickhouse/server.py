@@ -162,9 +162,6 @@ class ClickHouseServer:
         return answer.body
 
     def _identity_headers(self, user: str, password: str) -> Mapping[str, str]:
-        """
-        Return headers that identify the user by password, or else by client certificate; none without a user.
-        """
         if not user:
             return {}
         if self._settings.cert_file is not None and not password:

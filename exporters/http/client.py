@@ -279,7 +279,6 @@ async def check_certificate_accepted(url: str, settings: ClientSettings) -> None
 
 
 def _build_tls_context(settings: ClientSettings) -> ssl.SSLContext:
-    """Build the TLS context. Raises Misconfigured if files cannot be used."""
     shown = f"ca_file {settings.ca_file}"
     try:
         context = ssl.create_default_context(cafile=settings.ca_file)

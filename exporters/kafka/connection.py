@@ -77,7 +77,6 @@ _SERVICE: Final = "kafka-cluster"
 
 
 def client_options(settings: DestinationSettings, secret: SecretSource | None) -> dict[str, Any]:
-    """Return the addresses and the current credentials as options of the library."""
     options: dict[str, Any] = {
         "bootstrap_servers": settings.url,
         "request_timeout_ms": int(REQUEST_S * 1000),

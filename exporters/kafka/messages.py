@@ -38,7 +38,6 @@ class TopicProgress(msgspec.Struct, frozen=True):
 
 
 def encode_entry(entry: Entry, *, route: str, edition: str) -> list[TopicMessage]:
-    """Return a message per readable record, in order."""
     shared = [
         ("tollhouse-route", route.encode()),
         ("tollhouse-edition", edition.encode()),

@@ -54,7 +54,6 @@ class LakeRepair:
         return TABLES[self.topic]
 
     async def repair_files(self, *, dry_run: bool) -> LakeRepairs:
-        """Restore missing files. With `dry_run`, nothing is written."""
         uploaded = list[str]()
         lost = dict[str, str]()
         listed = {

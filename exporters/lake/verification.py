@@ -386,7 +386,6 @@ class _FileChecker:
         self.read = 0  # files read completely
 
     async def compare_files(self, files: Sequence[_ListedFile]) -> list[LakeDifference]:
-        """Return the differences of files. File ends are read concurrently, complete files one by one."""
         if self._level == DATA:
             differences = [await self._compare_file(*file_facts) for file_facts in files]
         else:

@@ -123,7 +123,6 @@ class LakeWatch:
         return every_s - passed_s if passed_s >= 0 else 0.0
 
     async def check_and_log(self) -> LakeVerdict:
-        """Check and store the result. Log only the first difference."""
         result = await self.check()
         for difference in result.differences:
             extra = {"action": "lake_differs", "route": self.route}

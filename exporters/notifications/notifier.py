@@ -237,7 +237,6 @@ class ChannelSender:
         )
 
     def _set_state(self, state: str, error: SendError) -> None:
-        """Set the channel's state. A change is logged, not every attempt."""
         if self.state != state:
             extra = {"action": f"channel_{state}", "channel": self.name}
             _log.warning("notifications cannot be delivered: %s", error, extra=extra)

@@ -94,7 +94,6 @@ _times = _text_encoder("tollhouse.times")
 
 
 def _meter_attribute_names() -> dict[str, str]:
-    """Return the attribute for each meter, that of the conventions if there is one."""
     usage = "gen_ai.usage"
     names = {name: f"tollhouse.meter.{name}" for name in METERS}
     for kind in MODALITIES:
@@ -166,7 +165,6 @@ class SpanEncoder:
         return b"".join(spans)
 
     def encode_span(self, record: Inference, committed_at: float) -> bytes:
-        """Return one span, without the header of its field."""
         r = record if not record.charges else _without_reported_cost(record)
         try:
             trace, span = bytes.fromhex(r.trace_id or ""), bytes.fromhex(r.span_id or "")

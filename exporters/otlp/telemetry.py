@@ -255,7 +255,6 @@ class MetricsRequest:
         self.points = 0
 
     def add_records(self, records: Iterable[tuple[UsageMetric | Correction, float]]) -> None:
-        """Add records, each with the time of its commit in seconds."""
         for record, committed_at in records:
             if isinstance(record, Correction):
                 self.add_records((counter, committed_at) for counter in correction_counters(record))

@@ -55,7 +55,6 @@ def encode_length(value: int) -> bytes:
 
 
 def encode_field(number: int, payload: bytes) -> bytes:
-    """Encode a length-delimited field: text, bytes or a message."""
     return encode_field_head(number, len(payload)) + payload
 
 

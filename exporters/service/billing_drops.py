@@ -47,7 +47,6 @@ class BillingDropExporter:
     def __init__(
         self, upstream: UpstreamClient, locks: ConnectionLocks, id_upstream: Callable[[BillingDrop], str]
     ) -> None:
-        """Prepare the exporter. `id_upstream` returns the upstream's id for a drop's connection."""
         self._upstream = upstream
         self._id_upstream = id_upstream
         self._locks = locks

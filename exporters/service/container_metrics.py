@@ -372,7 +372,6 @@ def _agent_headers(by: ContainerSender) -> dict[str, str]:
 
 
 def _decode_addresses(answer: HttpAnswer) -> Mapping[str, str]:
-    """Parse the upload addresses. Raises Misconfigured if the response contains none."""
     try:
         return msgspec.json.decode(answer.body, type=dict[str, str])
     except (msgspec.DecodeError, RecursionError) as error:

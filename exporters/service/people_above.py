@@ -93,7 +93,6 @@ class PeopleAbove:
             await self._send_with_new_client(ADDRESSES, {"keys": all_keys, "addresses": addresses})
 
     async def try_relay_addresses(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
-        """Send addresses as `_relay_addresses` does. Return whether the upstream has them."""
         return await self._try_request("people_not_linked", self._relay_addresses(keys, addresses)) is None
 
     async def send_addresses_forever(self) -> None:
@@ -140,10 +139,6 @@ class PeopleAbove:
         return None
 
     async def _carry_out_erasure_orders(self) -> None:
-        """
-        Carry out the erasures that the upstream has ordered, and confirm them. Raises SendError and
-        SpoolError.
-        """
         orders = await self._confirm_and_fetch_orders()
         for order in orders:
             if self._find_stored_erasure(order) is None:

@@ -206,7 +206,6 @@ class UnitCostExporter:
         )
 
     async def _delete_stream(self, stream: str) -> None:
-        """Delete a stream, if it exists."""
         try:
             await self._upstream.send(DROPS, b"true", method="DELETE", stream=stream)
         except Misconfigured as error:

@@ -117,7 +117,6 @@ class UpstreamClient:
         content_type: str = "application/json",
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> HttpAnswer:
-        """Send a body as `send` does, with a query and headers."""
         parameters = urlencode(query)
         with self.naming_refused_key(name):
             answer = await self.client.send(
@@ -139,7 +138,6 @@ class UpstreamClient:
 
     @contextmanager
     def naming_refused_key(self, stream: str) -> Iterator[None]:
-        """In the block, add the name of the refused key to a 401 or 403."""
         try:
             yield
         except Misconfigured as error:

@@ -146,7 +146,6 @@ class ContainerSums:
 
     @property
     def total_bytes(self) -> int:
-        """Return the bytes of stored files and of uploads in progress."""
         return self._bytes.total() + self.arriving.total()
 
     @property
@@ -161,7 +160,6 @@ class ContainerSums:
 
     @property
     def waiting_bytes_by_key(self) -> Mapping[str, int]:
-        """Return, by key, the bytes of files that wait for delivery or are being uploaded."""
         waiting_by_key = Counter(self._waiting)
         for (_, key), n in self.arriving.items():
             waiting_by_key[key] += n

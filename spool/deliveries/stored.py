@@ -78,7 +78,6 @@ class StoredRoute(Struct, frozen=True, kw_only=True):
 
     @property
     def next_number(self) -> int:
-        """Return the lowest number that is in no delivery."""
         return self.counts["next"]
 
     @property

@@ -95,7 +95,6 @@ class BilledDay:
 
     @property
     def connection(self) -> str:
-        """Return the billing connection that delivered these rows, or "" for a bill."""
         return self.provider.partition(CONNECTION)[2].rpartition(":")[0]
 
     @property

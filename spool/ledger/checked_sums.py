@@ -49,7 +49,6 @@ class SumsMoved(Exception):
 
 
 def comparison_state(rows: LedgerRows) -> Mapping[str, int]:
-    """Return the state of the totals that must not change during a comparison."""
     state = rows.state_values()
     names = ("rebuilding", "hourly", TAGGED, RECALCULATED, UNLISTS, FORGOTTEN)
     return {name: state.get(name, 0) for name in names}
@@ -169,7 +168,6 @@ class StoredSums:
         )
 
     def sums_with_units(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
-        """Yield the stored sums of a period, also those by unit of work."""
         yield from self._read_period_sums(rows, place)
         after = (-1, -1)
         while page := rows.unit_sums_page(place[1], after, PAGE):

@@ -535,7 +535,6 @@ class Ledger:
             return count, result
 
     async def devices_of_renamed(self, renamed: Callable[[str], str]) -> set[str]:
-        """Return the devices of the people whom `rename_people` would rename."""
         devices = set[str]()
 
         def collect_device(dimensions: Dimensions) -> Dimensions:
@@ -723,7 +722,6 @@ class Ledger:
         return result
 
     async def costs_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
-        """Return `costs` of several queries at the same moment."""
         limit, now = running_limit(), self._clock.now()
         prepared = self._prepare_queries(queries, now)
 
@@ -855,7 +853,6 @@ class Ledger:
         return await self._read_rows(lambda rows: day_usage(rows, day))
 
     async def detailed_usage_of_day(self, day: int) -> Sequence[UsageSum]:
-        """Return `usage_of_day` with users, devices and tags."""
         return await self._read_rows(lambda rows: day_usage(rows, day, whole=True))
 
     async def store_billed_days(self, made: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
@@ -875,7 +872,6 @@ class Ledger:
             await self._change_rows(lambda rows: rows.delete_billed_day(day, provider))
 
     async def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
-        """Return the days with billed costs in [since, until), in epoch seconds."""
         return await self._read_rows(lambda rows: rows.billed_days(since, until))
 
     async def billed_corrections(self) -> Sequence[BilledDay]:
@@ -884,7 +880,6 @@ class Ledger:
         return [day for day in days if day.corrected_day]
 
     async def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
-        """Return the sums of a provider's billed day in a fixed order."""
         return await self._read_rows(lambda rows: rows.billed_sums(day, provider))
 
     async def is_complete(self) -> bool:
@@ -902,7 +897,6 @@ class Ledger:
         return (await self._read_state())["whole"]
 
     async def limit_to_hourly_sums(self, since: datetime) -> datetime:
-        """Return the later of `since` and the time from which on hourly sums are stored."""
         hourly = _datetime_or_none((await self._read_state())["hourly"])
         return since if hourly is None else max(since, hourly)
 

@@ -43,7 +43,6 @@ def add_by_currency(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def unconverted_amounts_sentence(amounts: Mapping[str, str], currency: str) -> str:
-    """Describe amounts that have no rate and are therefore in no sum."""
     amounts_text = ", ".join(f"{amount} {code}" for code, amount in amounts.items())
     return f"{amounts_text} are not in these sums: no rate to {currency} is known (docs/currencies.md)"
 

@@ -259,7 +259,6 @@ class CostQuery:
 
     @property
     def has_slice_filter(self) -> bool:
-        """Return whether the query filters by the calls that a person may see."""
         return SLICE in self.include
 
     def without_units(self) -> CostQuery:

@@ -152,7 +152,6 @@ def new_estimate(
     measures: Measures,
     meters: Mapping[str, int],
 ) -> str | None:
-    """Return the sum's new estimate, or None if it keeps its estimate."""
     total = token_sum(start, dimensions, measures, meters, width)
     return pricer.estimate_sum(total) if _is_priceable(total) else None
 
@@ -237,7 +236,6 @@ def row_price_lines(
 
 
 def join_price_lines(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, ...]:
-    """Return the lines of both, added up by meter."""
     sums: dict[str, SumLine] = {}
     for line in (*one, *other):
         before = sums.get(line.meter, SumLine(line.meter, 0, 0))

@@ -181,7 +181,6 @@ class _SessionsAbove:
             self._jumps[session] = far if is_even else parent
 
     def enter(self, sessions: Iterable[int]) -> Sequence[_Entered]:
-        """Add the sessions of a run. Return those that were not yet above it."""
         ends = {session: self._nearest_present(session) for session in sessions if session > REST}
         entered = []
         for session, own_end in ends.items():

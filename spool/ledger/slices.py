@@ -70,7 +70,6 @@ class SlicedLedger:
 
     @property
     def limiting_sources(self) -> frozenset[str]:
-        """Return the stored dimensions that decide which calls are in the slice."""
         return frozenset[str]().union(*(part.sources for part in self._parts))
 
     async def catch_up(self, log: ReadableLog) -> int:

@@ -56,6 +56,5 @@ def store_tag_list(rows: LedgerRows, made: TagList) -> None:
 
 
 def apply_newest_list_from(rows: LedgerRows, first: int) -> None:
-    """Apply the newest list to records from `first` on, in every hour."""
     if lists := rows.tag_lists():
         store_tag_list(rows, TagList(first, 0, lists[-1].tags))

@@ -153,7 +153,6 @@ class Digests:
         return text if is_digest(unit, text) else self.digest_of_id(unit, text)
 
     def filters_with_digests(self, filters: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-        """Return filters in which ids of sessions and runs are replaced by digests."""
         digests = {
             unit: tuple(
                 [text if text in ("", OTHER) else self.to_digest(unit, text) for text in filters[unit]]
@@ -207,7 +206,6 @@ def _run_name(session: str | None, run: str) -> str:
 
 
 def names_to_store(units: Units, tags: Mapping[str, str]) -> dict[int, str]:
-    """Return the names to store, by unit number. Sessions and runs have none."""
     numbers = units[len(TREES) : len(UNITS)]
     return {number: tags[tag] for number, tag in zip(numbers, TAGS, strict=True) if number != NONE}
 

@@ -107,7 +107,6 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
 
     @property
     def known_and_new_count(self) -> int:
-        """Return the number of new and known records, for the response to the sender."""
         return self.accepted + self.duplicates
 
     def build_receipt(self, receipt_id: str, durability: str = FSYNC) -> Receipt:
@@ -124,7 +123,6 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
         return self.first + self.accepted - 1
 
     def nonzero_counts(self) -> list[tuple[str, int]]:
-        """Return names and counts of the terms that are not 0."""
         counts = [count for count in zip(BY_SUBMISSION, _by_submission(self), strict=True) if count[1]]
         for reason, n in self.ignored.items():
             if n:

@@ -509,7 +509,6 @@ class NearHours:
 
 
 def names_with_hours(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the names of a record and its request, each with the hour under which it is stored."""
     hour, _ = filing_hours(record, now_ns)
     yield record.id, hour
     for name in further_names(record):

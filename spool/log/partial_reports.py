@@ -125,7 +125,6 @@ def report_version(report: PartialReport | None) -> int:
 
 
 def expected_keys(group: Iterable[Expecting]) -> list[bytes]:
-    """Return the keys of all expectations, sorted, for `stale_submissions`."""
     return sorted({expectation.key for submission in group for expectation in submission.expects})
 
 

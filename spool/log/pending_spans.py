@@ -57,7 +57,6 @@ class GivenValues(NamedTuple):
     tags: tuple[tuple[str, str], ...] = ()
 
     def with_missing_from(self, further: GivenValues) -> GivenValues:
-        """Return these values, with missing ones filled from `further`, which is of a span above."""
         return GivenValues(
             further.user if self.user is None else self.user,
             further.team if self.team is None else self.team,
@@ -125,7 +124,6 @@ class _Index:
                 del self.below[above]
 
     def values_around(self, span: bytes, given: Sequence[GivenValues]) -> Around:
-        """Return the runs and values around a span, including its own. `given`: values by number."""
         runs: list[str] = []
         values = NOTHING_GIVEN
         passed: set[bytes] = set()  # `set[bytes]()` takes five times as long
@@ -235,7 +233,6 @@ class _Sender:
         return index
 
     def add_span(self, trace: str, item: bytes) -> bool:
-        """Add a span to a trace. Return False if the trace has it already."""
         found = self.traces.get(trace)
         if found is None:
             self.traces[trace] = item
@@ -269,10 +266,6 @@ class _Sender:
         return None
 
     def add_stored_row(self, row: bytes, given: Sequence[GivenValues]) -> bytes | None:
-        """
-        Add a span from a stored row. `given`: the values of its row by number. Return the span, or None if it
-        is known.
-        """
         place = int.from_bytes(row[-8:], signed=True)
         if number := _given_number(place):
             return self.add_step(row[:-8], place + 2 * number, given[number])
@@ -319,7 +312,6 @@ class PendingSpans:
         return sum(sender.count for sender in list(self._senders.values()))
 
     def undo_new_spans(self) -> None:
-        """Remove the spans that a failed commit added."""
         for name, row in reversed(self._new):
             self._senders[name].remove_row(row)
         self._new.clear()
@@ -557,7 +549,6 @@ def _split_rows(items: bytes) -> Iterator[bytes]:
 
 
 def _encode_row(at: float, sender: str, rows: Iterable[bytes], given: Sequence[GivenValues]) -> PartialReport:
-    """Encode the spans that a commit adds for one key. `given`: the values by number."""
     stored = {0: 0}  # numbers in the row, by the numbers of the key
     # only a place below 0 has a number of values; its first byte has the sign
     items = b"".join(
@@ -607,7 +598,6 @@ def runs_to_add(known: Sequence[str | None], runs: Sequence[str]) -> dict[str, s
 
 
 def values_to_add(known: Inference, given: GivenValues) -> dict[str, Any]:
-    """Return the values that a call lacks and that its spans give."""
     named = zip(("user", "team", "session", "api_key"), given[:4], strict=True)
     fields: dict[str, Any] = {
         name: value for name, value in named if value is not None and getattr(known, name) is None

@@ -137,9 +137,7 @@ class ItemMemory(Protocol):
 
     def clear(self) -> None: ...
 
-    def size(self) -> tuple[int, int]:
-        """Return the number of kinds, and their memory in bytes."""
-        ...
+    def size(self) -> tuple[int, int]: ...
 
     def sweep(self) -> Sequence[int]:
         """

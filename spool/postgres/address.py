@@ -48,7 +48,6 @@ def open_database(settings: StorageSettings, clock: Clock | None = None) -> Data
 
 
 def read_dsn(settings: StorageSettings) -> str:
-    """Return the connection address in libpq's format."""
     if settings.dsn_file is None:
         dsn = os.environ.get(settings.dsn_env, "")
         name = f"storage.dsn_env: the environment variable {settings.dsn_env}"

@@ -43,7 +43,6 @@ NODES = f"""
 
 
 async def read_health(database: Database, durability: str) -> DatabaseHealth:
-    """Return the state. Raises SpoolUnavailable while the database is unreachable."""
 
     def read_state(connection: Connection) -> DatabaseHealth:
         def read_one_row(statement: str) -> tuple[Any, ...]:

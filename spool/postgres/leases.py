@@ -302,7 +302,6 @@ class PostgresLeases:
     def _renew_rows(
         self, connection: Connection, *, session: UUID, joins: bool, wants: Sequence[str]
     ) -> _Held:
-        """Renew the session and its leases, each in a transaction of its own."""
         execute = partial(self._execute, connection, id=session)
         if joins:
             execute(FORGET)

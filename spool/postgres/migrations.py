@@ -178,7 +178,6 @@ async def try_to_migrate(
 
 
 def accepted_version_parameters(own: int = VERSION) -> dict[str, list[bytes]]:
-    """Return parameters with the versions that `FoundSchema.require_usable` accepts."""
     return {
         "versions": [str(version).encode() for version in range(FIRST, own + 2)],
         "oldest": [str(oldest).encode() for oldest in range(FIRST, own + 1)],

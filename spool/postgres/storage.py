@@ -116,7 +116,6 @@ async def open_spool(
         return write_other_tables
 
     async def delete_old_totals(now: float) -> bool:
-        """Delete old totals of unit costs. Return whether any were found."""
 
         def find_old_totals(connection: Connection) -> streams.SettledTotals | None:
             first = lowest_stored_number(database, connection, UNIT_COST)

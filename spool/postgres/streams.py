@@ -106,7 +106,6 @@ class PostgresStreams(SqlStreams):
 
 
 def with_stream_claims(database: Database, versions: Versions, *, max_streams: int) -> Versions:
-    """Return `versions` extended by the streams that submissions claim."""
 
     def query_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         claimed = shared.claimed_streams(keys)

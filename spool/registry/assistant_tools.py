@@ -60,7 +60,6 @@ class AssistantToolTable:
         await self._changes.change_rows(store_decision, self._set_decisions)
 
     async def delete_decision(self, name: str, *, actor: Actor) -> None:
-        """Delete a decision. The configuration then decides again."""
         now = self._changes.now()
 
         def delete_decision(rows: RegistryRows) -> Mapping[str, ToolDecision]:

@@ -28,7 +28,6 @@ def valid_key_expectation(digest: bytes) -> Expectation:
 
 
 def enabled_key_expectation(id: int) -> Expectation:
-    """Return the expectation that the key exists and is enabled, whatever its secret."""
     return Expectation(NUMBERS + str(id).encode(), GOOD)
 
 

@@ -184,7 +184,6 @@ class Changes:
         return not self.is_shared or self.clock.monotonic() - self._looked_at <= LOOKED_S
 
     async def close(self) -> None:
-        """Close the store, after running changes have finished."""
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._store.close()
 

@@ -77,7 +77,6 @@ def check_connection_id(id: str) -> str:
 
 
 def check_connection(draft: ConnectionDraft) -> ConnectionDraft:
-    """Return the checked draft. Raises Invalid with the field and the broken rule."""
     if draft.upstream_id:
         check_connection_id(draft.upstream_id)
     return replace(

@@ -63,7 +63,6 @@ def check_recorded_key_share(rows: RegistryRows, limit: str, there: int, most: i
 
 
 def check_key_share_of_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
-    """Check as `check_key_share` does, for `n` more comments."""
     if actor.is_key and not is_within_share(authors.count(actor.name), len(authors) + n - 1, n, most):
         raise NotAllowed(
             f"the comment was not added: {len(authors)} of {most} comments exist, and a key gets at "
@@ -94,7 +93,6 @@ def maker_by_id(rows: RegistryRows, limit: str) -> Mapping[str, str]:
 
 
 def makers_of_rows(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
-    """Yield for each row the key that created it, "" for people."""
     maker_of = maker_by_id(rows, limit)
     return (maker_of.get(id, "") for id in there)
 

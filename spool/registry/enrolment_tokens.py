@@ -93,7 +93,6 @@ class EnrolmentToken(TokenDraft):
 
 
 def check_token_draft(draft: TokenDraft, now: float) -> TokenDraft:
-    """Return the checked draft. Raises Invalid with the broken rule."""
     if not 1 <= draft.uses <= MAX_USES:
         raise Invalid(f"the number of uses must be 1 to {MAX_USES}")
     if not now < draft.expires_at <= now + MAX_LIFE_S:
@@ -139,7 +138,6 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return [token for token in self.all() if token.is_live(now)]
 
     def find_by_text(self, text: str) -> EnrolmentToken | None:
-        """Return the token with this secret, even if it has ended."""
         id, _, secret = text.removeprefix(PREFIX).partition("_")
         token = self.find(id)
         if token is None or not hmac.compare_digest(token.digest, self._secret_digest(secret)):
@@ -147,7 +145,6 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return token
 
     def find_by_id_or_name(self, word: str) -> Sequence[EnrolmentToken]:
-        """Return the token with this id, or all tokens with this name. Raises NotThere."""
         token = self.find(word)
         tokens = [token] if token else [token for token in self.all() if token.name == word]
         if not tokens:

@@ -165,7 +165,6 @@ class _Erasing:
         return after
 
     def _rewrite_value(self, value: Any, place: TextPlace, everywhere: bool) -> Any:
-        """Return a value with names replaced. `everywhere`: in every text, as in audit rows."""
         name = place.field
         if isinstance(value, Mapping):
             return self._rewrite_mapping(value, place, everywhere)

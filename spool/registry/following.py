@@ -43,7 +43,6 @@ class RegistryNews:
         return any(change in about or (change[0], "") in about for change in self.changed)
 
     def changed_ids(self, kind: str) -> Collection[str] | None:
-        """Return the changed ids of a kind, or None if any id may have changed."""
         if self.changed is None or (kind, "") in self.changed:
             return None
         return {id for changed_kind, id in self.changed if changed_kind == kind}

@@ -139,7 +139,6 @@ class Merged:
 
 
 def check_insight_draft(draft: Draft) -> Draft:
-    """Return the checked draft. Raises Invalid with the field and the broken rule."""
     title = draft.title.strip()
     if not title:
         raise Invalid("an insight needs a title")

@@ -56,7 +56,6 @@ class Secret:
     ends_at: float | None = None
 
     def with_end(self, at: float) -> Secret:
-        """Return the secret with this end, unless its own end is earlier."""
         return self if self.ends_at is not None and self.ends_at <= at else replace(self, ends_at=at)
 
 
@@ -175,7 +174,6 @@ def fold_name(name: str) -> str:
 
 
 def check_key_name(name: str) -> str:
-    """Return the checked name. Raises Invalid with the broken rule."""
     name = unicodedata.normalize("NFC", name.strip())
     if len(name) < MIN_NAME:
         raise Invalid(f"a key name must have at least {MIN_NAME} characters after trimming")

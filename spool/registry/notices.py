@@ -144,7 +144,6 @@ class ChannelState:
     critical: int = 0
 
     def needs_repair(self, now: float) -> bool:
-        """Return whether people must repair the channel."""
         if self.state == PARKED:
             return True
         if self.critical and self.state in (FAILING, REMOVED):

@@ -218,7 +218,6 @@ class Registry:
         return declared_table
 
     def fixed_limits(self) -> Mapping[str, int]:
-        """Return the limits that no setting can change, by name."""
         return {table.limit: table.most for table in self._documents if table.most}
 
     async def row_counts_by_maker(self) -> Mapping[str, Mapping[str, int]]:
@@ -234,7 +233,6 @@ class Registry:
         return shares
 
     def document_name(self, kind: str, id: str) -> str | None:
-        """Return the name of a document. `kind` and `id`: as in its audit rows."""
         table = next((candidate for candidate in self._documents if candidate.action == kind), None)
         row = None if table is None else table.find(id)
         return None if row is None else str(row.name)

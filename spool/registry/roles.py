@@ -303,7 +303,6 @@ class Rights:
     groups: LedgerSlice = LedgerSlice()
 
     def slice_for_cost_types(self, cost_types: Collection[str]) -> LedgerSlice:
-        """Return the calls that are visible in every one of these cost types."""
         parts = dict.fromkeys(part for types, part in self.shown if types.issuperset(cost_types))
         if () not in parts:
             return LedgerSlice(parts=tuple(parts))
@@ -568,7 +567,6 @@ class RoleTable(NamedTable[Role]):
         return self._apply_min_group(self._in_force.holder_rights(holder))
 
     def rights_if_saved(self, holder: Holder, draft: NewRole, replaced: str | None = None) -> Rights:
-        """Return the rights as if `draft` were saved in place of the role with the id `replaced`."""
         tried_role = Role(id="", **draft_fields(draft))
         other_roles = (role for id, role in self._rows.items() if id != replaced)
         return self._apply_min_group(

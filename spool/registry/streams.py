@@ -20,7 +20,6 @@ AGREES = 1
 
 
 def stream_expectation(stream: Stream) -> Expectation:
-    """Return the expectation that the stream has these properties, or does not exist."""
     facts = (stream.name, stream.type, stream.granularity, stream.keys)
     return Expectation(STREAMS + _encode(facts), AGREES)
 

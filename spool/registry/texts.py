@@ -42,7 +42,6 @@ def check_amount(field: str, amount: str) -> str:
 
 
 def check_unsigned_amount(field: str, amount: str) -> str:
-    """Return an amount as text. Raises Invalid if it is negative."""
     text = check_amount(field, amount)
     if text.startswith("-"):
         raise Invalid(f"{field} must not be negative")

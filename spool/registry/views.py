@@ -322,7 +322,6 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
     action = "view"
 
     def expand_names(self, view: View) -> View:
-        """Return the view with every form of the people and branches that its filter names."""
         return replace_fields(view, filter=self._changes.people.expand_filter(view.filter))
 
     def check_draft(self, draft: NewView) -> NewView:

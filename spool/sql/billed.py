@@ -34,7 +34,6 @@ _Place = tuple[object, ...]
 
 
 def stored_sums_sql(prefix: str, since: str, until: str) -> str:
-    """Return SQL for the stored billed sums. `since` and `until` are SQL expressions."""
     return (
         f"SELECT {', '.join(_SUM)} FROM {{schema}}.{prefix}{BILLED_SUMS}"
         f" WHERE start >= {since} AND start < {until}"
@@ -50,7 +49,6 @@ def parse_group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
 
 
 def sums_table_sql(prefix: str, width: int, rollup: int) -> str:
-    """Return SQL: a table of billed sums, and the beginning of a condition on it."""
     if not rollup:
         return f"{{schema}}.{prefix}{BILLED} h WHERE"
     return f"{{schema}}.{prefix}{ROLLUPS} h WHERE rollup = {rollup} AND width = {width} AND"
@@ -97,7 +95,6 @@ class FilterParts:
         return cls(of_keys=of_keys, of_bills=of_bills, of_both=of_both)
 
     def columns_before_join(self, query: CostQuery, *, by_start: bool) -> Sequence[str]:
-        """Return the columns to add rows up by before their dimensions are joined."""
         columns = needed_columns(query, (*query.group_by, *self.of_both.used_dimensions))
         return ["start", *columns] if by_start else columns
 

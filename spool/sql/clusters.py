@@ -47,5 +47,4 @@ class SqlClusters:
 
 
 def read_cluster(row: Sequence[Any]) -> Cluster:
-    """Return a cluster from a row. Raises an error for a value of a wrong type."""
     return msgspec.convert(CLUSTER.read_fields(row), Cluster)

@@ -58,7 +58,6 @@ class Columns(Generic[Row]):
         return self._row(**self.read_fields(kept), **others)
 
     def read_fields(self, kept: Sequence[Any]) -> dict[str, Any]:
-        """Return the fields by name. Raises RowDamaged if a value is invalid."""
         values = dict(zip(self.names, kept, strict=True))
         for name, read in self._reads:
             value = values[name]

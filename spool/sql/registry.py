@@ -384,7 +384,6 @@ class SqlRegistryRows:
         """Prepare the next write. Shared engines override this."""
 
     def _new_id(self, kind: str) -> int | None:
-        """Return a new id for a "key" or "comment", or None if the table assigns it."""
         return None
 
     def _read_rows(self, statement: str, **values: object) -> list[tuple[Any, ...]]:

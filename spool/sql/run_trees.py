@@ -52,7 +52,6 @@ _SETS_OF_SESSIONS = " UNION SELECT s.id FROM {sets} s WHERE s.unit_session IN ({
 
 
 def runs_below_sql(sets: str, numbers: Collection[int], *, of_runs: bool) -> str:
-    """Return SQL for the sets of units of these runs or sessions, and of all runs below them."""
     names = {"sets": sets, "rest": REST, "numbers": ", ".join(map(str, numbers))}
     names["and_below"] = _AND_BELOW.format(**names, s_is_seen="")
     # SQLite accepts 500 VALUES before UNION. A run without calls is known only as the starter of another run.

@@ -221,6 +221,5 @@ def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int
 
 
 def settled_totals(connection: SqlConnection, stream: str, *, settled: float, before: int) -> Sequence[Total]:
-    """Return a stream's totals before a time that have no operations in the log."""
     rows = connection.all(_SETTLED, stream=stream, settled=settled, before=before, at_most=TRIMMED_AT_ONCE)
     return [TOTAL.read_row(row) for row in rows]

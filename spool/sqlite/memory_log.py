@@ -74,7 +74,6 @@ def _open_connection() -> sqlite3.Connection:
 
 @cache
 def _empty_tables(file: str) -> bytes:
-    """Return the content of a new file, from a cache of this process."""
     with closing(_open_connection()) as connection:
         migrate(connection, read_statements(file))
         return connection.serialize()

@@ -127,7 +127,6 @@ def _require_known_version(current: int, versions: Sequence[str]) -> None:
 
 
 def _missing_versions(current: int, versions: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the missing versions, each with its statements. For a new file, they are one step."""
     known = version_numbers(versions)
     if not current:
         return [(known[-1], ";\n".join(versions))]

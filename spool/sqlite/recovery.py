@@ -278,7 +278,6 @@ def _salvage_file(connection: sqlite3.Connection, aside: Path, note: notes.Note)
 
 
 def empty_database() -> sqlite3.Connection:
-    """Return an empty database, with tables at the same pages as in every file."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute(f"PRAGMA page_size = {PAGE}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")

@@ -50,7 +50,6 @@ class Reserve:
         return self._allocate(FILE, SIZE)
 
     def release(self) -> None:
-        """Free the reserve, so that deleting has space."""
         if self._delete_file(FILE):
             now = self._clock.monotonic()
             is_repeated = now < self._given_up_at + CALM_S
@@ -90,7 +89,6 @@ class Reserve:
         return True
 
     def _delete_file(self, name: str) -> bool:
-        """Delete a reserve file. Return False if it was already deleted."""
         path = self._directory / name
         if not path.exists():
             return False

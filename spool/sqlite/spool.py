@@ -100,7 +100,6 @@ class SqliteSpool:
         )
 
     async def close(self) -> None:
-        """Close all parts, even if closing one of them fails."""
         async with AsyncExitStack() as stack:
             stack.callback(self.lock.release)
             stack.push_async_callback(self.database.close)

@@ -113,7 +113,6 @@ async def tables_opener(options: StorageOptions) -> OpenTables:
 
 @contextmanager
 def _open_tables(directory: Path) -> Iterator[SqliteTables]:
-    """Open the tables. Raises SpoolLocked if a process uses the directory."""
     lock = lock_directory(directory)
     try:
         with ExitStack() as stack:

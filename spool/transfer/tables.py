@@ -57,7 +57,6 @@ def split_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]
 
 
 def row_bytes(row: Iterable[Any]) -> int:
-    """Return the size of the bytes and texts in a row."""
     return sum(len(value) for value in row if isinstance(value, bytes | str))
 
 
@@ -90,7 +89,6 @@ def portable_table_name(file: str, table: str) -> str:
 
 
 def require_known_tables(tables: KeptTables, known: Collection[str]) -> None:
-    """Raise NotAllowed if a table that would not be copied has rows."""
     for name in tables.names:
         if name not in known and next(tables.table(name).rows, None) is not None:
             raise NotAllowed(
@@ -100,7 +98,6 @@ def require_known_tables(tables: KeptTables, known: Collection[str]) -> None:
 
 
 def newest_numbers(tables: KeptTables) -> dict[str, int]:
-    """Return the highest id that each table ever assigned."""
     table = tables.table(NEWEST_NUMBERS)
     name = table.columns.index("name")
     number = table.columns.index("seq")

@@ -477,7 +477,6 @@ _current: ContextVar[WorkInHand | None] = ContextVar("work_in_hand", default=Non
 
 
 def current_work() -> WorkInHand | None:
-    """Return the work on the current request, or None in the background."""
     return _current.get()
 
 

@@ -73,7 +73,6 @@ def _escape_text(text: str) -> str:
 
 
 def message_text(message: Message) -> str:
-    """Return the text of a message. Text that is too long is cut at the end."""
     parts = []
     for notice in message.notices:
         title = f"{_SIGNS[notice.severity]} *{_escape_text(notice.title)}*"

@@ -175,7 +175,6 @@ def _next_missing_billed_rollup(rows: LedgerRows, now: int) -> Made | None:
 
 
 def make_next_rollup(rows: LedgerRows, daily: int, now: int) -> bool:
-    """Make the newest missing rollup. Return False if none is missing."""
     next_rollup = next_missing_rollup(rows, daily, now)
     if next_rollup is None:
         return False
@@ -197,7 +196,6 @@ def is_wrong_rollup(rows: LedgerRows, place: Made) -> bool:
 
 
 def unmark_differing_rollups(rows: LedgerRows, places: Collection[Made]) -> int:
-    """Remove the marks of rollups that differ from their days. Return the number of these rollups."""
     wrong = [rollup_place for rollup_place in places if is_wrong_rollup(rows, rollup_place)]
     for billed in (False, True):
         rows.unmark_rollups(

@@ -108,7 +108,6 @@ def plan_reads(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) -
 
 
 def group_reads(span_questions: Iterable[SpanQuestion], most: int) -> Iterator[list[SpanQuestion]]:
-    """Group adjacent reads of the same period, at most `most` in a group."""
     group: list[SpanQuestion] = []
     for question in span_questions:
         if group and (question.periods != group[0].periods or len(group) == most):

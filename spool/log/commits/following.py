@@ -260,7 +260,6 @@ class Following:
         return before if now < before <= now + SOONER_S else now
 
     def next_close_at(self) -> float | None:
-        """Return when the oldest open record closes, or None."""
         with self._lock:
             return self._open[0].at + self._hold_s if self._open else None
 
@@ -358,7 +357,6 @@ _names = msgspec.msgpack.Decoder(_Names)
 
 
 def names_fact_key(number: int) -> str:
-    """Return the key of a stored fact with names. Keys sort by commit."""
     return f"{FIRST}{number:020}"
 
 
@@ -382,7 +380,6 @@ def unpack_names(data: bytes) -> tuple[float, NewIds]:
 
 
 def names_from_facts(facts: Mapping[str, bytes]) -> Iterator[tuple[int, int, int]]:
-    """Yield id, place and hour of each name in these facts."""
     for name in sorted(facts):
         if FIRST <= name < AFTER:
             yield from zip(*unpack_names(facts[name])[1], strict=True)

@@ -30,7 +30,6 @@ class FoldedIds(msgspec.Struct):
     covered_since: float = 0.0
 
     def first_unfolded_number(self, topic: str) -> int:
-        """Return the topic's first number with ids that may be in no run."""
         return 1 + self.through.get(topic, 0)
 
 

@@ -361,7 +361,6 @@ class GroupWriter:
         self._timer = self._loop.call_at(again_at, self._refuse_late_submissions) if again_at else None
 
     def _fail_waiting(self, task: asyncio.Task[None]) -> None:
-        """Fail all waiting submissions because the task has ended."""
         if self._timer is not None:
             self._timer.cancel()
         error = None if task.cancelled() else task.exception()

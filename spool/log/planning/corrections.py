@@ -41,7 +41,6 @@ def correction_id(record_id: bytes, place: int) -> bytes:
 
 
 def newest_state_and_count(record: Inference, find: Find) -> tuple[Inference, int]:
-    """Return the call as its newest correction has it, and the number of corrections."""
     newest, count = record, 0
     while count < MOST and isinstance(previous := find(correction_id(record.id, count + 1)), Correction):
         newest, count = previous.after, count + 1

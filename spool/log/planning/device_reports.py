@@ -70,7 +70,6 @@ class DeviceReports:
         return known.sender_key == DEVICE_KEYS or self._is_known(_device_report_name(known.id))
 
     def is_only_from_devices(self, known: Inference) -> bool:
-        """Return whether only devices reported what a call used."""
         if not self.has_device_report(known):
             return False
         if known.sender_key != DEVICE_KEYS and not self._is_known(_measured_name(known.id)):
@@ -143,7 +142,6 @@ class LaterReport(NamedTuple):
 
     @property
     def is_deciding(self) -> bool:
-        """Return whether the report replaces what devices reported."""
         return not self.is_of_device and not self.report.shadow and self.has_measurement
 
     @property

@@ -180,7 +180,6 @@ class KnownCalls:
 
     @property
     def used_names(self) -> Sequence[bytes]:
-        """Return the names that the report has used, besides its dedup key."""
         return sorted(self._used_names)
 
     def join_open_record(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
@@ -325,7 +324,6 @@ class KnownCalls:
         return True
 
     def add_values_around(self, place: int, around: Around) -> None:
-        """Add runs and values of the spans around a call to the record that counts the call."""
         if place == IN_A_RUN or not (around.runs or around.given != NOTHING_GIVEN):
             return
         place = self._counting_place(place)
@@ -464,7 +462,6 @@ class KnownCalls:
         return self._amends and topic == self._terms.topic and number >= self._open_from
 
     def current_record(self, topic: str, number: int) -> Record | None:
-        """Return a record with all its changes so far."""
         begin = self._plan.first.get(topic, 1)
         if number >= begin:
             return self._plan.records[topic][number - begin]

@@ -95,7 +95,6 @@ def count_filed_reports(name_of: Callable[[int], bytes], place_of: PlaceOf) -> i
 
 
 def pair_name(counting: Inference) -> bytes:
-    """Return the name that marks a call as having both reports."""
     return derived_id(counting.id, "nested")
 
 

@@ -83,7 +83,6 @@ class Plan:
         return books.sum_terms(self.submissions)
 
     def build_answers(self, receipts: Sequence[Receipt]) -> Sequence[Answer]:
-        """Return the receipts and refusals in the order of the group."""
         rest = iter(receipts)
         places = range(len(receipts) + len(self.stale))
         return [self._refusal_at(index) if index in self.stale else next(rest) for index in places]

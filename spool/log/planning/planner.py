@@ -230,7 +230,6 @@ class _SubmissionPlanner:
         return self._known_calls
 
     def plan_submission(self, *, is_known: bool) -> None:
-        """Plan one submission. `is_known`: the whole request was stored before."""
         begin = len(self._records)
         if is_known:
             self._count_repeats()

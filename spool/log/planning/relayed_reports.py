@@ -22,7 +22,6 @@ Distance = tuple[int, int]
 
 
 def reports_of_other_side(relay: Relay, place_of: PlaceOf) -> Iterator[int]:
-    """Yield the places of the other side's reports that end at about this time."""
     side = AS_GATEWAY if relay.side == AS_ASSISTANT else AS_ASSISTANT
     for names_request in (False,) if relay.names_request else (False, True):
         yield from _filed_places(relay, side, place_of, names_request=names_request)

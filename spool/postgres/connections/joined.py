@@ -206,11 +206,6 @@ class JoinedTransaction:
 
     @contextmanager
     def _translate_commit_errors(self, done: Answer | None = None) -> Iterator[None]:
-        """
-        Raise the storage's errors for errors of COMMIT.
-
-        `done`: the cursor of COMMIT, or None in autocommit.
-        """
         self.connection.commits_since = time.monotonic()
         try:
             yield

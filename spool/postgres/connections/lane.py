@@ -169,7 +169,6 @@ class Lane:
         return await self._run_in_thread(lambda session: session.snapshot(work), repeatable=True)
 
     async def close(self) -> None:
-        """Finish running work, then disconnect."""
         await asyncio.to_thread(self._threads.shutdown)
         while self._idle:
             self._idle.pop().close()

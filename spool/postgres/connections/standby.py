@@ -53,7 +53,6 @@ class StandbyState(NamedTuple):
     confirmed: Sequence[int] | None
 
     def has_flushed(self, position: int) -> bool:
-        """Return whether the required number of standbys has flushed up to the position."""
         confirmed_by = sum(flushed >= position for flushed in self.confirmed or ())
         return bool(self.names) and confirmed_by >= _needed_standbys(self.names)
 

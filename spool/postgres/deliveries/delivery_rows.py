@@ -353,7 +353,6 @@ class DeliveryChoice:
         return written[0] if written else None
 
     def split_off_last(self, batch: StoredDelivery) -> StoredDelivery | None:
-        """Split the last record of a batch off, and take it as a delivery of its own."""
         change = transitions.split_delivery(batch, batch.last, reason=batch.last_error)
         rest, single = change.added
         added = [rest, replace(single, sending=True, fence=1)]

@@ -196,7 +196,6 @@ class AttemptWriter:
             raise TooMuchUnconfirmed(following.last.id)
 
     def _find_committed(self, connection: Connection, group: GroupAttempts) -> CommitAttempt | None:
-        """Return the earlier attempt that was committed, if the result of its COMMIT was lost."""
         for attempt in group.attempts:
             where = {"id": attempt.row.id, "token": attempt.row.token}
             if connection.execute(self._database.fill_in_names(queries.STANDS), where).fetchone():
@@ -344,7 +343,6 @@ class GroupCommits:
         return stored.answers
 
     async def _wait_until_confirmed(self, error: TooMuchUnconfirmed) -> None:
-        """Wait until a standby confirms the commits beyond the limit. Raises `error` if none does."""
         try:
             await self._memory.wait_and_note_confirmed(error.commit, needs_standby=self._writer.needs_standby)
         except SpoolUnavailable as away:
@@ -359,7 +357,6 @@ class GroupCommits:
             raise IndexOutOfStep(stored_attempt.answers) from error
 
     async def _end_suspended_sessions(self) -> None:
-        """End the database sessions of suspended processes, so that their groups are not committed."""
         seconds = {"seconds": STOPPED_S}
         ended = await self._database.control.read(
             lambda connection: connection.execute(

@@ -103,13 +103,11 @@ def read_entries(
 
 
 def highest_accepted_number(database: Database, connection: Connection, topic: str) -> int:
-    """Return the highest assigned number, or 0."""
     row = connection.execute(database.fill_in_names(queries.NEWEST)).fetchone()
     return numbers_by_topic(row[1])[topic] - 1 if row else 0
 
 
 def lowest_stored_number(database: Database, connection: Connection, topic: str) -> int:
-    """Return the lowest stored number, or the next number if none is stored."""
     row = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
     assert row is not None
     return numbers_by_topic(row[2])[topic]

@@ -223,7 +223,6 @@ class NodeMemory:
             await self.load_again(error)
 
     async def _read_some_commits(self) -> bool:
-        """Read further commits. Return True if no more exist."""
         following = self.following
         last = following.last
 

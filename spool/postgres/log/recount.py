@@ -126,7 +126,6 @@ async def recount_log(database: Database, found: Border, twice: RepeatedAcceptan
 def _add_commit_terms(
     database: Database, connection: Connection, *, after: int, border: Border, into: Recount
 ) -> int:
-    """Add the terms of a slice of commits to `into`. Return the last commit of the slice."""
     where = {"after": after, "until": border.last_commit, "limit": COMMITS}
     sums: TermCounter = Counter()
     wrong = []

@@ -109,7 +109,6 @@ class PostgresRetention:
     # -- periods ---------------------------------------------------------------------------------------------
 
     async def begin_period_if_full(self, now: float) -> bool:
-        """Begin a period if the current one has reached its limit. Return whether one began."""
         full = {"at": now, "bytes": self.period_bytes, "seconds": PERIOD_S}
         query = self._database.fill_in_names(queries.FULL_PERIOD)
         row = await self._database.read(lambda connection: connection.execute(query, full).fetchone())
@@ -155,7 +154,6 @@ class PostgresRetention:
         return int(rows) * HEARD_ROW_BYTES
 
     def used_bytes(self, connection: Connection) -> int:
-        """Return the used bytes of the log, including the stored senders."""
         newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
         log = newest[4] - self._read_periods(connection)[0].size if newest else 0
         return log + self.estimated_sender_bytes(connection)

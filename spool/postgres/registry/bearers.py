@@ -46,7 +46,6 @@ _HEAD = "SELECT shard FROM {schema}.heads WHERE shard = 0 FOR KEY SHARE"
 
 
 def with_key_versions(database: Database, versions: Versions) -> Versions:
-    """Return `versions` extended by the keys of requests: whether each is still valid."""
 
     def query_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         good = _query_valid_keys(connection, database.fill_in_names, keys, now=database.now_parameter())

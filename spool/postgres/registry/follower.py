@@ -83,7 +83,6 @@ class Follower:
             self._is_owed.set()
 
     async def read_changed_rows(self) -> None:
-        """Read the changed rows. After a SpoolError, they are read again later."""
         self._is_owed.clear()
         devices, self._devices = self._devices, set()
         clusters, self._clusters = self._clusters, False

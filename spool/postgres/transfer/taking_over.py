@@ -579,7 +579,6 @@ class NewestIds:
                 new_ids.append((id, duplicates.encode_place(topic, number), hour))
 
     def pack_commit_ids(self, terms: Iterable[Terms]) -> bytes:
-        """Pack the ids that a commit made known, in the form of its commit row."""
         new_ids: list[tuple[int, int, int]] = []
         for commit_terms in terms:
             of_topic = self._found.get(commit_terms.topic)

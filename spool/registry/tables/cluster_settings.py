@@ -169,7 +169,6 @@ def _audited_fields(settings: ConfiguredCluster, names: Sequence[str]) -> Mappin
 
 
 def _check_changed_fields(change: ClusterChange, before: ConfiguredCluster) -> dict[str, Any]:
-    """Return the fields that differ. Raises Invalid with the broken rule."""
     changes = {name: value for name in SET_FIELDS if (value := getattr(change, name)) is not None}
     name = changes.get("display_name", "")
     if len(name) > MAX_TEXT or not name.isprintable():

@@ -41,7 +41,6 @@ class ConnectionTable(ManagedTable[BillingConnection]):
     action = "connection"
 
     async def current_ids(self) -> Collection[str]:
-        """Return the ids, including connections that other processes added."""
         return (await self._changes.read(self.kind.all)).keys()
 
     def check_draft(self, draft: ConnectionDraft) -> ConnectionDraft:

@@ -71,7 +71,6 @@ class InsightTable:
         return await self._changes.read(lambda rows: _require_insight(rows, id))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the titles by id. Unknown ids are left out."""
 
         def read_titles(rows: RegistryRows) -> dict[str, str]:
             insights = {id: rows.find(Insight, id) for id in ids}

@@ -114,7 +114,6 @@ class KeyTable:
         return valid_key_expectation(self._secret_digest(secret)) if self._changes.is_shared else None
 
     def next_secret_end(self, key: Key) -> float:
-        """Return when the next valid secret ends, or infinity."""
         now = self._changes.now()
         ends = [secret.ends_at for secret in key.secrets if secret.ends_at is not None]
         return min((ends_at for ends_at in ends if ends_at > now), default=inf)
@@ -289,7 +288,6 @@ class KeyTable:
         return await self._change_key(name, set_secret, "key.rotate", actor)
 
     def _check_free_secret(self, secret: str) -> str:
-        """Return the secret. Raises Invalid if it is too weak, and NotAllowed if a key has it."""
         if self._find_key_and_end(check_secret(secret)) is not None:
             raise NotAllowed("this secret is the secret of another key")
         return secret

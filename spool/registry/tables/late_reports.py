@@ -25,7 +25,6 @@ class LateReportTable:
         self._changes = changes
 
     async def add(self, days: Mapping[int, Counts], *, oldest: int) -> None:
-        """Add counts by day. Delete days before `oldest`."""
 
         def add_counts(rows: RegistryRows) -> None:
             for day, counts in days.items():

@@ -348,7 +348,6 @@ class OperatorTable:
         return await self._changes.read(find_operator)
 
     async def add_person(self, person: Person, *, address: str, takes_accounts: bool) -> Operator:
-        """Add a person as an operator. Raises the errors of `sign_in_person`."""
         email, now = check_email(person.email), self._changes.now()
         actor, known = Actor(email, address), replace(person, email=email)
 
@@ -361,9 +360,6 @@ class OperatorTable:
     async def end_tokens(
         self, issuer: str, *, subject: str | None, sign_in: str | None, issued_by: float
     ) -> None:
-        """
-        End the tokens of a sign-in or, without `sign_in`, all tokens that the person got until `issued_by`.
-        """
 
         now = self._changes.now()
 
@@ -445,7 +441,6 @@ class OperatorTable:
         return session
 
     async def is_session_live(self, session: Session) -> bool:
-        """Return whether the session still exists, without extending it."""
         now = self._changes.now()
         stored_session = await self._changes.read(lambda rows: rows.find(Session, session.digest))
         return stored_session is not None and not stored_session.has_expired(now)

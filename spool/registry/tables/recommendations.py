@@ -161,7 +161,6 @@ class RecommendationTable:
     async def add_comments(
         self, id: str, texts: Sequence[str], *, actor: Actor
     ) -> Sequence[RecommendationComment]:
-        """Add all comments, or none if one is invalid."""
         checked = [check_comment(text) for text in texts]
         if not checked:
             raise Invalid("give at least one comment")

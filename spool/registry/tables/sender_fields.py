@@ -135,7 +135,6 @@ def _add_sender_counts(of_day: SenderDay, sender: Sender, new: FieldCounts) -> N
 
 
 def _keep_newest_versions(stored: Mapping[int, SenderDay], source: str, former: dict[str, list[str]]) -> None:
-    """Keep the newest versions, and add the counts of the oldest to OTHER."""
     first: dict[str, float] = {}
     for of_day in stored.values():
         for (name, version), counts in of_day.items():

@@ -83,7 +83,6 @@ def write_note(directory: Path, note: Note) -> None:
 
 
 def read_note(directory: Path) -> Note:
-    """Return the note, empty if it cannot be read."""
     try:
         contents = json.loads((directory / NOTE).read_text())
     except (FileNotFoundError, ValueError):

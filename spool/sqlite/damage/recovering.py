@@ -144,7 +144,6 @@ class _Recovery:
         return done
 
     async def _stored_short_ids(self, topic: str) -> array[int]:
-        """Return the short ids of the stored records, sorted. Only readable records have one."""
         ids = array("Q")
         last = await self._accepted_count(topic)
         for begin in range(

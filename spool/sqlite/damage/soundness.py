@@ -80,7 +80,6 @@ class RowCheck:
         return [name for name, _, _ in self._columns[table]][:width]
 
     def find_problem(self, table: str, row: Sequence[Any]) -> str:
-        """Return why Tollhouse cannot have written the row, or ""."""
         columns = self._columns.get(table)
         if columns is None:
             return ""

@@ -79,7 +79,6 @@ def is_undamaged(path: Path, page_size: int) -> bool:
 
 
 def count_frames(path: Path, page_size: int) -> int:
-    """Return the number of frames in the file, by their headers only."""
     step = FRAME.size + page_size
     count = 0
     with path.open("rb") as log:

@@ -73,7 +73,6 @@ def read_entries(
 
 
 def read_entry_rows(connection: sqlite3.Connection, topic: str, first: int, last: int) -> list[EntryRow]:
-    """Return the rows of the entries with these numbers, without their bodies."""
     cursor = connection.execute(queries.ENTRIES_BETWEEN, {"topic": topic, "first": first, "last": last})
     rows = list(map(EntryRow._make, cursor))
     if not {*map(type, chain.from_iterable(rows))} <= _NUMBERS:

@@ -99,7 +99,6 @@ class LogHealth:
         return SpoolUnavailable(f"the last commit failed: {self.last_error}")
 
     async def run_test_commit(self) -> None:
-        """Run a test commit. Raises SpoolFull or SpoolUnavailable."""
         now = str(self._clock.now()).encode()
         try:
             if self._disk_full and not self._reserve.restore():

@@ -636,7 +636,6 @@ class SqliteLog:
 
     @contextmanager
     def _translate_write_errors(self) -> Iterator[None]:
-        """Raise the storage's errors of a write, and record them in the health."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
