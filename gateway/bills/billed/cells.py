@@ -93,7 +93,7 @@ class DayCalls:
 
     def cell_of(self, row: BilledMoney | BilledTokens) -> BilledCell:
         """
-        Return the cell of a billed row in the ledger's names. If the bill and the ledger share no key, the
+        Return the cell of a billed row, with the common names of bill and ledger. If they share no key, the
         cell has no key.
         """
         bill = self._bill

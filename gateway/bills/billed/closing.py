@@ -254,10 +254,11 @@ def build_invoice_day(
     template: BilledDay,
 ) -> tuple[BilledDay, list[BilledSum]]:
     """
-    Return the amounts that a closed month's invoices have in addition to its days: tax, rounding and a difference.
+    Return the amounts that a closed month's invoices have in addition to its days: tax, rounding and a
+    difference.
 
-    `billed` is the current sum of the days. If it differs from the sum at closing, the change is added
-    to the difference.
+    `billed` is the current sum of the days. The difference changes by as much as `billed` is below the sum at
+    closing.
     """
     nobody = unassigned_dimensions(provider)
     changed = billed - money.text_to_units(closed["billed"])

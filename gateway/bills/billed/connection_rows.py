@@ -110,7 +110,10 @@ class RowRules:
 
 
 def add_json_rows(sums_by_day: Sums, text: bytes, rules: RowRules) -> None:
-    """Add the rows of one hour, given as JSON objects separated by commas."""
+    """
+    Add the rows of one hour, given as JSON objects separated by commas. Rows that Tollhouse generated are
+    skipped.
+    """
     for row in _rows.decode(b"[" + text + b"]"):
         if str(row.get("resource/id", "")).startswith(OWN_ROWS):
             continue

@@ -287,7 +287,10 @@ class FrozenMonths:
         return known is not None and known.mark == day.mark
 
     def providers_that_lost_bill(self, day: int, present: Collection[str]) -> set[str]:
-        """Return the providers that had billed money on a day, but no longer have a bill for it."""
+        """
+        Return the providers whose month is not closed and who no longer have a bill for a day with stored
+        amounts.
+        """
         stored = {name for at, name in self.days if at == day and INVOICE not in name}
         return {name for name in stored - set(present) if not self._is_frozen(name)}
 

@@ -196,7 +196,8 @@ def day_of_middle(row: StatementRow) -> int:
 
 def token_meter(kind: str) -> str:
     """
-    Return the meter of a kind of tokens. Reasoning counts as output; other media count as input or output.
+    Return the meter of a billed kind. Reasoning and other output count as output, other input as input, and
+    each kind of tax as TAX. Any other kind stays as it is.
     """
     if kind in METERS or kind in POOLED:
         return kind

@@ -588,7 +588,8 @@ class BudgetTable(ManagedTable[SpendBudget]):
 
     async def judge_and_store_alerts(self, judge: Callable[[Kept], Judged]) -> Judged:
         """
-        Store the result of `judge` for the current rows in one transaction. If it fails, nothing is stored.
+        Store the result of `judge` for the current rows, and delete old alerts, in one transaction. If it
+        fails, nothing is stored.
         """
         now = self._changes.now()
 

@@ -73,7 +73,8 @@ class CostReader:
 
     async def visible_derived_dimensions(self) -> Sequence[Derived]:
         """
-        Return the built-in dimensions and those defined by allocation rules that the requester may use.
+        Return the derived dimensions that the requester may use: built-in ones, and those defined by
+        allocation rules.
 
         People with limited data access get only defined dimensions that their roles or visible views use.
         """

@@ -33,10 +33,8 @@ class RunNode:
 
 def parents_by_run(lineage: Iterable[Lineage]) -> dict[str, str]:
     """
-    Map each run to the run that started it. If several runs started it, the one with the smallest name
-    counts. In a cycle, the smallest run has no parent.
-
-    So the result does not depend on the order of the reports.
+    Map each run to the run that started it. If a run has several entries, the last one counts. In a cycle,
+    the run with the smallest name has no parent.
     """
     return break_cycles({each.run: each.parent for each in lineage if each.parent is not None})
 

@@ -134,7 +134,8 @@ async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -
 
 def require_local_path(request: OperatorRequest[Any, Any], field: str, given: str, *, elsewhere: str) -> Path:
     """
-    Return the path. Refusal 403 with the text `elsewhere` if the request did not come over the operator socket.
+    Return the path. Raises Invalid unless it is absolute, and Refusal 403 with the text `elsewhere` if the
+    request did not come over the operator socket.
     """
     if request.session is not None:
         raise Refusal(403, "socket_only", elsewhere)

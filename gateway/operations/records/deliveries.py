@@ -467,7 +467,7 @@ class Repair(RequestBody):
 async def repair_lake(request: OperatorRequest[SpoolServices, Repair]) -> Result:
     """
     Write missing files again, as far as the log still has their records. `lost` lists the files that cannot
-    be written, with the reason.
+    be written, with the reason. With `after`, only compare.
     """
     body = request.body
     if body.after is not None:

@@ -113,7 +113,10 @@ def doubt_price_if_contract_fee(claim: Claim, case: Case) -> Claim:
 
 
 def contract_statement_phrase(case: Case, charge: str, amount: int) -> str:
-    """Return the amount that contracts state for a charge, as the end of a sentence."""
+    """
+    Return the end of a sentence: whether contracts state this amount for a charge. Return "" if they state
+    none.
+    """
     terms = _stated_sums(case, charge)
     if not terms:
         return ""

@@ -129,8 +129,8 @@ def _add_usage_amounts(cells: Cells, bucket: Bucket, usage: _Usage) -> None:
 
 def parse_region(usage_type: str) -> str | None:
     """
-    Return the region's name as calls use it, or the bill's prefix if it is unknown. `global` stands
-    for global endpoints.
+    Return the region's name as calls use it, the bill's prefix if the name is unknown, or None without a
+    prefix. `global` stands for global endpoints.
     """
     if "global" in cloud_meters.split_words(usage_type):
         return "global"

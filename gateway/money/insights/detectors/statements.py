@@ -163,7 +163,8 @@ def _larger_drop(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
 
 def _find_drop(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop | None:
     """
-    Compare the recent billed days with the days before. Return None if the counted share fell by at most POINTS.
+    Compare the recent billed days with the days before. Return None if the counted share fell by at most
+    POINTS, or if too few earlier days are billed.
     """
     lines = [line for line in settled if amounts(line)[1] > 0][-(RECOARSEST + BEFORE) :]
     newest = lines[-RECOARSEST:]
