@@ -14,7 +14,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import orjson
 
@@ -55,6 +55,13 @@ class Sort(Generic[Row]):
 
     value: Callable[[Row], SortValue] | None = None
     field: SortField | None = None
+
+
+class Named(NamedTuple):
+    """What a search knows of an object: its id and its names. The first name that is not empty is shown."""
+
+    id: str
+    names: Sequence[str]
 
 
 YES_NO = ("true", "false")

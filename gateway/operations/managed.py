@@ -8,7 +8,7 @@ A resource declares its fields, its table and its list, and overrides the rules 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.core.fields import given_fields
 from gateway.core.visible import EVERYTHING, WHOLE, Visible
-from gateway.http.lists import List, MemoryRows, Rows
+from gateway.http.lists import List, MemoryRows, Named, Rows
 from gateway.operations.files.declared import InFiles, NotInFiles
 from spool.errors import Invalid, NotThere
 from spool.registry.document_table import ManagedDocument, ManagedTable, NamedTable, Sees, sees_everything
@@ -147,7 +147,7 @@ class ManagedResource(Generic[Row, Held]):
 
     `noun` appears in operation names, and `root` is the JSON key of a single resource. `new` and `changes`
     decode bodies, `item` is a row of the list, and `one` is the answer for a single resource. `files` declares the
-    file with its rows.
+    file with its rows. A search finds rows by their `searched` fields, and none if there are no such fields.
     """
 
     noun: str
@@ -161,6 +161,7 @@ class ManagedResource(Generic[Row, Held]):
     people: ByPeople | None = None
     keys: ByKeys | None = None
     files: InFiles | NotInFiles
+    searched: tuple[str, ...] = ()
 
     # -- rules of the resource
     # ---------------------------------------------------------------------------------------
@@ -198,10 +199,17 @@ class ManagedResource(Generic[Row, Held]):
     # -- operations; `word` is the id or name in the path
     # ------------------------------------------------------------
 
-    async def visible_rows(self, asking: Asker[Held]) -> Rows[Any]:
+    async def stored_rows(self, asking: Asker[Held]) -> list[Row]:
+        """Return the rows that the caller may see."""
         sees = await self.visibility_test(asking)
-        stored = self.table_in(asking.registry).all()
-        return MemoryRows([await self.displayed_row(asking, row) for row in stored if sees(row)])
+        return [row for row in self.table_in(asking.registry).all() if sees(row)]
+
+    async def visible_rows(self, asking: Asker[Held]) -> Rows[Any]:
+        return MemoryRows([await self.displayed_row(asking, row) for row in await self.stored_rows(asking)])
+
+    async def names(self, asking: Asker[Held]) -> Iterator[Named]:
+        rows = await self.stored_rows(asking)
+        return (Named(row.id, [getattr(row, name) for name in self.searched]) for row in rows)
 
     async def create(self, asking: Asker[Held], given: Any) -> Answer:
         return await self.complete_write(asking, await self.create_row(asking, given))

@@ -37,7 +37,7 @@ def test_a_point_is_measured_on_what_was_prepared(tmp_path: Path) -> None:
 
 async def test_the_devices_of_the_heartbeats_are_enrolled_before(tmp_path: Path) -> None:
     await backlog._add_devices(tmp_path, 3)
-    async with backlog._opened(tmp_path) as storage:
+    async with backlog.opened_storage(tmp_path) as storage:
         assert {json.loads(heartbeat(number))["device_id"] for number in range(3)} == {
             device.id for device in storage.devices.all()
         }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.machine_state import (
@@ -28,6 +29,23 @@ from spool.registry.tables.inventory import Machine
 STATES = tuple(word for word in reversed(WORDS) if word not in (REPLACED, *OTHER_AGENTS))
 # states of machines whose assistants are not current
 _UNKNOWN_ASSISTANTS = frozenset({PENDING, REVOKED, LEFT, MISSING})
+
+
+class MachineNames(NamedTuple):
+    """The names of a machine. What the device reports has precedence over the inventory."""
+
+    id: str
+    hostname: str
+    serial: str
+    user: str
+
+
+def machine_names(device: Device | None, machine: Machine | None) -> MachineNames:
+    hostname, user = ("", "") if device is None else (device.hostname, device.user)
+    serial = ""
+    if machine is not None:
+        hostname, serial, user = hostname or machine.hostname, machine.serial, user or machine.user
+    return MachineNames(serial or hostname if device is None else device.id, hostname, serial, user)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +77,12 @@ class FleetRow:
         return self.machine is not None
 
     @property
+    def names(self) -> MachineNames:
+        return machine_names(self.device, self.machine)
+
+    @property
     def user(self) -> str:
-        reported = "" if self.device is None else self.device.user
-        return reported or ("" if self.machine is None else self.machine.user)
+        return self.names.user
 
     @property
     def team(self) -> str:
@@ -102,7 +123,7 @@ def fleet_row_of_missing(machine: Machine, *, listed_at: float) -> FleetRow:
     inventory counts as the machine's last sign of life.
     """
     return FleetRow(
-        id=machine.serial or machine.hostname,
+        id=machine_names(None, machine).id,
         state=MISSING,
         heard_at=listed_at if machine.last_seen is None else machine.last_seen,
         machine=machine,

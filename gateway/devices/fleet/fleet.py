@@ -5,15 +5,17 @@ The current fleet: rows from the device table and the inventory. Rows whose stat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from gateway.devices.fleet.coverage import (
     FleetCoverage,
     FleetRow,
+    MachineNames,
     fleet_row_of_device,
     fleet_row_of_missing,
+    machine_names,
     measure_coverage,
 )
 from gateway.devices.fleet.facts import decode_heartbeat
@@ -69,24 +71,34 @@ class Fleet:
 
     async def machine_rows(self) -> list[FleetRow]:
         """Return the rows of all devices, and of expected machines without a device."""
-        devices = self._devices_of_people()
-        expected, inventory = self.expected_machines(), self._inventory()
+        inventory = self._inventory()
+        listed_at = 0.0 if inventory is None else inventory.imported
         heard_since = self._lifecycle.now() - self._lifecycle.settings.coverage_days * DAY_S
-        place_of, device_of = expected.match_devices(devices)
         rows = []
-        for number, device in enumerate(devices):
-            place = place_of.get(device.id)
-            machine = None if place is None else expected.machines[place]
-            rows.append(self._find_or_build_row(device, machine, heard_since))
+        for number, (device, machine) in enumerate(self._matched()):
+            if device is not None:
+                rows.append(self._find_or_build_row(device, machine, heard_since))
+            elif machine is not None:
+                rows.append(_mark_if_away(fleet_row_of_missing(machine, listed_at=listed_at), heard_since))
             if number % ROWS_PER_STEP == 0:
                 await pause_when_due()
-        listed_at = 0.0 if inventory is None else inventory.imported
-        absent = (each for place, each in enumerate(expected.machines) if place not in device_of)
-        rows += [
-            _mark_if_away(fleet_row_of_missing(each, listed_at=listed_at), heard_since) for each in absent
-        ]
-        self._forget_rows_except({device.id for device in devices})
+        self._forget_rows_except({row.device.id for row in rows if row.device is not None})
         return rows
+
+    def names(self) -> Iterator[MachineNames]:
+        """Yield the names of the same machines. No state is computed."""
+        return (machine_names(device, machine) for device, machine in self._matched())
+
+    def _matched(self) -> Iterator[tuple[Device | None, Machine | None]]:
+        """Yield each device with the machine that it is, then the expected machines without a device."""
+        devices, expected = self._devices_of_people(), self.expected_machines()
+        place_of, device_of = expected.match_devices(devices)
+        for device in devices:
+            place = place_of.get(device.id)
+            yield device, None if place is None else expected.machines[place]
+        for place, machine in enumerate(expected.machines):
+            if place not in device_of:
+                yield None, machine
 
     def measure_coverage(self, rows: Sequence[FleetRow]) -> FleetCoverage:
         return measure_coverage(rows, has_inventory=self._inventory() is not None)

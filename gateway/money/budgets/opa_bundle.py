@@ -13,10 +13,12 @@ import io
 import tarfile
 from collections.abc import Mapping
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from gateway.devices.agent.policy.signatures import TokenKey
+if TYPE_CHECKING:
+    from gateway.devices.agent.policy.signatures import TokenKey
 
 # media type of a bundle; it lets OPA use long polling for changes
 MEDIA_TYPE = "application/vnd.openpolicyagent.bundles"

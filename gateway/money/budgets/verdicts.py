@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from hashlib import blake2b
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from gateway.core.errors import RECOUNT_RETRY_S, Refusal
-from gateway.devices.agent.policy.signatures import SigningKey, TokenKey, private_pem_from_seed
 from gateway.money.budgets.declared import COST, BudgetTable, SpendBudget, enabled_percents
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent
 from gateway.money.budgets.judging import planned_limit, rules_digest
@@ -40,6 +39,9 @@ from spool.registry.field_notes import example, words
 from spool.registry.registry import Registry
 from spool.registry.views import View
 from spool.turns.fair_turns import current_work, run_in_background
+
+if TYPE_CHECKING:
+    from gateway.devices.agent.policy.signatures import SigningKey, TokenKey
 
 OVER, NEAR, WITHIN = "over", "near", "within"
 ACTING, ALL = "acting", "all"  # contents of a table: only rows with the states OVER and NEAR, or all rows
@@ -216,11 +218,15 @@ class VerdictBoard:
     @cached_property
     def signing_key(self) -> SigningKey:
         """Return the key that signs tables. It is the same in every gateway of an installation."""
+        from gateway.devices.agent.policy.signatures import SigningKey, private_pem_from_seed
+
         return SigningKey(private_pem_from_seed(self._registry.verdicts.seed))
 
     @cached_property
     def bundle_key(self) -> TokenKey:
         """Return the key that signs bundles. It is the same in every gateway of an installation."""
+        from gateway.devices.agent.policy.signatures import TokenKey
+
         return TokenKey(self._registry.verdicts.bundle_seed)
 
     async def current_signed_table(self, name: str) -> SignedTable:

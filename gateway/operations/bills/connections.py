@@ -157,6 +157,7 @@ class ConnectionResource(ManagedResource[BillingConnection, MoneyServices]):
     item = ConnectionItem
     one = OneConnection
     files = InFiles(name="connections", key=("connection_id",), ignores_case=False)
+    searched = ("name", "id")
     keys = ByKeys(
         path="/v2/connections/billing",
         id="connection_id",
@@ -189,6 +190,9 @@ class ConnectionResource(ManagedResource[BillingConnection, MoneyServices]):
 
     def table_in(self, registry: Registry) -> ConnectionTable:
         return registry.connections
+
+    async def stored_rows(self, asking: Asker[MoneyServices]) -> list[BillingConnection]:
+        return list(_require_connections(asking).table.all())
 
     async def visible_rows(self, asking: Asker[MoneyServices]) -> Rows[ShownConnection]:
         return await connection_rows(_require_connections(asking))

@@ -53,6 +53,7 @@ class ContractResource(ManagedResource[Contract, MoneyServices]):
     item = ContractItem
     one = OneContract
     files = InFiles(name="contracts")
+    searched = ("name",)
     lists: List[Contract] = List(
         root="contracts",
         show=_describe_contract,

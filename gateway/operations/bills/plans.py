@@ -71,6 +71,7 @@ class PlanResource(ManagedResource[AssistantPlan, object]):
     item = PlanItem
     one = OnePlan
     files = InFiles(name="plans", refers={"view": "views"}, keeps_order=True, unordered=("seats",))
+    searched = ("name",)
     people = ByPeople(
         path="/plans",
         reads=VIEW_COSTS,

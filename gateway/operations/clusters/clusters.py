@@ -4,7 +4,7 @@ API and operator calls for clusters: list, read and update them, and manage thei
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from gateway.clusters.clusters import Clusters
 from gateway.core.fields import build_answer
 from gateway.http.address import READ, WRITE, key_call
 from gateway.http.answers import JSON
-from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
+from gateway.http.lists import Filter, List, MemoryRows, Named, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.normalise.cluster_reports import STATES as REPORTED_STATES
 from gateway.operations.answers import DeletedItem
@@ -336,7 +336,20 @@ async def update_cluster(request: KeyRequest[TopicServices, ClusterChanges]) -> 
     return describe_cluster_by_id(clusters, id)
 
 
-@operator_call("GET", "/clusters", VIEW_OPERATION, "List clusters", lists=CLUSTERS, item=ClusterDetails)
+async def _names_of_clusters(request: OperatorRequest[SenderServices, None]) -> Iterator[Named]:
+    clusters = request.services.require_clusters().table.all()
+    return (Named(cluster.id, (cluster.name, cluster.display_name)) for cluster in clusters)
+
+
+@operator_call(
+    "GET",
+    "/clusters",
+    VIEW_OPERATION,
+    "List clusters",
+    lists=CLUSTERS,
+    item=ClusterDetails,
+    names=_names_of_clusters,
+)
 async def list_clusters(request: OperatorRequest[SenderServices, None]) -> Result:
     return await request.list_page(CLUSTERS, cluster_rows(request.services.require_clusters()))
 

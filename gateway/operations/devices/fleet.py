@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ from gateway.devices.fleet.coverage import (
 from gateway.devices.fleet.inventory_lists import MAX_LIST, SOURCES, read_inventory_list
 from gateway.devices.fleet.repairs import repair_of_cause
 from gateway.devices.machine_state import FAILING, LINKS, WORDS
-from gateway.http.lists import YES_NO, Filter, List, MemoryRows, Sort, age_filter, yes_no_filter
+from gateway.http.lists import YES_NO, Filter, List, MemoryRows, Named, Sort, age_filter, yes_no_filter
 from gateway.http.requests import Result
 from gateway.operations.devices.devices import FleetAssistant, describe_assistant
 from gateway.operations.holders.operators import SenderServices
@@ -46,7 +47,6 @@ _ORDER = {
 
 def describe_fleet_row(row: FleetRow) -> dict[str, object]:
     device, machine = row.device, row.machine
-    hostname = "" if device is None else device.hostname
     return build_answer(
         FleetDeviceItem,
         row,
@@ -58,8 +58,8 @@ def describe_fleet_row(row: FleetRow) -> dict[str, object]:
         ],
         device=None if device is None else device.id,
         expected=row.is_expected,
-        hostname=hostname or ("" if machine is None else machine.hostname),
-        serial="" if machine is None else machine.serial,
+        hostname=row.names.hostname,
+        serial=row.names.serial,
         assigned_to="" if machine is None else machine.user,
         agent_version="" if device is None else device.agent_version,
         last_seen=utc_iso(row.last_seen),
@@ -399,6 +399,10 @@ def _seat_coverage_fields(
     }
 
 
+async def _names_of_machines(request: OperatorRequest[SenderServices, None]) -> Iterator[Named]:
+    return (Named(names.id, names) for names in request.services.require_fleet().names())
+
+
 @operator_call(
     "GET",
     "/fleet/devices",
@@ -406,6 +410,7 @@ def _seat_coverage_fields(
     "List the machines of the fleet, those with trouble first",
     lists=MACHINES,
     item=FleetDeviceItem,
+    names=_names_of_machines,
 )
 async def list_machines(request: OperatorRequest[SenderServices, None]) -> Result:
     fleet = request.services.require_fleet()

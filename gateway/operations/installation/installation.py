@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import msgspec
 from gateway.configuration.in_effect import SOURCES, SettingInEffect
 from gateway.configuration.sections import ConfigError
 from gateway.core.errors import Refusal
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, List, MemoryRows, Named, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import InstallationServices, SpoolServices
 from gateway.operations.requests.address import operator_call
@@ -94,11 +95,17 @@ class StartDemoAnswer(msgspec.Struct, kw_only=True):
     demo: Annotated[StartedDemo, words("The demo month.")]
 
 
+async def _names_of_settings(request: OperatorRequest[InstallationServices, None]) -> Iterator[Named]:
+    settings = request.services.settings()
+    return (Named(setting.name, (setting.name, setting.words)) for setting in settings)
+
+
 @operator_call(
     "GET",
     "/configuration",
     OPERATE_SPOOL,
     "List the settings in effect",
+    names=_names_of_settings,
     lists=CONFIGURATION,
     item=ConfigurationItem,
 )

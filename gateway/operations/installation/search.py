@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nsmallest
+from itertools import islice
 from operator import itemgetter
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 import msgspec
 
 from gateway.core.errors import Refusal
-from gateway.core.mounts import OPERATOR_API
-from gateway.http.lists import MAX_LIMIT
+from gateway.http.lists import Named
 from gateway.http.requests import Result, holder_type
-from gateway.operations.requests.address import ALL_ROWS, NOTHING, SIGNED_IN, OperatorAddress, operator_call
+from gateway.operations.requests.address import (
+    NOTHING,
+    ROWS_AT,
+    SIGNED_IN,
+    OperatorAddress,
+    operator_call,
+)
 from gateway.operations.requests.admission import can_call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
@@ -22,53 +28,35 @@ from spool.ledger.periods import named_span
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.work import TREES
 from spool.registry.field_notes import example, words
+from spool.turns.fair_turns import pause_when_due
 
 MOST = 8  # maximum results of each kind
 MAX_TEXT = 200
-MOST_ROWS = 10_000  # maximum rows of a list that are searched
+STEP = 500  # number of names after which other requests get a turn
 MOST_UNITS = 200  # maximum units of work that are tried to find one with visible calls
 _RANGE = "last_90d"
 _OF_CALLS = "/work/{unit}/{id}"  # address whose readers may search the names in calls
 
 
-class SearchedList(NamedTuple):
-    """
-    A list that the search reads. A row is found by `fields`, of which the first is shown. `id` is the field
-    that opens it.
-    """
-
-    path: str
-    root: str
-    fields: Sequence[str] = ("name",)
-    id: str = "id"
-
-
-LISTS: Mapping[str, SearchedList] = {
-    "machine": SearchedList("/fleet/devices", "devices", ("id", "hostname", "serial", "user")),
-    "cluster": SearchedList("/clusters", "clusters", ("name", "display_name")),
-    "key": SearchedList("/keys", "keys", ("name", "description"), "name"),
-    "view": SearchedList("/views", "views"),
-    "budget": SearchedList("/budgets", "budgets"),
-    "plan": SearchedList("/plans", "plans"),
-    "contract": SearchedList("/contracts", "contracts"),
-    "price": SearchedList("/prices", "prices", ("model",)),
-    "channel": SearchedList("/notification-channels", "notification_channels", id="name"),
-    "report": SearchedList("/scheduled-reports", "scheduled_reports"),
-    "role": SearchedList("/roles", "roles"),
-    "operator": SearchedList("/operators", "operators", ("email",), "email"),
-    "connection": SearchedList("/connections", "connections", ("name", "id")),
-    "insight": SearchedList("/insights", "insights", ("title",)),
-    "route": SearchedList("/routes", "routes", ("route",), "route"),
-    "setting": SearchedList("/configuration", "configuration", ("name", "words"), "name"),
+# kind of object -> path of its list, whose address returns the names
+LISTS: Mapping[str, str] = {
+    "machine": "/fleet/devices",
+    "cluster": "/clusters",
+    "key": "/keys",
+    "view": "/views",
+    "budget": "/budgets",
+    "plan": "/plans",
+    "contract": "/contracts",
+    "price": "/prices",
+    "channel": "/notification-channels",
+    "report": "/scheduled-reports",
+    "role": "/roles",
+    "operator": "/operators",
+    "connection": "/connections",
+    "insight": "/insights",
+    "route": "/routes",
+    "setting": "/configuration",
 }
-
-
-class Named(NamedTuple):
-    """A found object: its id, the name to show, and all its names."""
-
-    id: str
-    name: str
-    names: Sequence[str]
 
 
 class SearchedText(msgspec.Struct, kw_only=True):
@@ -115,31 +103,23 @@ async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
     text = request.http.query.get("q", "").strip()
     if not 0 < len(text) <= MAX_TEXT or not text.isprintable():
         raise Refusal(400, "invalid_parameter", f"q must have 1 to {MAX_TEXT} printable characters")
-    rows = {
-        row.path.removeprefix(OPERATOR_API): row
-        for row in await request.http.app[ALL_ROWS]()
-        if "GET" in row.methods and can_call(row, request.rights)
-    }
-    found: dict[str, list[Named]] = {}
-    if _OF_CALLS in rows:
+    rows = await request.http.app[ROWS_AT]((*LISTS.values(), _OF_CALLS))
+    found: dict[str, Iterable[Named]] = {}
+    if can_call(rows[_OF_CALLS], request.rights):
         found |= await _values_containing(request, text) | await _find_units(request, text)
-    for kind, listed in LISTS.items():
-        if listed.path not in rows:
+    for kind, path in LISTS.items():
+        if not can_call(rows[path], request.rights):
             continue
         try:
-            found[kind] = await _names_in_list(request, rows[listed.path], listed)
+            found[kind] = await _names_in_list(request, rows[path])
         except Refusal as refusal:
             if refusal.status != 503:  # 503 means that this gateway does not manage objects of this kind
                 raise
-    best = [
-        (rank, kind, named)
-        for kind, candidates in found.items()
-        for rank, named in _best_matches(text, candidates)
-    ]
+    best = [(rank, kind, named) for kind in found for rank, named in await _best_matches(text, found[kind])]
     best.sort(key=itemgetter(0))
     return {
         "search": {"q": text, "kinds": list(found)},
-        "found": [{"kind": kind, "id": named.id, "name": named.name} for _, kind, named in best],
+        "found": [{"kind": kind, "id": named.id, "name": _shown(named)} for _, kind, named in best],
     }
 
 
@@ -149,7 +129,7 @@ async def _values_containing(
     values = await request.ledger.values_containing(
         await request.cost_reader.visible_dimensions(), text.casefold()
     )
-    return {name: [Named(value, value, (value,)) for value in known] for name, known in values.items()}
+    return {name: [Named(value, (value,)) for value in known] for name, known in values.items()}
 
 
 async def _find_units(request: OperatorRequest[OperatorServices, None], text: str) -> dict[str, list[Named]]:
@@ -168,7 +148,7 @@ async def _find_units(request: OperatorRequest[OperatorServices, None], text: st
         [unit] = query.group_by
         also = text if unit in TREES else ""  # a session or a run is found by its id, but shown as its digest
         found[unit] = [
-            Named(name, name, _searchable_parts(name, also))
+            Named(name, _searchable_parts(name, also))
             for name in filter(None, (row.group[0] for row in rows))
         ]
     return found
@@ -181,31 +161,31 @@ def _searchable_parts(name: str, also: str) -> Sequence[str]:
 
 
 async def _names_in_list(
-    request: OperatorRequest[OperatorServices, None], row: OperatorAddress, listed: SearchedList
-) -> list[Named]:
-    services = request.services.services_of_type(holder_type(row.handler))
-    query = {"limit": str(MAX_LIMIT)}
-    found: list[Named] = []
-    while len(found) < MOST_ROWS:
-        http = request.http.clone(rel_url=request.http.rel_url.with_query(query))
-        page: Any = await row.handler(replace(request, http=http, services=services))
-        for each in page[listed.root]:
-            names = [str(each[name]) for name in listed.fields if each[name]]
-            if names:
-                found.append(Named(str(each[listed.id]), names[0], names))
-        cursor = page["pagination"]["cursor"]["next_cursor"]
-        if cursor is None:
-            break
-        query["cursor"] = cursor
-    return found
+    request: OperatorRequest[OperatorServices, None], row: OperatorAddress
+) -> Iterable[Named]:
+    if row.names is None:
+        raise TypeError(f"the list {row.path} has no names")
+    services = request.services.services_of_type(holder_type(row.names))
+    return await row.names(replace(request, services=services))
 
 
-def _best_matches(text: str, candidates: Iterable[Named]) -> list[tuple[int, Named]]:
-    low = text.casefold()
-    ranked = []
+async def _best_matches(text: str, candidates: Iterable[Named]) -> list[tuple[int, Named]]:
+    """Compare the names in steps, so that others get a turn."""
+    low, left = text.casefold(), iter(candidates)
+    best: list[tuple[int, str, str, Named]] = []
+    while step := list(islice(left, STEP)):
+        best = nsmallest(MOST, [*best, *_ranked_matches(low, step)])
+        await pause_when_due()
+    return [(rank, named) for rank, *_, named in best]
+
+
+def _ranked_matches(low: str, candidates: Iterable[Named]) -> Iterator[tuple[int, str, str, Named]]:
     for named in candidates:
         names = [name.casefold() for name in named.names]
         if any(low in name for name in names):
             rank = 0 if low in names else 1 if any(name.startswith(low) for name in names) else 2
-            ranked.append((rank, named.name.casefold(), named.id, named))
-    return [(rank, named) for rank, *_, named in nsmallest(MOST, ranked)]
+            yield rank, _shown(named).casefold(), named.id, named
+
+
+def _shown(named: Named) -> str:
+    return next(filter(None, named.names))

@@ -317,6 +317,7 @@ class BudgetResource(ManagedResource[SpendBudget, MoneyServices]):
     item = BudgetItem
     one = OneBudget
     files = InFiles(name="budgets", key=("view", "name"), refers={"view": "views", "channels": "channels"})
+    searched = ("name",)
     has_dimensions = True
     keys = ByKeys(
         path="/v2/budgets",

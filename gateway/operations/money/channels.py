@@ -7,7 +7,7 @@ Channels created in the console are changed here. Configured channels are change
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -21,7 +21,7 @@ from gateway.core.fields import (
     item_struct,
     single_item_struct,
 )
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, List, MemoryRows, Named, Sort
 from gateway.http.requests import Result
 from gateway.operations.answers import DeletedItem, NotificationItem
 from gateway.operations.files.declared import InFiles
@@ -170,11 +170,16 @@ class TestNotificationAnswer(msgspec.Struct, kw_only=True):
     notification: Annotated[NotificationItem, words("The test notification.")]
 
 
+async def _names_of_channels(request: OperatorRequest[InstallationServices, None]) -> Iterator[Named]:
+    return (Named(name, (name,)) for name in request.registry.notices.channels)
+
+
 @operator_call(
     "GET",
     "/notification-channels",
     VIEW_OPERATION,
     "List the channels that send notifications",
+    names=_names_of_channels,
     lists=CHANNELS,
     item=ChannelStateItem,
 )

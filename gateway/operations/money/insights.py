@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ import msgspec
 from gateway.bills.enforcers.auditing import faults_with_enforcers
 from gateway.bills.enforcers.faults import EnforcerFault
 from gateway.bills.statements.arrivals import Arrival, find_arrivals
-from gateway.http.lists import MemoryRows
+from gateway.http.lists import MemoryRows, Named
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.insights.gathering import FactSources
@@ -130,11 +130,16 @@ class InsightCommentAnswer(msgspec.Struct, kw_only=True):
     comment: Annotated[CommentOnInsight, words("The added comment.")]
 
 
+async def _names_of_insights(request: OperatorRequest[InstallationServices, None]) -> Iterator[Named]:
+    return (Named(insight.id, (insight.title,)) for insight in await visible_insights(request))
+
+
 @operator_call(
     "GET",
     "/insights",
     VIEW_COSTS,
     "List insights",
+    names=_names_of_insights,
     lists=INSIGHTS_OF_PEOPLE,
     shows=SLICED,
     item=OperatorInsight,

@@ -175,6 +175,7 @@ class PriceResource(ManagedResource[OwnPrice, object]):
     item = PriceItem
     one = single_item_struct(NewPrice, PriceItem)
     files = InFiles(name="prices", key=("provider", "model", "tier", "since"), ignores_case=False)
+    searched = ("model",)
     lists: List[OwnPrice] = List(
         root="prices",
         show=_describe_price,

@@ -73,6 +73,7 @@ class ViewResource(ManagedResource[View, MoneyServices]):
     item = ViewItem
     one = OneView
     files = InFiles(name="views", refers={"connections.notify": "channels"})
+    searched = ("name",)
     has_dimensions = True
     # keys of the resource; clients of the cost service expect the view itself after a change, without an
     # envelope

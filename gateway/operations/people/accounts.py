@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
 
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, List, MemoryRows, Named, Sort
 from gateway.http.requests import Result
 from gateway.operations.answers import OperatorItem
 from gateway.operations.holders.operators import PeopleServices
@@ -78,8 +79,19 @@ class RemovedOperator(msgspec.Struct, kw_only=True):
     removed: Annotated[str, words("The e-mail address of the deleted account."), example("bob@example.com")]
 
 
+async def _names_of_operators(request: OperatorRequest[PeopleServices, None]) -> Iterator[Named]:
+    operators = await request.registry.operators.all()
+    return (Named(operator.email, (operator.email,)) for operator in operators)
+
+
 @operator_call(
-    "GET", "/operators", ORGANIZATION_ADMINISTRATION, "List operators", lists=OPERATORS, item=OperatorItem
+    "GET",
+    "/operators",
+    ORGANIZATION_ADMINISTRATION,
+    "List operators",
+    names=_names_of_operators,
+    lists=OPERATORS,
+    item=OperatorItem,
 )
 async def list_operators(request: OperatorRequest[PeopleServices, None]) -> Result:
     operators = await request.registry.operators.all()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.schemas import TEXT, array_of, described
-from gateway.http.lists import Filter, List, MemoryRows, Sort, age_filter
+from gateway.http.lists import Filter, List, MemoryRows, Named, Sort, age_filter
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
 from gateway.operations.answers import DeletedItem
@@ -244,7 +244,15 @@ class RotateKeyAnswer(msgspec.Struct, kw_only=True):
     ]
 
 
-@operator_call("GET", "/keys", VIEW_OPERATION, "List API keys", lists=KEYS, item=KeyItem)
+async def _names_of_keys(request: OperatorRequest[SenderServices, None]) -> Iterator[Named]:
+    request.shared.require_registry()
+    keys = request.services.access.keys()
+    return (Named(key.name, (key.name, key.description)) for key in keys)
+
+
+@operator_call(
+    "GET", "/keys", VIEW_OPERATION, "List API keys", lists=KEYS, item=KeyItem, names=_names_of_keys
+)
 async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
     """
     List the keys. If the key in the deployment's file is not accepted, `not_open` is the reason. `unknown_names` are

@@ -15,6 +15,7 @@ from gateway.core.schemas import TEXT, Schema, closed_object, described
 from gateway.core.visible import Visible
 from gateway.http.address import READ, WRITE, Address, Content
 from gateway.http.answers import JSON
+from gateway.http.lists import Named
 from gateway.http.requests import AddressHandler, Result, check_json_content_type
 from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import MoneyServices
@@ -186,6 +187,9 @@ def build_people_rows(resource: ManagedResource[Any, Any]) -> Iterator[OperatorA
             asking, await request.list_page(resource.lists, await resource.visible_rows(asking))
         )
 
+    async def names_of_resources(request: OperatorRequest[MoneyServices, None]) -> Iterator[Named]:
+        return await resource.names(asker_for_person(request))
+
     async def create(request: OperatorRequest[MoneyServices, Any]) -> Result:
         return await resource.create(asker_for_person(request), request.body)
 
@@ -223,7 +227,14 @@ def build_people_rows(resource: ManagedResource[Any, Any]) -> Iterator[OperatorA
     )
     required = ("confirm",) if by.is_confirmed else ()
     yield build_row(
-        LIST, "GET", list_resources, by.reads, lists=resource.lists, item=resource.item, in_turn=by.in_turn
+        LIST,
+        "GET",
+        list_resources,
+        by.reads,
+        lists=resource.lists,
+        item=resource.item,
+        in_turn=by.in_turn,
+        names=names_of_resources if resource.searched else None,
     )
     yield build_row(CREATE, "POST", create, by.changes, by.new or resource.new, gives={201: content})
     yield build_row(

@@ -151,6 +151,7 @@ class RoleResource(ManagedResource[Role, HasLedger]):
     item = RoleItem
     one = OneRole
     files = InFiles(name="roles", unordered=("cost_types", "groups", "members", "permission_sets"))
+    searched = ("name",)
     keys = ByKeys(path="/v2/access-control/roles", id="role_id", group="access-control", endpoint="roles")
     people = ByPeople(
         path="/roles",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.fields import build_answer
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, List, MemoryRows, Named, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.health import describe_nodes, describe_route
 from gateway.monitoring.route_trouble import group_trouble, http_status_in
@@ -325,7 +326,23 @@ def _describe_lake(state: LakeState, *, shows_words: bool) -> dict[str, object]:
     }
 
 
-@operator_call("GET", "/routes", VIEW_OPERATION, "List routes", lists=ROUTES, shows=OPERATION, item=RouteItem)
+async def _names_of_routes(request: OperatorRequest[SpoolServices, None]) -> Iterator[Named]:
+    services = request.services
+    return (
+        Named(each.name, (each.name,)) for each in [*await services.deliveries.routes(), *services.syncs()]
+    )
+
+
+@operator_call(
+    "GET",
+    "/routes",
+    VIEW_OPERATION,
+    "List routes",
+    lists=ROUTES,
+    names=_names_of_routes,
+    shows=OPERATION,
+    item=RouteItem,
+)
 async def list_routes(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list_page(ROUTES, MemoryRows(await _visible_routes(request)))
 

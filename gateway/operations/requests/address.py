@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,15 @@ from gateway.core.visible import NOTHING, OPERATION, SLICED, WHOLE
 from gateway.http.address import CSRF, SESSION, Address, Content
 from gateway.http.answers import JSON
 from gateway.http.error_table import SAFE_METHODS
-from gateway.http.lists import List
+from gateway.http.lists import List, Named
 
-# Keys of two functions that every application of the operator API has. OPENED returns the operations by scope,
-# and ALL_ROWS returns all addresses. Both first import the modules that are not loaded yet, in a thread.
+# Keys of functions that every application of the operator API has. OPENED returns the operations by scope, ALL_ROWS
+# all addresses, and ROWS_AT the addresses for reading at the given paths. They import missing modules in a thread.
 OPENED: web.AppKey[Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]] = web.AppKey("OPENED")
 ALL_ROWS: web.AppKey[Callable[[], Awaitable[Sequence[OperatorAddress]]]] = web.AppKey("ALL_ROWS")
+ROWS_AT: web.AppKey[Callable[[Collection[str]], Awaitable[Mapping[str, OperatorAddress]]]] = web.AppKey(
+    "ROWS_AT"
+)
 
 __all__ = ["NOTHING", "OPERATION", "SLICED", "WHOLE"]
 
@@ -65,7 +68,8 @@ class OperatorAddress(Address):
       `asks_cost_type`, the handler checks only the requested kind of cost.
     - OPERATION: as WHOLE, but also under `privacy.min_group`, because the answer shows nothing of single people.
 
-    `max_body_bytes` replaces the limit of a JSON body.
+    `max_body_bytes` replaces the limit of a JSON body. `names` returns the names of the rows that a list would show
+    to the person. It describes no row, because a search reads the names of all rows.
 
     A request with a method other than GET changes something and needs the CSRF token. `asks_closed` returns
     whether a query covers only whole past months. The JSON answer to such a query has an ETag.
@@ -77,6 +81,7 @@ class OperatorAddress(Address):
     # function that returns whether an OperatorRequest has a closed answer
     asks_closed: Callable[[Any], bool] | None = None
     max_body_bytes: int | None = None
+    names: Callable[[Any], Awaitable[Iterable[Named]]] | None = None
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
 
     @property
@@ -104,6 +109,7 @@ def operator_call(
     *,
     lists: List[Any] | None = None,
     item: type | Schema = OBJECT,
+    names: Callable[[Any], Awaitable[Iterable[Named]]] | None = None,
     required: tuple[str, ...] = (),
     optional: tuple[str, ...] = (),
     repeated: tuple[str, ...] = (),
@@ -143,4 +149,5 @@ def operator_call(
         asks_much=asks_much,
         asks_closed=asks_closed,
         max_body_bytes=max_body_bytes,
+        names=names,
     )

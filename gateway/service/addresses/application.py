@@ -23,7 +23,7 @@ from gateway.operations.installation.status import (
     NOWHERE,
     ON_EVERY_LISTENER,
 )
-from gateway.operations.requests.address import ALL_ROWS, OPENED, OperatorAddress
+from gateway.operations.requests.address import ALL_ROWS, OPENED, ROWS_AT, OperatorAddress
 from gateway.operations.requests.admission import demo_endpoint, operator_endpoint
 from gateway.operations.requests.requests import answer_errors_as_json
 from gateway.operations.services import OperatorServices, Services
@@ -38,6 +38,7 @@ from gateway.service.addresses.areas import (
     AreaResource,
     AreaRoutes,
     operator_rows,
+    read_rows_at,
     sender_rows,
 )
 from spool.clock import Clock
@@ -152,6 +153,7 @@ def operator_application(services: OperatorServices) -> web.Application:
     app = web.Application(middlewares=[answer_errors_as_json])
     app[OPENED] = _operations_by_scope
     app[ALL_ROWS] = _all_operator_rows
+    app[ROWS_AT] = read_rows_at
     for area in OPERATOR_AREAS:
         _add_area(app, area, partial(_add_for_operators, area, services))
 

@@ -6,8 +6,9 @@ An area's modules are imported at the first request for one of its paths, so a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from aiohttp import web
 from yarl import URL
 
 from gateway.core.first_use import import_in_thread
+from gateway.core.mounts import OPERATOR_API
 from gateway.http.address import Address, collect_addresses
 from gateway.operations.list import RESOURCES, ResourceModules
 from gateway.operations.managed import ManagedResource
@@ -394,6 +396,27 @@ def _iter_rows(area: Area, of_resource: Callable[[Any], Iterator[Any]]) -> Itera
         )
 
 
+async def import_area(area: Area) -> None:
+    for module in (*area.modules, _MANAGED):
+        await import_in_thread(module)
+
+
+async def read_rows_at(paths: Collection[str]) -> Mapping[str, OperatorAddress]:
+    """Return the addresses for reading at paths of the operator API. Only their areas are imported."""
+    found: dict[str, OperatorAddress] = {}
+    for area in OPERATOR_AREAS:
+        wanted = {path for path in paths if any(f"{path}/".startswith(f"{top}/") for top in area.paths)}
+        if wanted:
+            await import_area(area)
+            found |= {path: row for path, row in _rows_for_reading(area).items() if path in wanted}
+    return found
+
+
+@cache
+def _rows_for_reading(area: Area) -> Mapping[str, OperatorAddress]:
+    return {row.path.removeprefix(OPERATOR_API): row for row in operator_rows(area) if "GET" in row.methods}
+
+
 class AreaRoutes:
     """The routes of an area, which `add` adds to a router at the first request."""
 
@@ -403,8 +426,7 @@ class AreaRoutes:
         self._add = add
 
     async def load_router(self) -> web.UrlDispatcher:
-        for module in (*self._area.modules, _MANAGED):
-            await import_in_thread(module)
+        await import_area(self._area)
         return self.find_or_build_router()
 
     def find_or_build_router(self) -> web.UrlDispatcher:

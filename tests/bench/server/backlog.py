@@ -33,7 +33,7 @@ def fill(directory: Path, records: int, *, users: int = 50, age_s: int = 0) -> N
 
 
 async def _fill(directory: Path, records: int, users: int, age_s: int) -> None:
-    async with _opened(directory) as storage:
+    async with opened_storage(directory) as storage:
         for first in range(0, records, BATCH):
             batch = [call(number, users, age_s) for number in range(first, min(records, first + BATCH))]
             identities = [Identity(record.id) for record in batch]
@@ -49,7 +49,7 @@ def add_keys(directory: Path, keys: int) -> list[str]:
 
 
 async def _add_keys(directory: Path, keys: int) -> list[str]:
-    async with _opened(directory) as storage:
+    async with opened_storage(directory) as storage:
         assert storage.registry is not None
         create = partial(storage.registry.keys.create, scopes=[INGEST], actor=Actor("bench", ""))
         return [(await create(name=f"key-{number:06d}"))[1] for number in range(keys)]
@@ -62,7 +62,7 @@ def add_devices(directory: Path, devices: int) -> None:
 
 async def _add_devices(directory: Path, devices: int) -> None:
     now = time.time()
-    async with _opened(directory) as storage:
+    async with opened_storage(directory) as storage:
         rows = (
             Device(id=device_id(n), enrolled_at=now, enrolled_by="bench", last_seen=now)
             for n in range(devices)
@@ -71,7 +71,7 @@ async def _add_devices(directory: Path, devices: int) -> None:
 
 
 @asynccontextmanager
-async def _opened(directory: Path) -> AsyncIterator[Storage]:
+async def opened_storage(directory: Path) -> AsyncIterator[Storage]:
     settings = SpoolSettings(hold=0.0)
     async with open_storage(
         Config(data_dir=directory / DATA, spool=settings), clock=SystemClock()

@@ -76,6 +76,16 @@ on_loop = []
 asyncio.run(ask())
 """
 
+# This program imports what a search does, and prints its imported modules.
+SEARCHED = """
+import asyncio, sys
+from gateway.operations.installation.search import LISTS
+from gateway.service.addresses.areas import read_rows_at
+rows = asyncio.run(read_rows_at(LISTS.values()))
+assert rows.keys() == set(LISTS.values()) and all(row.names for row in rows.values())
+print("LOADED", *sys.modules)
+"""
+
 # These commands have options with words that handlers define.
 WITH_WORDS = [("tail",), ("reconcile",), ("export",), ("allocation",), ("configuration",), ("roles",)]
 
@@ -147,6 +157,14 @@ async def test_the_grpc_library_is_imported_only_for_a_grpc_address(tmp_path: Pa
     )
     assert "gateway.http" in modules
     assert "grpc" not in modules
+
+
+async def test_the_search_imports_only_what_it_searches() -> None:
+    """A search imports the areas of its lists, but no signatures, which only the first signature needs."""
+    modules = await loaded(SEARCHED)
+    assert "gateway.operations.money.budgets" in modules
+    heavy = ("cryptography", "gateway.service.addresses.table", "gateway.mcp.operator")
+    assert [] == [name for name in heavy if name in modules]
 
 
 async def test_a_first_request_imports_its_area(serve: Serve) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,14 @@ import pytest
 import pytest_asyncio
 
 from gateway.core.mounts import OPERATOR_API
+from gateway.devices import machine_state
+from gateway.http import requests
 from gateway.operations.installation.search import LISTS, MAX_TEXT, MOST
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
+from spool.clusters import ReportedCluster
+from spool.deliveries.values import RouteSpec
+from spool.devices.device import Device
+from spool.record import AI_TELEMETRY
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -20,6 +28,7 @@ from tests.spool.contract.examples import add, call, counted_from
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 EVA = "eva@example.com"
+MOST_CALLS = 40  # maximum calls of functions for each machine among which a name is searched
 # team, user, pull request and session of each call
 CALLS = (
     ("search", "ada", "acme/shop#111", "first-session"),
@@ -136,10 +145,66 @@ async def test_a_search_without_a_text(server: OperatorServer) -> None:
     assert (400, "invalid_parameter") == answer.error[:2]
 
 
-def test_every_kind_is_a_list() -> None:
-    """Each kind names an address of the operator API that is a list, and the root of this list."""
-    lists: Mapping[str, Any] = {
-        row.path.removeprefix(OPERATOR_API): row.lists for row in OPERATOR_ADDRESSES if "GET" in row.methods
+async def test_clusters_and_routes(server: OperatorServer) -> None:
+    """A search finds a cluster and a route, which no person creates."""
+    mill = ReportedCluster(account="1", region="eu", name="mill", state="init_ok")
+    await server.services.senders.require_clusters().table.store_report(mill)
+    await server.services.spool.deliveries.set_routes(
+        [RouteSpec(name="mills/ai-telemetry", topic=AI_TELEMETRY)]
+    )
+    assert [("cluster", "mill"), ("route", "mills/ai-telemetry")] == await found(server, "mill")
+
+
+def test_the_kinds_are_the_lists_with_names() -> None:
+    """The search knows each list whose address returns names, and each of its kinds is such a list."""
+    paths = {
+        row.path.removeprefix(OPERATOR_API)
+        for row in OPERATOR_ADDRESSES
+        if row.lists and row.names is not None
     }
-    for kind, each in LISTS.items():
-        assert each.root == lists[each.path].root, kind
+    assert paths == set(LISTS.values())
+
+
+async def test_a_search_describes_no_row(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search among many machines neither describes a row nor computes a state."""
+    await enrol(server, 300)
+    used = []
+
+    def note(*_: Any, **__: Any) -> Any:
+        used.append("described")
+        raise AssertionError
+
+    monkeypatch.setattr(requests, "list_envelope", note)
+    monkeypatch.setattr(machine_state, "evaluate_machine_state", note)
+    assert [("machine", "laptop-007")] == await found(server, "laptop-007")
+    assert [f"laptop-{number:03}" for number in range(MOST)] == [
+        name for kind, name in await found(server, "laptop") if kind == "machine"
+    ]
+    assert [] == used
+
+
+async def test_a_further_machine_costs_few_calls(server: OperatorServer) -> None:
+    """
+    For a further machine, a search calls at most as many functions as its names need. When each row was described, it
+    called hundreds.
+    """
+    calls = []
+    for machines in (100, 300):
+        await enrol(server, machines)
+        await found(server, "laptop-099")
+        counted = Counter[str]()
+        sys.setprofile(lambda _, event, __, counted=counted: counted.update((event,)))  # type: ignore[misc]
+        try:
+            assert ("machine", "laptop-099") in await found(server, "laptop-099")
+        finally:
+            sys.setprofile(None)
+        calls.append(counted["call"] + counted["c_call"])
+    assert (calls[1] - calls[0]) / 200 < MOST_CALLS
+
+
+async def enrol(server: OperatorServer, machines: int) -> None:
+    table = server.services.senders.require_devices().table
+    now = server.clock.now()
+    for number in range(machines):
+        id = f"laptop-{number:03}"
+        await table.replace_row(Device(id=id, enrolled_at=now, enrolled_by="test", last_seen=now))

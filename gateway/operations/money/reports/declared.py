@@ -348,6 +348,7 @@ class ScheduledReportResource(ManagedResource[ScheduledReport, HasLedger]):
     item = ScheduledReportItem
     one = OneScheduledReport
     files = InFiles(name="scheduled-reports", refers={"view": "views", "channels": "channels"})
+    searched = ("name",)
     people = ByPeople(
         path="/scheduled-reports",
         reads=VIEW_COSTS,
