@@ -325,8 +325,8 @@ class DeviceLifecycle:
 
     def note_telemetry(self, device: Device, calls: Mapping[str, float], bearer: Bearer) -> None:
         """
-        Note telemetry at most once every HEARD_EVERY_S. `calls` are the ends of each assistant's newest call
-        by the device's clock.
+        Note that a device sent telemetry, at most once every HEARD_EVERY_S. `calls` are the ends of each
+        assistant's newest call by the device's clock.
         """
         now = self._clock.now()
         rest_s = min(HEARD_EVERY_S, self.interval_s)
@@ -798,7 +798,7 @@ class DeviceKeys:
 
     def bearer_of_key(self, secret: str) -> Bearer | None:
         """
-        Return None for a forged key.
+        Return the bearer of a device key, or None if the key is forged.
 
         Raises Refusal 401 if the key is no longer valid, and 503 if it is so new that this gateway may not
         know its device yet.

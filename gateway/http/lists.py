@@ -1,5 +1,5 @@
 """
-The envelope of lists (published interface, parts 2.3 and 4.2).
+The common form of list responses (published interface, parts 2.3 and 4.2): rows, pagination and filters.
 
 Rows are in memory or in storage, which handles a `ListQuery` (spool.listing). A cursor contains the filters,
 order and limit of its request.

@@ -175,7 +175,7 @@ def _run_step(job: Generator[None, None, T], results: list[T]) -> None:
 
 @dataclass(slots=True)
 class _Asker:
-    """The queries of one person or key: `count` wait or run, and one has the turn."""
+    """The queries of one person or key. `count` of them wait or run, and one holds `turn`."""
 
     count: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)

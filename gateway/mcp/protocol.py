@@ -59,7 +59,8 @@ _NAMED = {"tools/call": "name", "resources/read": "uri"}
 
 def is_modern_request(message: McpMessage, headers: Mapping[str, str] | None) -> bool:
     """
-    Return whether a request follows MODERN. `headers` is None on standard input.
+    Return whether a request follows the newest protocol revision, MODERN. `headers` is None on standard
+    input.
 
     Raises McpError if it breaks the rules of MODERN, or names an unsupported revision.
     """

@@ -191,7 +191,7 @@ def _describe_space(stats: LogStats) -> dict[str, object]:
 
 
 def describe_route(route: RouteState) -> dict[str, object]:
-    """Describe a route or a sync, as all operator responses show it."""
+    """Describe a route, or a sync (a table whose newest rows are sent), as all operator responses show it."""
     return {
         "route": route.name,
         "state": route.state,

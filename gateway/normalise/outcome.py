@@ -55,7 +55,7 @@ class _Part(msgspec.Struct, array_like=True, gc=False):
 
 
 class Dropped(NamedTuple):
-    """An item that was dropped because another item describes the same call."""
+    """An item that is not counted, because another item describes the same call. `why` is the reason."""
 
     item: str
     why: str

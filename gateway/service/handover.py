@@ -49,7 +49,8 @@ class HandOver:
 
     def start(self) -> None:
         """
-        Delete the socket of a killed process, and listen. Do nothing on Windows, where Python has no such sockets.
+        Listen on the socket, after deleting the socket file that a killed process left. Do nothing on
+        Windows, where Python has no such sockets.
         """
         if sys.platform == "win32":
             return

@@ -1,5 +1,6 @@
 """
-The checks of `tollhouse lake verify`: files, a topic or a table, compared with the accounting of their route.
+The checks of `tollhouse lake verify`: files, a Kafka topic or a ClickHouse table, compared with the
+accounting of their deliveries.
 """
 
 from __future__ import annotations

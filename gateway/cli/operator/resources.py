@@ -74,10 +74,10 @@ def add_resource_commands(
     body: Callable[..., JsonObject] | None = None,
 ) -> None:
     """
-    Add those of the commands `create`, `show`, `edit` and `delete` that `help` names.
+    Add commands for a resource: those of `create`, `show`, `edit` and `delete` that `help` names.
 
-    Fields without a default are required. `options` are those of fields that have none, and `body` makes the fields
-    from all values of options. `shown` changes an object for people.
+    Fields without a default are required. `options` are for fields that get no option of their own, and
+    `body` makes the request body from all options. `shown` changes an object for people.
     """
 
     def resource_fields(given: JsonObject) -> JsonObject:

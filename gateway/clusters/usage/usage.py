@@ -418,8 +418,8 @@ class UsageMeter:
         end: int,
     ) -> None:
         """
-        Add an amount to the days of its time span (milliseconds), to the usage of a place, or to the capacity
-        of a node if `place` is a node name.
+        Add an amount of `kind` (CPU, MEMORY or GPU) to the days of its time span in milliseconds. It is used
+        by a place, or if `place` is a node name, it is the node's capacity.
         """
         for day, part in split_by_day(
             amount,

@@ -58,7 +58,8 @@ COSTED_BY: Mapping[str, str] = {"device": "device", "key": "sender"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRow:
     """
-    A row. Times are epoch seconds. `calls` and `cost` (in money units) are of the last 30 days; None if unknown.
+    A device, cluster, connection, key or account. Times are epoch seconds. `calls` and `cost` (in money
+    units) are of the last 30 days; None if unknown.
     """
 
     kind: str

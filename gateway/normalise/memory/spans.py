@@ -358,7 +358,7 @@ class SpanMemory:
             pass
 
     def learn_one_kind(self) -> bool:
-        """Learn the kind of the next sample, without pauses. Return False if no kind is due."""
+        """Learn the most frequent kind of span that waits, at once. Return False if no kind is due."""
         learning = self.begin_learning_next_kind()
         return learning is not None and all(True for _ in learning)
 

@@ -168,7 +168,10 @@ class ValueEnds:
 
 
 class _Marks:
-    """The positions of quote marks in JSON text. A quote mark without a closing quote mark starts no string."""
+    """
+    Finds the brackets and commas outside of strings in JSON text. A quote mark without a closing one starts
+    no string.
+    """
 
     def __init__(self, body: bytes) -> None:
         self._body = body

@@ -172,9 +172,7 @@ def build_money_services(parts: Assembler, billing: BillingSync, urls: Callable[
 
 
 def lazy_statement_puller(parts: Assembler) -> Once[StatementPuller] | None:
-    """
-    Return the service that fetches provider bills, created at first use. None while the registry is damaged.
-    """
+    """Return the service that fetches provider bills, or None while the registry is damaged."""
     registry = parts.storage.registry
     if registry is None:
         return None
@@ -189,9 +187,7 @@ def lazy_statement_puller(parts: Assembler) -> Once[StatementPuller] | None:
 
 
 def lazy_enforcer_reader(parts: Assembler) -> Once[EnforcerReader] | None:
-    """
-    Return the service that reads limits of enforcers, created at first use. None while the registry is damaged.
-    """
+    """Return the service that reads limits of enforcers, or None while the registry is damaged."""
     registry = parts.storage.registry
     if registry is None:
         return None
@@ -207,7 +203,7 @@ def lazy_enforcer_reader(parts: Assembler) -> Once[EnforcerReader] | None:
 def lazy_enforcer_auditor(
     parts: Assembler, budgets: Once[BudgetEvaluator] | None
 ) -> Once[EnforcerAuditor] | None:
-    """Return the service that audits enforcers, created at first use. None while the registry is damaged."""
+    """Return the service that audits enforcers, or None while the registry is damaged."""
     registry = parts.storage.registry
     if registry is None:
         return None

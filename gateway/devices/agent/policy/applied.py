@@ -70,8 +70,8 @@ class _Record(msgspec.Struct):
 @dataclass(slots=True)
 class PolicyChanges:
     """
-    The paths that were written, deleted and left alone. `foreign` are files that Tollhouse did not write,
-    each with the content that the bundle has for its path.
+    The result of applying or removing a policy: paths of written and deleted files. `foreign` are paths with
+    a file that Tollhouse did not write, each with the bundle's file for this path.
     """
 
     written: list[str] = field(default_factory=list)

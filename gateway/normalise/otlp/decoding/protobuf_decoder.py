@@ -169,8 +169,8 @@ def _is_known_dropped_pair(raw: bytes) -> bool:
 
 def _remove_dropped(pairs: Iterable[bytes]) -> list[bytes]:
     """
-    Return KeyValues without those whose rule drops their text. Raises UnicodeDecodeError if such a text is
-    invalid.
+    Return KeyValues without texts that would be dropped after decoding. Raises UnicodeDecodeError if such a
+    text is invalid.
     """
     heads, openings, dropped = _heads.get, _openings, _DROPPED
     kept: list[bytes] = []
