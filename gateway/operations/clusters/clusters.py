@@ -62,45 +62,49 @@ class ClusterChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class CheckItem(msgspec.Struct, kw_only=True):
-    name: Annotated[str, words("The name of the check.")]
-    passing: Annotated[bool, words("Whether the check passed.")]
-    error: Annotated[str, words("What is wrong; empty if the check passed.")]
+    name: Annotated[str, words("The name of the check."), example("api_key_valid")]
+    passing: Annotated[bool, words("Whether the check passed."), example(False)]
+    error: Annotated[str, words("The error of the check, or empty."), example("401")]
 
 
 class ClusterItem(msgspec.Struct, kw_only=True):
-    """A cluster in answers; times are RFC 3339."""
-
-    id: Annotated[str, words("The id of the cluster.")]
-    account: Annotated[str, words("The cloud account of the cluster.")]
-    region: Annotated[str, words("The region of the cluster.")]
-    name: Annotated[str, words("The name of the cluster.")]
-    display_name: Annotated[str, words("The name that pages show.")]
-    state: Annotated[str, words("The state of the cluster.")]
-    silent: Annotated[bool, words("Whether no report arrived recently.")]
-    enabled: Annotated[bool, words("Whether the cluster is enabled.")]
-    labels: Annotated[dict[str, str], words("Labels as name and value.")]
-    chart_version: Annotated[str, words("The version of the Helm chart.")]
-    agent_version: Annotated[str, words("The version of the agent.")]
-    validator_version: Annotated[str, words("The version of the validator.")]
-    k8s_version: Annotated[str, words("The version of Kubernetes.")]
-    provider_id: Annotated[str, words("The id of the cloud provider.")]
-    release_name: Annotated[str, words("The name of the Helm release.")]
-    namespace: Annotated[str, words("The Kubernetes namespace of the agent.")]
+    id: Annotated[str, words("The id of the cluster."), example("8958fb22e9e6e1b9bd147819")]
+    account: Annotated[str, words("The cloud account of the cluster."), example("123456789012")]
+    region: Annotated[str, words("The region of the cluster."), example("us-east-1")]
+    name: Annotated[str, words("The name of the cluster."), example("prod")]
+    display_name: Annotated[str, words("The name that pages show."), example("Production")]
+    state: Annotated[str, words("The state of the cluster."), example("init_ok")]
+    silent: Annotated[bool, words("Whether no report arrived recently."), example(False)]
+    enabled: Annotated[bool, words("Whether the cluster is enabled."), example(True)]
+    labels: Annotated[dict[str, str], words("Labels as name and value."), example({"team": "search"})]
+    chart_version: Annotated[str, words("The version of the Helm chart."), example("1.2.12")]
+    agent_version: Annotated[str, words("The version of the agent."), example("")]
+    validator_version: Annotated[str, words("The version of the validator."), example("")]
+    k8s_version: Annotated[str, words("The version of Kubernetes."), example("1.31")]
+    provider_id: Annotated[str, words("The id of the cloud provider."), example("")]
+    release_name: Annotated[str, words("The name of the Helm release."), example("")]
+    namespace: Annotated[str, words("The Kubernetes namespace of the agent, or empty."), example("")]
     checks: Annotated[list[CheckItem], words("The results of the agent's checks.")]
-    config: Annotated[dict[str, Any], words("The configuration of the agent.")]
-    config_version: Annotated[str | None, words("The version of the configuration.")]
-    applied_version: Annotated[str | None, words("The version that the agent applied.")]
-    config_state: Annotated[str, words("The state of the configuration.")]
+    config: Annotated[dict[str, Any], words("The configuration of the agent."), example({})]
+    config_version: Annotated[str | None, words("The version of the configuration."), example(None)]
+    applied_version: Annotated[str | None, words("The version that the agent applied."), example(None)]
+    config_state: Annotated[str, words("The state of the configuration."), example("none")]
     config_problem: Annotated[
-        str, words("Why the agent could not apply the configuration; empty if it could.")
+        str, words("Why the agent could not apply the configuration, or empty."), example("")
     ]
-    config_reported: Annotated[str | None, words("When the agent reported the configuration, or null.")]
-    first_seen: Annotated[str, words("When the first report of the cluster arrived.")]
-    last_seen: Annotated[str, words("When the last report of the cluster arrived.")]
+    config_reported: Annotated[
+        str | None, words("Since when the agent has reported this configuration, or null."), example(None)
+    ]
+    first_seen: Annotated[
+        str, words("When the first report of the cluster arrived."), example("2026-11-27T01:44:42.617Z")
+    ]
+    last_seen: Annotated[
+        str, words("When the last report of the cluster arrived."), example("2026-11-27T01:44:42.617Z")
+    ]
 
 
 class OneCluster(msgspec.Struct, kw_only=True):
-    cluster: ClusterItem
+    cluster: Annotated[ClusterItem, words("The cluster, with the fields below.")]
 
 
 class SeenCluster(msgspec.Struct, frozen=True):
@@ -184,50 +188,6 @@ def _cluster_with_state(clusters: Clusters, cluster: Cluster) -> SeenCluster:
 _call = partial(key_call, endpoint="clusters")
 _ALL = "/v2/container/clusters"
 _ONE = _ALL + "/{id}"
-
-
-class CheckOfCluster(msgspec.Struct, kw_only=True):
-    name: Annotated[str, words("The name of the check."), example("api_key_valid")]
-    passing: Annotated[bool, words("Whether the check passed."), example(False)]
-    error: Annotated[str, words("The error of the check, or empty."), example("401")]
-
-
-class ClusterDetails(msgspec.Struct, kw_only=True):
-    id: Annotated[str, words("The id of the cluster."), example("8958fb22e9e6e1b9bd147819")]
-    account: Annotated[str, words("The cloud account of the cluster."), example("123456789012")]
-    region: Annotated[str, words("The region of the cluster."), example("us-east-1")]
-    name: Annotated[str, words("The name of the cluster."), example("prod")]
-    display_name: Annotated[str, words("The name that pages show."), example("Production")]
-    state: Annotated[str, words("The state of the cluster."), example("init_ok")]
-    silent: Annotated[bool, words("Whether no report arrived recently."), example(False)]
-    enabled: Annotated[bool, words("Whether the cluster is enabled."), example(True)]
-    labels: Annotated[dict[str, str], words("Labels as name and value."), example({"team": "search"})]
-    chart_version: Annotated[str, words("The version of the Helm chart."), example("1.2.12")]
-    agent_version: Annotated[str, words("The version of the agent."), example("")]
-    validator_version: Annotated[str, words("The version of the validator."), example("")]
-    k8s_version: Annotated[str, words("The version of Kubernetes."), example("1.31")]
-    provider_id: Annotated[str, words("The id of the cloud provider."), example("")]
-    release_name: Annotated[str, words("The name of the Helm release."), example("")]
-    namespace: Annotated[str, words("The Kubernetes namespace of the agent, or empty."), example("")]
-    checks: Annotated[list[CheckOfCluster], words("The results of the agent's checks.")]
-    config: Annotated[dict[str, Any], words("The configuration of the agent."), example({})]
-    config_version: Annotated[str | None, words("The version of the configuration."), example(None)]
-    applied_version: Annotated[str | None, words("The version that the agent applied."), example(None)]
-    config_state: Annotated[str, words("The state of the configuration."), example("none")]
-    config_problem: Annotated[str, words("Why the agent could not apply the configuration."), example("")]
-    config_reported: Annotated[
-        str | None, words("Since when the agent has reported this configuration, or null."), example(None)
-    ]
-    first_seen: Annotated[
-        str, words("When the first report of the cluster arrived."), example("2026-11-27T01:44:42.617Z")
-    ]
-    last_seen: Annotated[
-        str, words("When the last report of the cluster arrived."), example("2026-11-27T01:44:42.617Z")
-    ]
-
-
-class OneClusterDetails(msgspec.Struct, kw_only=True):
-    cluster: Annotated[ClusterDetails, words("The cluster, with the fields below.")]
 
 
 class ContainerFilesOfCluster(msgspec.Struct, kw_only=True):
@@ -347,14 +307,14 @@ async def _names_of_clusters(request: OperatorRequest[SenderServices, None]) -> 
     VIEW_OPERATION,
     "List clusters",
     lists=CLUSTERS,
-    item=ClusterDetails,
+    item=ClusterItem,
     names=_names_of_clusters,
 )
 async def list_clusters(request: OperatorRequest[SenderServices, None]) -> Result:
     return await request.list_page(CLUSTERS, cluster_rows(request.services.require_clusters()))
 
 
-@operator_call("GET", "/clusters/{id}", VIEW_OPERATION, "Show a cluster", answers=OneClusterDetails)
+@operator_call("GET", "/clusters/{id}", VIEW_OPERATION, "Show a cluster", answers=OneCluster)
 async def show_cluster(request: OperatorRequest[SenderServices, None]) -> Result:
     return describe_cluster_by_id(request.services.require_clusters(), request.path_parameter("id"))
 
@@ -364,7 +324,7 @@ async def show_cluster(request: OperatorRequest[SenderServices, None]) -> Result
     "/clusters/{id}",
     OPERATE_SPOOL,
     "Name, label, enable or configure a cluster",
-    answers=OneClusterDetails,
+    answers=OneCluster,
 )
 async def change_cluster(request: OperatorRequest[SenderServices, ClusterChanges]) -> Result:
     clusters = request.services.require_clusters()

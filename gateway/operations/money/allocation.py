@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from gateway.http.requests import Result
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
@@ -21,6 +20,10 @@ from gateway.operations.money.published_allocation import (
     ALL_VERSIONS,
     NAMESPACE,
     PUBLISH_JOBS,
+    OnePublishJob,
+    OneVersion,
+    PublishJobItem,
+    VersionItem,
     describe_job,
     describe_version,
     describe_with_text,
@@ -109,64 +112,9 @@ class DiffDefinitionAnswer(msgspec.Struct, kw_only=True):
     total: Annotated[CostAndCalls, words("The cost and calls of the period.")]
 
 
-class VersionOfDefinition(msgspec.Struct, kw_only=True):
-    version: Annotated[str, words("The number of the version."), example("4")]
-    namespace: Annotated[
-        str | None, words("The id of the namespace, or null for the default definition."), example(None)
-    ]
-    last_updated: Annotated[
-        str, words("When the version was published, in epoch seconds as text."), example("1795743931.781")
-    ]
-    last_updated_by: Annotated[str, words("Who changed the version last."), example("ada@example.com")]
-    uri: Annotated[str | None, words("The address of the definition, or null."), example(None)]
-    dimensions: Annotated[list[str], words("The dimensions of the version."), example(["User:Defined:Owner"])]
-    bytes: Annotated[int, words("The size of the version in bytes."), example(119)]
-    is_in_force: Annotated[bool, words("Whether the version is in force."), example(False)]
-    border: Annotated[
-        dict[str, Any] | UnsetType,
-        words("The time from which totals and tags of the definition have values."),
-        example({"kept_since": "2026-10-28T01:00:00+00:00", "tags": {}}),
-    ] = UNSET
-    definition: Annotated[
-        str | UnsetType, words("The definition as YAML. Only the answer for one version has it.")
-    ] = UNSET
-
-
-class OneDefinitionVersion(msgspec.Struct, kw_only=True):
-    version: Annotated[VersionOfDefinition, words("The version, with the fields below.")]
-
-
-class JobOfPublishing(msgspec.Struct, kw_only=True):
-    id: Annotated[str, words("The id of the job."), example("c1f35c7120df3813fe5eb7d72746b838")]
-    namespace: Annotated[
-        str | None, words("The id of the namespace, or null for the default definition."), example(None)
-    ]
-    state: Annotated[str, words("The state of the job."), example("done")]
-    base_version: Annotated[str | None, words("The version that the new one changes, or null."), example("3")]
-    version: Annotated[str | None, words("The version that the job published."), example("4")]
-    error: Annotated[str | None, words("Why the job failed, or null."), example(None)]
-    errors: Annotated[list[dict[str, Any]], words("The errors in the definition."), example([])]
-    border: Annotated[
-        dict[str, Any] | None,
-        words("The time from which totals and tags of the definition have values."),
-        example({"kept_since": "2026-10-28T01:00:00+00:00", "tags": {}}),
-    ]
-    submitted: Annotated[
-        str, words("When the job was submitted, in epoch seconds as text."), example("1795743931.905")
-    ]
-    submitted_by: Annotated[str, words("Who submitted the job."), example("ada@example.com")]
-    last_updated: Annotated[
-        str, words("When the job was last changed, in epoch seconds as text."), example("1795743931.92")
-    ]
-
-
 class PublishDefinitionAnswer(msgspec.Struct, kw_only=True):
-    version: Annotated[VersionOfDefinition, words("The version, with the fields below.")]
-    publish_job: Annotated[JobOfPublishing, words("The job that publishes the version.")]
-
-
-class PublishJobAnswer(msgspec.Struct, kw_only=True):
-    publish_job: Annotated[JobOfPublishing, words("The job that publishes a version.")]
+    version: Annotated[VersionItem, words("The version, with the fields below.")]
+    publish_job: Annotated[PublishJobItem, words("The job that publishes the version.")]
 
 
 @operator_call(
@@ -305,7 +253,7 @@ class DraftToPublish(DraftToValidate):
     VIEW_COSTS,
     "Validate a definition",
     in_turn=True,
-    answers=OneDefinitionVersion,
+    answers=OneVersion,
 )
 async def validate_definition(request: OperatorRequest[MoneyServices, DraftToValidate]) -> Result:
     body = request.body
@@ -342,7 +290,7 @@ async def publish_definition(request: OperatorRequest[MoneyServices, DraftToPubl
     VIEW_COSTS,
     "List versions of definitions",
     lists=ALL_VERSIONS,
-    item=VersionOfDefinition,
+    item=VersionItem,
 )
 async def list_versions(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list_page(ALL_VERSIONS, version_rows(request.services, None))
@@ -354,7 +302,7 @@ async def list_versions(request: OperatorRequest[MoneyServices, None]) -> Result
     VIEW_COSTS,
     "Show a version of a definition, or the latest",
     optional=("namespace",),
-    answers=OneDefinitionVersion,
+    answers=OneVersion,
 )
 async def show_version(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
@@ -369,13 +317,13 @@ ROWS = tuple(build_people_rows(NAMESPACE))
 
 
 @operator_call(
-    "GET", "/allocation/jobs", VIEW_COSTS, "List publish jobs", lists=PUBLISH_JOBS, item=JobOfPublishing
+    "GET", "/allocation/jobs", VIEW_COSTS, "List publish jobs", lists=PUBLISH_JOBS, item=PublishJobItem
 )
 async def list_jobs(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list_page(PUBLISH_JOBS, job_rows(request.services))
 
 
-@operator_call("GET", "/allocation/jobs/{id}", VIEW_COSTS, "Show a publish job", answers=PublishJobAnswer)
+@operator_call("GET", "/allocation/jobs/{id}", VIEW_COSTS, "Show a publish job", answers=OnePublishJob)
 async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {
         "publish_job": describe_job(
@@ -389,7 +337,7 @@ async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     "/allocation/jobs/{id}/cancel",
     MODIFY_DIMENSIONS,
     "Cancel a publish job that has not started publishing",
-    answers=PublishJobAnswer,
+    answers=OnePublishJob,
 )
 async def cancel_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     job = await request.registry.declared_table(AllocationTable).cancel_job(

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
+from msgspec import UNSET, UnsetType
 
 from gateway.core.errors import Refusal
 from gateway.core.faults import InvalidDefinition
@@ -66,7 +67,7 @@ from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import RequestBody
 from gateway.operations.services import Services
 from spool.errors import NotThere
-from spool.registry.field_notes import words
+from spool.registry.field_notes import example, words
 from spool.registry.file_owners import owner_id
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
@@ -259,26 +260,32 @@ def _is_in_force(money: MoneyServices, version: DefinitionVersion) -> bool:
 
 
 class VersionItem(msgspec.Struct, kw_only=True):
-    """A version in a response. Times are epoch seconds as text."""
-
-    version: Annotated[str, words("The number of the version.")]
+    version: Annotated[str, words("The number of the version."), example("4")]
     namespace: Annotated[
-        str | None, words("The namespace of the definition; null for the default namespace.")
+        str | None, words("The id of the namespace, or null for the default definition."), example(None)
     ]
-    last_updated: Annotated[str, words("When the version was published.")]
-    last_updated_by: Annotated[str, words("Who published the version.")]
-    uri: Annotated[str | None, words("The address of the definition's text, or null.")]
-    dimensions: Annotated[list[str], words("The dimensions of the definition.")]
-    bytes: Annotated[int, words("The size of the definition in bytes.")]
-    is_in_force: Annotated[bool, words("Whether the version is in force.")]
-    definition: Annotated[str | None, words("The text of the definition, or null in lists.")] = None
+    last_updated: Annotated[
+        str, words("When the version was published, in epoch seconds as text."), example("1795743931.781")
+    ]
+    last_updated_by: Annotated[str, words("Who published the version."), example("ada@example.com")]
+    uri: Annotated[str | None, words("The address of the definition, or null."), example(None)]
+    dimensions: Annotated[
+        list[str], words("The dimensions of the definition."), example(["User:Defined:Owner"])
+    ]
+    bytes: Annotated[int, words("The size of the definition in bytes."), example(119)]
+    is_in_force: Annotated[bool, words("Whether the version is in force."), example(False)]
     border: Annotated[
-        dict[str, Any] | None, words("Since when totals and tags of the definition have values, or null.")
-    ] = None
+        dict[str, Any] | UnsetType,
+        words("The time from which totals and tags of the definition have values."),
+        example({"kept_since": "2026-10-28T01:00:00+00:00", "tags": {}}),
+    ] = UNSET
+    definition: Annotated[
+        str | UnsetType, words("The definition as YAML. Only the answer for one version has it.")
+    ] = UNSET
 
 
 class OneVersion(msgspec.Struct, kw_only=True):
-    version: VersionItem
+    version: Annotated[VersionItem, words("The version, with the fields below.")]
 
 
 class JobFaultItem(msgspec.Struct, kw_only=True):
@@ -288,27 +295,31 @@ class JobFaultItem(msgspec.Struct, kw_only=True):
 
 
 class PublishJobItem(msgspec.Struct, kw_only=True):
-    """A publish job in a response."""
-
-    id: Annotated[str, words("The id of the job.")]
+    id: Annotated[str, words("The id of the job."), example("c1f35c7120df3813fe5eb7d72746b838")]
     namespace: Annotated[
-        str | None, words("The namespace of the definition; null for the default namespace.")
+        str | None, words("The id of the namespace, or null for the default definition."), example(None)
     ]
-    state: Annotated[str, words("The state of the job.")]
-    base_version: Annotated[str | None, words("The version that the new one changes, or null.")]
-    version: Annotated[str | None, words("The version that the job published, or null.")]
-    error: Annotated[str | None, words("The error of the job, or null.")]
-    errors: Annotated[list[JobFaultItem], words("What is wrong in the definition.")]
+    state: Annotated[str, words("The state of the job."), example("done")]
+    base_version: Annotated[str | None, words("The version that the new one changes, or null."), example("3")]
+    version: Annotated[str | None, words("The version that the job published."), example("4")]
+    error: Annotated[str | None, words("Why the job failed, or null."), example(None)]
+    errors: Annotated[list[JobFaultItem], words("What is wrong in the definition."), example([])]
     border: Annotated[
-        dict[str, Any] | None, words("Since when totals and tags of the definition have values, or null.")
+        dict[str, Any] | None,
+        words("The time from which totals and tags of the definition have values."),
+        example({"kept_since": "2026-10-28T01:00:00+00:00", "tags": {}}),
     ]
-    submitted: Annotated[str, words("When the job was submitted.")]
-    submitted_by: Annotated[str, words("Who submitted the job.")]
-    last_updated: Annotated[str, words("When the job was last changed.")]
+    submitted: Annotated[
+        str, words("When the job was submitted, in epoch seconds as text."), example("1795743931.905")
+    ]
+    submitted_by: Annotated[str, words("Who submitted the job."), example("ada@example.com")]
+    last_updated: Annotated[
+        str, words("When the job was last changed, in epoch seconds as text."), example("1795743931.92")
+    ]
 
 
 class OnePublishJob(msgspec.Struct, kw_only=True):
-    publish_job: PublishJobItem
+    publish_job: Annotated[PublishJobItem, words("The job that publishes a version.")]
 
 
 def _faults_as_422(

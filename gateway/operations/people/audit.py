@@ -20,6 +20,7 @@ from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.people.roles import PERMISSION_SET_LIST, permission_set_rows
 from gateway.operations.requests.address import NOTHING, operator_call
 from gateway.operations.requests.requests import OperatorRequest
+from gateway.people.roles.declared import PermissionSetItem
 from spool.listing import ListPage, ListQuery, SortField
 from spool.record import utc_iso
 from spool.registry.audit import AuditRow
@@ -139,19 +140,6 @@ AUDIT: List[NamedRow] = List(
 )
 
 
-class PermissionSetDetails(msgspec.Struct, kw_only=True):
-    id: Annotated[str, words("The id of the permission set."), example("api_key_management")]
-    name: Annotated[str, words("The name of the permission set."), example("API key management")]
-    description: Annotated[
-        str,
-        words("The description of the permission set."),
-        example("Create, edit, rotate, disable and delete API keys."),
-    ]
-    includes: Annotated[
-        list[str], words("Other permission sets that it includes."), example(["view_operation"])
-    ]
-
-
 class AuditItem(msgspec.Struct, kw_only=True):
     id: Annotated[int, words("The id of the audit row."), example(137)]
     at: Annotated[str, words("When the change was made."), example("2026-11-27T01:45:44.554Z")]
@@ -196,7 +184,7 @@ class AuditItem(msgspec.Struct, kw_only=True):
     "List the permission sets of roles",
     lists=PERMISSION_SET_LIST,
     shows=NOTHING,
-    item=PermissionSetDetails,
+    item=PermissionSetItem,
 )
 async def list_permission_sets(request: OperatorRequest[PeopleServices, None]) -> Result:
     return await request.list_page(PERMISSION_SET_LIST, permission_set_rows())

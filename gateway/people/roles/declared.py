@@ -51,9 +51,13 @@ OneRole = single_item_struct(NewRole, RoleItem)
 
 
 class PermissionSetItem(msgspec.Struct, kw_only=True):
-    """A permission set. `includes` are the ids of the permission sets that it includes."""
-
-    id: Annotated[str, words("The id of the permission set.")]
-    name: Annotated[str, words("The name of the permission set.")]
-    description: Annotated[str, words("What the permission set permits.")]
-    includes: Annotated[list[str], words("The ids of permission sets that it includes.")]
+    id: Annotated[str, words("The id of the permission set."), example("api_key_management")]
+    name: Annotated[str, words("The name of the permission set."), example("API key management")]
+    description: Annotated[
+        str,
+        words("What the permission set permits."),
+        example("Create, edit, rotate, disable and delete API keys."),
+    ]
+    includes: Annotated[
+        list[str], words("The ids of permission sets that it includes."), example(["view_operation"])
+    ]
