@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from exporters.errors import Rejected
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import Record
 from spool.turns.fair_turns import pause_for_others
 
@@ -19,7 +19,7 @@ TURN: Final = 64  # half a millisecond; a whole delivery takes 5 to 10 ms
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class SendTally:
     """How many records are sent, and how many are not, by reason."""
 
     sent: int
@@ -50,7 +50,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Batch:
+class RecordBatch:
     """The records of a delivery to send, with their commit times."""
 
     records: list[tuple[Record, float]] = field(default_factory=list)
@@ -60,8 +60,8 @@ class Batch:
     boundaries: list[int] = field(default_factory=list)
 
     @property
-    def tally(self) -> Tally:
-        return Tally(len(self.records), self.shadow, self.damaged)
+    def tally(self) -> SendTally:
+        return SendTally(len(self.records), self.shadow, self.damaged)
 
     def settlement_unless_all_rejected(
         self, *, refused: int = 0, items: int | None = None, words: str | None = None
@@ -69,7 +69,7 @@ class Batch:
         return self.tally.settlement_unless_all_rejected(refused=refused, items=items, words=words)
 
 
-def build_batch_without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
+def build_batch_without_shadows(delivery: Delivery, entries: Sequence[LogEntry]) -> RecordBatch:
     """
     Return the records without duplicates stored for reference (shadows), for a destination that adds up
     records.
@@ -77,7 +77,7 @@ def build_batch_without_shadows(delivery: Delivery, entries: Sequence[Entry]) ->
     return _build_batch(delivery, entries, shadows=False)
 
 
-def build_batch_with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
+def build_batch_with_shadows(delivery: Delivery, entries: Sequence[LogEntry]) -> RecordBatch:
     """
     Return the records, with duplicates stored for reference (shadows) marked, for a destination that stores
     records.
@@ -85,7 +85,7 @@ def build_batch_with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Ba
     return _build_batch(delivery, entries, shadows=True)
 
 
-def boundary_nearest_middle(delivery: Delivery, batch: Batch) -> int | None:
+def boundary_nearest_middle(delivery: Delivery, batch: RecordBatch) -> int | None:
     """
     Return the number nearest to the middle at which the kind of record changes, or None if all are of one
     kind.
@@ -94,8 +94,8 @@ def boundary_nearest_middle(delivery: Delivery, batch: Batch) -> int | None:
     return min(batch.boundaries, key=lambda number: abs(number - middle), default=None)
 
 
-def _build_batch(delivery: Delivery, entries: Sequence[Entry], *, shadows: bool) -> Batch:
-    batch = Batch()
+def _build_batch(delivery: Delivery, entries: Sequence[LogEntry], *, shadows: bool) -> RecordBatch:
+    batch = RecordBatch()
     kind: type[Record] | None = None
     for entry in entries:
         for number, record in enumerate(entry.records, start=entry.first):

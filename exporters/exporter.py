@@ -9,9 +9,9 @@ from typing import Any, Final, Protocol
 from exporters.errors import Misconfigured
 from exporters.pace import Backoff
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 
-KeepMark = Callable[[str], Awaitable[None]]
+StoreRouteMark = Callable[[str], Awaitable[None]]
 
 _DIGEST: Final = "digest="  # prefix of the digest in a mark
 
@@ -26,7 +26,7 @@ class Exporter(Protocol):
         """Return the mark to store before the delivery is sent, or None if the destination needs none."""
         ...
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         """Send a delivery. The same delivery always sends the same bytes."""
         ...
 
@@ -44,8 +44,8 @@ class LandingExporter(Protocol):
     in_flight: int
     max_records: int
 
-    async def land(
-        self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
+    async def write_delivery(
+        self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
     ) -> Settlement:
         """
         Write a delivery. Entries are read one after the other, and `keep_mark` is awaited before the first
@@ -56,7 +56,7 @@ class LandingExporter(Protocol):
     async def close(self) -> None: ...
 
 
-async def store_or_compare_mark(delivery: Delivery, mark: str, keep: KeepMark) -> None:
+async def store_or_compare_mark(delivery: Delivery, mark: str, keep: StoreRouteMark) -> None:
     """
     Store the mark at the first attempt. At a repeat, raise Misconfigured if the mark differs, so the log
     returned other records.

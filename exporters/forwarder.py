@@ -14,7 +14,7 @@ from spool.deliveries.values import RUNNING, RouteState
 from spool.errors import SpoolError
 from spool.leases import Leases, SoleNode, lease_name
 from spool.log.protocols import Log
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.settings import MAX_DEAD_LETTERS
 
 SECRETS_EVERY_S = 1.0
@@ -76,15 +76,15 @@ class Forwarder:
         *,
         max_dead_letters: int = MAX_DEAD_LETTERS,
         leases: Leases | None = None,
-        packed: Native | None = None,
+        native: NativeModule | None = None,
     ) -> None:
-        """`packed` reads packed records for routes that accept them."""
+        """`native` reads packed records for routes that accept them."""
         self._leases = leases or SoleNode()
         self._deliveries = deliveries
         self._log = log
         self._clock = clock
         self._max_dead_letters = max_dead_letters
-        self._packed = packed
+        self._packed = native
         self._specs = list(specs)
         self._syncs = list(syncs)
         self._running: dict[str, _RunningSender] = {}
@@ -171,7 +171,7 @@ class Forwarder:
             return next(
                 (
                     known_route.state
-                    for known_route in await self._deliveries.routes()
+                    for known_route in await self._deliveries.route_states()
                     if known_route.name == route
                 ),
                 RUNNING,
@@ -192,7 +192,7 @@ class Forwarder:
             linger_s=config.linger_s,
             lands=config.lands,
             max_dead_letters=self._max_dead_letters,
-            packed=self._packed if config.reads_packed else None,
+            native=self._packed if config.reads_packed else None,
         )
         before = [task for task in self._retiring if task.get_name() == name]
 

@@ -213,7 +213,7 @@ class RouteThrottle:
         self._waits_until = max(self._waits_until, self._clock.monotonic() + seconds)
 
 
-class Linger:
+class SendLinger:
     """
     Delays the newest records of a route for up to `seconds`, because a request costs more than its records.
 

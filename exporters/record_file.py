@@ -27,10 +27,10 @@ import orjson
 from exporters.errors import Misconfigured, Retryable
 from spool.deliveries.values import Delivery, Settlement
 from spool.disks import flush_directory, make_directory, mount_point
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 
 T = TypeVar("T")
-Write = Callable[[Delivery, Sequence[Entry]], Awaitable[tuple[list[bytes], Settlement]]]
+Write = Callable[[Delivery, Sequence[LogEntry]], Awaitable[tuple[list[bytes], Settlement]]]
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _TEMPORARY = {*_FULL, errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.
 
 
 @dataclass(frozen=True)
-class Mark:
+class FilePosition:
     """
     The position where a delivery begins: the identity of a file, and its size before the delivery.
 
@@ -55,7 +55,7 @@ class Mark:
     size: int
 
     @classmethod
-    def parse(cls, text: str) -> Mark:
+    def parse(cls, text: str) -> FilePosition:
         device, inode, size = map(int, text.split(":"))
         return cls(device, inode, size)
 
@@ -96,13 +96,13 @@ class FileExporter:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="record file")
 
     async def prepare_delivery(self, delivery: Delivery) -> str | None:
-        before = None if delivery.mark is None else Mark.parse(delivery.mark)
+        before = None if delivery.mark is None else FilePosition.parse(delivery.mark)
         mark = await self._run_on_thread(lambda: self._file.begin_delivery(before))
         return None if mark == before else str(mark)
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         lines, settlement = await self._write(delivery, entries)
-        mark = None if delivery.mark is None else Mark.parse(delivery.mark)
+        mark = None if delivery.mark is None else FilePosition.parse(delivery.mark)
         ending = b"" if self._ending is None else self._ending(delivery)
         await self._run_on_thread(lambda: self._file.append(lines, mark, ending))
         return settlement
@@ -136,7 +136,7 @@ class _RecordFile:
         self._descriptor: int | None = None
         self._mount: Path | None = None  # mount point of the file, known after it was first opened
 
-    def begin_delivery(self, before: Mark | None) -> Mark:
+    def begin_delivery(self, before: FilePosition | None) -> FilePosition:
         """
         Return where the delivery's lines begin: at the position of its first attempt (`before`), if that file
         is found.
@@ -160,9 +160,9 @@ class _RecordFile:
             descriptor = self._open_current_file()
             _repair_last_line(descriptor)
             status = os.fstat(descriptor)
-            return Mark(0 if self._shared else status.st_dev, status.st_ino, status.st_size)
+            return FilePosition(0 if self._shared else status.st_dev, status.st_ino, status.st_size)
 
-    def append(self, lines: Sequence[bytes], mark: Mark | None, ending: bytes = b"") -> None:
+    def append(self, lines: Sequence[bytes], mark: FilePosition | None, ending: bytes = b"") -> None:
         """
         Append the lines that the file lacks after the mark, and flush. Then each line is in the file exactly
         once.
@@ -185,34 +185,34 @@ class _RecordFile:
             self._descriptor = None
 
     def _blank_wrong_and_find_written(
-        self, mark: Mark | None, current: int, searched_lines: set[bytes], ending: bytes
+        self, mark: FilePosition | None, current: int, searched_lines: set[bytes], ending: bytes
     ) -> set[bytes]:
         if mark is None:
             return set()
         blank = b"\n" if self._head else b" "
 
-        def is_wrong(line: bytes) -> bool:
+        def is_wrong_line(line: bytes) -> bool:
             is_other = bool(ending) and line.endswith(ending) and line not in searched_lines
             return is_other or b"\0" in line
 
         if mark.matches(os.fstat(current)):
-            _blank_lines(current, mark.size, blank, is_wrong)
+            _blank_lines(current, mark.size, blank, is_wrong_line)
             return _find_lines_after(current, mark.size, searched_lines)
         rotated = self._open_marked_file(mark)
         if rotated is None:
             return set()
         try:
             _repair_last_line(rotated)
-            _blank_lines(rotated, mark.size, blank, is_wrong)
+            _blank_lines(rotated, mark.size, blank, is_wrong_line)
             os.fsync(rotated)
-            _blank_lines(current, 0, blank, is_wrong)
+            _blank_lines(current, 0, blank, is_wrong_line)
             return _find_lines_after(rotated, mark.size, searched_lines) | _find_lines_after(
                 current, 0, searched_lines
             )
         finally:
             os.close(rotated)
 
-    def _open_marked_file(self, mark: Mark) -> int | None:
+    def _open_marked_file(self, mark: FilePosition) -> int | None:
         resolved = self.path.resolve()
         neighbours = list(resolved.parent.iterdir()) if resolved.parent.is_dir() else []
         for candidate in (resolved, *neighbours):

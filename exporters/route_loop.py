@@ -26,15 +26,15 @@ from exporters.errors import (
     SplitRequired,
 )
 from exporters.exporter import Exporter, LandingExporter
-from exporters.pace import Backoff, CommitLinger, Linger, RestingWorkers, RouteThrottle
+from exporters.pace import Backoff, CommitLinger, RestingWorkers, RouteThrottle, SendLinger
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery, RouteSpec, Settlement
 from spool.errors import SpoolDamaged, SpoolError, SpoolUnavailable, TakenOver
 from spool.log.protocols import Log
-from spool.log.values import Entry
-from spool.packed.native import Native
+from spool.log.values import LogEntry
+from spool.packed.native import NativeModule
 from spool.settings import MAX_DEAD_LETTERS
 
 _log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class RouteLoop:
         linger_s: float = 0.0,
         lands: bool = False,
         max_dead_letters: int = MAX_DEAD_LETTERS,
-        packed: Native | None = None,
+        native: NativeModule | None = None,
     ) -> None:
         self.name = spec.name
         self._topic = spec.topic
@@ -84,7 +84,7 @@ class RouteLoop:
         self._deliveries = deliveries
         self._log = log
         self._lands = lands
-        self._linger: Linger | CommitLinger
+        self._linger: SendLinger | CommitLinger
         if lands:
             self._linger = CommitLinger(
                 log,
@@ -95,11 +95,11 @@ class RouteLoop:
                 uncut=self._read_progress,
             )
         else:
-            self._linger = Linger(log, spec.topic, seconds=linger_s, max_records=exporter.max_records)
+            self._linger = SendLinger(log, spec.topic, seconds=linger_s, max_records=exporter.max_records)
         self._clock = clock
         self._backoff = backoff or Backoff()
         self._max_dead_letters = max_dead_letters
-        self._packed = packed
+        self._packed = native
         self._throttle = RouteThrottle(clock, self._backoff)
         self._resting = RestingWorkers(lambda worker: self._throttle.wait_s(worker) == 0.0)
         self._choosing = asyncio.Lock()
@@ -193,9 +193,9 @@ class RouteLoop:
         try:
             settlement = await self._send_delivery(delivery)
         except _HalvingRequired as error:
-            await self._deliveries.split(delivery, reason=str(error), refused=True)
+            await self._deliveries.split_delivery(delivery, reason=str(error), refused=True)
         except SplitRequired as error:
-            await self._deliveries.split(delivery, reason=str(error), at=error.at)
+            await self._deliveries.split_delivery(delivery, reason=str(error), at=error.at)
         except (Rejected, DeliveryTooLarge) as error:
             await self._handle_rejection(delivery, error, began)
             return False
@@ -214,7 +214,7 @@ class RouteLoop:
             await self._handle_fault(delivery, error, began)
             return False
         else:
-            await self._deliveries.settle(delivery, settlement)
+            await self._deliveries.store_settlement(delivery, settlement)
             if settlement.delivered:
                 await self._note_success()
         return True
@@ -248,7 +248,7 @@ class RouteLoop:
         if self._lands:
             return await self._land_delivery(delivery)
         exporter = cast("Exporter", self._exporter)
-        entries: Sequence[Entry]
+        entries: Sequence[LogEntry]
         if delivery.kept is not None:
             entries = [delivery.kept]
         else:
@@ -262,9 +262,9 @@ class RouteLoop:
     async def _land_delivery(self, delivery: Delivery) -> Settlement:
         exporter = cast("LandingExporter", self._exporter)
         keep_mark = partial(self._store_mark, delivery)
-        return await exporter.land(delivery, self._read_step_by_step(delivery), keep_mark)
+        return await exporter.write_delivery(delivery, self._read_step_by_step(delivery), keep_mark)
 
-    async def _read_step_by_step(self, delivery: Delivery) -> AsyncIterator[Entry]:
+    async def _read_step_by_step(self, delivery: Delivery) -> AsyncIterator[LogEntry]:
         """
         Yield the entries of a delivery step by step, because the whole delivery may not fit into memory.
         """
@@ -283,15 +283,17 @@ class RouteLoop:
             ) from error
 
     async def _read_progress(self) -> int:
-        return next(state.progress for state in await self._deliveries.routes() if state.name == self.name)
+        return next(
+            state.progress for state in await self._deliveries.route_states() if state.name == self.name
+        )
 
-    async def _read_entries(self, delivery: Delivery) -> Sequence[Entry]:
+    async def _read_entries(self, delivery: Delivery) -> Sequence[LogEntry]:
         """
         Read the entries of a delivery. A damaged page pauses the route, because a restart can salvage its
         records.
         """
         try:
-            return await self._log.read(self._topic, delivery.first, delivery.last, packed=self._packed)
+            return await self._log.read(self._topic, delivery.first, delivery.last, native=self._packed)
         except SpoolDamaged as error:
             raise Misconfigured(str(error), answered=False) from error
 
@@ -311,16 +313,16 @@ class RouteLoop:
             await self._retry_delivery(delivery, Retryable(reason, status=error.status), began)
             return
         if delivery.count > 1 and isinstance(error, DeliveryTooLarge):
-            await self._deliveries.split(delivery, reason=reason)
+            await self._deliveries.split_delivery(delivery, reason=reason)
             return
         self._log_warning(delivery, "delivery_refused", reason)
         if delivery.count > 1 and self._throttle.state != REFUSING:
             self._throttle.note_batch_rejection()
-            await self._deliveries.split(delivery, reason=reason, refused=True)
+            await self._deliveries.split_delivery(delivery, reason=reason, refused=True)
         # The delivery was sent before the whole route was rejected, so halving it now would prove nothing.
         elif delivery.count > 1:
             definite = error.status in _NOT_TAKEN
-            await self._deliveries.retry(
+            await self._deliveries.schedule_retry(
                 delivery, reason=reason, not_before=0.0, answer=error.status_text, definite=definite
             )
         elif delivery.refusals and delivery.proven:
@@ -329,7 +331,7 @@ class RouteLoop:
             await self._retry_rejected(delivery, error)
 
     async def _set_aside_or_pause(self, delivery: Delivery, error: SendError) -> None:
-        dead = next(state.dead for state in await self._deliveries.routes() if state.name == self.name)
+        dead = next(state.dead for state in await self._deliveries.route_states() if state.name == self.name)
         if dead >= self._max_dead_letters:
             full = (
                 f"{dead} rejected records wait for a decision (spool.max_dead_letters): retry or discard them"
@@ -347,7 +349,7 @@ class RouteLoop:
         Retry a rejected record later. Unless another record has been accepted since, one record at a time is
         sent until one is accepted.
         """
-        await self._deliveries.retry(
+        await self._deliveries.schedule_retry(
             delivery,
             reason=str(error),
             not_before=self._throttle.now() + self._backoff.delay_s(delivery.refusals + 1),
@@ -379,7 +381,7 @@ class RouteLoop:
         self._log_warning(delivery, "route_parked", reason)
         # park before the delivery is released, so that no other worker sends it
         self._throttle.pause_route(PARKED_S)
-        await self._deliveries.retry(
+        await self._deliveries.schedule_retry(
             delivery,
             reason=reason,
             not_before=not_before,
@@ -394,7 +396,7 @@ class RouteLoop:
         if error.status is not None and error.status >= 500 and error.status not in _BUSY:
             self._throttle.note_suspect(delivery.id)
         delay_s = self._backoff.delay_s(delivery.attempts + 1, error.retry_after_s)
-        await self._deliveries.retry(
+        await self._deliveries.schedule_retry(
             delivery,
             reason=reason,
             not_before=self._throttle.now() + delay_s,

@@ -156,7 +156,7 @@ class SteadyClock:
         until = self._settled_until if self._stepped_at is None else self._stepped_at + self._hold_s
         return max(0.0, until - timer)
 
-    def begin_after_commit(self, last_commit_at: float) -> None:
+    def start_after_last_commit(self, last_commit_at: float) -> None:
         """
         Report no time earlier than the last commit until the wall clock is accepted. After a long stop, delay
         deletion.
@@ -230,8 +230,8 @@ class SteadyClock:
             self._settled_offset = self._offset
         self._settled_until = max(self._settled_until, timer + self._hold_s)
 
-    def _set_to_wall_clock(self, timer: float, wall: float, why: str) -> float:
-        _log.warning("the clock is accepted: %s", why, extra={"action": "clock_believed"})
+    def _set_to_wall_clock(self, timer: float, wall: float, reason: str) -> float:
+        _log.warning("the clock is accepted: %s", reason, extra={"action": "clock_believed"})
         self._offset, self._was_set, self._stepped_at = wall - timer, True, None
         self._witnesses.clear()
         return wall

@@ -119,7 +119,7 @@ def divide_by_scale(product: int) -> int:
 
 
 @dataclass(slots=True)
-class Converter:
+class CurrencyConverter:
     """Exchange rates to `currency`, with a cache."""
 
     rates: Rates

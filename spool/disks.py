@@ -42,7 +42,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mount:
+class DiskMount:
     """A mounted file system. `kind`: the kernel's name for it, such as `ext4` or `tmpfs`."""
 
     kind: str
@@ -78,7 +78,7 @@ class Mount:
         return ""
 
 
-def find_mount(path: Path) -> Mount | None:
+def find_mount(path: Path) -> DiskMount | None:
     resolved = nearest_existing_path(path).resolve()
     try:
         lines = MOUNTS.read_text("utf-8", "replace").splitlines()
@@ -111,14 +111,14 @@ def nearest_existing_path(path: Path) -> Path:
     return candidate
 
 
-def _parse_mount(line: str) -> Mount | None:
+def _parse_mount(line: str) -> DiskMount | None:
     before, _, after = line.partition(" - ")
     fields = before.split()
     kinds = after.split()
     if len(fields) < 6 or not kinds:
         return None
     point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4])
-    return Mount(kind=kinds[0], point=Path(point), read_only="ro" in fields[5].split(","))
+    return DiskMount(kind=kinds[0], point=Path(point), read_only="ro" in fields[5].split(","))
 
 
 # -- full disks: by the file system's figures and by errors --------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spool.errors import SpoolError
-from spool.ledger.work import Digests
+from spool.ledger.work import WorkDigests
 from spool.people import People
 from spool.settings import POSTGRES, SQLITE, StorageSettings
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spool.clock import Clock
     from spool.log.protocols import Log
     from spool.settings import SpoolSettings
-    from spool.storage import Engine, Recovered, Storage, StorageOptions
+    from spool.storage import RecoveryResult, Storage, StorageEngine, StorageOptions
 
 __all__ = [
     "ENGINES",
@@ -46,10 +46,10 @@ ENGINES: Mapping[str, str] = {
 EXTRAS = {"psycopg": "postgres"}
 
 
-def load_engine(name: str) -> Engine:
+def load_engine(name: str) -> StorageEngine:
     """Return the engine. Raises SpoolError if its library is not installed."""
     try:
-        engine: Engine = import_module(ENGINES[name]).ENGINE
+        engine: StorageEngine = import_module(ENGINES[name]).ENGINE
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
@@ -97,7 +97,7 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     does not raise: see `Storage`.
     """
     storage = await load_engine(engine).open(options)
-    storage.ledger.digests = Digests(storage.secret)
+    storage.ledger.digests = WorkDigests(storage.secret)
     persons = None if storage.registry is None else storage.registry.people.persons
     storage.ledger.people = People.for_installation(storage.secret, persons=persons)
     return storage
@@ -110,6 +110,6 @@ async def open_log_in_memory(settings: SpoolSettings, clock: Clock) -> Log:
     return await open_log(settings, clock)
 
 
-async def import_damaged_file(options: StorageOptions, file: Path, *, engine: str = SQLITE) -> Recovered:
+async def import_damaged_file(options: StorageOptions, file: Path, *, engine: str = SQLITE) -> RecoveryResult:
     """Import the readable records of a damaged file. No server may have the directory open."""
     return await load_engine(engine).recover(options, file)

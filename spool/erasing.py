@@ -153,7 +153,9 @@ async def _has_earlier_reports(storage: Storage, erasure: Erasure) -> bool:
     them later.
     """
     reports = storage.partial_reports
-    found = [await reports.oldest(kind, before=erasure.at, most=1) for kind in (PARTS, COUNTERS, COUNTED)]
+    found = [
+        await reports.oldest_reports(kind, before=erasure.at, most=1) for kind in (PARTS, COUNTERS, COUNTED)
+    ]
     return any(found)
 
 

@@ -115,20 +115,20 @@ _MAY_NAME = ("team", "api_key")  # only addresses
 
 
 def _renamed_fields(record: object, renamed: Callable[[str], str]) -> dict[str, Any]:
-    def read_field(name: str) -> Any:
+    def read_renamed_field(name: str) -> Any:
         return record.get(name) if isinstance(record, dict) else getattr(record, name, None)
 
     after: dict[str, Any] = {}
     for name in (*_NAMED, *_MAY_NAME):
-        value = read_field(name)
+        value = read_renamed_field(name)
         if value is not None and (name in _NAMED or can_be_second_name(value)):
             after[name] = renamed(value)
-    if tags := read_field("tags"):
+    if tags := read_renamed_field("tags"):
         after["tags"] = rename_person_in_tags(tags, renamed)
-    prices, mark, contract = (read_field("price_book") or "").partition(CONTRACT_MARK)
+    prices, mark, contract = (read_renamed_field("price_book") or "").partition(CONTRACT_MARK)
     if mark:
         after["price_book"] = prices + mark + rename_words(contract, lambda name: erased_name(name, renamed))
-    return {name: value for name, value in after.items() if value != read_field(name)}
+    return {name: value for name, value in after.items() if value != read_renamed_field(name)}
 
 
 def erased_name(name: str, renamed: Callable[[str], str]) -> str:

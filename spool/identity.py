@@ -49,7 +49,7 @@ _INNER, _OUTER = "inner", "outer"
 OF_SERVICE = "service "
 
 
-class Nesting(NamedTuple):
+class NestedReport(NamedTuple):
     """
     One of two reports of a call from the same process (an SDK and the code that calls it) that have no common
     id.
@@ -81,7 +81,7 @@ class Relay(NamedTuple):
     names_request: bool = False
 
 
-class Identity(NamedTuple):
+class RecordIdentity(NamedTuple):
     """
     The dedup key of a record (`id`), with further names of the call.
 
@@ -113,7 +113,7 @@ class Identity(NamedTuple):
     joins: tuple[bytes, ...] = ()
     is_final: bool = False
     is_guess: bool = False
-    nesting: Nesting | None = None
+    nesting: NestedReport | None = None
     relay: Relay | None = None
     above: str | None = None
     scope: str | None = None
@@ -198,7 +198,7 @@ def call_identity(
     span: bool = False,
     own_id: str | None = None,
     sequence: object = None,
-) -> Identity:
+) -> RecordIdentity:
     """
     Return the identity of a call by the first rule of this module that applies.
 
@@ -218,41 +218,44 @@ def call_identity(
     if span and record.trace_id and record.span_id:
         return _identity_from_id(span_call_id(record.trace_id, record.span_id))
     if own_id:
-        return Identity(hash_parts(5, record.source, own_id))
+        return RecordIdentity(hash_parts(5, record.source, own_id))
     if record.session and record.start_time is not None:
         tokens = (record.input_tokens or 0, record.output_tokens or 0)
-        return Identity(hash_parts(6, record.source, record.session, record.start_time, *tokens, sequence))
+        return RecordIdentity(
+            hash_parts(6, record.source, record.session, record.start_time, *tokens, sequence)
+        )
     return random_identity()
 
 
-def _identity_from_id(id: bytes) -> Identity:
+def _identity_from_id(id: bytes) -> RecordIdentity:
     """Return an identity with only an id. Passing the fields by name would take three times as long."""
-    return tuple.__new__(Identity, (id, (), True, (), (), (), False, False, None, None, None, None))
+    return tuple.__new__(RecordIdentity, (id, (), True, (), (), (), False, False, None, None, None, None))
 
 
 def with_names(
-    identity: Identity,
+    identity: RecordIdentity,
     also: tuple[bytes, ...],
     links: tuple[tuple[bytes, bytes], ...],
     joins: tuple[bytes, ...],
-    nesting: Nesting | None = None,
+    nested_report: NestedReport | None = None,
     relay: Relay | None = None,
-) -> Identity:
+) -> RecordIdentity:
     id, lookups, certain = identity[:3]
     links, scope = identity.links + links, identity.scope
     return tuple.__new__(
-        Identity, (id, lookups, certain, also, links, joins, False, False, nesting, relay, None, scope)
+        RecordIdentity,
+        (id, lookups, certain, also, links, joins, False, False, nested_report, relay, None, scope),
     )
 
 
-def with_span_above(identity: Identity, span: str) -> Identity:
+def with_span_above(identity: RecordIdentity, span: str) -> RecordIdentity:
     """Return the identity with `above` set to `span`. `_replace` would take three times as long."""
-    return tuple.__new__(Identity, (*identity[:-2], span, identity[-1]))
+    return tuple.__new__(RecordIdentity, (*identity[:-2], span, identity[-1]))
 
 
-def random_identity() -> Identity:
+def random_identity() -> RecordIdentity:
     """Return a random id, which is never a duplicate."""
-    return Identity(os.urandom(16), certain=False)
+    return RecordIdentity(os.urandom(16), certain=False)
 
 
 def response_call_id(response_id: str) -> bytes:
@@ -292,14 +295,14 @@ def describe_dedup_rule(record: Inference) -> str:
     return "recognized by an id that is not stored, or that another Tollhouse assigned"
 
 
-def identity_from_ids(record: Inference) -> Identity | None:
+def identity_from_ids(record: Inference) -> RecordIdentity | None:
     """Return the identity of a record by its ids alone, or None if they do not suffice."""
     candidates = []
     if record.request_id:
         if is_long_id(record.request_id):
             candidates.append(_identity_from_id(response_call_id(record.request_id)))
         candidates.append(_shared_id_identity(record, record.request_id))
-        candidates.append(Identity(hash_parts(5, record.source, record.request_id)))
+        candidates.append(RecordIdentity(hash_parts(5, record.source, record.request_id)))
     if record.trace_id and record.span_id:
         id = span_call_id(record.trace_id, record.span_id)
         if record.request_id and record.status != "cached":
@@ -333,7 +336,7 @@ def call_id_name(source: str, call_id: str) -> bytes:
     return hash_parts(5, source, "call", call_id)
 
 
-def end_report_identity(call: Identity, name: bytes) -> Identity:
+def end_report_identity(call: RecordIdentity, name: bytes) -> RecordIdentity:
     """
     Return the identity of a report that describes only the end of a call.
 
@@ -342,7 +345,9 @@ def end_report_identity(call: Identity, name: bytes) -> Identity:
     """
     if not call.certain:
         return call
-    return Identity(derived_id(call.id, "end"), lookups=(call.id, *call.lookups, *call.also), also=(name,))
+    return RecordIdentity(
+        derived_id(call.id, "end"), lookups=(call.id, *call.lookups, *call.also), also=(name,)
+    )
 
 
 def response_links(
@@ -437,7 +442,7 @@ def stream_links(record: Inference, *, own: str, other: str) -> tuple[tuple[byte
 
 def build_nesting(
     record: Inference, places: Sequence[str], start: int | None, end: int | None, *, is_inner: bool
-) -> Nesting | None:
+) -> NestedReport | None:
     """
     Return how a report matches the other report of its process. Return None if start, end or, unless the call
     failed, token counts are missing.
@@ -452,16 +457,16 @@ def build_nesting(
     inputs = possible_input_counts(record) if is_inner else [record.input_tokens or 0]
     call = f"{failed}\0{record.output_tokens or 0}"
     keys = [f"{place}\0{call}\0{count}" for place in places for count in inputs]
-    return Nesting(is_inner, tuple(keys), start, end)
+    return NestedReport(is_inner, tuple(keys), start, end)
 
 
-def limit_to_sender(nesting: Nesting, sender_key: str | None) -> Nesting:
+def limit_to_sender(nested_report: NestedReport, sender_key: str | None) -> NestedReport:
     """
     Return the nesting so that it matches only reports by the same sender key, because a service may run on
     two machines.
     """
-    keys = [f"{sender_key}\0{key}" if key.startswith(OF_SERVICE) else key for key in nesting.keys]
-    return nesting._replace(keys=tuple(keys))
+    keys = [f"{sender_key}\0{key}" if key.startswith(OF_SERVICE) else key for key in nested_report.keys]
+    return nested_report._replace(keys=tuple(keys))
 
 
 def possible_input_counts(record: Inference) -> list[int]:
@@ -485,10 +490,10 @@ def nested_report_name(key: str, step: int, ordinal: int, *, is_inner: bool) -> 
     return hash_parts(3, key, _INNER if is_inner else _OUTER, step, ordinal)
 
 
-def report_times_name(nesting: Nesting) -> bytes:
+def report_times_name(nested_report: NestedReport) -> bytes:
     """Return a name made of the report's start and end in microseconds. `times_from_names` decodes it."""
-    start, duration = nesting.start // 1000, (nesting.end - nesting.start) // 1000
-    return _TIMES[nesting.is_inner] + start.to_bytes(7) + min(duration, 2**40 - 1).to_bytes(5)
+    start, duration = nested_report.start // 1000, (nested_report.end - nested_report.start) // 1000
+    return _TIMES[nested_report.is_inner] + start.to_bytes(7) + min(duration, 2**40 - 1).to_bytes(5)
 
 
 def times_from_names(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, int]]:
@@ -600,7 +605,7 @@ def derived_id(record_id: bytes, purpose: str) -> bytes:
     return hash_parts(8, record_id.hex(), purpose)
 
 
-def shadow_identity(identity: Identity) -> Identity:
+def shadow_identity(identity: RecordIdentity) -> RecordIdentity:
     """
     Return the identity of a report from a source whose calls are not counted.
 
@@ -610,7 +615,7 @@ def shadow_identity(identity: Identity) -> Identity:
     sides = [other for own, other in identity.links if is_span_side_name(own) or is_span_side_name(other)]
     call = (identity.id, *identity.lookups, *sides)
     own, *near = (derived_id(id, "shadow") for id in call)
-    return Identity(own, lookups=(*near, *call))
+    return RecordIdentity(own, lookups=(*near, *call))
 
 
 def build_request_names(sender: str, path: str, idempotency_key: str, *body: bytes) -> RequestNames:
@@ -637,7 +642,7 @@ def stand_in_span_ids(record_id: bytes) -> tuple[bytes, bytes]:
     return cut[:16], cut[16:]
 
 
-def with_trace_names(identity: Identity, record: Inference, chosen: str, scope: str) -> Identity:
+def with_trace_names(identity: RecordIdentity, record: Inference, chosen: str, scope: str) -> RecordIdentity:
     """
     Return the identity of a span with a short or shared id, so that spans of other scopes in its trace match
     it.
@@ -649,7 +654,7 @@ def with_trace_names(identity: Identity, record: Inference, chosen: str, scope: 
     return with_scope(identity._replace(lookups=(same, *near), links=links), scope)
 
 
-def with_scope(identity: Identity, scope: str) -> Identity:
+def with_scope(identity: RecordIdentity, scope: str) -> RecordIdentity:
     return identity._replace(scope=f"scope {scope}")
 
 
@@ -666,17 +671,17 @@ def is_span_side_name(name: bytes) -> bool:
     return name.startswith(_SPAN)
 
 
-def _span_identity(id: bytes, record: Inference, chosen: str) -> Identity:
+def _span_identity(id: bytes, record: Inference, chosen: str) -> RecordIdentity:
     """Return the identity of a span. A short or shared id is not its dedup key, but links it to logs."""
     logged, spans = _log_and_span_names(record, chosen)
     links = tuple([(spans[0], name) for name in logged]) + _links_without_counts(record, chosen, is_span=True)
-    return Identity(id, links=links, scope="")
+    return RecordIdentity(id, links=links, scope="")
 
 
-def _shared_id_identity(record: Inference, chosen: str) -> Identity:
+def _shared_id_identity(record: Inference, chosen: str) -> RecordIdentity:
     (id, *near), spans = _log_and_span_names(record, chosen)
     links = tuple([(id, name) for name in spans]) + _links_without_counts(record, chosen, is_span=False)
-    return Identity(id, lookups=tuple(near), links=links)
+    return RecordIdentity(id, lookups=tuple(near), links=links)
 
 
 def _log_and_span_names(record: Inference, chosen: str) -> tuple[list[bytes], list[bytes]]:

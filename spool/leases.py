@@ -135,19 +135,19 @@ class SoleNode:
 
 
 @dataclass(eq=False)
-class _Run:
+class _LeaseRun:
     finish: Callable[[], None] | None
     wake: Callable[[], None] | None
     task: asyncio.Task[None] | None = None
     is_asked: bool = False  # True if the lease was requested to end
 
 
-class HeldTasks:
+class LeaseTasks:
     """The tasks of a process that need a lease. They start when it is gained, and end when it is lost."""
 
     def __init__(self) -> None:
         self.held: set[str] = set()
-        self._runs: dict[str, list[_Run]] = {}
+        self._runs: dict[str, list[_LeaseRun]] = {}
         self._gained = asyncio.Event()
         self._failure: Exception | None = None
 
@@ -167,7 +167,7 @@ class HeldTasks:
         Run `work` as `Leases.run_while_leased` says. If it fails because the storage is unreachable or full,
         start it again.
         """
-        run = _Run(finish, wake)
+        run = _LeaseRun(finish, wake)
         self._runs.setdefault(name, []).append(run)
         try:
             while True:
@@ -229,11 +229,11 @@ class HeldTasks:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _running_tasks(self, name: str) -> list[_Run]:
+    def _running_tasks(self, name: str) -> list[_LeaseRun]:
         return [run for run in self._runs.get(name, ()) if run.task is not None]
 
     @staticmethod
-    def _cancel_run(run: _Run) -> None:
+    def _cancel_run(run: _LeaseRun) -> None:
         run.is_asked = True
         if run.task is not None:
             run.task.cancel()

@@ -62,7 +62,7 @@ def keys_about_to_lose_entries(limit: str, held: Mapping[str, int], most: int) -
         yield KeyShare(limit, key, held[key], max(most - (total - held[key]), held[key]), gives_way=True)
 
 
-class Holdings(Mapping[Owner, int]):
+class UseByOwner(Mapping[Owner, int]):
     """
     The use of a limit by owner, with a fast search for the owner with the largest use.
 
@@ -131,7 +131,7 @@ class Holdings(Mapping[Owner, int]):
 
 
 def entries_to_remove(
-    held: Holdings[Owner],
+    use_by_owner: UseByOwner[Owner],
     queue_of: Callable[[Owner], Iterable[K]],
     size: Callable[[K], int],
     *,
@@ -143,14 +143,14 @@ def entries_to_remove(
     `queue_of` is called at an owner's first removal. Entries in `gone` are removed anyway, so they are not
     yielded and not counted as use.
     """
-    fullest = held.fullest_first()
+    fullest = use_by_owner.fullest_first()
     next_owner = next(fullest, None)
     begun: list[tuple[int, int, Owner, Iterator[K]]] = []
     number = 0
     while begun or next_owner is not None:
-        if next_owner is not None and (not begun or held[next_owner] > -begun[0][0]):
+        if next_owner is not None and (not begun or use_by_owner[next_owner] > -begun[0][0]):
             number += 1
-            remaining = held[next_owner] - sum(map(size, gone.get(next_owner, ())))
+            remaining = use_by_owner[next_owner] - sum(map(size, gone.get(next_owner, ())))
             heappush(begun, (-remaining, number, next_owner, iter(queue_of(next_owner))))
             next_owner = next(fullest, None)
             continue
@@ -164,7 +164,7 @@ def entries_to_remove(
         yield name
 
 
-class Shared(Generic[K]):
+class SharedPlaces(Generic[K]):
     """
     Names that share a space of `most` units, each with an owner, in order of insertion or renewal.
 
@@ -174,7 +174,7 @@ class Shared(Generic[K]):
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.held = Holdings[str]()  # by owner
+        self.held = UseByOwner[str]()  # by owner
         self._places = 0
         self._names_of: dict[str, OrderedDict[K, None]] = {}
 

@@ -352,7 +352,7 @@ def rows_digest(rows: Sequence[StatementRow]) -> str:
 # -- protocol of the storage of statements -------------------------------------------------------------------
 
 
-class Statements(Protocol):
+class StatementStore(Protocol):
     """The stored bills. A statement replaces the rows of its source and account that start in its span."""
 
     async def import_statement(

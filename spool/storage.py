@@ -21,17 +21,17 @@ from spool.errors import NotAllowed
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import CHUNK, Ledger
 from spool.ledger.work import WORK_LIMITS, WorkLimits
-from spool.log.heard import Heard
+from spool.log.heard import StoredSenders
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log, Observer
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.registry.registry import DeclaredTable, Registry
 from spool.settings import ContainerSettings, SpoolSettings, StorageSettings
 from spool.sql.small import SmallTables
 from spool.streams import StreamBook, StreamReader
 
 if TYPE_CHECKING:
-    from spool.transfer.tables import MadeCopy, OpenTables, Progress
+    from spool.transfer.tables import OpenTables, Progress, UnfinishedStorageCopy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class StorageOptions:
     ledger_tags: Sequence[str] = ("service",)
     ledger_chunk: int = CHUNK
     work: WorkLimits = WORK_LIMITS
-    native: Native | None = None
+    native: NativeModule | None = None
     registry_clock: Clock | None = None
     declared: Sequence[type[DeclaredTable]] = ()
     new_registry: bool = False
@@ -94,7 +94,7 @@ class DatabaseHealth:
     nodes: int  # running
     leases_held: int
     leases_free: int  # leases that a running node needs and no node holds
-    reporters: int  # number of rows of `Heard`
+    reporters: int  # number of rows of `StoredSenders`
 
 
 async def no_database() -> DatabaseHealth | None:
@@ -127,7 +127,7 @@ class Storage:
     log: Log
     deliveries: Deliveries
     partial_reports: PartialReports
-    heard: Heard
+    heard: StoredSenders
     devices: DeviceTable
     clusters: ClusterTable
     streams: StreamReader
@@ -153,7 +153,7 @@ class Storage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recovered:
+class RecoveryResult:
     """The number of imported records. `settled`: records that had been settled before the damage."""
 
     added: int
@@ -166,7 +166,7 @@ def _accept_any_schema(directory: Path) -> None:
     """Do nothing, because there are no files."""
 
 
-async def _nothing_to_recover(options: StorageOptions, file: Path) -> Recovered:
+async def _nothing_to_recover(options: StorageOptions, file: Path) -> RecoveryResult:
     raise NotAllowed(f"{file} cannot be read, because this storage engine stores no files")
 
 
@@ -191,7 +191,7 @@ class Administration:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
+class StorageEngine:
     """
     The functions of a storage engine. See `docs/storage-engines.md` for guarantees.
 
@@ -209,7 +209,9 @@ class Engine:
     version: Callable[[], str]
     known_faults: Callable[[], Sequence[str]] = tuple
     check_schema: Callable[[Path], None] = _accept_any_schema
-    recover: Callable[[StorageOptions, Path], Awaitable[Recovered]] = _nothing_to_recover
+    recover: Callable[[StorageOptions, Path], Awaitable[RecoveryResult]] = _nothing_to_recover
     administration: Administration | None = None
     tables: Callable[[StorageOptions], Awaitable[OpenTables]] | None = None
-    take_over: Callable[[StorageOptions, OpenTables, Progress], Awaitable[MadeCopy]] | None = None
+    take_over: Callable[[StorageOptions, OpenTables, Progress], Awaitable[UnfinishedStorageCopy]] | None = (
+        None
+    )

@@ -33,7 +33,7 @@ _EXACT = Context(prec=100)  # enough digits for any number of 15-digit values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
+class TelemetryStream:
     """The definition of a stream. `keys`: names of its dimensions, None while unknown."""
 
     name: str
@@ -44,7 +44,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Total:
+class StreamTotal:
     """
     The total of a record. `whole`: it includes every operation ever made. Only then may it replace the value
     in your cost service.
@@ -81,7 +81,7 @@ class TotalsPart:
     until: int | None = None
     dimensions: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def has_total(self, total: Total) -> bool:
+    def has_total(self, total: StreamTotal) -> bool:
         if self.since is not None and total.start_time < self.since:
             return False
         if self.until is not None and total.start_time >= self.until:
@@ -95,31 +95,33 @@ ALL_TOTALS = TotalsPart()
 
 
 class StreamRows(Protocol):
-    def find_stream(self, name: str) -> Stream | None: ...
+    def find_stream(self, name: str) -> TelemetryStream | None: ...
 
-    def put_stream(self, stream: Stream) -> None: ...
+    def put_stream(self, stream: TelemetryStream) -> None: ...
 
     def drop_stream(self, name: str) -> None: ...
 
     def prefetch_totals(self, places: Iterable[tuple[str, str]]) -> None: ...
 
-    def find_total(self, stream: str, key: str) -> Total | None: ...
+    def find_total(self, stream: str, key: str) -> StreamTotal | None: ...
 
-    def put_total(self, total: Total) -> None: ...
+    def put_total(self, total: StreamTotal) -> None: ...
 
-    def totals_at(self, stream: str, start_time: int) -> Sequence[Total]: ...
+    def totals_at(self, stream: str, start_time: int) -> Sequence[StreamTotal]: ...
 
     def remove_total(self, stream: str, key: str) -> None: ...
 
 
 class StreamReader(Protocol):
-    async def streams(self) -> Sequence[Stream]: ...
+    async def streams(self) -> Sequence[TelemetryStream]: ...
 
-    async def totals(self, stream: str) -> Sequence[Total]: ...
+    async def stream_totals(self, stream: str) -> Sequence[StreamTotal]: ...
 
-    async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]: ...
+    async def find_totals(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], StreamTotal]: ...
 
-    async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]: ...
+    async def totals_page(
+        self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS
+    ) -> ListPage[StreamTotal]: ...
 
     async def stream_sizes(self) -> Sequence[StreamSize]: ...
 
@@ -151,9 +153,9 @@ def apply_operations(
             _delete_totals(rows, operation)
 
 
-def described_stream(operation: UnitCostOperation) -> Stream:
+def described_stream(operation: UnitCostOperation) -> TelemetryStream:
     names_keys = operation.operation in (SUM, REPLACE) or bool(operation.dimensions)
-    return Stream(
+    return TelemetryStream(
         name=operation.stream,
         type=operation.stream_type,
         granularity=operation.granularity,
@@ -198,20 +200,20 @@ class StreamBook:
     A claim reserves a definition until its operations are on disk or given up.
     """
 
-    def __init__(self, streams: Iterable[Stream]) -> None:
+    def __init__(self, streams: Iterable[TelemetryStream]) -> None:
         self._known = {stream.name: stream for stream in streams}
-        self._claimed: dict[str, tuple[Stream, int]] = {}
+        self._claimed: dict[str, tuple[TelemetryStream, int]] = {}
         self._kept = frozenset(self._known)  # streams as they were last read from the storage
 
-    def find(self, name: str) -> Stream | None:
+    def find_stream(self, name: str) -> TelemetryStream | None:
         claimed = self._claimed.get(name)
         return claimed[0] if claimed else self._known.get(name)
 
-    def all(self) -> list[Stream]:
+    def all(self) -> list[TelemetryStream]:
         return sorted(self._known.values(), key=lambda stream: stream.name)
 
     @contextmanager
-    def claim(self, stream: Stream) -> Iterator[None]:
+    def claim_stream(self, stream: TelemetryStream) -> Iterator[None]:
         """Reserve the definition of a stream in the block. The caller must have checked it against `find`."""
         name = stream.name
         _, users = self._claimed.get(name, (stream, 0))
@@ -227,7 +229,7 @@ class StreamBook:
     def forget_stream(self, name: str) -> None:
         self._known.pop(name, None)
 
-    def replace_known(self, streams: Sequence[Stream]) -> None:
+    def replace_known(self, streams: Sequence[TelemetryStream]) -> None:
         """
         Replace the streams by those that all processes have stored. A stream that was never read stays,
         because it is being committed.
@@ -244,20 +246,20 @@ class StreamBook:
             self._known[operation.stream] = merge_streams(known, described_stream(operation))
 
 
-def merge_streams(known: Stream | None, described: Stream) -> Stream:
-    if known is None:
+def merge_streams(known_stream: TelemetryStream | None, described: TelemetryStream) -> TelemetryStream:
+    if known_stream is None:
         return described
-    keys = described.keys if known.keys is None else known.keys
-    return replace(known, granularity=known.granularity or described.granularity, keys=keys)
+    keys = described.keys if known_stream.keys is None else known_stream.keys
+    return replace(known_stream, granularity=known_stream.granularity or described.granularity, keys=keys)
 
 
-def is_same_stream(known: Stream | None, described: Stream) -> bool:
+def is_same_stream(known_stream: TelemetryStream | None, described: TelemetryStream) -> bool:
     """Return whether two definitions do not contradict each other."""
-    if known is None:
+    if known_stream is None:
         return True
-    if known.type != described.type:
+    if known_stream.type != described.type:
         return False
-    facts = ((known.granularity, described.granularity), (known.keys, described.keys))
+    facts = ((known_stream.granularity, described.granularity), (known_stream.keys, described.keys))
     return all(known is None or stated is None or known == stated for known, stated in facts)
 
 
@@ -278,7 +280,7 @@ def _put_total(rows: StreamRows, operation: UnitCostOperation, key: str, now: fl
             value += Decimal(before.value)
     whole = replaces or (before.whole if before is not None else start >= since * NS)
     rows.put_total(
-        Total(
+        StreamTotal(
             stream=operation.stream,
             key=key,
             start_time=start,
@@ -303,7 +305,7 @@ def _delete_totals(rows: StreamRows, operation: UnitCostOperation) -> None:
             rows.remove_total(operation.stream, total.key)
 
 
-def _has_dimensions(total: Total, operation: UnitCostOperation) -> bool:
+def _has_dimensions(total: StreamTotal, operation: UnitCostOperation) -> bool:
     dimension_items = operation.dimensions.items()
     return all(set(values) == set(total.dimensions.get(name, ())) for name, values in dimension_items)
 
@@ -320,7 +322,7 @@ NEARLY_FULL, ROOM = (
 )
 
 
-def estimated_bytes(total: Total) -> int:
+def estimated_bytes(total: StreamTotal) -> int:
     dimensions = json.dumps({name: list(values) for name, values in total.dimensions.items()})
     texts = len(total.element_name or "") + len(dimensions) + len(total.value)
     return OVERHEAD + 2 * len(total.stream.encode()) + texts
@@ -330,7 +332,7 @@ class TotalsInHand:
     """The totals that a transaction reads and changes, with the changes of sizes."""
 
     def __init__(self) -> None:
-        self._totals: dict[tuple[str, str], Total | None] = {}
+        self._totals: dict[tuple[str, str], StreamTotal | None] = {}
         self._sizes: dict[tuple[str, str], int] = {}
         self._changed: set[tuple[str, str]] = set()
         self._growth: Counter[str] = Counter()
@@ -338,15 +340,15 @@ class TotalsInHand:
     def __contains__(self, place: tuple[str, str]) -> bool:
         return place in self._totals
 
-    def __getitem__(self, place: tuple[str, str]) -> Total | None:
+    def __getitem__(self, place: tuple[str, str]) -> StreamTotal | None:
         return self._totals[place]
 
-    def note_total(self, place: tuple[str, str], total: Total | None) -> None:
+    def note_total(self, place: tuple[str, str], total: StreamTotal | None) -> None:
         """Add a total as read from the storage, None if it is not stored."""
         self._totals[place] = total
         self._sizes[place] = estimated_bytes(total) if total else 0
 
-    def put_total(self, total: Total) -> None:
+    def put_total(self, total: StreamTotal) -> None:
         """Change a total that was added, even as None, by `note_total`."""
         self._totals[total.stream, total.key] = total
         self._changed.add((total.stream, total.key))
@@ -357,7 +359,7 @@ class TotalsInHand:
         self._totals[place] = None
         self._growth[place[0]] -= self._sizes.pop(place, 0)
 
-    def take_changes(self) -> tuple[Sequence[Total], Sequence[tuple[str, int]]]:
+    def take_changes(self) -> tuple[Sequence[StreamTotal], Sequence[tuple[str, int]]]:
         """Return the totals to store, and the growth in bytes by stream, both sorted."""
         changed = [
             total for stream_key in sorted(self._changed) if (total := self._totals[stream_key]) is not None

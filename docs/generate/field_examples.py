@@ -12,7 +12,7 @@ from msgspec import UNSET
 from gateway.core.fields import field_default
 from gateway.http.address import Address
 from gateway.http.answers import JSON
-from gateway.http.lists import List, one_page_envelope
+from gateway.http.lists import ListDefinition, one_page_envelope
 from spool.listing import ListPage
 from spool.registry.field_notes import Example, example_id
 
@@ -111,15 +111,15 @@ def _answer(
 
 
 def _page(
-    listed: List[Any], kind: type[msgspec.Struct], id: str, *, optional: tuple[bool, ...]
+    list_definition: ListDefinition[Any], kind: type[msgspec.Struct], id: str, *, optional: tuple[bool, ...]
 ) -> Mapping[str, Any]:
     page: ListPage[Any] = ListPage(rows=(), keys=(), before=False, after=False, total=1)
-    beside = one_page_envelope(listed, page, limit=1)
+    beside = one_page_envelope(list_definition, page, limit=1)
     del beside["filtering"]["available"][1:]
-    rows = {listed.root: [_values(kind, optional=optional)]}
+    rows = {list_definition.root: [_values(kind, optional=optional)]}
     by_list = {
         name: _values(each, optional=optional) if isinstance(each, type) else _of_schema(each, id)
-        for name, each in listed.beside.items()
+        for name, each in list_definition.beside.items()
     }
     return {**by_list, **rows, **beside}
 

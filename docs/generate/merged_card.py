@@ -36,10 +36,10 @@ from gateway.intake.price_updates import (
 from gateway.intake.rate_cards import litellm, names
 from gateway.intake.rate_cards.card import (
     FORMAT,
-    Card,
     Clause,
     Model,
     Price,
+    RateCard,
     Seller,
     Tier,
     encode_card,
@@ -119,7 +119,7 @@ class PriceSources:
         return MergeDecision(FILL if is_same and listed.is_own else KEEP, self.day)
 
 
-def models_dev_card(day: str) -> Card:
+def models_dev_card(day: str) -> RateCard:
     """Convert the catalogue of models.dev. It states 0 for unknown prices and for free models."""
     sellers: dict[str, dict[str, Model]] = {}
     for seller, models in price_sources.read(MODELS_DEV)["models"].items():
@@ -132,7 +132,7 @@ def models_dev_card(day: str) -> Card:
                 row = Price(tiers=tuple(sizes), **_amounts(cost))
                 id = name.lower()
                 listed.setdefault(id, Model(id=id, match=Clause(equals=(id,)), prices=(row,)))
-    return Card(
+    return RateCard(
         format=FORMAT,
         version="",
         source={"date": day},
@@ -149,7 +149,7 @@ def _price(row: Price) -> tuple[Decimal, Decimal]:
     return row.input or Decimal(0), row.output or Decimal(0)
 
 
-def made(card: Card) -> Card:
+def made(card: RateCard) -> RateCard:
     source = price_sources.read(LITELLM)
     newer = litellm.convert_list(source["models"], day=card.source["date"], version="")
     sources = PriceSources(card.source["date"])

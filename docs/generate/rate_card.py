@@ -19,11 +19,11 @@ from typing import Any
 from gateway.intake import rate_cards
 from gateway.intake.rate_cards.card import (
     FORMAT,
-    Amounts,
-    Card,
+    CardPrices,
     Clause,
     Model,
     Price,
+    RateCard,
     Seller,
     Tier,
     directions_priced_by_kind,
@@ -57,11 +57,11 @@ _CLAUSES = {
 _DECIMALS = Decimal("1e-9")
 
 
-def card(day: str) -> Card:
+def card(day: str) -> RateCard:
     """Convert the installed data into a rate card."""
     release = version("genai-prices")
     providers = import_module("genai_prices.data").providers
-    return Card(
+    return RateCard(
         format=FORMAT,
         version=f"genai-prices-{release}-{day}",
         source={
@@ -215,7 +215,7 @@ def _amounts(amounts: dict[str, Any], above: int) -> dict[str, Decimal]:
     per_thousand = amounts.get("requests_kcount")
     if per_thousand is not None:
         known["per_request"] = _plain(_at(per_thousand, above) / 1000)
-    assert set(known) <= set(Amounts.__struct_fields__)
+    assert set(known) <= set(CardPrices.__struct_fields__)
     return known
 
 

@@ -101,35 +101,35 @@ async def probe_destination(
     return Probe(status=OK, words=f"the table {settings.table} exists, with the engine {engine}")
 
 
-def settings_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
-    url_problems = [*problems_of_url(f"{shown}.url", settings.url)]
+def settings_problems(shown_name: str, settings: DestinationSettings) -> Iterator[str]:
+    url_problems = [*problems_of_url(f"{shown_name}.url", settings.url)]
     yield from url_problems
     if settings.url and not url_problems:
         parts = urlsplit(settings.url)
         if parts.query or parts.fragment or "/" in parts.path.strip("/"):
-            yield f"{shown}.url: type 'clickhouse' needs an address like https://HOST:PORT/DATABASE"
+            yield f"{shown_name}.url: type 'clickhouse' needs an address like https://HOST:PORT/DATABASE"
         if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
             yield (
-                f"{shown}.url: use https://, because http:// sends all records unencrypted and is "
+                f"{shown_name}.url: use https://, because http:// sends all records unencrypted and is "
                 "accepted only for loopback addresses"
             )
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
-        yield f"{shown}: set both tls_cert_file and tls_key_file, or neither"
+        yield f"{shown_name}: set both tls_cert_file and tls_key_file, or neither"
     elif settings.tls_cert_file is not None and not settings.url.startswith("https://"):
-        yield f"{shown}.tls_cert_file needs an https:// url"
+        yield f"{shown_name}.tls_cert_file needs an https:// url"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", settings.table):
-        yield f"{shown}.table must consist of letters, digits and '_', and must not begin with a digit"
+        yield f"{shown_name}.table must consist of letters, digits and '_', and must not begin with a digit"
     if (settings.batch_records or 0) > MOST_RECORDS:
         yield (
-            f"{shown}.batch_records: at most {MOST_RECORDS:,} for type 'clickhouse', because a request is "
+            f"{shown_name}.batch_records: at most {MOST_RECORDS:,} for type 'clickhouse', because a request is "
             "held in memory"
         )
     if not settings.required:
-        yield f"{shown}.required: a table needs every record, so remove `required = false`"
+        yield f"{shown_name}.required: a table needs every record, so remove `required = false`"
     if settings.leave_out:
         from exporters.lake.tables import left_out_problems
 
-        yield from left_out_problems(shown, settings.leave_out, tuple(COLUMNS))
+        yield from left_out_problems(shown_name, settings.leave_out, tuple(COLUMNS))
 
 
 TYPE = DestinationType(

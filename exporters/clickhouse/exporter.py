@@ -16,14 +16,14 @@ from typing import Final
 from exporters.batch import TURN
 from exporters.clickhouse.server import ClickHouseServer
 from exporters.errors import Misconfigured
-from exporters.exporter import KeepMark, store_or_compare_mark
+from exporters.exporter import StoreRouteMark, store_or_compare_mark
 from exporters.lake.columns import COLUMNS, row_of_record
 from exporters.lake.ndjson import encode_line
 from exporters.lake.tables import LeftOutColumns, RowDigest
-from spool.deliveries.protocols import Landings
+from spool.deliveries.protocols import LakeDeliveries
 from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 
 _LEVEL: Final = 3
 _NAMES: Final = list(COLUMNS)
@@ -35,7 +35,7 @@ class ClickHouseExporter:
     def __init__(
         self,
         server: ClickHouseServer,
-        landings: Landings,
+        landings: LakeDeliveries,
         *,
         max_records: int,
         leave_out: Sequence[str] = (),
@@ -45,8 +45,8 @@ class ClickHouseExporter:
         self._landings = landings
         self._leave_out = leave_out
 
-    async def land(
-        self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
+    async def write_delivery(
+        self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
     ) -> Settlement:
         """Store the mark, then insert the rows unless the table has them."""
         editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
@@ -85,7 +85,7 @@ class _InsertBody:
         self._gzip = zlib.compressobj(_LEVEL, wbits=31)
         self._pieces: list[bytes] = []
 
-    def add_entry(self, entry: Entry) -> None:
+    def add_entry(self, entry: LogEntry) -> None:
         rows = [
             row_of_record(
                 record, number=number, committed_at=entry.committed_at, edition=self._edition

@@ -73,28 +73,28 @@ def destination_problems(
 
 
 def _shared_file_problems(
-    shown: str, destination: DestinationSettings, type: DestinationType, of_several_nodes: bool
+    shown_name: str, destination: DestinationSettings, type: DestinationType, of_several_nodes: bool
 ) -> Iterator[str]:
     if of_several_nodes and not destination.shared:
         yield (
-            f"{shown}: each node would write its own file; put path on a file system that all nodes "
+            f"{shown_name}: each node would write its own file; put path on a file system that all nodes "
             "mount and set shared = true, or use type otlp or webhook"
         )
     if destination.shared and len(destination.topics) > 1 and type.build_lake is None:
         yield (
-            f"{shown}.topics: a shared file accepts only one topic, because two nodes may send two topics "
+            f"{shown_name}.topics: a shared file accepts only one topic, because two nodes may send two topics "
             "at once; use one file per topic"
         )
 
 
-def _topic_problems(shown: str, destination: DestinationSettings) -> Iterator[str]:
+def _topic_problems(shown_name: str, destination: DestinationSettings) -> Iterator[str]:
     if len(set(destination.topics)) != len(destination.topics) or not destination.topics:
-        yield f"{shown}.topics must name at least one topic, and each topic only once"
+        yield f"{shown_name}.topics must name at least one topic, and each topic only once"
     type = TYPES.get(destination.type)
     for topic in destination.topics:
-        yield from problems_of_choice(f"{shown}.topics", topic, TOPICS)
+        yield from problems_of_choice(f"{shown_name}.topics", topic, TOPICS)
         if type and topic in TOPICS and topic not in type.topics:
-            yield f"{shown}.topics: type {destination.type!r} does not accept the topic {topic!r}"
+            yield f"{shown_name}.topics: type {destination.type!r} does not accept the topic {topic!r}"
 
 
 def build_routes(

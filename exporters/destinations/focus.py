@@ -20,12 +20,12 @@ from exporters.settings import DestinationSettings
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
 from spool.ledger.repricing import LinesOf
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY
 
 
 async def encode_delivery(
-    delivery: Delivery, entries: Sequence[Entry], *, price_lines: LinesOf | None = None
+    delivery: Delivery, entries: Sequence[LogEntry], *, price_lines: LinesOf | None = None
 ) -> tuple[list[bytes], Settlement]:
     """
     Encode a delivery as CSV lines, and return its outcome. Each line ends with the delivery's record numbers.

@@ -17,11 +17,11 @@ from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import Record, record_to_json
 
 
-async def encode_delivery(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
+async def encode_delivery(delivery: Delivery, entries: Sequence[LogEntry]) -> tuple[list[bytes], Settlement]:
     batch = batches.build_batch_with_shadows(delivery, entries)
     lines = await map_with_pauses(batch.records, _encode_records)
     return list(chain.from_iterable(lines)), batch.settlement_unless_all_rejected()

@@ -31,7 +31,7 @@ from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import Record, record_to_json
 
 TIMESTAMP = "Tollhouse-Timestamp"
@@ -55,7 +55,7 @@ class WebhookExporter:
     async def prepare_delivery(self, delivery: Delivery) -> str | None:
         return None
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         batch = batches.build_batch_without_shadows(delivery, entries)
         if not batch.records:
             return batch.settlement_unless_all_rejected()

@@ -22,7 +22,7 @@ from exporters.batch import map_with_pauses
 from spool.ledger import money
 from spool.ledger.repricing import LinesOf, SumLine, join_price_lines, row_price_lines
 from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, counted_hour
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.meters import METERS, quantity_from_millionths
 from spool.printable import csv_lines
 from spool.providers import display_name
@@ -236,7 +236,7 @@ class ChargeSums:
         self._sums: dict[_SeparateKey, HourlySums] = defaultdict(HourlySums)
         self._charges: dict[tuple[object, ...], Charge] = {}
 
-    def add_records(self, entry: Entry, places: Sequence[int]) -> None:
+    def add_records(self, entry: LogEntry, places: Sequence[int]) -> None:
         for separate_key, group in groupby(
             places, lambda index: _separate_key(entry.records[index], entry.committed_at)
         ):
@@ -276,7 +276,7 @@ class ChargeSums:
         return sorted(self._charges.values(), key=_sort_key)
 
 
-async def sum_charges(entries: Sequence[Entry], price_lines: LinesOf | None = None) -> list[Charge]:
+async def sum_charges(entries: Sequence[LogEntry], price_lines: LinesOf | None = None) -> list[Charge]:
     sums = ChargeSums(price_lines=price_lines)
     for entry in entries:
         await map_with_pauses(range(len(entry.records)), partial(sums.add_records, entry))

@@ -106,38 +106,38 @@ async def _probe_topics(settings: DestinationSettings, secret: SecretSource | No
     return Probe(status=OK, words=f"its topics exist ({shown}), {how}")
 
 
-def settings_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
+def settings_problems(shown_name: str, settings: DestinationSettings) -> Iterator[str]:
     if find_spec("aiokafka") is None:
-        yield f"{shown}: type 'kafka' needs aiokafka: pip install 'tollhouse[kafka]'"
+        yield f"{shown_name}: type 'kafka' needs aiokafka: pip install 'tollhouse[kafka]'"
     brokers = settings.url.split(",")
     if settings.url and not all(_is_broker_address(broker) for broker in brokers):
-        yield f"{shown}.url: type 'kafka' needs HOST:PORT, with commas between brokers"
+        yield f"{shown_name}.url: type 'kafka' needs HOST:PORT, with commas between brokers"
     elif not settings.tls and any(broker.rpartition(":")[0] not in _LOOPBACK for broker in brokers):
         yield (
-            f"{shown}.tls: false is accepted only for loopback addresses, because it sends all records "
+            f"{shown_name}.tls: false is accepted only for loopback addresses, because it sends all records "
             "unencrypted"
         )
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
-        yield f"{shown}: set both tls_cert_file and tls_key_file, or neither"
+        yield f"{shown_name}: set both tls_cert_file and tls_key_file, or neither"
     elif settings.tls_cert_file is not None and not settings.tls:
-        yield f"{shown}.tls_cert_file needs TLS: remove `tls = false`"
+        yield f"{shown_name}.tls_cert_file needs TLS: remove `tls = false`"
     if (settings.batch_records or 0) > MOST_RECORDS:
         yield (
-            f"{shown}.batch_records: at most {MOST_RECORDS:,} for type 'kafka', because a transaction is "
+            f"{shown_name}.batch_records: at most {MOST_RECORDS:,} for type 'kafka', because a transaction is "
             "held in memory"
         )
     if "{topic}" not in settings.topic:
-        yield f"{shown}.topic must contain {{topic}}, because progress needs its own topic"
+        yield f"{shown_name}.topic must contain {{topic}}, because progress needs its own topic"
     if settings.sasl == "oauthbearer" and settings.identity_token_file is None:
-        yield f"{shown}.identity_token_file is required for sasl 'oauthbearer': the file with the token"
+        yield f"{shown_name}.identity_token_file is required for sasl 'oauthbearer': the file with the token"
     if settings.sasl not in ("", "oauthbearer", AWS) and settings.secret_file is None:
-        yield f"{shown}.secret_file is required for sasl {settings.sasl!r}: user and password, one per line"
+        yield f"{shown_name}.secret_file is required for sasl {settings.sasl!r}: user and password, one per line"
     if settings.sasl == AWS and not re.fullmatch(r"[a-z0-9-]+", settings.region):
-        yield f"{shown}.region is required for sasl {AWS!r}: the region of the cluster"
+        yield f"{shown_name}.region is required for sasl {AWS!r}: the region of the cluster"
     if settings.leave_out:
-        yield f"{shown}.leave_out is only for data lakes and clickhouse: remove it"
+        yield f"{shown_name}.leave_out is only for data lakes and clickhouse: remove it"
     if not settings.required:
-        yield f"{shown}.required: a topic needs every record, so remove `required = false`"
+        yield f"{shown_name}.required: a topic needs every record, so remove `required = false`"
 
 
 def _is_broker_address(text: str) -> bool:

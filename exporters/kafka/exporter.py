@@ -21,7 +21,7 @@ from aiokafka.partitioner import DefaultPartitioner
 
 from exporters.batch import TURN
 from exporters.errors import Misconfigured
-from exporters.exporter import KeepMark, store_or_compare_mark
+from exporters.exporter import StoreRouteMark, store_or_compare_mark
 from exporters.kafka.connection import (
     client_options,
     open_reader,
@@ -39,10 +39,10 @@ from exporters.kafka.messages import (
 )
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
-from spool.deliveries.protocols import Landings
+from spool.deliveries.protocols import LakeDeliveries
 from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 
 TRANSACTION_S: Final = 60.0  # seconds after which a broker aborts an abandoned transaction
 CLOSE_S: Final = 5.0
@@ -168,15 +168,15 @@ async def _stop_producer(producer: Any) -> None:
 class KafkaExporter:
     in_flight = 1  # one, because the progress is a single number
 
-    def __init__(self, brokers: Brokers, landings: Landings, *, max_records: int) -> None:
+    def __init__(self, brokers: Brokers, landings: LakeDeliveries, *, max_records: int) -> None:
         self.max_records = max_records
         self._brokers = brokers
         self._landings = landings
         self._edition = ""  # edition in the transactional id; "" without a connection
         self._newest_committed: TopicProgress | None = None
 
-    async def land(
-        self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
+    async def write_delivery(
+        self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
     ) -> Settlement:
         """Store the mark, then send the messages unless the topic has them."""
         editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
@@ -228,7 +228,7 @@ class KafkaExporter:
         )
 
 
-async def _encode_messages(entries: AsyncIterator[Entry], route: str, edition: str) -> list[TopicMessage]:
+async def _encode_messages(entries: AsyncIterator[LogEntry], route: str, edition: str) -> list[TopicMessage]:
     messages: list[TopicMessage] = []
     async for entry in entries:
         for part in entry.split(TURN):

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 import orjson
 
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import Correction, Record, record_to_json
 
 # records per transaction, all in memory
@@ -37,7 +37,7 @@ class TopicProgress(msgspec.Struct, frozen=True):
     digest: str
 
 
-def encode_entry(entry: Entry, *, route: str, edition: str) -> list[TopicMessage]:
+def encode_entry(entry: LogEntry, *, route: str, edition: str) -> list[TopicMessage]:
     shared = [
         ("tollhouse-route", route.encode()),
         ("tollhouse-edition", edition.encode()),

@@ -22,7 +22,7 @@ from exporters.lake.columns import COUNT, MONEY, TAGS, TIME, WORD, LakeRow
 from exporters.lake.names import DeliveryRange
 from exporters.lake.partitions import GROUP_ROWS, DeliveryFiles, FileFormat, FileSums, footer_metadata
 from spool.ledger import money
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import CURRENCY
 
 _MOST_MONEY: Final = 10**11 * money.UNIT  # limit of an amount, as for other money
@@ -56,18 +56,18 @@ class FocusFiles(DeliveryFiles):
     def __init__(
         self,
         directory: Path,
-        series: DeliveryRange,
+        delivery_range: DeliveryRange,
         *,
         route: str,
         format: FileFormat,
         leave_out: Sequence[str] = (),
         **others: Any,
     ) -> None:
-        super().__init__(directory, series, route=route, format=format, leave_out=leave_out, **others)
+        super().__init__(directory, delivery_range, route=route, format=format, leave_out=leave_out, **others)
         self._charges = ChargeSums(_field_remover(leave_out) if leave_out else None)
         self._has_types = format.name == "focus-parquet"  # the other format has only texts
 
-    def add_entry(self, entry: Entry) -> None:
+    def add_entry(self, entry: LogEntry) -> None:
         super().add_entry(entry)
         self._charges.add_records(entry, range(len(entry.records)))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from spool.ledger import money
-from spool.ledger.verdicts import Verdict, counted_time_us, counting_verdict
+from spool.ledger.verdicts import CallVerdict, counted_time_us, counting_verdict
 from spool.meters import quantity_in_millionths
 from spool.record import CALL_UNIT, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
@@ -146,7 +146,7 @@ def row_of_record(record: Record, *, number: int | None, committed_at: float, ed
 
 
 def _call_values(
-    call: Inference, verdict: Verdict, number: int | None, at: int, committed: int, edition: str | None
+    call: Inference, verdict: CallVerdict, number: int | None, at: int, committed: int, edition: str | None
 ) -> tuple[Any, ...]:
     """
     Return the values in the order of COLUMNS, in one step, because setting them by name takes twice the time.

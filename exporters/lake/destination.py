@@ -15,7 +15,7 @@ from spool.record import AI_TELEMETRY
 if TYPE_CHECKING:
     from exporters.exporter import LandingExporter
     from exporters.lake.exporter import LakeContext, LakeExporter
-    from exporters.lake.stores import Store
+    from exporters.lake.stores import LakeStore
     from exporters.lake.watch import LakeCheckResult
     from exporters.probe import Probe
 
@@ -108,7 +108,7 @@ def route_name(settings: DestinationSettings) -> str:
     return f"{settings.name}/{settings.topics[0]}"
 
 
-def open_store(settings: DestinationSettings, secret: SecretSource | None) -> Store:
+def open_store(settings: DestinationSettings, secret: SecretSource | None) -> LakeStore:
     """Open the store of a data lake. Raises ValueError if its library is not installed."""
     if settings.type not in SCHEMES:
         from exporters.lake.stores import FolderStore
@@ -141,61 +141,61 @@ def has_focus_format(settings: DestinationSettings) -> bool:
     return settings.format.startswith("focus")
 
 
-def settings_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
+def settings_problems(shown_name: str, settings: DestinationSettings) -> Iterator[str]:
     needed = {"parquet": "pyarrow"} if settings.format.endswith("parquet") else {}
     if has_focus_format(settings) and settings.topics != (AI_TELEMETRY,):
-        yield f"{shown}.topics: format {settings.format!r} accepts only {AI_TELEMETRY}"
+        yield f"{shown_name}.topics: format {settings.format!r} accepts only {AI_TELEMETRY}"
     if settings.type in SCHEMES:
         needed["a store"] = "obstore"
-        yield from _store_problems(shown, settings)
+        yield from _store_problems(shown_name, settings)
     elif settings.url:
-        yield f"{shown}.url: type 'file' has a path"
+        yield f"{shown_name}.url: type 'file' has a path"
     for feature, library in needed.items():
         if find_spec(library) is None:
-            yield f"{shown}: {feature} needs {library}: pip install 'tollhouse[lake]'"
+            yield f"{shown_name}: {feature} needs {library}: pip install 'tollhouse[lake]'"
     if (settings.batch_records or 0) > MOST_RECORDS:
-        yield f"{shown}.batch_records: at most {MOST_RECORDS:,}, because a file is held in memory while it is sent"
+        yield f"{shown_name}.batch_records: at most {MOST_RECORDS:,}, because a file is held in memory while it is sent"
     if not settings.required:
-        yield f"{shown}.required: a data lake needs every record, so remove `required = false`"
+        yield f"{shown_name}.required: a data lake needs every record, so remove `required = false`"
     if settings.leave_out:
-        yield from _leave_out_problems(shown, settings)
+        yield from _leave_out_problems(shown_name, settings)
 
 
-def _leave_out_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
+def _leave_out_problems(shown_name: str, settings: DestinationSettings) -> Iterator[str]:
     from exporters.lake.tables import OPTIONAL, left_out_problems
 
-    yield from left_out_problems(shown, settings.leave_out, OPTIONAL)
+    yield from left_out_problems(shown_name, settings.leave_out, OPTIONAL)
 
 
-def _store_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
+def _store_problems(shown_name: str, settings: DestinationSettings) -> Iterator[str]:
     parts = urlsplit(settings.url)
     scheme = SCHEMES[settings.type]
     if settings.url and (parts.scheme != scheme or not parts.netloc or parts.query or parts.fragment):
-        yield f"{shown}.url: type {settings.type!r} takes {scheme}://BUCKET/PREFIX"
+        yield f"{shown_name}.url: type {settings.type!r} takes {scheme}://BUCKET/PREFIX"
     if "@" in parts.netloc:
-        yield f"{shown}.url must not contain a user or a password: remove the part before the @"
+        yield f"{shown_name}.url must not contain a user or a password: remove the part before the @"
     if settings.type == "azure" and not settings.account:
-        yield f"{shown}.account is required for type 'azure': the name of the storage account"
+        yield f"{shown_name}.account is required for type 'azure': the name of the storage account"
     if settings.encryption and settings.type != "s3":
-        yield f"{shown}.encryption is only for type 's3'"
+        yield f"{shown_name}.encryption is only for type 's3'"
     is_known = settings.encryption in ("", "AES256") or settings.encryption.startswith("aws:kms:")
     if not is_known:
-        yield f"{shown}.encryption: 'AES256' or 'aws:kms:KEY'"
+        yield f"{shown_name}.encryption: 'AES256' or 'aws:kms:KEY'"
     if settings.endpoint:
-        yield from _endpoint_problems(f"{shown}.endpoint", settings.endpoint)
+        yield from _endpoint_problems(f"{shown_name}.endpoint", settings.endpoint)
 
 
-def _endpoint_problems(shown: str, endpoint: str) -> Iterator[str]:
+def _endpoint_problems(shown_name: str, endpoint: str) -> Iterator[str]:
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        yield f"{shown} must begin with https://"
+        yield f"{shown_name} must begin with https://"
     elif parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         yield (
-            f"{shown}: use https://, because http:// sends all records unencrypted and is accepted only "
+            f"{shown_name}: use https://, because http:// sends all records unencrypted and is accepted only "
             "for loopback addresses"
         )
     elif "@" in parts.netloc:
-        yield f"{shown} must not contain a user or a password: remove the part before the @"
+        yield f"{shown_name} must not contain a user or a password: remove the part before the @"
 
 
 FOLDER: Final = _build_lake_type("file")

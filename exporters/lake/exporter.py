@@ -24,23 +24,23 @@ from msgspec.structs import replace
 
 from exporters.batch import TURN
 from exporters.errors import Misconfigured, Retryable
-from exporters.exporter import KeepMark, LandingExporter, store_or_compare_mark
+from exporters.exporter import LandingExporter, StoreRouteMark, store_or_compare_mark
 from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
 from exporters.lake.formats import new_delivery_files
 from exporters.lake.partitions import DeliveryFiles, FileFormat
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from exporters.lake.tables import table_for_route
 from exporters.probe import OK, Probe
 from spool.clock import Clock
-from spool.deliveries.protocols import Landings, store_landing_time
+from spool.deliveries.protocols import LakeDeliveries, store_landing_time
 from spool.deliveries.rules import LAKE_MARK
-from spool.deliveries.values import Delivery, Landing, RouteState, Settlement
+from spool.deliveries.values import Delivery, LakeDelivery, RouteState, Settlement
 from spool.disks import make_directory
 from spool.errors import SpoolError
-from spool.log.values import Books, Entry
+from spool.log.values import LogAccounting, LogEntry
 from spool.record import utc_iso
-from spool.statements import Statements
+from spool.statements import StatementStore
 
 FOOTER_BYTES: Final = 1 << 20  # bytes to read from a file's end; there are about 5 KiB per row group
 OWNER_NAME: Final = "_tollhouse.json"
@@ -59,11 +59,11 @@ class LakeContext:
     """
 
     directory: Path
-    landings: Landings
+    landings: LakeDeliveries
     installation: str
-    books: Callable[[], Awaitable[Books]] | None = None
+    books: Callable[[], Awaitable[LogAccounting]] | None = None
     routes: Callable[[], Awaitable[Sequence[RouteState]]] | None = None
-    verdicts: Statements | None = None
+    verdicts: StatementStore | None = None
 
 
 class LakeExporter:
@@ -71,7 +71,7 @@ class LakeExporter:
 
     def __init__(
         self,
-        store: Store,
+        store: LakeStore,
         context: LakeContext,
         *,
         destination: str,
@@ -92,8 +92,8 @@ class LakeExporter:
         # numbers of other deliveries in the store when this process started
         self._foreign_ranges: list[tuple[str, int, int]] | None = None
 
-    async def land(
-        self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
+    async def write_delivery(
+        self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
     ) -> Settlement:
         """
         Write the delivery's files and store the mark. Then copy the files to the store, the manifest last.
@@ -126,7 +126,7 @@ class LakeExporter:
             body = await store_manifest(self._store, self._context.landings, self._clock, contents, directory)
         finally:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
-        landing = Landing(
+        landing = LakeDelivery(
             route=delivery.route, first=series.first, last=series.last, edition=series.edition, body=body
         )
         return Settlement(
@@ -179,7 +179,7 @@ class LakeExporter:
 
 
 async def store_file(
-    store: Store, format: FileFormat, file: manifest.LakeFile, path: Path, digest: str, directory: Path
+    store: LakeStore, format: FileFormat, file: manifest.LakeFile, path: Path, digest: str, directory: Path
 ) -> manifest.LakeFile:
     """Store a file, unless a file with equal rows is stored. Return its description for the manifest."""
     created = await store.create_object(file.key, path)
@@ -199,7 +199,7 @@ async def store_file(
 
 
 async def store_manifest(
-    store: Store, landings: Landings, clock: Clock, contents: manifest.LakeManifest, directory: Path
+    store: LakeStore, landings: LakeDeliveries, clock: Clock, contents: manifest.LakeManifest, directory: Path
 ) -> bytes:
     """Store a manifest that has the hash of the route's previous one. Return the stored bytes."""
     before = await landings.landing_before(contents.route, contents.first)
@@ -228,7 +228,7 @@ async def store_manifest(
 
 
 async def write_entries_to_files(
-    files: DeliveryFiles, entries: AsyncIterator[Entry]
+    files: DeliveryFiles, entries: AsyncIterator[LogEntry]
 ) -> manifest.LakeManifest:
     """Write the entries to files, in short steps on a thread. Return their manifest."""
     async for entry in entries:
@@ -294,7 +294,7 @@ class _LakeOwner(msgspec.Struct, frozen=True, kw_only=True):
 _owner_decoder: Final = msgspec.json.Decoder(_LakeOwner)
 
 
-async def claim_prefix(store: Store, installation: str) -> None:
+async def claim_prefix(store: LakeStore, installation: str) -> None:
     """Claim a prefix for this installation. Raises Misconfigured if it belongs to another."""
     own_owner = _LakeOwner(installation=installation, release=version("tollhouse"))
     if await store.create_object(OWNER_NAME, _encode_owner(own_owner)):
@@ -308,7 +308,7 @@ async def claim_prefix(store: Store, installation: str) -> None:
         )
 
 
-async def probe_store(store: Store, installation: str | None) -> Probe:
+async def probe_store(store: LakeStore, installation: str | None) -> Probe:
     if installation is None:
         name, owner = _TRY_NAME, await _read_owner(store)
         await store.create_object(name, _encode_owner(_LakeOwner()))
@@ -331,7 +331,7 @@ async def probe_store(store: Store, installation: str | None) -> Probe:
     return Probe(status=OK, words="; ".join(messages))
 
 
-async def _read_owner(store: Store) -> str | None:
+async def _read_owner(store: LakeStore) -> str | None:
     body = await _read_object(store, OWNER_NAME)
     if body is None:
         return None
@@ -341,7 +341,7 @@ async def _read_owner(store: Store) -> str | None:
         raise Misconfigured(f"{OWNER_NAME} was not written by Tollhouse: {error}", answered=False) from error
 
 
-async def _read_object(store: Store, name: str) -> bytes | None:
+async def _read_object(store: LakeStore, name: str) -> bytes | None:
     size = await store.object_size(name)
     return None if size is None else await store.read_end(name, size, size)
 
@@ -355,7 +355,7 @@ class LandingRecorder:
     An exporter for topics and tables, which have no manifests, that also records when deliveries landed.
     """
 
-    def __init__(self, exporter: LandingExporter, verdicts: Statements, route: str, clock: Clock) -> None:
+    def __init__(self, exporter: LandingExporter, verdicts: StatementStore, route: str, clock: Clock) -> None:
         self.in_flight, self.max_records = exporter.in_flight, exporter.max_records
         self._exporter = exporter
         self._verdicts = verdicts
@@ -363,10 +363,10 @@ class LandingRecorder:
         self._clock = clock
         self._noted_at: float | None = None  # monotonic
 
-    async def land(
-        self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
+    async def write_delivery(
+        self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
     ) -> Settlement:
-        settlement = await self._exporter.land(delivery, entries, keep_mark)
+        settlement = await self._exporter.write_delivery(delivery, entries, keep_mark)
         now = self._clock.monotonic()
         if self._noted_at is None or now >= self._noted_at + NOTED_EVERY_S:
             self._noted_at = now

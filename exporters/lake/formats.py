@@ -102,7 +102,7 @@ FORMATS: Final[Mapping[str, FileFormat]] = {
 
 def new_delivery_files(
     directory: Path,
-    series: DeliveryRange,
+    delivery_range: DeliveryRange,
     *,
     route: str,
     format: FileFormat,
@@ -110,7 +110,9 @@ def new_delivery_files(
     table: LakeTable,
 ) -> DeliveryFiles:
     if not format.is_focus:
-        return DeliveryFiles(directory, series, route=route, format=format, leave_out=leave_out, table=table)
+        return DeliveryFiles(
+            directory, delivery_range, route=route, format=format, leave_out=leave_out, table=table
+        )
     from exporters.lake.charges import FocusFiles
 
-    return FocusFiles(directory, series, route=route, format=format, leave_out=leave_out, table=table)
+    return FocusFiles(directory, delivery_range, route=route, format=format, leave_out=leave_out, table=table)

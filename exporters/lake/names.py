@@ -36,8 +36,9 @@ def format_date(day: int) -> str:
     return datetime.fromtimestamp(day * _DAY_S, UTC).strftime("%Y-%m-%d")
 
 
-def file_stem(series: DeliveryRange) -> str:
-    return f"{series.destination}-{series.edition}-{series.first:012d}-{series.last:012d}"
+def file_stem(delivery_range: DeliveryRange) -> str:
+    numbers = f"{delivery_range.first:012d}-{delivery_range.last:012d}"
+    return f"{delivery_range.destination}-{delivery_range.edition}-{numbers}"
 
 
 def import_stem(sha256: str, part: int) -> str:

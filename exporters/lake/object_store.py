@@ -103,14 +103,14 @@ class ObjectStore:
         await self._request_with_retries(copy_object)
 
     async def list_objects(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
-        async def list_all(store: Any) -> list[StoredObject]:
+        async def list_all_objects(store: Any) -> list[StoredObject]:
             stream = obstore.list(store, prefix=prefix.rstrip("/"), offset=after or None)
             return [
                 StoredObject(str(item["path"]), int(item["size"])) async for part in stream for item in part
             ]
 
         try:
-            objects = await self._request_with_retries(list_all)
+            objects = await self._request_with_retries(list_all_objects)
         except FileNotFoundError as error:
             raise self._missing_bucket_error() from error
         for stored_object in sorted(objects):

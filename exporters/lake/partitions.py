@@ -19,7 +19,7 @@ from exporters.lake.columns import AI_TABLE, COLUMNS, VERSION, LakeRow, LakeTabl
 from exporters.lake.names import DeliveryRange, data_file_name, file_stem, format_date
 from exporters.lake.tables import LeftOutColumns, RowDigest
 from spool.ledger import money
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import NS, rfc3339
 
 GROUP_ROWS: Final = 32 * 1024  # rows per group, which is held in memory; twice as many rows need 25 MiB more
@@ -126,7 +126,7 @@ class DeliveryFiles:
     def __init__(
         self,
         directory: Path,
-        series: DeliveryRange,
+        delivery_range: DeliveryRange,
         *,
         route: str,
         format: FileFormat,
@@ -136,8 +136,8 @@ class DeliveryFiles:
     ) -> None:
         """Prepare the files. `stem`: the beginning of their names, by default that of the series."""
         self._directory = directory
-        self._series = series
-        self._stem = stem or file_stem(series)
+        self._series = delivery_range
+        self._stem = stem or file_stem(delivery_range)
         self._route = route
         self._format = format
         self._table = table
@@ -148,12 +148,12 @@ class DeliveryFiles:
         self._sums = FileSums()  # sums over all dates' files
         self._kinds: Counter[str] = Counter()
         self._shadows = 0
-        self._next_number = series.first
+        self._next_number = delivery_range.first
         self._damaged: list[int] = []
         self._waiting_rows = 0
         self._added = 0
 
-    def add_entry(self, entry: Entry) -> None:
+    def add_entry(self, entry: LogEntry) -> None:
         """Add the records of an entry. A number without a record counts as damaged."""
         rows = []
         self._damaged += range(self._next_number, entry.first)
@@ -289,12 +289,12 @@ class DeliveryFiles:
         return self._directory / f"{file.date}.{self._format.ending}"
 
 
-def footer_metadata(series: DeliveryRange, *, route: str, digest: str) -> dict[str, str]:
+def footer_metadata(delivery_range: DeliveryRange, *, route: str, digest: str) -> dict[str, str]:
     return {
         "tollhouse.route": route,
-        "tollhouse.edition": series.edition,
-        "tollhouse.first": str(series.first),
-        "tollhouse.last": str(series.last),
+        "tollhouse.edition": delivery_range.edition,
+        "tollhouse.first": str(delivery_range.first),
+        "tollhouse.last": str(delivery_range.last),
         "tollhouse.schema": str(VERSION),
         "tollhouse.digest": digest,
     }

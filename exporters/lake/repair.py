@@ -25,13 +25,13 @@ from exporters.lake.file_checks import find_file_format
 from exporters.lake.formats import new_delivery_files
 from exporters.lake.manifest import LakeFile, LakeManifest
 from exporters.lake.partitions import DeliveryFiles
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from exporters.lake.tables import TABLES
 from spool.clock import Clock
-from spool.deliveries.protocols import LakeRepairs, Landings
+from spool.deliveries.protocols import LakeDeliveries, LakeRepairs
 from spool.disks import make_directory
 from spool.log.protocols import ReadableLog
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, utc_iso
 
 _PAGE: Final = 500
@@ -40,8 +40,8 @@ _READ_AT_ONCE: Final = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class LakeRepair:
-    store: Store
-    landings: Landings
+    store: LakeStore
+    landings: LakeDeliveries
     log: ReadableLog
     clock: Clock
     destination: str
@@ -131,7 +131,7 @@ class LakeRepair:
         )
         return await write_entries_to_files(files, self._read_entries(contents.first, contents.last)), files
 
-    async def _read_entries(self, first: int, last: int) -> AsyncIterator[Entry]:
+    async def _read_entries(self, first: int, last: int) -> AsyncIterator[LogEntry]:
         for start in range(first, last + 1, _READ_AT_ONCE):
             for entry in await self.log.read(self.topic, start, min(last, start + _READ_AT_ONCE - 1)):
                 yield entry

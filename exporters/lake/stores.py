@@ -24,7 +24,7 @@ class StoredObject(NamedTuple):
     size: int
 
 
-class Store(Protocol):
+class LakeStore(Protocol):
     """
     A place for the files of a data lake. Names are relative to the destination's prefix.
 
@@ -94,21 +94,21 @@ class FolderStore:
         return not await self.create_object(name, content)
 
     async def object_size(self, name: str) -> int | None:
-        def stat_size() -> int | None:
+        def stat_object_size() -> int | None:
             try:
                 return (self._root / name).stat().st_size
             except FileNotFoundError:
                 return None
 
-        return await self._run_on_thread(stat_size)
+        return await self._run_on_thread(stat_object_size)
 
     async def read_end(self, name: str, size: int, count: int) -> bytes:
-        def read_tail() -> bytes:
+        def read_object_tail() -> bytes:
             with (self._root / name).open("rb") as file:
                 file.seek(max(0, size - count))
                 return file.read(count)
 
-        return await self._run_on_thread(read_tail)
+        return await self._run_on_thread(read_object_tail)
 
     async def fetch(self, name: str, path: Path) -> None:
         await asyncio.to_thread(shutil.copyfile, self._root / name, path)

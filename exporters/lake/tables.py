@@ -225,14 +225,14 @@ class LeftOutColumns:
         return tuple(values)
 
 
-def left_out_problems(shown: str, names: Sequence[str], columns: tuple[str, ...]) -> Iterator[str]:
+def left_out_problems(shown_name: str, names: Sequence[str], columns: tuple[str, ...]) -> Iterator[str]:
     for name in names:
         if name in KEPT:
-            yield f"{shown}.leave_out: {name!r} cannot be left out, because sums and digests need it"
+            yield f"{shown_name}.leave_out: {name!r} cannot be left out, because sums and digests need it"
         elif name == TAG_PREFIX:
-            yield f"{shown}.leave_out: {name!r} names no tag; use tags.NAME"
+            yield f"{shown_name}.leave_out: {name!r} names no tag; use tags.NAME"
         elif not name.startswith(TAG_PREFIX):
-            yield from problems_of_choice(f"{shown}.leave_out", name, columns)
+            yield from problems_of_choice(f"{shown_name}.leave_out", name, columns)
 
 
 class RowDigest:

@@ -21,7 +21,7 @@ from exporters.lake.exporter import FOOTER_BYTES
 from exporters.lake.file_checks import data_difference, find_file_format, footer_difference
 from exporters.lake.manifest import Adoption, LakeFile, LakeManifest
 from exporters.lake.partitions import FileFormat
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from exporters.lake.tables import LakeDays
 from spool.ledger import money
 
@@ -93,7 +93,7 @@ ManifestResult = ReadManifest | Adoption | LakeDifference
 
 
 async def read_manifests(
-    store: Store, destination: str, scratch: Path, *, table: str = TABLE
+    store: LakeStore, destination: str, scratch: Path, *, table: str = TABLE
 ) -> AsyncIterator[ManifestResult]:
     """
     Yield the manifests of a destination in the order of their names. An unreadable manifest is yielded
@@ -114,7 +114,7 @@ def _manifest_route(lake_manifest: ReadManifest | Adoption) -> str:
     return lake_manifest.route if isinstance(lake_manifest, Adoption) else lake_manifest.body.route
 
 
-async def read_manifest(store: Store, name: str, local_copy: Path) -> ManifestResult:
+async def read_manifest(store: LakeStore, name: str, local_copy: Path) -> ManifestResult:
     await store.fetch(name, local_copy)
     body = await asyncio.to_thread(local_copy.read_bytes)
     try:
@@ -135,7 +135,7 @@ def _has_matching_name(name: str, contents: LakeManifest) -> bool:
 
 
 async def verify_files(
-    store: Store,
+    store: LakeStore,
     manifests: AsyncIterator[ManifestResult],
     *,
     level: str,
@@ -219,7 +219,7 @@ def _add_repair(repairs: dict[str, ReadManifest], repair: ReadManifest) -> None:
         repairs[own] = repair
 
 
-def with_expired_marked(found: VerifiedLake, date: str) -> VerifiedLake:
+def with_expired_marked(verified_lake: VerifiedLake, date: str) -> VerifiedLake:
     """
     Return the result with missing files of dates before `date` marked as expired, because a rule of the store
     deleted them.
@@ -228,13 +228,13 @@ def with_expired_marked(found: VerifiedLake, date: str) -> VerifiedLake:
         difference._replace(kind=EXPIRED)
         if difference.kind == MISSING and (names.parse_date(difference.name) or date) < date
         else difference
-        for difference in found.differences
+        for difference in verified_lake.differences
     ]
-    return replace(found, differences=differences)
+    return replace(verified_lake, differences=differences)
 
 
 def accounting_difference(
-    found: VerifiedLake, route: str, before: Mapping[str, int], after: Mapping[str, int]
+    verified_lake: VerifiedLake, route: str, before: Mapping[str, int], after: Mapping[str, int]
 ) -> LakeDifference | None:
     """
     Return how records and damaged numbers in the manifests differ from a route's accounting, or None.
@@ -242,7 +242,7 @@ def accounting_difference(
     `before` and `after`: the accounting before and after the manifests were read. Deliveries that landed in
     between may be counted or not.
     """
-    landed = found.records - found.imported - found.left + found.damaged
+    landed = verified_lake.records - verified_lake.imported - verified_lake.left + verified_lake.damaged
     if landed < _settled_count(before):
         kind, settled = MISSING, _settled_count(before)
     elif landed > _settled_count(after):
@@ -372,7 +372,7 @@ class _ListedFile(NamedTuple):
 class _FileChecker:
     def __init__(
         self,
-        store: Store,
+        store: LakeStore,
         level: str,
         scratch: Path,
         is_sampled: Callable[[], bool] | None,

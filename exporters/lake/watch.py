@@ -21,7 +21,7 @@ from exporters.errors import SendError
 from exporters.lake import manifest, names
 from exporters.lake.exporter import LakeContext
 from exporters.lake.manifest import Adoption
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from exporters.lake.tables import table_for_route
 from exporters.lake.verification import (
     CONTENT,
@@ -40,11 +40,11 @@ from exporters.lake.verification import (
     verify_files,
 )
 from spool.clock import Clock
-from spool.deliveries.protocols import LakeVerdict, Landings, read_lake_verdict, store_lake_verdict
-from spool.deliveries.values import Landing
+from spool.deliveries.protocols import LakeDeliveries, LakeVerdict, read_lake_verdict, store_lake_verdict
+from spool.deliveries.values import LakeDelivery
 from spool.disks import make_directory
 from spool.errors import SpoolError
-from spool.statements import Statements
+from spool.statements import StatementStore
 
 FIRST_S: Final = 60.0  # seconds until the first check after a start, because a start has much other work
 RETRY_S: Final = 600.0
@@ -83,7 +83,7 @@ class LakeWatch:
     """
 
     check: Callable[[], Awaitable[LakeCheckResult]]
-    verdicts: Statements
+    verdicts: StatementStore
     route: str
     every_s: float
     clock: Clock
@@ -116,9 +116,9 @@ class LakeWatch:
             return RETRY_S
         return min(wait_s, AGAIN_S)
 
-    def _wait_s(self, newest: LakeVerdict) -> float:
-        every_s = min(self.every_s, AGAIN_S) if newest.differences else self.every_s
-        passed_s = self.clock.now() - newest.at
+    def _wait_s(self, newest_verdict: LakeVerdict) -> float:
+        every_s = min(self.every_s, AGAIN_S) if newest_verdict.differences else self.every_s
+        passed_s = self.clock.now() - newest_verdict.at
         # the difference is negative if the clock was set back meanwhile
         return every_s - passed_s if passed_s >= 0 else 0.0
 
@@ -144,7 +144,7 @@ class LakeWatch:
         )
 
 
-async def check_lake_files(store: Store, context: LakeContext, route: str) -> LakeCheckResult:
+async def check_lake_files(store: LakeStore, context: LakeContext, route: str) -> LakeCheckResult:
     verified = await compare_with_store(store, context, route)
     return LakeCheckResult(verified.differences, files=verified.files, rows=verified.rows)
 
@@ -175,7 +175,7 @@ async def _settled_below(context: LakeContext, route: str, terms: Mapping[str, i
     return next((state.progress for state in await context.routes() if state.name == route), 1)
 
 
-async def compare_with_store(store: Store, context: LakeContext, route: str) -> VerifiedLake:
+async def compare_with_store(store: LakeStore, context: LakeContext, route: str) -> VerifiedLake:
     table = table_for_route(route).name
     listed = {
         stored_object.name: stored_object.size
@@ -206,7 +206,9 @@ async def _accounting_terms(context: LakeContext, route: str) -> Mapping[str, in
 
 
 class _StoredManifests:
-    def __init__(self, store: Store, landings: Landings, route: str, listed: dict[str, int]) -> None:
+    def __init__(
+        self, store: LakeStore, landings: LakeDeliveries, route: str, listed: dict[str, int]
+    ) -> None:
         self._store = store
         self._landings = landings
         self._route = route
@@ -242,7 +244,7 @@ class _StoredManifests:
             return LakeDifference(MISSING, name, "the manifest does not exist")
         return await read_manifest(self._store, name, scratch / "manifest")
 
-    async def _compare_landing(self, landing: Landing) -> LakeDifference | None:
+    async def _compare_landing(self, landing: LakeDelivery) -> LakeDifference | None:
         """
         Return how the store's manifest differs from a stored one. A manifest that is not listed may have been
         written after the list was made.
@@ -281,12 +283,12 @@ class _StoredManifests:
         return numbers is not None and numbers[0] == edition and numbers[1] > self._last
 
 
-def _manifest_name(landing: Landing) -> str:
+def _manifest_name(landing: LakeDelivery) -> str:
     table = table_for_route(landing.route).name
     return names.manifest_name(landing.edition, landing.first, landing.last, table=table)
 
 
-def _decode_landing(landing: Landing) -> ManifestResult:
+def _decode_landing(landing: LakeDelivery) -> ManifestResult:
     name = _manifest_name(landing)
     try:
         return ReadManifest(name, manifest.sha256_hex(landing.body), manifest.decode_manifest(landing.body))

@@ -26,25 +26,25 @@ TYPES: LazyDeclarations[ChannelType] = LazyDeclarations(
 )
 
 
-def all_channel_problems(channels: Sequence[NotifySettings], *, shown: str = "notify") -> Iterator[str]:
+def all_channel_problems(channels: Sequence[NotifySettings], *, shown_name: str = "notify") -> Iterator[str]:
     """Yield the problems of all channels. Their settings are named `notify[0]` and so on."""
     names: set[str] = set()
     for index, settings in enumerate(channels):
-        shown = f"notify[{index}]" if shown.startswith("notify") else shown
+        shown_name = f"notify[{index}]" if shown_name.startswith("notify") else shown_name
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", settings.name):
-            yield f"{shown}.name is required: letters, digits, '.', '_' and '-', at most 64"
+            yield f"{shown_name}.name is required: letters, digits, '.', '_' and '-', at most 64"
         elif settings.name in names:
-            yield f"{shown}.name {settings.name!r} is already used"
+            yield f"{shown_name}.name {settings.name!r} is already used"
         names.add(settings.name)
-        yield from problems_of_choice(f"{shown}.type", settings.type, tuple(TYPES))
+        yield from problems_of_choice(f"{shown_name}.type", settings.type, tuple(TYPES))
         if settings.type in TYPES:
-            type_problems = list(TYPES[settings.type].problems(shown, settings))
+            type_problems = list(TYPES[settings.type].problems(shown_name, settings))
             yield from type_problems
             if isinstance(settings, StoredChannelSettings) and not type_problems:
-                yield from address_problems(f"{shown}.url", settings.url)
-                yield from problems_of_forbidden_url(f"{shown}.server", f"smtp://{settings.server}")
-        yield from problems_of_url(f"{shown}.proxy", settings.proxy)
-        yield from schedule.schedule_problems(shown, settings)
+                yield from address_problems(f"{shown_name}.url", settings.url)
+                yield from problems_of_forbidden_url(f"{shown_name}.server", f"smtp://{settings.server}")
+        yield from problems_of_url(f"{shown_name}.proxy", settings.proxy)
+        yield from schedule.schedule_problems(shown_name, settings)
 
 
 def build_channel(settings: NotifySettings, clock: Clock) -> Channel:

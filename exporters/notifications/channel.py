@@ -173,18 +173,18 @@ class SecretAddress:
         return self._file and self._file.change_stamp()
 
     @staticmethod
-    def settings_problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+    def settings_problems(shown_name: str, settings: NotifySettings) -> Iterator[str]:
         if isinstance(settings, StoredChannelSettings):
             if not settings.secret or settings.url:
                 yield (
-                    f"{shown}.secret is the address of a channel of type {settings.type!r}, so leave url "
+                    f"{shown_name}.secret is the address of a channel of type {settings.type!r}, so leave url "
                     "empty"
                 )
-            yield from address_problems(f"{shown}.secret", settings.secret)
+            yield from address_problems(f"{shown_name}.secret", settings.secret)
             return
         if bool(settings.url) == bool(settings.url_file):
-            yield f"{shown} needs either url or url_file for type {settings.type!r}"
-        yield from problems_of_url(f"{shown}.url", settings.url)
+            yield f"{shown_name} needs either url or url_file for type {settings.type!r}"
+        yield from problems_of_url(f"{shown_name}.url", settings.url)
 
 
 def address_problems(name: str, address: str) -> Iterator[str]:

@@ -32,18 +32,18 @@ class ChannelSeal:
     secret: bytes
     clock: Clock
 
-    def __call__(self, draft: ChannelFields, secret: str | None, before: KeptChannel | None) -> str:
+    def __call__(self, channel_fields: ChannelFields, secret: str | None, before: KeptChannel | None) -> str:
         """Encrypt a channel's secret. Raises Invalid if the channel could not send with it."""
         if secret and (len(secret) > MAX_SECRET or not secret.isprintable() or " " in secret):
             raise Invalid(f"secret must be one line of at most {MAX_SECRET} characters, without spaces")
         if before is not None and not secret:
-            if before.sealed and draft.address != before.address:
+            if before.sealed and channel_fields.address != before.address:
                 raise Invalid("secret: enter it again, because the address changed")
             secret = self.decrypt_secret(before)
-        self._check_draft(draft, secret or "")
+        self._check_draft(channel_fields, secret or "")
         if before is not None and secret == self.decrypt_secret(before):
             return before.sealed
-        return self._encrypt_secret(draft.name, secret) if secret else ""
+        return self._encrypt_secret(channel_fields.name, secret) if secret else ""
 
     def decrypt_secret(self, channel: KeptChannel) -> str:
         if not channel.sealed:
@@ -54,9 +54,9 @@ class ChannelSeal:
     def decrypt_settings(self, channel: KeptChannel) -> StoredChannelSettings:
         return _build_settings(channel, self.decrypt_secret(channel))
 
-    def _check_draft(self, draft: ChannelFields, secret: str) -> None:
-        settings = _build_settings(draft, secret)
-        problem = next(all_channel_problems([settings], shown="channel"), None)
+    def _check_draft(self, channel_fields: ChannelFields, secret: str) -> None:
+        settings = _build_settings(channel_fields, secret)
+        problem = next(all_channel_problems([settings], shown_name="channel"), None)
         if problem is not None:
             raise Invalid(problem.removeprefix("channel.").removeprefix("channel "))
         try:
@@ -75,6 +75,6 @@ class ChannelSeal:
         return AESGCM(derive_secret(self.secret, "channels"))
 
 
-def _build_settings(draft: ChannelFields, secret: str) -> StoredChannelSettings:
+def _build_settings(channel_fields: ChannelFields, secret: str) -> StoredChannelSettings:
     shared = {attribute.name for attribute in fields(NotifySettings)} & {*ChannelFields.__struct_fields__}
-    return StoredChannelSettings(secret=secret, **{name: getattr(draft, name) for name in shared})
+    return StoredChannelSettings(secret=secret, **{name: getattr(channel_fields, name) for name in shared})

@@ -74,18 +74,18 @@ def build_schedule(settings: NotifySettings, *, groups: bool) -> Schedule:
     )
 
 
-def schedule_problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+def schedule_problems(shown_name: str, settings: NotifySettings) -> Iterator[str]:
     begins, _, ends = settings.quiet_hours.partition("-")
     if settings.quiet_hours and not (_TIME.fullmatch(begins) and _TIME.fullmatch(ends) and begins != ends):
-        yield f'{shown}.quiet_hours must be two different times such as "22:00-07:00"'
+        yield f'{shown_name}.quiet_hours must be two different times such as "22:00-07:00"'
     if settings.digest and not _TIME.fullmatch(settings.digest):
-        yield f'{shown}.digest must be a time such as "08:00"'
+        yield f'{shown_name}.digest must be a time such as "08:00"'
     try:
         build_schedule(replace(settings, quiet_hours="", digest=""), groups=False)
     except (ValueError, KeyError, OSError):
         # the name of the time zone is unknown, is an impossible path, or names a directory
         yield (
-            f"{shown}.time_zone: {settings.time_zone!r} is not a time zone; use a name such as Europe/Berlin"
+            f"{shown_name}.time_zone: {settings.time_zone!r} is not a time zone; use a name such as Europe/Berlin"
         )
 
 

@@ -21,14 +21,14 @@ from struct import Struct
 
 from msgspec import structs
 
-from exporters.batch import TURN, Tally
+from exporters.batch import TURN, SendTally
 from exporters.otlp import wire
 from spool import identity
 from spool.caches import make_room
 from spool.deliveries.values import Delivery
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.meters import METERS, MODALITIES
-from spool.packed.native import Native, SpanWriter, field_position
+from spool.packed.native import NativeModule, SpanWriter, field_position
 from spool.packed.records import PackedRecords
 from spool.record import CURRENCY, NS, Inference
 
@@ -365,7 +365,7 @@ RESOURCE = wire.encode_field(1, wire.text_encoder("service.name", number=1)("tol
 _SCOPE = wire.encode_field(1, wire.encode_field(1, b"tollhouse"))
 
 
-def shared_native_module(entries: Sequence[Entry]) -> Native | None:
+def shared_native_module(entries: Sequence[LogEntry]) -> NativeModule | None:
     """
     Return the compiled module that reads the packed records of all entries, or None if some are not packed.
     """
@@ -381,14 +381,14 @@ class PackedSpans:
     Encodes packed records and caches encoded combinations of fields. Each destination has its own encoder.
     """
 
-    def __init__(self, native: Native, encoder: SpanEncoder) -> None:
+    def __init__(self, native: NativeModule, encoder: SpanEncoder) -> None:
         self._native = native
         self._encoder = encoder
         self._writer = _build_span_writer(native)
 
     async def encode_spans(
-        self, delivery: Delivery, entries: Sequence[Entry]
-    ) -> tuple[Tally, list[bytes]] | None:
+        self, delivery: Delivery, entries: Sequence[LogEntry]
+    ) -> tuple[SendTally, list[bytes]] | None:
         """
         Return the tally and the spans of the records in order. Return None if the records must be decoded.
 
@@ -407,7 +407,7 @@ class PackedSpans:
         except self._native.panic as error:
             self._native.count_fault(error)
             return None
-        return Tally(sent, shadow, delivery.count - sent - shadow), fields
+        return SendTally(sent, shadow, delivery.count - sent - shadow), fields
 
     async def _append_entry(
         self, records: PackedRecords, committed_at: float, fields: list[bytes]
@@ -455,7 +455,7 @@ class PackedSpans:
         return True
 
 
-def _build_span_writer(native: Native) -> SpanWriter:
+def _build_span_writer(native: NativeModule) -> SpanWriter:
     mark = wire.encode_varint(ATTRIBUTES << 3 | 2)
     numbers = [(field_position(field), True, (mark, name.encode())) for field, name in NUMBERS.items()]
     texts = [(field_position(field), False, (mark, name.encode())) for field, name in TEXTS.items()]

@@ -31,7 +31,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, NumberDataPoint, Sum
 
 from exporters import batch as batches
-from exporters.batch import Batch, Tally, map_with_pauses
+from exporters.batch import RecordBatch, SendTally, map_with_pauses
 from exporters.errors import DeliveryTooLarge, Rejected, SplitRequired
 from exporters.http.answers import HttpAnswer, check_not_web_page, rejected_count_in_receipt
 from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, Client
@@ -40,7 +40,7 @@ from spool.deliveries.values import Delivery, Settlement
 from spool.identity import derived_id
 from spool.ledger.cost_kinds import call_cost_source, cost_kind
 from spool.ledger.sums import OUTCOME_TAGS
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.meters import METERS, SCALE, quantity_in_millionths
 from spool.record import (
     CALL_UNIT,
@@ -122,7 +122,7 @@ class TelemetryExporter:
     async def prepare_delivery(self, delivery: Delivery) -> str | None:
         return None
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         packed = await self._encode_packed_spans(delivery, entries)
         if packed is not None:
             return await self._send_stream(delivery, TRACES, *packed)
@@ -143,8 +143,8 @@ class TelemetryExporter:
         await self._client.close()
 
     async def _encode_packed_spans(
-        self, delivery: Delivery, entries: Sequence[Entry]
-    ) -> tuple[Tally, EncodedBody] | None:
+        self, delivery: Delivery, entries: Sequence[LogEntry]
+    ) -> tuple[SendTally, EncodedBody] | None:
         """Encode records that are still packed. Return None if they must be decoded first."""
         native = shared_native_module(entries)
         if native is None or self._target.url(TRACES) is None:
@@ -161,7 +161,7 @@ class TelemetryExporter:
         return tally, EncodedBody(join_export_request(fields))
 
     async def _send_stream(
-        self, delivery: Delivery, stream: str, tally: Tally, encoded: EncodedBody
+        self, delivery: Delivery, stream: str, tally: SendTally, encoded: EncodedBody
     ) -> Settlement:
         url = self._target.url(stream)
         assert url is not None
@@ -181,7 +181,7 @@ class TelemetryExporter:
         refused, message = rejected_count_and_message(answer, stream)
         return tally.settlement_unless_all_rejected(refused=refused, items=encoded.items, words=message)
 
-    async def _encode_batch(self, batch: Batch) -> EncodedBody:
+    async def _encode_batch(self, batch: RecordBatch) -> EncodedBody:
         items = None
         try:
             if isinstance(batch.records[0][0], Inference):

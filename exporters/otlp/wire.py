@@ -91,11 +91,11 @@ def text_encoder(key: str, *, number: int) -> Callable[[str], bytes]:
     heads = TextHeads(key, number=number)
 
     # A closure takes half the time of a callable object.
-    def encode(value: str) -> bytes:
+    def encode_text_field(value: str) -> bytes:
         raw = value.encode()
         return heads[len(raw)] + raw
 
-    return encode
+    return encode_text_field
 
 
 def integer_encoder(key: str, *, number: int) -> Callable[[int], bytes]:
@@ -121,7 +121,7 @@ def integer_encoder(key: str, *, number: int) -> Callable[[int], bytes]:
     one_byte, two, three = encode_value_head(1), encode_value_head(2), encode_value_head(3)
     low, high = _LOW, _HIGH
 
-    def encode(value: int) -> bytes:
+    def encode_integer_field(value: int) -> bytes:
         if 0 <= value < _ONE_BYTE:
             return one_byte + high[value]
         if 0 <= value < _TWO_BYTES:
@@ -133,4 +133,4 @@ def integer_encoder(key: str, *, number: int) -> Callable[[int], bytes]:
         packed = encode_varint(value)
         return encode_value_head(len(packed)) + packed
 
-    return encode
+    return encode_integer_field

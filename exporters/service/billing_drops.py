@@ -18,7 +18,7 @@ from exporters.pace import DeliveryOrder
 from exporters.probe import OK, UNAVAILABLE, Probe, error_probe
 from exporters.service.upstream_client import UpstreamClient
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import BillingDrop
 
 STREAM = "billing-drops"
@@ -55,7 +55,7 @@ class BillingDropExporter:
     async def prepare_delivery(self, delivery: Delivery) -> str | None:
         return None
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         drops = [record for entry in entries for record in entry.records if isinstance(record, BillingDrop)]
         key = delivery.idempotency_key
         for drop in drops:

@@ -21,7 +21,7 @@ from exporters.http.client import Client
 from exporters.pace import Backoff
 from exporters.service import cbf
 from exporters.service.billing_drops import STREAM, ConnectionLocks
-from exporters.service.cbf import Hour
+from exporters.service.cbf import CbfHour
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import Keyring, UpstreamClient
 from exporters.settings import UpstreamSettings
@@ -138,7 +138,7 @@ class BillingSync:
         sent = await self._send_days(self._changed_hours(since, until))
         return sent + await self._send_days(self._changed_hours(earliest, last_month, only_sent=True))
 
-    async def _send_days(self, days: AsyncIterator[list[Hour]]) -> int:
+    async def _send_days(self, days: AsyncIterator[list[CbfHour]]) -> int:
         sent = 0
         async for hours in days:
             self._waiting = len(hours)
@@ -241,7 +241,7 @@ class BillingSync:
         *,
         all: bool = False,
         only_sent: bool = False,
-    ) -> AsyncIterator[list[Hour]]:
+    ) -> AsyncIterator[list[CbfHour]]:
         """
         Yield, day by day, the hours that differ from the sent hours.
 
@@ -280,16 +280,21 @@ class BillingSync:
         )
 
     async def _fetch_costs(
-        self, since: datetime, until: datetime, by: Sequence[str]
+        self, since: datetime, until: datetime, dimensions: Sequence[str]
     ) -> dict[int, list[CostRow]]:
         query = CostQuery(
-            since=since, until=until, granularity="hourly", group_by=by, meter=EVERY_METER, stated_names=True
+            since=since,
+            until=until,
+            granularity="hourly",
+            group_by=dimensions,
+            meter=EVERY_METER,
+            stated_names=True,
         )
         return await asyncio.to_thread(_group_by_hour, await self._ledger.costs(query))
 
     async def _build_fitting_hour(
         self, start: datetime, fine: Sequence[CostRow], month: dict[int, SentHour]
-    ) -> Hour:
+    ) -> CbfHour:
         other_hours = [hour for at, hour in month.items() if at != int(start.timestamp())]
         rows_left = cbf.MAX_MONTH_ROWS - sum(hour.rows for hour in other_hours)
         bytes_left = cbf.MAX_MONTH_BYTES - sum(hour.bytes for hour in other_hours)
@@ -304,7 +309,7 @@ class BillingSync:
         message = f"the month {hour.month} of the billing connection is full: 1,000,000 rows or 70 MB"
         raise Misconfigured(message, answered=False)
 
-    async def _send_hours(self, hours: Sequence[Hour]) -> int:
+    async def _send_hours(self, hours: Sequence[CbfHour]) -> int:
         for batch in cbf.batch_hours(hours, max_bytes=self._max_bytes):
             await self._send_batch(batch)
             now = self._clock.now()
@@ -312,7 +317,7 @@ class BillingSync:
             self._sent += len(batch)
         return len(hours)
 
-    async def _send_batch(self, batch: Sequence[Hour]) -> None:
+    async def _send_batch(self, batch: Sequence[CbfHour]) -> None:
         if not self._connection:
             raise Misconfigured(
                 "upstream.base_url and upstream.connection_id are required for billing data", answered=False
@@ -341,11 +346,11 @@ def _group_by_hour(rows: Sequence[CostRow]) -> dict[int, list[CostRow]]:
     return by_hour
 
 
-def _build_hour(start: datetime, costs: Sequence[CostRow], level: Sequence[str]) -> cbf.Hour:
+def _build_hour(start: datetime, costs: Sequence[CostRow], level: Sequence[str]) -> cbf.CbfHour:
     return cbf.build_hour(start, cbf.cost_rows(costs, level) or [cbf.emptied_hour_row(start)])
 
 
-def _sent_hour(hour: Hour, at: float) -> SentHour:
+def _sent_hour(hour: CbfHour, at: float) -> SentHour:
     return SentHour(
         start=int(hour.start.timestamp()), hash=hour.hash, rows=len(hour.rows), bytes=hour.bytes, sent_at=at
     )

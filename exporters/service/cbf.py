@@ -35,7 +35,7 @@ SEAT_TAGS = ("plan", "user", "team")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hour:
+class CbfHour:
     """The rows of one hour. `hash` differs if any row differs."""
 
     start: datetime
@@ -48,10 +48,10 @@ class Hour:
         return self.start.strftime("%Y-%m")
 
 
-def build_hour(start: datetime, rows: Sequence[Row]) -> Hour:
+def build_hour(start: datetime, rows: Sequence[Row]) -> CbfHour:
     packed = msgspec.json.encode(rows)
     digest = blake2b(packed, digest_size=16, person=b"billing hour").digest()
-    return Hour(start=start, rows=rows, hash=digest, bytes=len(packed))
+    return CbfHour(start=start, rows=rows, hash=digest, bytes=len(packed))
 
 
 def cost_rows(costs: Iterable[CostRow], dimensions: Sequence[str]) -> list[Row]:
@@ -79,11 +79,11 @@ def emptied_hour_row(start: datetime) -> Row:
     }
 
 
-def batch_hours(hours: Iterable[Hour], *, max_bytes: int = MAX_BYTES) -> Iterator[list[Hour]]:
+def batch_hours(hours: Iterable[CbfHour], *, max_bytes: int = MAX_BYTES) -> Iterator[list[CbfHour]]:
     """
     Yield batches of whole hours of one month that fit into a request. Raises ValueError if an hour does not fit.
     """
-    batch: list[Hour] = []
+    batch: list[CbfHour] = []
     size = 0
     for hour in hours:
         if hour.bytes > max_bytes:
@@ -97,7 +97,7 @@ def batch_hours(hours: Iterable[Hour], *, max_bytes: int = MAX_BYTES) -> Iterato
         yield batch
 
 
-def encode_drop(batch: Sequence[Hour], operation: str) -> bytes:
+def encode_drop(batch: Sequence[CbfHour], operation: str) -> bytes:
     """
     Encode one drop. It always states the operation, because the service's default replaces the whole month.
     """

@@ -341,7 +341,7 @@ class ContainerSync:
             extra = {"action": "container_file_held", "kind": file.kind, "cluster": file.cluster}
             _log.warning("%s: a %s is held: %s", NAME, file.kind, reason, extra=extra)
         self._held.add(file.id)
-        await self._files.postpone(file, reason, not_before=self._clock.now() + HELD_RETRY_S)
+        await self._files.postpone_sending(file, reason, not_before=self._clock.now() + HELD_RETRY_S)
 
     def _reset_lane(self, stream: str) -> None:
         lane = self._lanes[stream]
@@ -366,8 +366,8 @@ def _cluster_query(identity: ClusterIdentity) -> dict[str, str]:
     return {"cluster_name": identity.name, "cloud_account_id": identity.account, "region": identity.region}
 
 
-def _agent_headers(by: ContainerSender) -> dict[str, str]:
-    headers = {"X-CloudZero-Shipper-ID": by.shipper, "X-CloudZero-Version": by.agent_version}
+def _agent_headers(sender: ContainerSender) -> dict[str, str]:
+    headers = {"X-CloudZero-Shipper-ID": sender.shipper, "X-CloudZero-Version": sender.agent_version}
     return {name: value for name, value in headers.items() if value}
 
 

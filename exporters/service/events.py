@@ -24,9 +24,9 @@ from exporters.service.paths import Paths
 from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import EventStream, UpstreamSettings
 from spool.deliveries.values import Delivery, Settlement
-from spool.identity import Identity, derived_id
+from spool.identity import RecordIdentity, derived_id
 from spool.log.protocols import Log
-from spool.log.values import Entry, Submission
+from spool.log.values import LogEntry, Submission
 from spool.record import NS, UNIT_COST, Record, Scalar, UnitCostOperation, UsageEvent, rfc3339
 from spool.streams import rounded_text
 
@@ -86,7 +86,7 @@ class EventExporter:
     async def prepare_delivery(self, delivery: Delivery) -> str | None:
         return None
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         batch = batches.build_batch_without_shadows(delivery, entries)
         if not batch.records:
             return batch.settlement_unless_all_rejected()
@@ -184,17 +184,17 @@ class StreamMapper:
     async def prepare_delivery(self, delivery: Delivery) -> str | None:
         return None
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         batch = batches.build_batch_without_shadows(delivery, entries)
         mapped = [self._map_record(record, committed_at) for record, committed_at in batch.records]
         operations = [operation for operation in mapped if operation is not None]
         if operations:
-            await self._log.append(
+            await self._log.append_submission(
                 Submission(
                     topic=UNIT_COST,
                     received=len(operations),
                     records=operations,
-                    identities=[Identity(operation.id) for operation in operations],
+                    identities=[RecordIdentity(operation.id) for operation in operations],
                 )
             )
             self._learn(operations)

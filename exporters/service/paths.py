@@ -150,22 +150,22 @@ def upstream_problems(settings: UpstreamSettings) -> Iterator[str]:
         names.add(key.name)
 
 
-def _event_problems(shown: str, event: EventStream) -> Iterator[str]:
-    yield from problems_of_stream_name(f"{shown}.stream", event.stream)
+def _event_problems(shown_name: str, event: EventStream) -> Iterator[str]:
+    yield from problems_of_stream_name(f"{shown_name}.stream", event.stream)
     if len(event.dimensions) > MAX_STREAM_KEYS:
-        yield f"{shown}.dimensions: at most {MAX_STREAM_KEYS} are allowed"
+        yield f"{shown_name}.dimensions: at most {MAX_STREAM_KEYS} are allowed"
 
 
-def _key_problems(shown: str, key: UpstreamKey, names: set[str]) -> Iterator[str]:
+def _key_problems(shown_name: str, key: UpstreamKey, names: set[str]) -> Iterator[str]:
     if not key.name:
-        yield f"{shown}.name is required"
+        yield f"{shown_name}.name is required"
     elif key.name in names:
-        yield f"{shown}.name {key.name!r} is used twice"
+        yield f"{shown_name}.name {key.name!r} is used twice"
     if bool(key.secret_file) == bool(key.secret_env):
-        yield f"{shown} needs either secret_file or secret_env"
+        yield f"{shown_name} needs either secret_file or secret_env"
     if bool(key.use_cases) == bool(key.scopes):
-        yield f"{shown} needs either use_cases or scopes"
+        yield f"{shown_name} needs either use_cases or scopes"
     for scope in key.scopes:
-        yield from problems_of_choice(f"{shown}.scopes", scope, tuple(sorted(SCOPES)))
+        yield from problems_of_choice(f"{shown_name}.scopes", scope, tuple(sorted(SCOPES)))
     for use_case in key.use_cases:
-        yield from problems_of_choice(f"{shown}.use_cases", use_case, tuple(USE_CASES))
+        yield from problems_of_choice(f"{shown_name}.use_cases", use_case, tuple(USE_CASES))

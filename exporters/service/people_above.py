@@ -38,7 +38,7 @@ POLL_S = 900.0  # seconds between two requests for erasures
 _log = logging.getLogger(__name__)
 
 
-class PeopleAbove:
+class UpstreamPeople:
     """
     The exchange with the upstream about people.
 

@@ -27,9 +27,19 @@ from exporters.pace import DeliveryOrder, Pace
 from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import NS, UnitCostOperation, rfc3339
-from spool.streams import DELETE, DROP, METRIC, REPLACE, SUM, StreamReader, Total, operation_key, rounded_text
+from spool.streams import (
+    DELETE,
+    DROP,
+    METRIC,
+    REPLACE,
+    SUM,
+    StreamReader,
+    StreamTotal,
+    operation_key,
+    rounded_text,
+)
 
 STREAM = "unit-cost"
 DROPS = "unit-cost-streams"
@@ -42,7 +52,7 @@ BURST = 360_000.0
 _NOT_TAKEN = (408, 413, 429, 503)  # response statuses which state that the service did nothing
 _SEQUENCE = "unit-cost"
 
-Totals = Mapping[tuple[str, str], Total]  # totals by stream and record key
+Totals = Mapping[tuple[str, str], StreamTotal]  # totals by stream and record key
 _Shape = tuple[str, str, str, str | None, tuple[str, ...]]
 
 
@@ -92,7 +102,7 @@ class UnitCostExporter:
         await self._pace.wait_and_take(delivery.count)
         return attempt
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         records = [
             (number, record)
             for entry in entries
@@ -124,7 +134,7 @@ class UnitCostExporter:
             for record in records
             if record.stream in self._single_writer and record.operation in (SUM, REPLACE)
         }
-        return await self._streams.find(sorted(places))
+        return await self._streams.find_totals(sorted(places))
 
     def _group_runs(
         self,
@@ -218,7 +228,7 @@ def _replace_by_totals(records: Sequence[UnitCostOperation], totals: Totals) -> 
     return [_total_operation(totals[key], records[0].stream_type) for key in places if key in totals]
 
 
-def _total_operation(total: Total, stream_type: str) -> UnitCostOperation:
+def _total_operation(total: StreamTotal, stream_type: str) -> UnitCostOperation:
     return UnitCostOperation(
         id=b"",
         stream=total.stream,

@@ -244,7 +244,7 @@ class Program(click.Group):
                 raise
             # At exit, the interpreter flushes the output again. Without this, that would fail with a second message.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            fail(f"the output cannot be written: {error.strerror}")
+            exit_with_message(f"the output cannot be written: {error.strerror}")
 
 
 class Commands(Program):
@@ -322,7 +322,7 @@ def load_config_or_exit(config: Path | None, flags: dict[str, Any] | None = None
         sys.exit(2)
 
 
-def fail(message: str, code: int = 1) -> NoReturn:
+def exit_with_message(message: str, code: int = 1) -> NoReturn:
     """
     Print an error and exit. The message may quote a file or a response, so control characters are escaped.
     """
@@ -331,11 +331,11 @@ def fail(message: str, code: int = 1) -> NoReturn:
     sys.exit(code)
 
 
-def fail_because(error: Exception) -> NoReturn:
+def exit_because_of(error: Exception) -> NoReturn:
     """Exit with the message of an error, with code 2 if the same command cannot succeed."""
     from spool.errors import NotAllowed, OtherSchema
 
-    fail(str(error), 2 if isinstance(error, NotAllowed | OtherSchema) else 1)
+    exit_with_message(str(error), 2 if isinstance(error, NotAllowed | OtherSchema) else 1)
 
 
 @click.command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.agent_probe import probe, status
 from gateway.cli.agent_settings import (
     agent_endpoint,
@@ -22,7 +22,7 @@ from gateway.devices.agent.assistants import ASSISTANTS, Assistant
 from gateway.devices.agent.hook import ADDRESS, HookQuestion, run_hook
 
 if TYPE_CHECKING:
-    from gateway.devices.agent.settings import Edited
+    from gateway.devices.agent.settings import EditedSettings
 
 
 class AgentCommands(click.Group):
@@ -133,7 +133,7 @@ def judge_session(session_limit: str, is_closed: bool, endpoint: str) -> None:
     """
     question = HookQuestion(endpoint, session_limit, is_closed)
     if question.argument_problem:
-        fail(question.argument_problem, 2)
+        exit_with_message(question.argument_problem, 2)
     sys.exit(run_hook(question))
 
 
@@ -173,11 +173,11 @@ def set_up_assistants(
     from gateway.devices.agent.settings import NotEditable, undo_settings
 
     if do_write and do_undo:
-        fail("use either --write or --undo, not both", 2)
+        exit_with_message("use either --write or --undo, not both", 2)
     if file and len(assistants) > 1:
-        fail("--file needs exactly one assistant", 2)
+        exit_with_message("--file needs exactly one assistant", 2)
     if hook and (without := [name for name in assistants if not ASSISTANTS[name].hooks]):
-        fail(f"Tollhouse sets no hook of {', '.join(without)}", 2)
+        exit_with_message(f"Tollhouse sets no hook of {', '.join(without)}", 2)
     settings = load_agent_config(config, data, {})
     directory, endpoint = settings.data_dir, endpoint or agent_endpoint(settings)
     failed = False
@@ -199,14 +199,14 @@ def set_up_assistants(
 
 def _edit_settings(
     directory: Path, assistant: Assistant, path: Path, endpoint: str, hook: str, do_write: bool
-) -> Edited:
+) -> EditedSettings:
     from gateway.devices.agent.settings import edit_settings, write_settings
 
     edited = edit_settings(assistant, path, endpoint, hook=hook)
     return write_settings(directory, assistant, edited) if do_write else edited
 
 
-def _show_edit(name: str, edited: Edited, *, written: bool) -> None:
+def _show_edit(name: str, edited: EditedSettings, *, written: bool) -> None:
     if not edited.has_changes:
         click.echo(f"{name}: {edited.path} needs no change")
         return

@@ -17,7 +17,7 @@ from gateway.cli.agent_run import with_gateway_upstream
 from gateway.configuration.sections import Config
 from gateway.devices.agent.identity import KEY_FILE, load_or_create_identity
 from gateway.devices.states import REMOVED, UNENROLLED
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.clock import SteadyClock, SystemClock
 
 LOOK_S: Final = 0.2  # seconds between two checks whether records still wait to be sent
@@ -33,7 +33,7 @@ async def deliver_waiting_records(config: Config, wait_s: float) -> int:
     # nobody sends any more, so no record waits for further reports of its call
     closed = replace(config, spool=replace(config.spool, hold=0, counter_wait=0))
     quiet = replace(closed, server=replace(config.server, listen="127.0.0.1:0", grpc_listen=""))
-    app = App(with_gateway_upstream(quiet), version=version("tollhouse"), clock=clock)
+    app = TollhouseApp(with_gateway_upstream(quiet), version=version("tollhouse"), clock=clock)
     await app.start()
     try:
         for _ in range(round(wait_s / LOOK_S)):
@@ -45,8 +45,8 @@ async def deliver_waiting_records(config: Config, wait_s: float) -> int:
         await app.stop()
 
 
-async def _count_queued_records(app: App) -> int:
-    return sum(route.queued for route in await app.services.storage.deliveries.routes())
+async def _count_queued_records(app: TollhouseApp) -> int:
+    return sum(route.queued for route in await app.services.storage.deliveries.route_states())
 
 
 async def report_leaving(config: Config, *, keep_key: bool) -> str:

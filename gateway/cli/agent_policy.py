@@ -14,7 +14,7 @@ import click
 
 from exporters.errors import Misconfigured
 from exporters.secret_source import SecretSource
-from gateway.cli import CONFIG_HELP, CONFIG_VARIABLE, data_option, fail, find_configuration_file
+from gateway.cli import CONFIG_HELP, CONFIG_VARIABLE, data_option, exit_with_message, find_configuration_file
 from gateway.cli.agent_settings import hook_option
 from gateway.configuration.values import is_loopback
 from gateway.devices.agent.assistants import ASSISTANTS
@@ -142,22 +142,26 @@ def policy(
     if context.invoked_subcommand is not None:
         return
     if mode is None or out is None or signing_key is None:
-        fail("--mode, --signing-key and --out are required", 2)
+        exit_with_message("--mode, --signing-key and --out are required", 2)
     if device and not _PLAIN_DEVICE.fullmatch(device):
-        fail("--device may have letters, digits and the characters . $ % { } : _ -", 2)
+        exit_with_message("--device may have letters, digits and the characters . $ % { } : _ -", 2)
     for option, version in (("--deb-version", deb_version), ("--rpm-version", rpm_version)):
         if version and not _VERSION.fullmatch(version):
-            fail(f"{option} must begin with a digit and may have letters, digits and the characters . + ~", 2)
+            exit_with_message(
+                f"{option} must begin with a digit and may have letters, digits and the characters . + ~", 2
+            )
     if mode == DIRECT:
         destination = _direct_destination(gateway, key_file, config, data)
     else:
         if key_file:
-            fail("--key-file is only for --mode direct, because the agent needs no key", 2)
+            exit_with_message("--key-file is only for --mode direct, because the agent needs no key", 2)
         destination = Destination(endpoint=_check_gateway_url(gateway or AGENT_ADDRESS))
         if not is_loopback(urlsplit(destination.endpoint).hostname or ""):
-            fail("the mode agent sends without a key, so --gateway must be an address of this machine", 2)
+            exit_with_message(
+                "the mode agent sends without a key, so --gateway must be an address of this machine", 2
+            )
     if hook and destination.key:
-        fail("--hook is only for --mode agent, because the hook asks the agent", 2)
+        exit_with_message("--hook is only for --mode agent, because the hook asks the agent", 2)
     destination = replace(destination, device=device, hook=hook)
     left_out = [
         name
@@ -169,7 +173,7 @@ def policy(
             f"{name} gets its endpoint or key only from environment variables, so it needs --environment"
         )
         if names:
-            fail(message, 2)
+            exit_with_message(message, 2)
         click.echo(f"left out: {message}", err=True)
     chosen = [
         assistant
@@ -179,7 +183,7 @@ def policy(
     if hook and not any(
         ASSISTANTS[assistant.name].hooks for assistant in chosen if assistant.name in ASSISTANTS
     ):
-        fail("--hook needs --assistant claude-code", 2)
+        exit_with_message("--hook needs --assistant claude-code", 2)
     if has_environment:
         what = "the endpoint and the key" if destination.key else "the endpoint"
         click.echo(f"warning: every program on the machine gets {what} from the environment", err=True)
@@ -201,7 +205,7 @@ def policy(
             rpm_version=rpm_version,
         )
     except ValueError as error:
-        fail(str(error), 2)
+        exit_with_message(str(error), 2)
     _write_bundle(out, files)
     click.echo(f"{out}: {len(files)} files for {', '.join(assistant.name for assistant in chosen)}")
 
@@ -209,7 +213,7 @@ def policy(
 def _write_bundle(out: Path, files: Mapping[str, bytes]) -> None:
     try:
         if out.exists() and any(out.iterdir()):
-            fail(f"{out} is not empty; name a new directory with --out", 2)
+            exit_with_message(f"{out} is not empty; name a new directory with --out", 2)
         # private, because files of the mode "direct" contain the key. Below, all may read, as on the machines: users
         # who cannot read a copied policy are without it, and their Codex does not start.
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -222,7 +226,7 @@ def _write_bundle(out: Path, files: Mapping[str, bytes]) -> None:
         for path in out.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
     except OSError as error:
-        fail(f"{out} cannot be written: {error.strerror}")
+        exit_with_message(f"{out} cannot be written: {error.strerror}")
 
 
 def _check_gateway_url(url: str) -> str:
@@ -232,7 +236,7 @@ def _check_gateway_url(url: str) -> str:
     except ValueError:
         is_good = False
     if not is_good or not _PLAIN_ADDRESS.fullmatch(url):
-        fail(f"--gateway {url} is not an address such as https://tollhouse.example.com", 2)
+        exit_with_message(f"--gateway {url} is not an address such as https://tollhouse.example.com", 2)
     return url.rstrip("/")
 
 
@@ -242,16 +246,18 @@ def _direct_destination(
     from gateway.cli.data_directory import load_config_with_data
 
     if gateway is None or key_file is None:
-        fail("--mode direct needs --gateway and --key-file", 2)
+        exit_with_message("--mode direct needs --gateway and --key-file", 2)
     endpoint = _check_gateway_url(gateway)
     if endpoint.startswith("http://") and not is_loopback(urlsplit(endpoint).hostname or ""):
-        fail("--gateway must begin with https://, because the key would cross the network unencrypted", 2)
+        exit_with_message(
+            "--gateway must begin with https://, because the key would cross the network unencrypted", 2
+        )
     try:
         key = SecretSource("the key", file=key_file).value()
     except Misconfigured as error:
-        fail(str(error), 2)
+        exit_with_message(str(error), 2)
     if not _PLAIN_KEY.fullmatch(key):
-        fail(f"{key_file} does not have one key without spaces and quotes", 2)
+        exit_with_message(f"{key_file} does not have one key without spaces and quotes", 2)
     _require_send_only_key(load_config_with_data(config, data), key, has_file=config is not None)
     return Destination(endpoint=endpoint, key=key)
 
@@ -265,16 +271,18 @@ def _require_send_only_key(settings: Config, key: str, *, has_file: bool) -> Non
     answer = client.request("POST", "/keys/identify", body={"secret": key})
     name, granted = answer["key"]["name"], set(answer["granted"])
     if more := sorted(granted - {INGEST}):
-        fail(
+        exit_with_message(
             f"the key {name} may do more than send AI telemetry ({', '.join(more)}); create a key that may not",
             2,
         )
     if INGEST not in granted:
-        fail(f"the key {name} may not send AI telemetry", 2)
+        exit_with_message(f"the key {name} may not send AI telemetry", 2)
     if answer["may_chain"]:
-        fail(f"server.chain_keys names the key {name}, so it may not be on laptops; create another key", 2)
+        exit_with_message(
+            f"server.chain_keys names the key {name}, so it may not be on laptops; create another key", 2
+        )
     if (state := answer["key"]["state"]) != ENABLED:
-        fail(f"the key {name} is {state.lower()}", 2)
+        exit_with_message(f"the key {name} is {state.lower()}", 2)
 
 
 # -- keys ----------------------------------------------------------------------------------------------------
@@ -296,7 +304,7 @@ def ensure_key_and_print_public(file: Path) -> None:
         if not file.exists():
             write_private_file(file, new_private_pem().decode())
     except OSError as error:
-        fail(f"{file} cannot be written: {error.strerror}")
+        exit_with_message(f"{file} cannot be written: {error.strerror}")
     click.echo(_read_signing_key_or_exit(file).public_pem.decode(), nl=False)
 
 
@@ -306,7 +314,9 @@ def _read_signing_key_or_exit(file: Path) -> SigningKey:
     try:
         return SigningKey(file.read_bytes())
     except (OSError, BadKey) as error:
-        fail(f"{file}: {_describe_error(error)}; create a key with `tollhouse agent policy key FILE`", 2)
+        exit_with_message(
+            f"{file}: {_describe_error(error)}; create a key with `tollhouse agent policy key FILE`", 2
+        )
 
 
 def _read_public_key_or_exit(file: Path) -> PublicKey:
@@ -315,7 +325,9 @@ def _read_public_key_or_exit(file: Path) -> PublicKey:
     try:
         return PublicKey(file.read_bytes())
     except (OSError, BadKey) as error:
-        fail(f"{file}: {_describe_error(error)}; `tollhouse agent policy key FILE` prints the public key", 2)
+        exit_with_message(
+            f"{file}: {_describe_error(error)}; `tollhouse agent policy key FILE` prints the public key", 2
+        )
 
 
 # -- on the device -------------------------------------------------------------------------------------------
@@ -336,7 +348,7 @@ def verify_bundle_directory(bundle: Path, public_key: Path) -> None:
     try:
         checked = verified(bundle, _read_public_key_or_exit(public_key))
     except (BadBundle, OSError) as error:
-        fail(f"{bundle}: {_describe_error(error)}")
+        exit_with_message(f"{bundle}: {_describe_error(error)}")
     click.echo(f"{bundle}: {len(checked.contents)} files are as signed, number {checked.manifest.number}")
 
 
@@ -362,7 +374,7 @@ def apply_policy_bundle(bundle: Path, public_key: Path, root: Path, older: bool)
         checked = applied.verify_bundle(bundle, _read_public_key_or_exit(public_key))
         outcome = applied.apply_bundle(checked, system, root.resolve(), allows_older=older)
     except (applied.BadBundle, OSError) as error:
-        fail(_describe_error(error))
+        exit_with_message(_describe_error(error))
     _show_policy_changes(outcome)
     for target, file in outcome.foreign.items():
         if file is None:
@@ -390,7 +402,7 @@ def remove_applied_policy(root: Path) -> None:
     try:
         outcome = applied.remove_policy(_policy_system_or_exit(), root.resolve())
     except (applied.BadBundle, OSError) as error:
-        fail(_describe_error(error))
+        exit_with_message(_describe_error(error))
     _show_policy_changes(outcome)
     sys.exit(FOREIGN if outcome.foreign else 0)
 
@@ -413,7 +425,9 @@ def _show_policy_changes(outcome: PolicyChanges) -> None:
 
 def _policy_system_or_exit() -> str:
     if sys.platform not in ("darwin", "linux"):
-        fail("this command runs on Linux and macOS; on Windows, run Set-TollhousePolicy.ps1 of the bundle", 2)
+        exit_with_message(
+            "this command runs on Linux and macOS; on Windows, run Set-TollhousePolicy.ps1 of the bundle", 2
+        )
     return MACOS if sys.platform == "darwin" else LINUX
 
 

@@ -14,7 +14,7 @@ import click
 import msgspec
 import orjson
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.agent_settings import (
     config_option,
     directory_option,
@@ -29,7 +29,7 @@ from spool.printable import printable_json
 from spool.record import utc_iso
 
 if TYPE_CHECKING:
-    from gateway.devices.agent.probe.machine import Looked
+    from gateway.devices.agent.probe.machine import ProbeResult
 
 VARIABLES = "TOLLHOUSE_"
 COLUMNS = ("assistant", "state", "cause", "version", "used_at")
@@ -58,7 +58,7 @@ def probe(as_json: bool, data: Path | None, config: Path | None) -> None:
     except FileNotFoundError:
         click.echo(f"{settings.data_dir} does not exist, so nothing was stored; start the agent", err=True)
     except OSError as error:
-        fail(f"{settings.data_dir / STATES_FILE} cannot be written: {error.strerror}")
+        exit_with_message(f"{settings.data_dir / STATES_FILE} cannot be written: {error.strerror}")
     if as_json:
         click.echo(printable_json(found, option=orjson.OPT_INDENT_2))
     else:
@@ -96,7 +96,7 @@ def status(
     column "configured" of --json is of your own settings.
     """
     if (as_json, bool(jamf), intune).count(True) > 1:
-        fail("use only one of --json, --jamf and --intune", 2)
+        exit_with_message("use only one of --json, --jamf and --intune", 2)
     settings = read_probe_settings(config, data)
     found = _probe_assistants(settings, endpoint).found["assistants"]
     if jamf:
@@ -219,7 +219,7 @@ def find_assistants(settings: ProbeSettings) -> Mapping[str, Any]:
     return _probe_assistants(settings).found
 
 
-def _probe_assistants(settings: ProbeSettings, endpoint: str | None = None) -> Looked:
+def _probe_assistants(settings: ProbeSettings, endpoint: str | None = None) -> ProbeResult:
     from gateway.devices.agent.probe.machine import (
         probe_machine,
     )  # imported here, so that the agent does not load it

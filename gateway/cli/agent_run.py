@@ -22,7 +22,7 @@ import click
 
 from exporters.secret_source import SecretSource
 from exporters.settings import UpstreamKey
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.agent_settings import flags_with_data_directory, load_agent_config
 from gateway.cli.serve import describe_stop, run_app_until_stopped
 from gateway.configuration.local_operator import system_user
@@ -63,7 +63,7 @@ FIRST_LOOK_S = 10.0  # seconds that a first enrolment waits for the probe
 
 # imported late, so that a wrong configuration is reported without loading the server
 if TYPE_CHECKING:
-    from gateway.service.app import App
+    from gateway.service.app import TollhouseApp
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def run_agent(file: Path | None, data: Path | None, flags: Mapping[str, Any], *,
     settings = load_agent_config(file, data, flags)
     problems = list(_config_problems(settings))
     if problems:
-        fail("; ".join(problems), 2)
+        exit_with_message("; ".join(problems), 2)
 
     def reload_config() -> Config:
         reread_config = load_config(file, flags=flags_with_data_directory(file, data, flags))
@@ -85,9 +85,9 @@ def run_agent(file: Path | None, data: Path | None, flags: Mapping[str, Any], *,
     try:
         return asyncio.run(_run_app_with_gateway_link(settings, reload_config, stdin_stops=stdin_stops))
     except ConfigError as error:
-        fail("; ".join(error.problems), code=2)
+        exit_with_message("; ".join(error.problems), code=2)
     except (SpoolError, OSError) as error:
-        fail(describe_stop(error))
+        exit_with_message(describe_stop(error))
 
 
 def _config_problems(config: Config) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _config_problems(config: Config) -> Iterator[str]:
 async def _run_app_with_gateway_link(
     config: Config, reread: Callable[[], Config], *, stdin_stops: bool = False
 ) -> int:
-    from gateway.service.app import App
+    from gateway.service.app import TollhouseApp
 
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     directory = config.data_dir
@@ -125,7 +125,7 @@ async def _run_app_with_gateway_link(
         is_local=True,
     )
     forwarded = with_gateway_upstream(config)
-    app = App(
+    app = TollhouseApp(
         forwarded, version=version("tollhouse"), clock=clock, local=local, observer=recorder, reread=reread
     )
     async with contextlib.AsyncExitStack() as stack:
@@ -149,7 +149,7 @@ def with_gateway_upstream(config: Config) -> Config:
 
 @asynccontextmanager
 async def _keep_gateway_link(
-    config: Config, who: DeviceIdentity, recorder: ActivityRecorder, app: App
+    config: Config, who: DeviceIdentity, recorder: ActivityRecorder, app: TollhouseApp
 ) -> AsyncIterator[None]:
     """Send heartbeats to the gateway, with the states of the assistants, while the block runs."""
     from exporters.device_reporter import DeviceReporter
@@ -164,7 +164,7 @@ async def _keep_gateway_link(
     verdicts = KeptVerdicts(time.time)
 
     async def queue_depth_and_age() -> tuple[int, float]:
-        routes = await app.services.storage.deliveries.routes()
+        routes = await app.services.storage.deliveries.route_states()
         ages = [route.oldest_age_s for route in routes if route.oldest_age_s is not None]
         return sum(route.queued for route in routes), max(ages, default=0.0)
 
@@ -244,9 +244,9 @@ def _number_next_heartbeat(numbers: HeartbeatNumbers) -> Mapping[str, object]:
         return {}
 
 
-def _store_heartbeat_word(numbers: HeartbeatNumbers, word: str) -> None:
+def _store_heartbeat_word(numbers: HeartbeatNumbers, heartbeat_word: str) -> None:
     try:
-        numbers.store_word(word)
+        numbers.store_word(heartbeat_word)
     except OSError as error:  # if the new word of a heartbeat cannot be stored, the previous word stays valid
         _log.warning(
             "the word that a gateway returned for a heartbeat cannot be stored: %s",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gateway.cli import fail, load_config_or_exit
+from gateway.cli import exit_with_message, load_config_or_exit
 from gateway.devices.agent.hook_settings import EXAMPLE, hook_command_problem
 
 # imported late, because the probe is started often and must start fast
@@ -25,7 +25,7 @@ endpoint_option = click.option(
 
 def _refuse_invalid_hook_command(ctx: click.Context, param: click.Parameter, command: str) -> str:
     if command and (problem := hook_command_problem(command)):
-        fail(problem, 2)
+        exit_with_message(problem, 2)
     return command
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.agent_probe import find_assistants, read_probe_settings
 from gateway.cli.agent_settings import config_option, directory_option, load_agent_config
 from gateway.cli.output import show_json, show_table
@@ -61,7 +61,7 @@ def test(
     from gateway.cli.agent_delivery import try_delivery
 
     if (as_json, jamf, intune).count(True) > 1:
-        fail("use only one of --json, --jamf and --intune", 2)
+        exit_with_message("use only one of --json, --jamf and --intune", 2)
     probed = read_probe_settings(config, data)
     found = find_assistants(probed)["assistants"]
     way = asyncio.run(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.agent_settings import config_option, directory_option, load_agent_config
 from gateway.cli.serve import describe_stop
 from gateway.devices.agent.identity import KEY_FILE
@@ -49,16 +49,18 @@ def unenrol(wait_s: int, force: bool, keep_key: bool, data: Path | None, config:
         click.echo("this device has no key, so there is nothing to end")
         return
     if not settings.agent.gateway:
-        fail("agent.gateway is required: gateway under [agent] in the configuration file", 2)
+        exit_with_message("agent.gateway is required: gateway under [agent] in the configuration file", 2)
     try:
         waiting = asyncio.run(deliver_waiting_records(settings, wait_s)) if wait_s else 0
     except (SpoolError, OSError) as error:
-        fail(f"waiting records cannot be delivered: {describe_stop(error)}")
+        exit_with_message(f"waiting records cannot be delivered: {describe_stop(error)}")
     if waiting and not (force or keep_key):
-        fail(f"{waiting} records still wait, so the key was not ended; try again, or use --force")
+        exit_with_message(
+            f"{waiting} records still wait, so the key was not ended; try again, or use --force"
+        )
     problem = asyncio.run(report_leaving(settings, keep_key=keep_key))
     if problem:
-        fail(f"the gateway does not know that this device leaves: {problem}")
+        exit_with_message(f"the gateway does not know that this device leaves: {problem}")
     if not keep_key:
         key_file.unlink()
     click.echo(

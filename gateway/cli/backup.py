@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import click
 
-from gateway.cli import config_option, data_option, fail_because, load_config_or_exit
+from gateway.cli import config_option, data_option, exit_because_of, load_config_or_exit
 from gateway.cli.data_directory import require_named_data_directory
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.output import as_json, show_json
@@ -95,7 +95,7 @@ def restore(
         later = [] if erasures is None else read_erasures(erasures.read(MAX_FILE_BYTES + 1))
         asyncio.run(_restore_backup(backup, settings, queued, later))
     except (SpoolError, OSError) as error:
-        fail_because(error)
+        exit_because_of(error)
 
 
 async def _restore_backup(backup: Path, config: Config, queued: str | None, later: Sequence[Erasure]) -> None:
@@ -109,7 +109,7 @@ async def _restore_backup(backup: Path, config: Config, queued: str | None, late
         async with open_storage(replace(config, data_dir=draft), clock=SystemClock()) as storage:
             if storage.registry is None:
                 raise SpoolError(storage.registry_problem)
-            routes = [route for route in await storage.deliveries.routes() if route.queued]
+            routes = [route for route in await storage.deliveries.route_states() if route.queued]
             if routes and queued is None:
                 raise NotAllowed(_explain_queued_choice(routes, manifest))
             reason = f"restored from a backup of {manifest.made_at}: may have been sent since"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli import SERVICE_CONFIG, fail, load_config_or_exit
+from gateway.cli import SERVICE_CONFIG, exit_with_message, load_config_or_exit
 from gateway.configuration.sections import Config
 from gateway.core.mounts import socket_path
 from spool.settings import LOCK_FILE, SQLITE
@@ -42,13 +42,13 @@ def require_data_directory(settings: Config, config: Path | None, data: Path | N
 
         names = {path.name for path in directory.iterdir()} - {"lost+found", PRICE_LISTS}
     except (FileNotFoundError, NotADirectoryError):
-        fail(_no_directory_message(directory, None if data else config), 2)
+        exit_with_message(_no_directory_message(directory, None if data else config), 2)
     except OSError:  # the later attempt to open the directory reports the reason
         return
     if not names:
         click.echo(f"tollhouse: {directory} is a new data directory without any data", err=True)
     elif LOCK_FILE not in names and _has_no_tollhouse_data(settings):
-        fail(
+        exit_with_message(
             f"{directory} has other files in it and no Tollhouse data; name the data directory with --data",
             2,
         )
@@ -61,7 +61,9 @@ def require_named_data_directory(config: Path | None, data: Path | None) -> None
     from gateway.configuration.reader import setting_origins
 
     if data is None and config is None and "data_dir" not in setting_origins():
-        fail("name the data directory to fill with --data, or its configuration with --config", 2)
+        exit_with_message(
+            "name the data directory to fill with --data, or its configuration with --config", 2
+        )
 
 
 def _no_directory_message(directory: Path, config: Path | None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli import fail, fail_because, load_config_or_exit
+from gateway.cli import exit_because_of, exit_with_message, load_config_or_exit
 from gateway.cli.serve import program_name, serve_until_stopped
 from gateway.service.demo.plants import EXAMPLES, PLANTS, least_month, plants_without_room
 from spool.clock import SystemClock
@@ -104,7 +104,7 @@ def demo(
         records = max(USUAL_RECORDS, least_month(plants, days=days)[1])
     problems = plants_without_room(plants, days=days, records=records)
     if problems:
-        fail("; ".join(problems), 2)
+        exit_with_message("; ".join(problems), 2)
     settings = load_config_or_exit(
         None, {"data_dir": str(data.absolute()), "server.listen": listen, "server.grpc_listen": ""}
     )
@@ -131,14 +131,14 @@ def demo(
                 )
             )
     except (SpoolError, OSError) as error:
-        fail_because(error)
+        exit_because_of(error)
     click.echo(
         f"{filled.records} records, including {filled.duplicates} duplicates; "
         f"{filled.inspected.merged.new} insights, {filled.look.merged.new} recommendations"
     )
     problem = f"these planted findings were not detected: {', '.join(filled.missed)}"
     if filled.missed and not serves:
-        fail(problem)
+        exit_with_message(problem)
     if filled.missed:  # the demo month is complete even if a planted finding was not detected
         click.echo(f"tollhouse: {problem}", err=True)
     if plants:

@@ -29,7 +29,7 @@ import orjson
 from exporters.check import StreamCheck, check_channels
 from exporters.probe import OK as TAKEN
 from exporters.probe import REFUSED, UNAVAILABLE, UNUSED
-from gateway.cli import config_option, data_option, fail, load_config_or_exit
+from gateway.cli import config_option, data_option, exit_with_message, load_config_or_exit
 from gateway.cli.check import (
     configured_file_problems,
     missing_for_mcp_clients,
@@ -129,7 +129,7 @@ def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json:
         try:
             write_bundle(bundle, settings, diagnoses, state)
         except OSError as error:
-            fail(f"{bundle}: {error.strerror}")
+            exit_with_message(f"{bundle}: {error.strerror}")
         click.echo(f"wrote {bundle}", err=as_json)
     sys.exit(1 if problems else 0)
 
@@ -572,7 +572,9 @@ def _diagnose_keys(keys: Sequence[Mapping[str, Any]]) -> Iterator[Diagnosis]:
         yield Diagnosis(about="keys", status=OK, words=f"{len(enabled)} enabled, each with one scope")
 
 
-def write_bundle(path: Path, config: Config, found: Sequence[Diagnosis], state: Mapping[str, object]) -> None:
+def write_bundle(
+    path: Path, config: Config, diagnoses: Sequence[Diagnosis], state: Mapping[str, object]
+) -> None:
     """
     Write the findings, the configuration and the state into a tar.gz that only its owner can read.
 
@@ -581,7 +583,7 @@ def write_bundle(path: Path, config: Config, found: Sequence[Diagnosis], state: 
     existing file. Raises OSError.
     """
     parts = {
-        "diagnosis.json": [asdict(diagnosis) for diagnosis in found],
+        "diagnosis.json": [asdict(diagnosis) for diagnosis in diagnoses],
         "configuration.json": describe_settings(config),
         "files.json": _list_files(config.data_dir),
         "status.json": state.get("/status"),

@@ -28,10 +28,10 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.reasons import field_reasons, price_line_fields
-from gateway.intake.shadows import Shadows
+from gateway.intake.shadows import ReportedCallers
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
-from gateway.normalise.formats.engine.declaration import Normalised
+from gateway.normalise.formats.engine.declaration import NormalisedBody
 from gateway.normalise.formats.langfuse.merger import complete_without_waiting
 from gateway.normalise.formats.list import FORMAT_NAMES, recognise_format_or_refuse
 from gateway.normalise.outcome import (
@@ -42,8 +42,8 @@ from gateway.normalise.outcome import (
     TEST_SPAN,
     UNRECOGNISED_AI,
     Dropped,
-    Options,
-    Outcome,
+    ReadOptions,
+    ReadOutcome,
 )
 from gateway.people.authentication.bearer import Bearer
 from spool.clock import SystemClock
@@ -158,7 +158,7 @@ async def explain_payload(
     Counters wait for all calls of the file, so the order within the file does not matter.
     """
     format_name = format or recognise_format_or_refuse(body, how="name it with --as")
-    options = Options(
+    options = ReadOptions(
         keep_attributes=frozenset(config.privacy.keep_attributes),
         keep_tags=config.kept_tags,
         counted=config.counted_sources,
@@ -172,7 +172,7 @@ async def explain_payload(
     book = PriceBook.load(config.prices, config.data_dir)
     log = await open_log_in_memory(SpoolSettings(hold=0), clock)
     try:
-        shadows = Shadows(clock)
+        shadows = ReportedCallers(clock)
         counters = WaitingCounters(
             log, shadows, clock, wait_s=inf, max_items=sys.maxsize, max_bytes=sys.maxsize
         )
@@ -183,7 +183,7 @@ async def explain_payload(
             shadows=shadows,
             counters=counters,
         )
-        await intake.store(outcome, Bearer(name="explain", scopes=frozenset(), labels={}))
+        await intake.store_outcome(outcome, Bearer(name="explain", scopes=frozenset(), labels={}))
         await counters.release_due(everything=True)
         below = log.closed_below(outcome.topic)
         entries = await log.read(outcome.topic, 1, below - 1)
@@ -208,7 +208,7 @@ async def explain_payload(
 
 
 def _add_reasons(
-    result: dict[str, Any], records: Sequence[Record], outcome: Outcome, book: PriceBook
+    result: dict[str, Any], records: Sequence[Record], outcome: ReadOutcome, price_book: PriceBook
 ) -> None:
     reasons_by_id: dict[bytes, dict[str, Any]] = {}
     for record, why in zip(outcome.records, outcome.why or [], strict=False):
@@ -216,8 +216,8 @@ def _add_reasons(
         # the first report.
         reasons_by_id.setdefault(record.id, why)
     for row, stored_record in zip(result["records"], records, strict=True):
-        row["why"] = {**field_reasons(stored_record, book), **reasons_by_id.get(stored_record.id, {})}
-        lines = price_line_fields(stored_record, book)
+        row["why"] = {**field_reasons(stored_record, price_book), **reasons_by_id.get(stored_record.id, {})}
+        lines = price_line_fields(stored_record, price_book)
         if lines:
             row["price_lines"] = lines
     for row in result["ignored"]:
@@ -228,7 +228,7 @@ def _add_reasons(
     ]
 
 
-def _repeats_within_payload(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
+def _repeats_within_payload(records: Sequence[Record], outcome: ReadOutcome) -> Iterator[Dropped]:
     remaining = Counter(record.id for record in records)
     known: dict[bytes, AiRecord] = {}
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
@@ -263,12 +263,12 @@ def _describe_record(record: AiRecord) -> str:
     return f"data point of {record.name}"
 
 
-def _run_to_end(normaliser: Generator[None, None, Normalised]) -> Normalised:
+def _run_to_end(normaliser: Generator[None, None, NormalisedBody]) -> NormalisedBody:
     while True:
         try:
             next(normaliser)
         except StopIteration as stop:
-            normalised: Normalised = stop.value
+            normalised: NormalisedBody = stop.value
             return normalised
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli import config_option, fail, load_config_or_exit
+from gateway.cli import config_option, exit_with_message, load_config_or_exit
 from gateway.configuration.sections import Config
 from gateway.configuration.values import split_address
 
@@ -30,11 +30,11 @@ def health(config: Path | None) -> None:
         connection.request("GET", "/livez")
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
-        fail(f"{connection.host}:{connection.port} does not answer: {error}")
+        exit_with_message(f"{connection.host}:{connection.port} does not answer: {error}")
     finally:
         connection.close()
     if status != http.client.OK:
-        fail(f"not alive: /livez answered {status}; the server's log has the reason")
+        exit_with_message(f"not alive: /livez answered {status}; the server's log has the reason")
     click.echo("alive")
 
 

@@ -15,7 +15,7 @@ import click
 
 from exporters.destinations.catalogue import TYPES
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
-from gateway.cli import fail, load_config_or_exit
+from gateway.cli import exit_with_message, load_config_or_exit
 from gateway.cli.parameters import Choice
 from gateway.configuration.in_effect import configuration_keys
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
@@ -104,7 +104,7 @@ def init(
     would reject is not written.
     """
     if config.exists():
-        fail(f"{config} already exists; name another file with --config, or remove it", 2)
+        exit_with_message(f"{config} already exists; name another file with --config, or remove it", 2)
     stated = (listen, upstream, upstream_key_file, upstream_key_env, emails, *use_cases, *destinations)
     if ask or (ask is None and not any(stated) and sys.stdin.isatty()):
         listen = listen or click.prompt("Address to listen on", default=ServerSettings().listen)
@@ -124,9 +124,11 @@ def init(
             type=Choice(EMAILS),
         )
     if upstream and bool(upstream_key_file) == bool(upstream_key_env):
-        fail("--upstream needs a key: use either --upstream-key-file or --upstream-key-env, not both", 2)
+        exit_with_message(
+            "--upstream needs a key: use either --upstream-key-file or --upstream-key-env, not both", 2
+        )
     if not upstream and (upstream_key_file or upstream_key_env or use_cases):
-        fail("--upstream-key-file, --upstream-key-env and --use-case need --upstream URL", 2)
+        exit_with_message("--upstream-key-file, --upstream-key-env and --use-case need --upstream URL", 2)
     answers = Answers(
         data=data,
         listen=listen or ServerSettings().listen,
@@ -164,9 +166,9 @@ def _write_configuration(path: Path, text: str) -> Path:
             os.link(draft.name, path)
             return directory
     except FileExistsError:
-        fail(f"{path} already exists; name another file with --config, or remove it", 2)
+        exit_with_message(f"{path} already exists; name another file with --config, or remove it", 2)
     except OSError as error:
-        fail(f"{error.filename or path} cannot be written: {error.strerror}", 2)
+        exit_with_message(f"{error.filename or path} cannot be written: {error.strerror}", 2)
 
 
 def _configuration_lines(answers: Answers) -> Iterator[str]:
@@ -209,7 +211,7 @@ def _configuration_lines(answers: Answers) -> Iterator[str]:
     for index, text in enumerate(answers.destinations):
         kind, _, where = text.partition(":")
         if kind not in TYPES or not where:
-            fail(f"--destination {text!r} must be {_FORM}", 2)
+            exit_with_message(f"--destination {text!r} must be {_FORM}", 2)
         yield ""
         yield "[[destinations]]"
         name = kind if index == 0 else f"{kind}-{index + 1}"

@@ -14,7 +14,7 @@ from spool.printable import csv_lines, printable_json, replace_unprintable
 from spool.record import CURRENCY, utc_iso
 
 JsonObject = dict[str, Any]  # a request or a response of the operator API
-Form = Literal["json", "csv"]
+OutputForm = Literal["json", "csv"]
 
 JSON_HELP = "Print the operator API's response as JSON."
 as_json = click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
@@ -79,7 +79,7 @@ def show_json(payload: object) -> None:
 
 
 def show_list(
-    form: Form | None,
+    form: OutputForm | None,
     payload: JsonObject,
     rows: Sequence[JsonObject],
     columns: Sequence[str],

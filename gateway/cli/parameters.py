@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST_AGE_S: Final = 50 * 365 * 86400.0
@@ -88,5 +88,7 @@ def parse_conditions(terms: Iterable[str]) -> Iterator[tuple[str, bool, str | No
     for term in terms:
         name, equals, value = term.partition("=")
         if not equals:
-            fail(f"--where {term} is not a filter: write NAME=VALUE or NAME!=VALUE, such as team=search", 2)
+            exit_with_message(
+                f"--where {term} is not a filter: write NAME=VALUE or NAME!=VALUE, such as team=search", 2
+            )
         yield name.removesuffix("!"), name.endswith("!"), value or None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from gateway.cli import config_option, data_option, fail, load_config_or_exit
+from gateway.cli import config_option, data_option, exit_with_message, load_config_or_exit
 from gateway.cli.strangers import foreign_distributions
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.reader import load_config, setting_origins
@@ -34,8 +34,8 @@ from spool.registry.operators import Actor
 
 # imported late, so that --help and a refused start do not load the server
 if TYPE_CHECKING:
-    from gateway.operations.services import Services
-    from gateway.service.app import App
+    from gateway.operations.services import AllServices
+    from gateway.service.app import TollhouseApp
 
 SIGHUP = Actor("SIGHUP", "local")
 # seconds; the waits of a stop take at most 24 s, and the rest is for closing files on a slow disk
@@ -82,7 +82,7 @@ def serve(
     }
     if others := foreign_distributions():
         words = "has files in the packages of Tollhouse; install Tollhouse in an environment of its own"
-        fail(f"{others[0]} {words}", code=2)
+        exit_with_message(f"{others[0]} {words}", code=2)
     settings = load_config_or_exit(config, flags)
     if take_over:
         _exit_if_start_would_fail(settings)
@@ -111,12 +111,12 @@ def serve_until_stopped(settings: Config, **options: Any) -> NoReturn:
             asyncio.run(run_server(settings, sockets=ListeningSockets.from_service_manager(), **options))
         )
     except ConfigError as error:
-        fail("; ".join(error.problems), code=2)
+        exit_with_message("; ".join(error.problems), code=2)
     # exit code 2, because a restart would fail for the same reason
     except (OtherSchema, UnfinishedCopy) as error:
-        fail(str(error), code=2)
+        exit_with_message(str(error), code=2)
     except (SpoolError, OSError) as error:
-        fail(describe_stop(error))
+        exit_with_message(describe_stop(error))
 
 
 def _exit_if_start_would_fail(config: Config) -> None:
@@ -125,11 +125,11 @@ def _exit_if_start_would_fail(config: Config) -> None:
 
     problems = list(configured_file_problems(config))
     if problems:
-        fail("; ".join(problems), code=2)
+        exit_with_message("; ".join(problems), code=2)
     try:
         load_engine(config.storage.engine).check_schema(config.data_dir)
     except OtherSchema as error:
-        fail(str(error), code=2)
+        exit_with_message(str(error), code=2)
 
 
 async def run_server(
@@ -146,9 +146,9 @@ async def run_server(
     """
     Run the server. Return 0 after a signal or a takeover by another process, 1 if a background task died.
     """
-    from gateway.service.app import App
+    from gateway.service.app import TollhouseApp
 
-    app = App(
+    app = TollhouseApp(
         config,
         version=version("tollhouse"),
         reread=reread,
@@ -169,14 +169,14 @@ async def run_server(
     return await run_app_until_stopped(app, create_first_key_and_announce)
 
 
-async def _apply_directory(config: Config, directory: Path, services: Services) -> None:
+async def _apply_directory(config: Config, directory: Path, services: AllServices) -> None:
     from gateway.cli.operator.files import read_secrets, read_settings_files
-    from gateway.operations.files.applying import How
+    from gateway.operations.files.applying import ApplyOptions
     from gateway.operations.files.calls import apply_and_activate, reasons_not_applied
 
     try:
         files = read_settings_files(directory)
-        how = How(secrets=read_secrets(files, directory))
+        how = ApplyOptions(secrets=read_secrets(files, directory))
     except (OSError, ValueError) as error:
         raise ConfigError([f"{directory}: {error}"]) from error
     actor = Actor(local_address(config), "tollhouse serve")
@@ -188,7 +188,7 @@ async def _apply_directory(config: Config, directory: Path, services: Services) 
 
 
 async def run_app_until_stopped(
-    app: App, announce: Callable[[], Awaitable[None]], *, stdin_stops: bool = False
+    app: TollhouseApp, announce: Callable[[], Awaitable[None]], *, stdin_stops: bool = False
 ) -> int:
     """
     Start the app, call `announce`, and serve until a signal, a takeover or the end of a background task. With
@@ -253,7 +253,7 @@ def _stop_when_stdin_ends(loop: asyncio.AbstractEventLoop, stop: Callable[[], No
         loop.call_soon_threadsafe(stop)
 
 
-async def _wait_until_stopped(app: App, asked_to_stop: asyncio.Event) -> int:
+async def _wait_until_stopped(app: TollhouseApp, asked_to_stop: asyncio.Event) -> int:
     signalled = asyncio.create_task(asked_to_stop.wait())
     handed_over = asyncio.create_task(app.wait_for_handover())
     died = asyncio.create_task(app.wait_for_failure())
@@ -271,7 +271,7 @@ class _Reload:
     Reloads on SIGHUP, one at a time. Signals during a reload, or before `allow_reloads`, cause one further reload.
     """
 
-    def __init__(self, app: App, manager: ServiceManager) -> None:
+    def __init__(self, app: TollhouseApp, manager: ServiceManager) -> None:
         self._app = app
         self._manager = manager
         self._task: asyncio.Task[None] | None = None
@@ -302,7 +302,7 @@ class _Reload:
             self._manager.send_state("READY=1")
 
 
-def _announce_start(app: App, first_key: str | None, link: str | None) -> None:
+def _announce_start(app: TollhouseApp, first_key: str | None, link: str | None) -> None:
     click.echo(f"listening on {app.url}")
     if app.grpc_address:
         click.echo(f"listening on grpc://{app.grpc_address}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import click
 
-from gateway.cli import config_option, fail, fail_because, load_config_or_exit
+from gateway.cli import config_option, exit_because_of, exit_with_message, load_config_or_exit
 from gateway.cli.data_directory import require_data_directory, require_named_data_directory
 from gateway.cli.output import show_fields, show_json
 from gateway.configuration.sections import Config
@@ -22,7 +22,7 @@ from spool.engines import SQLITE, load_engine
 from spool.errors import SpoolError
 from spool.record import utc_iso
 from spool.settings import SHARED, SpoolSettings, StorageSettings
-from spool.storage import Administration, Engine, StorageOptions
+from spool.storage import Administration, StorageEngine, StorageOptions
 
 if TYPE_CHECKING:
     from spool.transfer.copying import CopiedStorage
@@ -91,7 +91,7 @@ def show_storage_status(config: Path | None, as_json: bool) -> None:
         as_json,
     )
     if storage_status["problem"]:
-        fail(str(storage_status["problem"]))
+        exit_with_message(str(storage_status["problem"]))
 
 
 @storage.command("set")
@@ -146,7 +146,7 @@ def copy_storage(directory: Path | None, source_config: Path | None, config: Pat
     from spool.transfer.copying import copy_storage
 
     if (directory is None) == (source_config is None):
-        fail("use either --from or --from-config to name what to copy", 2)
+        exit_with_message("use either --from or --from-config to name what to copy", 2)
     target = _storage_and_engine(config)
     if directory is None:
         require_data_directory(load_config_or_exit(source_config), source_config)
@@ -204,7 +204,7 @@ def import_storage(file: Path, config: Path | None, as_json: bool) -> None:
     )
 
 
-def _storage_and_engine(config: Path | None) -> tuple[StorageOptions, Engine]:
+def _storage_and_engine(config: Path | None) -> tuple[StorageOptions, StorageEngine]:
     from gateway.service.assembly.storage import storage_options
 
     settings = load_config_or_exit(config)
@@ -215,15 +215,15 @@ def _run_or_exit(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
     except SpoolError as error:
-        fail_because(error)
+        exit_because_of(error)
 
 
-def _show_copied_storage(done: CopiedStorage, as_json: bool) -> None:
-    records = {topic: terms.get("accepted", 0) for topic, terms in done.topics.items()}
+def _show_copied_storage(copied_storage: CopiedStorage, as_json: bool) -> None:
+    records = {topic: terms.get("accepted", 0) for topic, terms in copied_storage.topics.items()}
     _show_result(
-        {"records": records, "routes": len(done.routes)}
+        {"records": records, "routes": len(copied_storage.routes)}
         if as_json
-        else {**records, "routes": len(done.routes)},
+        else {**records, "routes": len(copied_storage.routes)},
         as_json,
     )
 
@@ -248,7 +248,7 @@ def _run_administration_task(
 ) -> Mapping[str, Any]:
     shared = load_engine(settings.storage.engine).administration
     if shared is None:
-        fail(
+        exit_with_message(
             'storage.engine is "sqlite": its files belong to one node and are created when the '
             "server starts, so this command does not apply",
             2,
@@ -263,13 +263,13 @@ def _run_administration_task(
 def _parse_shared_setting(change: str) -> tuple[str, float]:
     name, _, text = change.partition("=")
     if name not in SHARED:
-        fail(f"{name} is not a setting that nodes share; use one of {', '.join(SHARED)}", 2)
+        exit_with_message(f"{name} is not a setting that nodes share; use one of {', '.join(SHARED)}", 2)
     kind = _KINDS[name]
     value = float(text) if kind is int and text.isdecimal() and text.isascii() else None
     value = value if kind is int else parse_quantity(kind, text)
     least = next(field.metadata["setting"].least for field in fields(SpoolSettings) if field.name == name)
     if value is None or value < (least or 0):
-        fail(
+        exit_with_message(
             (
                 f"{change} is not valid: write, for example, "
                 f"{name}={format_quantity(kind, getattr(SpoolSettings(), name))}"

@@ -117,11 +117,13 @@ ENV_PREFIX = "TOLLHOUSE_"
 _RENAMED = {"upstream.key": "upstream.keys", "destination": "destinations", "source": "sources"}
 
 
-def _set_nested(tree: dict[str, Any], names: list[str], value: Any, shown: str, problems: list[str]) -> None:
+def _set_nested(
+    tree: dict[str, Any], names: list[str], value: Any, shown_name: str, problems: list[str]
+) -> None:
     for name in names[:-1]:
         inner: Any = tree.setdefault(name, {})
         if not isinstance(inner, dict):
-            problems.append(f"{shown} names a key within something that is not a section")
+            problems.append(f"{shown_name} names a key within something that is not a section")
             return
         tree = inner
     tree[names[-1]] = value

@@ -120,20 +120,20 @@ def _module_as_function(module: str, text: str, up: str) -> tuple[list[str], lis
     """
     returned: dict[str, str] = {}
 
-    def rewrite_export_list(found: re.Match[str]) -> str:
-        source = f"{_variable_name(_resolve_path(module, found[2]))}." if found[2] else ""
-        returned.update({outer: source + inner for inner, outer in _parse_name_pairs(found[1])})
+    def rewrite_export_list(match: re.Match[str]) -> str:
+        source = f"{_variable_name(_resolve_path(module, match[2]))}." if match[2] else ""
+        returned.update({outer: source + inner for inner, outer in _parse_name_pairs(match[1])})
         return ""
 
-    def rewrite_export(found: re.Match[str]) -> str:
-        returned[found[2] or "default"] = found[2] or "$default"
-        return found[1] if found[2] else "const $default = function"
+    def rewrite_export(match: re.Match[str]) -> str:
+        returned[match[2] or "default"] = match[2] or "$default"
+        return match[1] if match[2] else "const $default = function"
 
-    def rewrite_import(found: re.Match[str]) -> str:
-        names = found[1] if found[1].startswith("{") else f"default as {found[1]}"
+    def rewrite_import(match: re.Match[str]) -> str:
+        names = match[1] if match[1].startswith("{") else f"default as {match[1]}"
         return (
             f"const {_object_literal(_parse_name_pairs(names.strip('{}')))} = "
-            f"{_variable_name(_resolve_path(module, found[2]))};"
+            f"{_variable_name(_resolve_path(module, match[2]))};"
         )
 
     text = _LOADED_LATER.sub(lambda found: f'import("{up}{_resolve_path(module, found[1])}")', text)

@@ -15,7 +15,7 @@ from spool.turns.fair_turns import TokenBucket
 WHOLE = 1.0  # per attempt
 
 
-class Buckets:
+class TokenBuckets:
     """
     A token bucket for each name, with `burst` tokens and a refill of `per_s` tokens per second. A charge
     needs one whole token, and may overdraw the bucket.

@@ -37,16 +37,16 @@ class InvalidDefinition(Exception):
         self.place = place
 
 
-class Faults:
+class DefinitionFaults:
     def __init__(self) -> None:
         self._found: list[Fault] = []
 
-    def add(self, error: str, value: object, path: Path) -> None:
+    def add_fault(self, error: str, value: object, path: Path) -> None:
         if len(self._found) < MAX_FAULTS:
             self._found.append(Fault(error, _describe_value(value), list(path)))
 
     @property
-    def found(self) -> Sequence[Fault]:
+    def found_faults(self) -> Sequence[Fault]:
         return self._found
 
     def raise_if_any(self) -> None:

@@ -50,7 +50,7 @@ def import_blocking(name: str) -> None:
         _imported.add(name)
 
 
-class Once(Generic[T]):
+class LazyValue(Generic[T]):
     """A value made at its first use. `made` is None until then."""
 
     def __init__(self, make: Callable[[], T]) -> None:

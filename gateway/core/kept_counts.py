@@ -44,13 +44,13 @@ class KeptCounts(ABC, Generic[T]):
         self.counter = counter
 
     @abstractmethod
-    async def store(self, counts_by_day: Mapping[int, T]) -> None:
+    async def store_days(self, counts_by_day: Mapping[int, T]) -> None:
         """Add counts to the stored counts. Raises SpoolError."""
 
     async def store_pending(self) -> None:
         if counts_by_day := self.counter.take_counts():
             try:
-                await self.store(counts_by_day)
+                await self.store_days(counts_by_day)
             except SpoolError:
                 self.counter.put_back(counts_by_day)
                 raise

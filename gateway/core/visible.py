@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.core.errors import Refusal
-from spool.ledger.queries import Wanted
+from spool.ledger.queries import WantedValues
 from spool.registry.insights import Insight
 from spool.registry.recommendations import Recommendation
 from spool.registry.views import EXCLUDES, View
@@ -19,7 +19,7 @@ from spool.registry.views import EXCLUDES, View
 WHOLE, SLICED, NOTHING, OPERATION = "whole", "sliced", "nothing", "operation"
 
 
-class OfView(Protocol):
+class ViewObject(Protocol):
     """
     An object that belongs to a view. `arranged` is not 0 if the object includes amounts that belong to no
     call.
@@ -33,21 +33,21 @@ class OfView(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Visible:
+class VisiblePart:
     """
     The rules for what one person may see. `contains` returns whether all calls that pass included and
     excluded values are visible. `limits` are the dimensions that restrict the person.
     """
 
     is_whole: bool
-    contains: Callable[[Wanted, Wanted], bool]
+    contains: Callable[[WantedValues, WantedValues], bool]
     view_of: Callable[[str], View | None]  # by id
     limits: Sequence[str] = ()
 
     def can_see_view(self, view: View | None) -> bool:
         return self.is_whole or (view is not None and self.contains(view.include, view.exclude))
 
-    def can_see_budget(self, budget: OfView) -> bool:
+    def can_see_budget(self, budget: ViewObject) -> bool:
         """
         Return whether a budget is visible. A budget with amounts that belong to no call needs access to all
         calls.
@@ -95,7 +95,7 @@ class Visible:
             )
 
 
-EVERYTHING = Visible(True, lambda include, exclude: True, lambda id: None)
+EVERYTHING = VisiblePart(True, lambda include, exclude: True, lambda id: None)
 
 
 def check_view_usable(dimensions: Collection[str], view: View) -> View:

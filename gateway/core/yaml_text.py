@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import yaml
 
-from gateway.core.faults import Fault, Faults, InvalidDefinition, Path
+from gateway.core.faults import DefinitionFaults, Fault, InvalidDefinition, Path
 
 
 class PlainText(str):
@@ -20,7 +20,7 @@ class PlainText(str):
     __slots__ = ()
 
 
-Node: TypeAlias = "str | list[Node] | dict[str, Node] | None"
+YamlNode: TypeAlias = "str | list[YamlNode] | dict[str, YamlNode] | None"
 # path in a document -> line and column, both from 1. A value in a mapping has the place of its key.
 Places: TypeAlias = "dict[Path, tuple[int, int]]"
 MAX_DEPTH = 24  # maximum levels of nested mappings and lists
@@ -29,8 +29,8 @@ _NULLS = ("", "~", "null", "Null", "NULL")
 
 
 def read_yaml(
-    text: bytes, faults: Faults, places: Places | None = None, *, marks_plain: bool = False
-) -> Node:
+    text: bytes, faults: DefinitionFaults, places: Places | None = None, *, marks_plain: bool = False
+) -> YamlNode:
     """
     Parse YAML. Repeated keys are faults. With `marks_plain`, values without quotes are PlainText. Raises
     InvalidDefinition if the text is not readable.
@@ -48,10 +48,12 @@ def read_yaml(
         raise _unreadable_yaml(f"this is not YAML: {_describe_error(error)}", place=place) from None
 
 
-def _build_document(events: Iterator[yaml.Event], faults: Faults, places: Places, plain: type[str]) -> Node:
-    root: list[Node] = []
+def _build_document(
+    events: Iterator[yaml.Event], faults: DefinitionFaults, places: Places, plain: type[str]
+) -> YamlNode:
+    root: list[YamlNode] = []
     # mappings and lists that are not complete yet, from the root down
-    open_nodes: list[tuple[list[Node] | dict[str, Node], Path]] = []
+    open_nodes: list[tuple[list[YamlNode] | dict[str, YamlNode], Path]] = []
     keys: list[str | None] = []  # for each of these nodes: the key whose value comes next, or None
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent) and root:
@@ -74,7 +76,7 @@ def _build_document(events: Iterator[yaml.Event], faults: Faults, places: Places
             parent, path = open_nodes[-1]
             assert isinstance(parent, dict)
             if event.value in parent:
-                faults.add(
+                faults.add_fault(
                     f"{_shorten_key(event.value)} appears twice here", event.value, (*path, event.value)
                 )
             keys[-1] = event.value
@@ -92,9 +94,9 @@ def _build_document(events: Iterator[yaml.Event], faults: Faults, places: Places
 
 
 def _add_node(
-    node: Node,
-    root: list[Node],
-    open_nodes: list[tuple[list[Node] | dict[str, Node], Path]],
+    node: YamlNode,
+    root: list[YamlNode],
+    open_nodes: list[tuple[list[YamlNode] | dict[str, YamlNode], Path]],
     keys: list[str | None],
 ) -> Path:
     if not open_nodes:
@@ -116,7 +118,7 @@ def _event_place(event: yaml.Event) -> tuple[int, int]:
     return (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
 
 
-def _new_node(event: yaml.NodeEvent, plain: type[str]) -> Node:
+def _new_node(event: yaml.NodeEvent, plain: type[str]) -> YamlNode:
     if isinstance(event, yaml.MappingStartEvent):
         return {}
     if isinstance(event, yaml.SequenceStartEvent):

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from gateway.devices.fleet.assistant_states import OTHER_CALLS
 from gateway.devices.fleet.facts import assistant_of_source
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.normalise.outcome import CHECK, Outcome
+from gateway.normalise.outcome import CHECK, ReadOutcome
 from gateway.normalise.reading import tags as tag_rules
 from gateway.people.authentication.bearer import NO_LABELS, Bearer
 from spool import identity
 from spool.devices.device import ENROLLED, REVOKED, Device, is_device_id
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.record import NS, AiRecord, Inference, UsageMetric
 
 CLAIMED = "claimed_device"  # counter name for records that named a device but arrived under another key
@@ -46,7 +46,7 @@ class DeviceAssignment:
         self._table = lifecycle.table
         self._count_claims = claimed
 
-    async def assign_items(self, outcome: Outcome, bearer: Bearer) -> None:
+    async def assign_items(self, outcome: ReadOutcome, bearer: Bearer) -> None:
         """
         Assign items to the device of their sender. Items of a revoked device are rejected. Records that
         another Tollhouse forwarded are rejected if the key may not forward. All other items are stored. Under
@@ -90,12 +90,12 @@ class DeviceAssignment:
             if not bearer.is_local:
                 _remove_costs(outcome)
 
-        def note_if_revoked(name: str | None) -> bool:
+        def note_if_token_revoked(name: str | None) -> bool:
             return self._judge_device(_device_id_or_none(name) or bearer.named, bearer).revoked
 
         sessions = outcome.sessions.items()
         outcome.sessions = {
-            window: named for window, named in sessions if not all(map(note_if_revoked, named))
+            window: named for window, named in sessions if not all(map(note_if_token_revoked, named))
         }
         self._record_newest_calls((verdict.device for verdict in verdicts.values()), outcome.records, bearer)
 
@@ -148,7 +148,9 @@ class DeviceAssignment:
                 self._lifecycle.note_telemetry(device, ends, bearer)
 
 
-def _items_with_named_device(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:
+def _items_with_named_device(
+    outcome: ReadOutcome, bearer: Bearer
+) -> Iterator[tuple[AiRecord, str | None, bool]]:
     for position, record in enumerate(outcome.records):
         forwarded = position in outcome.forwarded
         name = record.device if forwarded else outcome.named.get(position)
@@ -165,7 +167,7 @@ def _is_revoked_by_another(device: Device, bearer: Bearer) -> bool:
     return device.state == REVOKED and device.revoked_by != bearer.name
 
 
-def _reports_that_lower_sums(outcome: Outcome) -> set[int]:
+def _reports_that_lower_sums(outcome: ReadOutcome) -> set[int]:
     """Return the positions of reports that reduce a sum, which a device's own report never does."""
     return {
         position
@@ -174,7 +176,7 @@ def _reports_that_lower_sums(outcome: Outcome) -> set[int]:
     }
 
 
-def _identify_as_device_reports(outcome: Outcome, device: str) -> None:
+def _identify_as_device_reports(outcome: ReadOutcome, device: str) -> None:
     """
     Treat records as reports of a device. If the id of a record cannot be derived from its own fields, it
     counts only for this device. So the device cannot claim another sender's call.
@@ -182,7 +184,7 @@ def _identify_as_device_reports(outcome: Outcome, device: str) -> None:
     for position in outcome.forwarded:
         record = outcome.records[position]
         stated = identity.identity_from_ids(record) if isinstance(record, Inference) else None
-        record_identity = stated or Identity(identity.derived_id(record.id, f"device {device}"))
+        record_identity = stated or RecordIdentity(identity.derived_id(record.id, f"device {device}"))
         record.id, outcome.identities[position] = record_identity.id, record_identity
     # the sending Tollhouse has already decided which counters repeat calls
     outcome.forwarded = {
@@ -190,7 +192,7 @@ def _identify_as_device_reports(outcome: Outcome, device: str) -> None:
     }
 
 
-def _remove_costs(outcome: Outcome) -> None:
+def _remove_costs(outcome: ReadOutcome) -> None:
     """
     Remove a device's costs, which count only if `server.chain_keys` lists its key. The gateway prices the
     calls.
@@ -221,7 +223,7 @@ def _with_claim_tag(tags: Mapping[str, str], name: str) -> dict[str, str]:
     return tagged
 
 
-def _ignore_test_calls(outcome: Outcome) -> None:
+def _ignore_test_calls(outcome: ReadOutcome) -> None:
     """
     Remove test calls and count them as ignored. This is the last rule, so all others are applied to test
     calls as well.
@@ -232,13 +234,13 @@ def _ignore_test_calls(outcome: Outcome) -> None:
         outcome.ignored[CHECK] += len(checks)
 
 
-def _reject_items(outcome: Outcome, positions: set[int], reason: str, why: str) -> None:
+def _reject_items(outcome: ReadOutcome, positions: set[int], reason: str, why: str) -> None:
     _remove_items(outcome, positions)
     for position in sorted(positions):
         outcome.reject_item(position, reason, f"record {position}: {why}")
 
 
-def _remove_items(outcome: Outcome, positions: set[int]) -> None:
+def _remove_items(outcome: ReadOutcome, positions: set[int]) -> None:
     """Remove the items at these positions from the outcome. Points are numbered after records."""
     records = len(outcome.records)
     kept_records = [position for position in range(records) if position not in positions]

@@ -21,7 +21,7 @@ from functools import partial
 from hashlib import sha256
 
 from gateway.configuration.sections import DeviceSettings
-from gateway.core.attempts import Buckets
+from gateway.core.attempts import TokenBuckets
 from gateway.core.errors import Refusal
 from gateway.devices import reports, states
 from gateway.devices.fleet.assistant_states import corrected_call_end, set_clock_offset, updated_memories_json
@@ -110,8 +110,8 @@ class DeviceLifecycle:
         self._clock = clock
         self._people = people or People.for_installation(secret)
         self._began = clock.monotonic()
-        self._limits = Buckets(clock, burst=ENROLMENTS, per_s=ENROLMENTS_PER_S)
-        self._token_limits = Buckets(clock, burst=TOKEN_ENROLMENTS_PER_S, per_s=TOKEN_ENROLMENTS_PER_S)
+        self._limits = TokenBuckets(clock, burst=ENROLMENTS, per_s=ENROLMENTS_PER_S)
+        self._token_limits = TokenBuckets(clock, burst=TOKEN_ENROLMENTS_PER_S, per_s=TOKEN_ENROLMENTS_PER_S)
 
     def configure(self, settings: DeviceSettings, people: People) -> None:
         self.settings = settings
@@ -170,10 +170,10 @@ class DeviceLifecycle:
         reported, audited = await self._build_change_by_report(enrolled_before, report, bearer, address)
         may_have_key = False
 
-        def device_after_enrolment(newest: Device | None) -> Device:
+        def device_after_enrolment(newest_device: Device | None) -> Device:
             nonlocal may_have_key
-            device = reported(newest)
-            may_have_key = report.want_key and self._may_receive_key(newest or device, report)
+            device = reported(newest_device)
+            may_have_key = report.want_key and self._may_receive_key(newest_device or device, report)
             if not may_have_key:
                 return device
             # a device that has a key and no token was already known, so it gets no token
@@ -210,9 +210,9 @@ class DeviceLifecycle:
 
         turn = WordTurn(WordNumbers())
 
-        def device_after_heartbeat(newest: Device | None) -> Device:
+        def device_after_heartbeat(newest_device: Device | None) -> Device:
             nonlocal turn
-            device = reported(newest)
+            device = reported(newest_device)
             turn = WordTurn(WordNumbers.from_device(device))
             is_own = is_from_device(device, report, bearer)
             if is_own:  # words change only for the device itself, so that another machine cannot rotate them
@@ -274,9 +274,9 @@ class DeviceLifecycle:
             raise self.note_revoked_and_build_refusal(device, bearer)
         now = self._clock.now()
 
-        def device_after_ping(newest: Device) -> Device:
-            reports.require_may_report_for(newest, bearer)
-            return states.last_seen_updater(now)(newest)
+        def device_after_ping(newest_device: Device) -> Device:
+            reports.require_may_report_for(newest_device, bearer)
+            return states.last_seen_updater(now)(newest_device)
 
         self.table.change_and_write_soon(id, device_after_ping, expects=bearer.expects)
 
@@ -564,9 +564,9 @@ class DeviceLifecycle:
             raise Invalid("a device id must have 1 to 128 letters, digits and any of . _ : @ -")
         device = replace(states.new_device(id, self._clock.now(), actor.name), last_seen=0.0)
 
-        def admitted_device(known: Device | None) -> Device:
-            if known is not None:
-                raise AlreadyThere(f"the device {id} is already {known.state}")
+        def admitted_device(known_device: Device | None) -> Device:
+            if known_device is not None:
+                raise AlreadyThere(f"the device {id} is already {known_device.state}")
             return device
 
         admitted_device(self.table.find(id))
@@ -685,16 +685,16 @@ class DeviceLifecycle:
 
         return await self._change_with_audit(id, revoked_device, "device.revoke", actor)
 
-    async def revoke_token(self, word: str, actor: Actor, *, devices: bool) -> tuple[int, int]:
+    async def revoke_token(self, id_or_name: str, actor: Actor, *, devices: bool) -> tuple[int, int]:
         """
-        Revoke tokens. `word` is an id or a name. With `devices`, the devices that the tokens enrolled are
+        Revoke tokens. `id_or_name` is an id or a name. With `devices`, the devices that the tokens enrolled are
         revoked as well.
 
         Return the numbers of tokens and devices.
         """
         if self._tokens is None:
             raise NotThere("no token has this id or name")
-        ids = {token.id for token in await self._tokens.revoke(word, actor=actor)}
+        ids = {token.id for token in await self._tokens.revoke(id_or_name, actor=actor)}
         if not devices:
             return len(ids), 0
         if self.table.is_shared:

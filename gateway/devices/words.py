@@ -87,9 +87,9 @@ class DeviceWords:
     def make_word(self, id: str, number: int) -> str:
         return f"{number}.{self._word_mac(id, number)}"
 
-    def _verify_number(self, id: str, word: str) -> int | None:
-        text, _, mac = word.partition(".")
-        if not (word.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
+    def _verify_number(self, id: str, heartbeat_word: str) -> int | None:
+        text, _, mac = heartbeat_word.partition(".")
+        if not (heartbeat_word.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
             return None
         return (
             int(text) if hmac.compare_digest(mac.encode(), self._word_mac(id, int(text)).encode()) else None

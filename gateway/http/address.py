@@ -23,7 +23,7 @@ from gateway.core.errors import Refusal
 from gateway.core.schemas import OBJECT, Schema
 from gateway.http import answers
 from gateway.http.answers import JSON
-from gateway.http.lists import List
+from gateway.http.lists import ListDefinition
 from gateway.http.requests import AddressHandler, Result, body_type, check_json_content_type
 from gateway.people.authentication.bearer import Bearer
 
@@ -184,7 +184,7 @@ class Address:
     repeated: tuple[str, ...] = ()  # query parameters that may be repeated
     # values of path parameters whose pattern matches any text
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    lists: List[Any] | None = None  # the list of which the answer is a page
+    lists: ListDefinition[Any] | None = None  # the list of which the answer is a page
     item: type | Schema = field(default_factory=lambda: OBJECT)
     takes_idempotency_key: bool = (
         False  # whether the Idempotency-Key header is used; other addresses ignore it
@@ -271,7 +271,7 @@ def key_call(
     endpoint: str,
     name: str = "",
     gives: Content | None = None,
-    lists: List[Any] | None = None,
+    lists: ListDefinition[Any] | None = None,
     item: type | Schema = OBJECT,
     may_be_empty: bool = False,
     required: tuple[str, ...] = (),

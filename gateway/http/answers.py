@@ -195,7 +195,7 @@ async def open_piece_sender(
     An error before the first piece is raised. After it, or if the client stalls, the connection is aborted.
     """
 
-    async def send_piece(piece: bytes) -> None:
+    async def send_answer_piece(piece: bytes) -> None:
         if not response.prepared:
             await response.prepare(request)
         async with asyncio.timeout(SLOW_S):
@@ -203,7 +203,7 @@ async def open_piece_sender(
         await asyncio.sleep(0)  # write() does not yield while the buffer has space
 
     try:
-        yield send_piece
+        yield send_answer_piece
         await response.write_eof()
     except BaseException as error:
         if not response.prepared:

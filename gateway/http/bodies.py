@@ -20,7 +20,7 @@ from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
 from gateway.core.errors import BadPayload, Refusal
-from gateway.http.inflight_bytes import Share
+from gateway.http.inflight_bytes import RequestBytes
 from spool.turns.fair_turns import pause_for_others
 
 if sys.version_info >= (3, 14):
@@ -188,10 +188,15 @@ class _OverLimit(Exception):
 
 
 async def read_body(
-    request: web.Request, share: Share, *, max_bytes: int, setting: str = MAX_BODY, min_rate: int = 0
+    request: web.Request,
+    request_bytes: RequestBytes,
+    *,
+    max_bytes: int,
+    setting: str = MAX_BODY,
+    min_rate: int = 0,
 ) -> bytes:
     """
-    Read a request body and inflate it. Its bytes count in `share` until the answer. `setting` is the setting
+    Read a request body and inflate it. Its bytes count in `request_bytes` until the answer. `setting` is the setting
     that defines `max_bytes`, or "". `min_rate` is in bytes per second and applies to large bodies. `100
     Continue` is sent here, after all checks that need no body.
 
@@ -199,12 +204,14 @@ async def read_body(
     many bytes are in flight.
     """
     try:
-        return await _read_within_limit(request, share, max_bytes, min_rate)
+        return await _read_within_limit(request, request_bytes, max_bytes, min_rate)
     except _OverLimit:
         raise _too_large(max_bytes, setting) from None
 
 
-async def _read_within_limit(request: web.Request, share: Share, max_bytes: int, min_rate: int) -> bytes:
+async def _read_within_limit(
+    request: web.Request, request_bytes: RequestBytes, max_bytes: int, min_rate: int
+) -> bytes:
     open_inflater = inflater_for(_content_coding(request)) if "Content-Encoding" in request.headers else None
     length = request.content_length
     if length is not None and length > max_bytes:
@@ -214,39 +221,43 @@ async def _read_within_limit(request: web.Request, share: Share, max_bytes: int,
         body = content.read_nowait(-1)
         if len(body) > max_bytes:
             raise _OverLimit
-        share.take_bytes(len(body))
+        request_bytes.take_bytes(len(body))
         return (
             body
             if open_inflater is None
-            else await _inflate_blocks([body], open_inflater(), share, max_bytes)
+            else await _inflate_blocks([body], open_inflater(), request_bytes, max_bytes)
         )
     await _send_continue(request)
     buffer = io.BytesIO()  # getvalue() returns its buffer without a copy
     blocks = _Blocks()
     try:
         await _receive_pieces(
-            content, blocks.add if open_inflater else buffer.write, share, max_bytes, min_rate
+            content, blocks.add if open_inflater else buffer.write, request_bytes, max_bytes, min_rate
         )
     except TimeoutError as error:
-        share.raise_if_cut()
+        request_bytes.raise_if_cut()
         large = (
             f". A body of this size must arrive with at least {min_rate} bytes per second "
             "(server.min_upload_rate)"
         )
-        why = large if share.is_large and min_rate else ""
+        why = large if request_bytes.is_large and min_rate else ""
         raise _slow_body_refusal(why) from error
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body is incomplete: the connection ended early.") from error
-    share.raise_if_cut()
+    request_bytes.raise_if_cut()
     return (
-        await _inflate_blocks(blocks, open_inflater(), share, max_bytes)
+        await _inflate_blocks(blocks, open_inflater(), request_bytes, max_bytes)
         if open_inflater
         else buffer.getvalue()
     )
 
 
 async def forward_body(
-    request: web.Request, share: Share, write: Callable[[bytes], Awaitable[None]], *, min_rate: int = 0
+    request: web.Request,
+    request_bytes: RequestBytes,
+    write: Callable[[bytes], Awaitable[None]],
+    *,
+    min_rate: int = 0,
 ) -> None:
     """
     Pass a body on to `write` unchanged while it arrives, with few pieces in memory.
@@ -255,24 +266,26 @@ async def forward_body(
     """
     pending = bytearray()
 
-    async def write_pending(least: int = PIECE) -> None:
+    async def write_pending_bytes(least: int = PIECE) -> None:
         if len(pending) >= least:
             piece = bytes(pending)
             pending.clear()
             await write(piece)
-            share.release_bytes(len(piece))
+            request_bytes.release_bytes(len(piece))
 
     if not request.content.is_eof():
         await _send_continue(request)
     try:
-        await _receive_pieces(request.content, pending.extend, share, sys.maxsize, min_rate, write_pending)
+        await _receive_pieces(
+            request.content, pending.extend, request_bytes, sys.maxsize, min_rate, write_pending_bytes
+        )
     except TimeoutError as error:
-        share.raise_if_cut()
+        request_bytes.raise_if_cut()
         raise _slow_body_refusal("") from error
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body is incomplete: the connection ended early.") from error
-    share.raise_if_cut()
-    await write_pending(1)
+    request_bytes.raise_if_cut()
+    await write_pending_bytes(1)
 
 
 class _Blocks:
@@ -317,7 +330,7 @@ class _Pace:
 async def _receive_pieces(
     content: StreamReader,
     keep: Callable[[bytes], object],
-    share: Share,
+    request_bytes: RequestBytes,
     max_bytes: int,
     min_rate: int,
     drain: Callable[[], Awaitable[None]] | None = None,
@@ -326,16 +339,16 @@ async def _receive_pieces(
     pace = _Pace(now(), min_rate)
     received = turn = 0
     async with asyncio.timeout(IDLE_S) as limit:
-        with share.hold_during_upload(partial(expire_timeout, limit)):
+        with request_bytes.hold_during_upload(partial(expire_timeout, limit)):
             while data := await content.readany():
                 received += len(data)
                 if received > max_bytes:
                     raise _OverLimit
-                share.take_bytes(len(data))
+                request_bytes.take_bytes(len(data))
                 keep(data)
                 if drain is not None:
                     await drain()
-                limit.reschedule(pace.deadline(now(), len(data), is_large=share.is_large))
+                limit.reschedule(pace.deadline(now(), len(data), is_large=request_bytes.is_large))
                 turn += len(data)
                 # readany() does not yield while data arrives faster than it is read
                 if turn >= TURN:
@@ -348,20 +361,22 @@ def expire_timeout(limit: asyncio.Timeout) -> None:
         limit.reschedule(asyncio.get_running_loop().time())
 
 
-async def _inflate_blocks(blocks: Iterable[bytes], inflater: Inflater, share: Share, max_bytes: int) -> bytes:
+async def _inflate_blocks(
+    blocks: Iterable[bytes], inflater: Inflater, request_bytes: RequestBytes, max_bytes: int
+) -> bytes:
     buffer = io.BytesIO()
     turn = 0
     for block in blocks:
         for piece in inflater.feed(block):
             if buffer.tell() + len(piece) > max_bytes:
                 raise _OverLimit
-            share.take_bytes(len(piece))
+            request_bytes.take_bytes(len(piece))
             buffer.write(piece)
             turn += len(piece)
             if turn >= TURN:
                 turn = 0
                 await pause_for_others()
-        share.release_bytes(len(block))
+        request_bytes.release_bytes(len(block))
         # count the input: even a stream of empty members costs time
         if len(block) >= BLOCK:
             await pause_for_others()
@@ -369,14 +384,14 @@ async def _inflate_blocks(blocks: Iterable[bytes], inflater: Inflater, share: Sh
     return buffer.getvalue()
 
 
-async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> bytes:
+async def inflate_message(message: bytes, request_bytes: RequestBytes, *, max_bytes: int) -> bytes:
     """
     Return a gRPC message, inflated if its first bytes are those of gzip or zlib. No OTLP request begins with
     them.
 
-    Both the compressed and the inflated bytes count in `share`. Raises like `read_body`.
+    Both the compressed and the inflated bytes count in `request_bytes`. Raises like `read_body`.
     """
-    share.take_bytes(len(message))
+    request_bytes.take_bytes(len(message))
     if message.startswith(b"\x1f\x8b"):
         inflater = _Deflated("gzip")
     elif message[:1] == b"x" and _window_bits(message[:2]) == 15:
@@ -386,7 +401,7 @@ async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> by
     view = memoryview(message)
     blocks = (bytes(view[start : start + BLOCK]) for start in range(0, len(message), BLOCK))
     try:
-        return await _inflate_blocks(blocks, inflater, share, max_bytes)
+        return await _inflate_blocks(blocks, inflater, request_bytes, max_bytes)
     except _OverLimit:
         raise _too_large(max_bytes, MAX_BODY) from None
 
@@ -408,8 +423,8 @@ async def delay_continue(request: web.Request) -> None:
         raise web.HTTPExpectationFailed
 
 
-def _slow_body_refusal(why: str) -> Refusal:
-    message = f"The body did not arrive in time{why}. Repeat the request later."
+def _slow_body_refusal(reason: str) -> Refusal:
+    message = f"The body did not arrive in time{reason}. Repeat the request later."
     return Refusal(503, "slow_body", message, retry_after_s=SLOW_RETRY_S)
 
 

@@ -24,7 +24,7 @@ from gateway.http.admission import NOBODY, admit_request, check_single_headers, 
 from gateway.http.error_table import delay_refusal_until_durable, refusal_for_error, statuses_to_confirm
 from gateway.http.listening.listener import Connection, wait_for_turn
 from gateway.http.requests import AdmittedRequest, Result, check_parameters, holder_type
-from gateway.http.served import Served
+from gateway.http.served import RunningServices
 from gateway.http.viewers import API, MCP, Viewer, record_viewings, viewing_reason
 from gateway.people.authentication.access import KEPT_UNDER
 from gateway.people.authentication.bearer import Bearer
@@ -35,7 +35,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _log = logging.getLogger(__name__)
 
 
-def build_endpoint(rows: Sequence[Address], services: Served) -> Handler:
+def build_endpoint(rows: Sequence[Address], services: RunningServices) -> Handler:
     """Return the handler of one path. For every request, it answers, counts and logs the outcome."""
     name = rows[0].endpoint
     error_form = rows[0].error_form
@@ -125,7 +125,7 @@ def build_endpoint(rows: Sequence[Address], services: Served) -> Handler:
     return handle_request
 
 
-def build_unguarded_endpoint(row: Address, services: Served) -> Handler:
+def build_unguarded_endpoint(row: Address, services: RunningServices) -> Handler:
     """
     Return the handler of an address without a key. It also answers while Tollhouse stops, such as health.
     """
@@ -155,7 +155,7 @@ class _Known(NamedTuple):
     bearer: Bearer
 
 
-async def _admit_before_body(row: Address, request: web.Request, services: Served) -> Bearer:
+async def _admit_before_body(row: Address, request: web.Request, services: RunningServices) -> Bearer:
     receivers = services.receivers
     bearer = None if row.people is None else await row.people(request, services)
     if bearer is None:
@@ -173,7 +173,7 @@ async def _admit_before_body(row: Address, request: web.Request, services: Serve
 
 
 async def _serve_admitted(
-    row: Address, request: web.Request, services: Served, holder: object, bearer: Bearer
+    row: Address, request: web.Request, services: RunningServices, holder: object, bearer: Bearer
 ) -> web.StreamResponse:
     receivers = services.receivers
     if bearer is not NOBODY:
@@ -208,7 +208,7 @@ async def _serve_admitted(
 
 
 def _call_handler(
-    row: Address, admitted: AdmittedRequest[Any], services: Served, bearer: Bearer
+    row: Address, admitted: AdmittedRequest[Any], services: RunningServices, bearer: Bearer
 ) -> Awaitable[Result]:
     registry = services.shared.registry
     statuses = () if bearer is NOBODY else statuses_to_confirm(admitted.http.method)
@@ -220,7 +220,9 @@ def _call_handler(
     )
 
 
-def _make_viewer(row: Address, admitted: AdmittedRequest[Any], services: Served, bearer: Bearer) -> Viewer:
+def _make_viewer(
+    row: Address, admitted: AdmittedRequest[Any], services: RunningServices, bearer: Bearer
+) -> Viewer:
     registry = services.shared.registry
     return Viewer(
         name=bearer.name if bearer.person is None else bearer.person.email,
@@ -232,7 +234,7 @@ def _make_viewer(row: Address, admitted: AdmittedRequest[Any], services: Served,
     )
 
 
-def _body_limit(row: Address, services: Served) -> tuple[int, str]:
+def _body_limit(row: Address, services: RunningServices) -> tuple[int, str]:
     if row.limit is not None:
         return row.limit.bytes(services), row.limit.setting
     if row.max_bytes is not None:

@@ -29,7 +29,9 @@ RETRY_MS = 5000  # milliseconds until a browser reconnects
 CROWDED_MS = 60_000
 PER_PERSON = 8
 
-News = Callable[[], Awaitable[Iterable[bytes]]]  # function that returns the events since the previous call
+NextEvents = Callable[
+    [], Awaitable[Iterable[bytes]]
+]  # function that returns the events since the previous call
 MayListen = Callable[[], Awaitable[bool]]
 EVENT_STREAM = "text/event-stream"
 
@@ -55,8 +57,8 @@ class EventStreams:
         for ending in chain.from_iterable(self._by_person.values()):
             ending.set()
 
-    async def serve(
-        self, request: web.Request, news: News, may_listen: MayListen, *, person: str
+    async def serve_event_stream(
+        self, request: web.Request, news: NextEvents, may_listen: MayListen, *, person: str
     ) -> web.StreamResponse:
         """
         Send events until the stream ends. Beyond `per_person` streams, the person's oldest stream ends. At
@@ -103,7 +105,7 @@ class EventStreams:
                 del self._by_person[person]
 
     async def _open_and_follow(
-        self, request: web.Request, news: News, may_listen: MayListen, ending: asyncio.Event
+        self, request: web.Request, news: NextEvents, may_listen: MayListen, ending: asyncio.Event
     ) -> web.StreamResponse:
         headers = {
             "Cache-Control": "no-store",
@@ -125,7 +127,7 @@ class EventStreams:
         self,
         request: web.Request,
         response: web.StreamResponse,
-        news: News,
+        news: NextEvents,
         may_listen: MayListen,
         ending: asyncio.Event,
     ) -> None:

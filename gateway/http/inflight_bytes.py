@@ -47,32 +47,32 @@ class InflightBytes:
         self.general = Pool(limit)
         self.reserve = Pool(reserve)
         self.small = small
-        self.uploads: set[Share] = set()  # arriving bodies
+        self.uploads: set[RequestBytes] = set()  # arriving bodies
 
     @property
     def held_bytes(self) -> int:
         return self.general.held + self.reserve.held
 
-    def new_share(self, key: str = "") -> Share:
-        return Share(self, key)
+    def new_share(self, key: str = "") -> RequestBytes:
+        return RequestBytes(self, key)
 
-    def find_or_free_pool(self, share: Share, n: int) -> Pool | None:
+    def find_or_free_pool(self, request_bytes: RequestBytes, n: int) -> Pool | None:
         """
         Return the pool that has space for `n` more bytes of a request, or None. Cuts off other keys' uploads
         if necessary.
         """
         general = self.general
         reserve = self.reserve
-        total = share.held + n
-        added = n if share.pool is general else total
+        total = request_bytes.held + n
+        added = n if request_bytes.pool is general else total
         # A body may be larger than the pool if nothing else is in it, so that every max_body_bytes can be accepted.
         if general.held + added <= general.limit or general.held + n == total:
             return general
         if total <= self.small:
-            added = n if share.pool is reserve else total
-            if reserve.bytes_of_key(share.key) + added <= reserve.limit - reserve.held - added:
+            added = n if request_bytes.pool is reserve else total
+            if reserve.bytes_of_key(request_bytes.key) + added <= reserve.limit - reserve.held - added:
                 return reserve
-        return general if self._cut_uploads_for_room(share.key, added) else None
+        return general if self._cut_uploads_for_room(request_bytes.key, added) else None
 
     def _cut_uploads_for_room(self, key: str, n: int) -> bool:
         """
@@ -108,7 +108,7 @@ class InflightBytes:
             upload.cut_off(reason)
 
 
-class Share:
+class RequestBytes:
     """The bytes that one request holds in the pools. They are released with the answer."""
 
     def __init__(self, inflight: InflightBytes, key: str) -> None:
@@ -164,7 +164,7 @@ class Share:
         if self._cut:
             raise self._cut
 
-    def __enter__(self) -> Share:
+    def __enter__(self) -> RequestBytes:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -107,7 +107,7 @@ def age_filter(newest: Callable[[Row], float]) -> Filter[Row]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class List(Generic[Row]):
+class ListDefinition(Generic[Row]):
     """
     The declaration of a list. `identity` breaks ties in the order, so its values are unique and of one type.
     The handler always adds the root keys `beside`, and sometimes those in `at_times`. With `shows_people`,
@@ -139,11 +139,11 @@ class PageQuery:
 class Rows(Protocol[Row]):
     """The source of a list's rows. Each page is a consistent snapshot."""
 
-    async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]: ...
+    async def page(self, list_definition: ListDefinition[Row], page_query: PageQuery) -> ListPage[Row]: ...
 
 
 async def list_envelope(
-    listed: List[Row],
+    list_definition: ListDefinition[Row],
     rows: Rows[Row],
     query: Sequence[tuple[str, str]],
     *,
@@ -156,38 +156,49 @@ async def list_envelope(
 
     Raises Refusal 400 with the allowed values.
     """
-    page_query = _parse_page_query(listed, query, secret)
-    filters = _ages_to_times(listed, _expand_people(listed, page_query.filters, people), now)
-    page = await rows.page(listed, replace(page_query, filters=filters))
-    if listed.shows_people:
-        note_viewed_people(page_query.filters, listed.filters if page.rows else ())
+    page_query = _parse_page_query(list_definition, query, secret)
+    filters = _ages_to_times(
+        list_definition, _expand_people(list_definition, page_query.filters, people), now
+    )
+    page = await rows.page(list_definition, replace(page_query, filters=filters))
+    if list_definition.shows_people:
+        note_viewed_people(page_query.filters, list_definition.filters if page.rows else ())
     return {
-        listed.root: await _show_rows(listed, page.rows),
-        **_envelope_fields(listed, page_query, page, _page_cursors(listed, page_query, page, secret)),
+        list_definition.root: await _show_rows(list_definition, page.rows),
+        **_envelope_fields(
+            list_definition, page_query, page, _page_cursors(list_definition, page_query, page, secret)
+        ),
     }
 
 
-async def _show_rows(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, object]]:
+async def _show_rows(list_definition: ListDefinition[Row], rows: Sequence[Row]) -> list[Mapping[str, object]]:
     if len(rows) > MAX_LIMIT:
-        return await asyncio.to_thread(lambda: list(map(listed.show, rows)))
+        return await asyncio.to_thread(lambda: list(map(list_definition.show, rows)))
     objects = []
     for row in rows:
-        objects.append(listed.show(row))
+        objects.append(list_definition.show(row))
         await pause_when_due()
     return objects
 
 
-def one_page_envelope(listed: List[Row], page: ListPage[Row], *, limit: int) -> dict[str, Any]:
+def one_page_envelope(
+    list_definition: ListDefinition[Row], page: ListPage[Row], *, limit: int
+) -> dict[str, Any]:
     """Return the envelope of a list that has one page, without its rows."""
-    key, order = listed.default_sort
+    key, order = list_definition.default_sort
     page_query = PageQuery(sort_key=key, sort_order=order, filters={}, limit=max(1, limit))
-    beside = _envelope_fields(listed, page_query, page, _page_cursors(listed, page_query, page, b""))
+    beside = _envelope_fields(
+        list_definition, page_query, page, _page_cursors(list_definition, page_query, page, b"")
+    )
     beside["pagination"]["item_count"] = page.total
     return beside
 
 
 def _envelope_fields(
-    listed: List[Row], page_query: PageQuery, page: ListPage[Row], cursors: Mapping[str, object]
+    list_definition: ListDefinition[Row],
+    page_query: PageQuery,
+    page: ListPage[Row],
+    cursors: Mapping[str, object],
 ) -> dict[str, Any]:
     return {
         "pagination": {
@@ -203,13 +214,13 @@ def _envelope_fields(
                     "valid_values": list(listed_filter.valid_values or page.known.get(name, ())),
                     "valid_types": [listed_filter.type],
                 }
-                for name, listed_filter in listed.filters.items()
+                for name, listed_filter in list_definition.filters.items()
                 if not listed_filter.excludes
             ],
             "current": {name: list(values) for name, values in page_query.filters.items()},
         },
         "sorting": {
-            "available": list(listed.sorts),
+            "available": list(list_definition.sorts),
             "current": [{"sort_key": page_query.sort_key, "sort_order": page_query.sort_order}],
             "ordering": list(ORDERS),
         },
@@ -226,17 +237,17 @@ class MemoryRows(Generic[Row]):
         self._rows = rows
         self._known = known
 
-    async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
+    async def page(self, list_definition: ListDefinition[Row], page_query: PageQuery) -> ListPage[Row]:
         if len(self._rows) > BESIDE_ROWS:
-            return await asyncio.to_thread(self._cut_page, listed, wanted)
-        return self._cut_page(listed, wanted)
+            return await asyncio.to_thread(self._cut_page, list_definition, page_query)
+        return self._cut_page(list_definition, page_query)
 
-    def _cut_page(self, listed: List[Row], query: PageQuery) -> ListPage[Row]:
-        value, identity = listed.sorts[query.sort_key].value, listed.identity.value
+    def _cut_page(self, list_definition: ListDefinition[Row], query: PageQuery) -> ListPage[Row]:
+        value, identity = list_definition.sorts[query.sort_key].value, list_definition.identity.value
         if value is None or identity is None:
-            raise TypeError(f"the list {listed.root} declares no values for rows in memory")
+            raise TypeError(f"the list {list_definition.root} declares no values for rows in memory")
         page = cut_page(
-            [row for row in self._rows if passes_filters(listed, query.filters, row)],
+            [row for row in self._rows if passes_filters(list_definition, query.filters, row)],
             value_of=value,
             identity_of=identity,
             order=query.sort_order,
@@ -245,7 +256,7 @@ class MemoryRows(Generic[Row]):
         )
         return replace(
             page,
-            known=filter_values_by_field(listed, lambda _: self._rows)
+            known=filter_values_by_field(list_definition, lambda _: self._rows)
             if self._known is None
             else self._known,
         )
@@ -257,32 +268,35 @@ class StoredRows(Generic[Row]):
     def __init__(self, answer: Callable[[ListQuery], Awaitable[ListPage[Row]]]) -> None:
         self._answer = answer
 
-    async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
-        sort, identity = listed.sorts[wanted.sort_key].field, listed.identity.field
+    async def page(self, list_definition: ListDefinition[Row], page_query: PageQuery) -> ListPage[Row]:
+        sort, identity = list_definition.sorts[page_query.sort_key].field, list_definition.identity.field
         if sort is None or identity is None:
-            raise TypeError(f"the list {listed.root} declares no fields of stored rows")
+            raise TypeError(f"the list {list_definition.root} declares no fields of stored rows")
         query = ListQuery(
             sort=sort,
-            order=wanted.sort_order,
+            order=page_query.sort_order,
             identity=identity.name,
-            limit=wanted.limit,
-            filters={listed.filters[name].field: values for name, values in wanted.filters.items()},
-            position=wanted.position,
+            limit=page_query.limit,
+            filters={
+                list_definition.filters[name].field: values for name, values in page_query.filters.items()
+            },
+            position=page_query.position,
             known=tuple(
                 listed_filter.field
-                for listed_filter in listed.filters.values()
+                for listed_filter in list_definition.filters.values()
                 if listed_filter.field and listed_filter.has_listed_values
             ),
         )
         page = await self._answer(query)
         known_by_name = {
-            name: page.known.get(listed_filter.field, ()) for name, listed_filter in listed.filters.items()
+            name: page.known.get(listed_filter.field, ())
+            for name, listed_filter in list_definition.filters.items()
         }
         return replace(page, known=known_by_name)
 
 
 def filter_values_by_field(
-    listed: List[Row], rows_for: Callable[[str], Iterable[Row]]
+    list_definition: ListDefinition[Row], rows_for: Callable[[str], Iterable[Row]]
 ) -> dict[str, list[str]]:
     """
     Return the existing values of each filter, or none for a filter with more than MOST_KNOWN values.
@@ -290,7 +304,7 @@ def filter_values_by_field(
     `rows_for` returns rows that together have every value of a filter.
     """
     known: dict[str, list[str]] = {}
-    for name, filter_ in listed.filters.items():
+    for name, filter_ in list_definition.filters.items():
         if filter_.values is None or filter_.excludes or not filter_.has_listed_values:
             continue
         field_values: set[str] = set()
@@ -302,7 +316,9 @@ def filter_values_by_field(
     return known
 
 
-def row_filter(listed: List[Row], query: Sequence[tuple[str, str]], people: People) -> Callable[[Row], bool]:
+def row_filter(
+    list_definition: ListDefinition[Row], query: Sequence[tuple[str, str]], people: People
+) -> Callable[[Row], bool]:
     """
     Return a function that tests rows against the filters of a query.
 
@@ -310,44 +326,48 @@ def row_filter(listed: List[Row], query: Sequence[tuple[str, str]], people: Peop
     """
     requested: dict[str, list[str]] = {}
     for name, text in query:
-        if name not in listed.filters:
-            raise _invalid_parameter(f"unknown parameter; allowed parameters: {', '.join(listed.filters)}")
+        if name not in list_definition.filters:
+            raise _invalid_parameter(
+                f"unknown parameter; allowed parameters: {', '.join(list_definition.filters)}"
+            )
         requested.setdefault(name, []).append(text)
     filters_by_name = {
-        name: _check_filter(name, listed.filters[name], values) for name, values in requested.items()
+        name: _check_filter(name, list_definition.filters[name], values) for name, values in requested.items()
     }
-    filters = _expand_people(listed, filters_by_name, people)
-    if listed.shows_people:
-        note_viewed_people(filters_by_name, listed.filters)
-    return lambda row: passes_filters(listed, filters, row)
+    filters = _expand_people(list_definition, filters_by_name, people)
+    if list_definition.shows_people:
+        note_viewed_people(filters_by_name, list_definition.filters)
+    return lambda row: passes_filters(list_definition, filters, row)
 
 
-def _parse_page_query(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) -> PageQuery:
+def _parse_page_query(
+    list_definition: ListDefinition[Any], query: Sequence[tuple[str, str]], secret: bytes
+) -> PageQuery:
     """Return the page that a query requests. Raises Refusal 400 if the query contradicts its cursor."""
     requested: dict[str, list[str]] = {}
     for name, text in query:
-        if name not in _RESERVED and name not in listed.filters:
+        if name not in _RESERVED and name not in list_definition.filters:
             raise _invalid_parameter(
-                f"unknown parameter; allowed parameters: {', '.join((*_RESERVED, *listed.filters))}"
+                f"unknown parameter; allowed parameters: {', '.join((*_RESERVED, *list_definition.filters))}"
             )
         requested.setdefault(name, []).append(text)
     for name in _RESERVED:
         if len(requested.get(name, ())) > 1:
             raise _repeated_parameter_refusal(name)
-    limit = _parse_limit(requested["limit"][0], listed.max_limit) if "limit" in requested else None
-    sort_key = _check_allowed("sort_key", requested.get("sort_key"), tuple(listed.sorts))
+    limit = _parse_limit(requested["limit"][0], list_definition.max_limit) if "limit" in requested else None
+    sort_key = _check_allowed("sort_key", requested.get("sort_key"), tuple(list_definition.sorts))
     sort_order = _check_allowed("sort_order", requested.get("sort_order"), ORDERS)
     filters = {
         name: _check_filter(name, filter_, requested[name])
-        for name, filter_ in listed.filters.items()
+        for name, filter_ in list_definition.filters.items()
         if name in requested
     }
     if "cursor" not in requested:
-        default_key, default_order = listed.default_sort
+        default_key, default_order = list_definition.default_sort
         order = sort_order or (default_order if sort_key in (None, default_key) else "asc")
-        limit = limit or listed.default_limit
+        limit = limit or list_definition.default_limit
         return PageQuery(sort_key=sort_key or default_key, sort_order=order, filters=filters, limit=limit)
-    page_query = _open_cursor(listed, requested["cursor"][0], secret)
+    page_query = _open_cursor(list_definition, requested["cursor"][0], secret)
     if (sort_key or page_query.sort_key, sort_order or page_query.sort_order) != (
         page_query.sort_key,
         page_query.sort_order,
@@ -359,19 +379,21 @@ def _parse_page_query(listed: List[Any], query: Sequence[tuple[str, str]], secre
 
 
 def _expand_people(
-    listed: List[Any], filters: Mapping[str, tuple[str, ...]], people: People
+    list_definition: ListDefinition[Any], filters: Mapping[str, tuple[str, ...]], people: People
 ) -> dict[str, tuple[str, ...]]:
-    people_filters = {name: values for name, values in filters.items() if listed.filters[name].names_people}
+    people_filters = {
+        name: values for name, values in filters.items() if list_definition.filters[name].names_people
+    }
     return {**filters, **people.check_and_expand_filter(people_filters)}
 
 
 def _ages_to_times(
-    listed: List[Any], filters: Mapping[str, tuple[str, ...]], now: float
+    list_definition: ListDefinition[Any], filters: Mapping[str, tuple[str, ...]], now: float
 ) -> dict[str, tuple[str, ...]]:
     times = {
         name: tuple(str(now - _age_s(name, text)) for text in texts)
         for name, texts in filters.items()
-        if listed.filters[name].type == AGE
+        if list_definition.filters[name].type == AGE
     }
     return {**filters, **times}
 
@@ -419,7 +441,7 @@ def _is_integer(text: str) -> bool:
 
 
 def _page_cursors(
-    listed: List[Row], page_query: PageQuery, page: ListPage[Row], secret: bytes
+    list_definition: ListDefinition[Row], page_query: PageQuery, page: ListPage[Row], secret: bytes
 ) -> dict[str, object]:
     following = previous = None
     if page.keys:
@@ -436,16 +458,18 @@ def _page_cursors(
         following = turned if page.after else None
         previous = turned if page.before else None
     return {
-        "next_cursor": following and _seal_cursor(listed, page_query, following, secret),
-        "previous_cursor": previous and _seal_cursor(listed, page_query, previous, secret),
+        "next_cursor": following and _seal_cursor(list_definition, page_query, following, secret),
+        "previous_cursor": previous and _seal_cursor(list_definition, page_query, previous, secret),
         "has_next": following is not None,
         "has_previous": previous is not None,
     }
 
 
-def _seal_cursor(listed: List[Any], page_query: PageQuery, position: Position, secret: bytes) -> str:
+def _seal_cursor(
+    list_definition: ListDefinition[Any], page_query: PageQuery, position: Position, secret: bytes
+) -> str:
     state = [
-        listed.root,
+        list_definition.root,
         page_query.sort_key,
         page_query.sort_order,
         page_query.filters,
@@ -459,7 +483,7 @@ def _seal_cursor(listed: List[Any], page_query: PageQuery, position: Position, s
     return urlsafe_b64encode(_cursor_signature(text, secret, _SORTED) + text).decode().rstrip("=")
 
 
-def _open_cursor(listed: List[Any], cursor: str, secret: bytes) -> PageQuery:
+def _open_cursor(list_definition: ListDefinition[Any], cursor: str, secret: bytes) -> PageQuery:
     try:
         sealed = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
     except ValueError:
@@ -472,10 +496,14 @@ def _open_cursor(listed: List[Any], cursor: str, secret: bytes) -> PageQuery:
             )
         raise _stale_cursor("Tollhouse did not create it")
     root, sort_key, sort_order, filters, limit, value, identity, backward, inclusive = orjson.loads(text)
-    if root != listed.root or sort_key not in listed.sorts or not filters.keys() <= listed.filters.keys():
+    if (
+        root != list_definition.root
+        or sort_key not in list_definition.sorts
+        or not filters.keys() <= list_definition.filters.keys()
+    ):
         raise _stale_cursor("it belongs to another list")
     parsed_filters = {
-        name: _check_filter(name, listed.filters[name], values) for name, values in filters.items()
+        name: _check_filter(name, list_definition.filters[name], values) for name, values in filters.items()
     }
     position = Position(value=value, identity=identity, backward=backward, inclusive=inclusive)
     return PageQuery(
@@ -487,16 +515,18 @@ def _cursor_signature(text: bytes, secret: bytes, order: bytes) -> bytes:
     return blake2b(text, key=secret, digest_size=_SIGNATURE, person=order).digest()
 
 
-def passes_filters(listed: List[Row], filters: Mapping[str, Sequence[str]], row: Row) -> bool:
+def passes_filters(
+    list_definition: ListDefinition[Row], filters: Mapping[str, Sequence[str]], row: Row
+) -> bool:
     for name, requested in filters.items():
-        values, holds = listed.filters[name].values, listed.filters[name].holds
+        values, holds = list_definition.filters[name].values, list_definition.filters[name].holds
         if holds is not None:
             passes = any(holds(row, value) for value in requested)
         elif values is not None:
             passes = any(value in requested for value in values(row))
         else:
-            raise TypeError(f"the list {listed.root} has no values of {name} for rows in memory")
-        if passes == listed.filters[name].excludes:
+            raise TypeError(f"the list {list_definition.root} has no values of {name} for rows in memory")
+        if passes == list_definition.filters[name].excludes:
             return False
     return True
 

@@ -25,7 +25,7 @@ from gateway.http.address import (
     Content,
 )
 from gateway.http.answers import JSON
-from gateway.http.lists import ORDERS, Filter, List
+from gateway.http.lists import ORDERS, Filter, ListDefinition
 from gateway.http.requests import IDEMPOTENCY_KEY
 
 _REF = "#/components/schemas/{name}"
@@ -129,13 +129,22 @@ def _schema_of_kind(kind: type | Schema) -> Schema:
     return _schema_reference(kind.__name__) if isinstance(kind, type) else kind
 
 
-def _list_parameters(listed: List[Any]) -> list[dict[str, Any]]:
-    filters = [_filter_parameter(name, filter_) for name, filter_ in listed.filters.items()]
-    limit = {"type": "integer", "minimum": 1, "maximum": listed.max_limit, "default": listed.default_limit}
+def _list_parameters(list_definition: ListDefinition[Any]) -> list[dict[str, Any]]:
+    filters = [_filter_parameter(name, filter_) for name, filter_ in list_definition.filters.items()]
+    limit = {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": list_definition.max_limit,
+        "default": list_definition.default_limit,
+    }
     return [
         {"name": "limit", "in": "query", "schema": limit},
         {"name": "cursor", "in": "query", "schema": {"type": "string"}},
-        {"name": "sort_key", "in": "query", "schema": {"type": "string", "enum": list(listed.sorts)}},
+        {
+            "name": "sort_key",
+            "in": "query",
+            "schema": {"type": "string", "enum": list(list_definition.sorts)},
+        },
         {"name": "sort_order", "in": "query", "schema": {"type": "string", "enum": list(ORDERS)}},
         *filters,
     ]
@@ -153,15 +162,15 @@ def _value_schema(type: str, valid: Sequence[str]) -> dict[str, Any]:
     return {**kind, "enum": list(valid)} if valid else kind
 
 
-def _envelope_schema(listed: List[Any], item: type | Schema) -> Schema:
+def _envelope_schema(list_definition: ListDefinition[Any], item: type | Schema) -> Schema:
     properties = {
-        listed.root: array_of(_schema_of_kind(item)),
-        **{name: _schema_of_kind(kind) for name, kind in listed.beside.items()},
+        list_definition.root: array_of(_schema_of_kind(item)),
+        **{name: _schema_of_kind(kind) for name, kind in list_definition.beside.items()},
         "pagination": _schema_reference("Pagination"),
         "filtering": _schema_reference("Filtering"),
         "sorting": _schema_reference("Sorting"),
     }
-    return closed_object(properties, listed.at_times)
+    return closed_object(properties, list_definition.at_times)
 
 
 def _schema_reference(name: str) -> Schema:

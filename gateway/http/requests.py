@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.core.errors import Refusal
 from gateway.http.answers import JSON, Pieces
-from gateway.http.lists import List, Rows, list_envelope
+from gateway.http.lists import ListDefinition, Rows, list_envelope
 from spool.clock import Clock
 from spool.people import People
 
@@ -55,12 +55,12 @@ class AdmittedRequest(Generic[Body]):
         return body
 
     async def read_list_page(
-        self, listed: List[Row], rows: Rows[Row], shared: ListServices
+        self, list_definition: ListDefinition[Row], rows: Rows[Row], shared: ListServices
     ) -> Mapping[str, object]:
         """Return a page of a list. Raises Refusal 400 with the allowed values."""
         query = list(self.http.query.items())
         return await list_envelope(
-            listed,
+            list_definition,
             rows,
             query,
             secret=shared.cursor_secret,

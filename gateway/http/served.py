@@ -9,24 +9,24 @@ from aiohttp import web
 if TYPE_CHECKING:
     from gateway.http.cors import Cors
     from gateway.http.in_hand import RequestsInHand
-    from gateway.http.inflight_bytes import InflightBytes, Share
-    from gateway.http.listening.connections import Connections
+    from gateway.http.inflight_bytes import InflightBytes, RequestBytes
+    from gateway.http.listening.connections import OpenConnections
     from gateway.http.requests import AdmittedRequest
     from gateway.http.turns import Questions
-    from gateway.monitoring.metrics import Metrics
-    from gateway.people.authentication.access import Access
+    from gateway.monitoring.metrics import ProcessMetrics
+    from gateway.people.authentication.access import KeyAccess
     from gateway.people.authentication.bearer import Bearer
     from spool.clock import Clock
     from spool.registry.registry import Registry
 
 
 class AdmissionServices(Protocol):
-    access: Access
-    metrics: Metrics
+    access: KeyAccess
+    metrics: ProcessMetrics
     clock: Clock
     inflight: InflightBytes
     max_body_bytes: int
-    connections: Connections
+    connections: OpenConnections
     min_upload_rate: int
     cors: Cors
     in_hand: RequestsInHand
@@ -37,7 +37,7 @@ class AnswerServices(Protocol):
     registry: Registry | None
 
 
-class Served(Protocol):
+class RunningServices(Protocol):
     """The services of a started Tollhouse."""
 
     @property
@@ -50,6 +50,6 @@ class Served(Protocol):
         """Return the service of a type. Raises LookupError."""
 
     def key_request(
-        self, request: web.Request, holder: object, bearer: Bearer, share: Share
+        self, request: web.Request, holder: object, bearer: Bearer, request_bytes: RequestBytes
     ) -> AdmittedRequest[Any]:
         """Return an admitted request without a body."""

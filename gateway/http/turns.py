@@ -32,7 +32,7 @@ STINT_S: Final = 0.02
 # one thread for all large bodies, so that only one slice needs memory at a time
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="large-bodies", initializer=lower_priority)
 R = TypeVar("R")
-Answer: TypeAlias = "web.StreamResponse | Mapping[str, object] | Pieces"
+HandlerAnswer: TypeAlias = "web.StreamResponse | Mapping[str, object] | Pieces"
 RETRY_S = 5
 RECOUNT, EXPORT = "recount", "export"
 
@@ -51,7 +51,7 @@ async def run_with_pauses(work: Generator[None, None, T]) -> T:
         await pause_when_due()
 
 
-class Together:
+class LoopPassJobs:
     """
     Short jobs that arrive in one pass of the event loop, run directly one after another.
 
@@ -214,18 +214,18 @@ class Questions:
         self,
         who: str,
         request: web.Request,
-        work: Callable[[], Awaitable[Answer]],
+        work: Callable[[], Awaitable[HandlerAnswer]],
         *,
         status: int,
         headers: Mapping[str, str] | None = None,
     ) -> web.StreamResponse:
-        async def work_and_encode() -> Answer:
+        async def run_and_encode_answer() -> HandlerAnswer:
             return await encode_in_thread(await work(), status=status, headers=headers)
 
-        async def send_encoded(answer: Answer) -> web.StreamResponse:
+        async def send_encoded_answer(answer: HandlerAnswer) -> web.StreamResponse:
             return await send_answer(request, answer, status=status, headers=headers)
 
-        return await self.answer_in_turn(who, work_and_encode, send_encoded)
+        return await self.answer_in_turn(who, run_and_encode_answer, send_encoded_answer)
 
     @asynccontextmanager
     async def open_export(self, who: str) -> AsyncIterator[RunQuery]:
@@ -331,6 +331,6 @@ async def _run_in_time(work: Callable[[], Awaitable[T]], section: AnswerSettings
         raise
 
 
-def _busy_refusal(why: str) -> Refusal:
-    message = f"{why}; each person or key runs one large query at a time, so repeat the query shortly"
+def _busy_refusal(reason: str) -> Refusal:
+    message = f"{reason}; each person or key runs one large query at a time, so repeat the query shortly"
     return Refusal(429, "busy", message, retry_after_s=RETRY_S)

@@ -132,8 +132,8 @@ def needs_reason(rights: Rights, name: str, registry: Registry | None) -> bool:
 def is_limited_to_self(rights: Rights, name: str, people: People) -> bool:
     own = {people.person_identity(name)}
 
-    def is_own(part: Iterable[RoleFilter]) -> bool:
+    def has_own_filter(part: Iterable[RoleFilter]) -> bool:
         named = [each.values for each in part if each.dimension == USER and each.mode == IS]
         return any(own == set(map(people.person_identity, values)) for values in named)
 
-    return all(map(is_own, rights.slice.parts))
+    return all(map(has_own_filter, rights.slice.parts))

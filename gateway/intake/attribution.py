@@ -106,8 +106,8 @@ class Attribution:
             for trace, span, above, kind, given in steps
         ]
 
-    def _attribute_values(self, given: GivenValues) -> GivenValues:
-        user, team, session, api_key, tags = given
+    def _attribute_values(self, given_values: GivenValues) -> GivenValues:
+        user, team, session, api_key, tags = given_values
         record = Inference(
             id=b"", source="", user=user, team=team, session=session, api_key=api_key, tags=dict(tags)
         )

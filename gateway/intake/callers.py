@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from spool.shares import Shared
+from spool.shares import SharedPlaces
 
 WINDOW_S = 3600.0  # seconds before a counter's time; calls reported in them may be repeated by the counter
 # seconds for which a caller is known, a minute more than WINDOW_S because counters wait before they count
@@ -34,10 +34,10 @@ KINDS_PER_PLACE = 5  # number of kinds of an entry that count as one sender towa
 
 # A kind consists of the digests by which counters find its calls. It is bytes, because bytes know their hash, and
 # unlike tuples the garbage collector never visits them.
-Kind: TypeAlias = bytes
+CallKind: TypeAlias = bytes
 
 
-def split_facts(kind: Kind) -> Iterator[bytes]:
+def split_facts(kind: CallKind) -> Iterator[bytes]:
     for begin in range(0, len(kind), NAME_BYTES):
         yield kind[begin : begin + NAME_BYTES]
 
@@ -54,11 +54,11 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
     kept_at: float  # when kinds were queued for storage after an interval of `KEEP_EVERY_S`
     placed_at: float  # when the entry was moved to the end of its key's queue
     due_at: float  # when the entry must be moved again, or queued for storage
-    kind: Kind | None  # the only kind of the entry, or None if it has several
+    kind: CallKind | None  # the only kind of the entry, or None if it has several
     # times of the last calls of several kinds, which were queued for storage since `kept_at`
-    times: dict[Kind, float] | None
+    times: dict[CallKind, float] | None
     # times of the last calls of kinds that were not queued for storage since `kept_at`
-    earlier: dict[Kind, float]
+    earlier: dict[CallKind, float]
     others: dict[str, ReportedCalls] | None = None  # entries for the same caller under other keys
 
     def last_reported_at(self, fact: bytes) -> float:
@@ -73,20 +73,20 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
         return max(1, -(-kinds // KINDS_PER_PLACE))
 
 
-_NO_TIMES: dict[Kind, float] = {}  # never changed
+_NO_TIMES: dict[CallKind, float] = {}  # never changed
 
 
-def _last_time_of_fact(times: Mapping[Kind, float], fact: bytes) -> float:
+def _last_time_of_fact(times: Mapping[CallKind, float], fact: bytes) -> float:
     return max((at for kind, at in times.items() if fact in kind), default=-inf)
 
 
-class Callers:
-    """All entries, by caller. `entries` is public because `Shadows` reads it for each span."""
+class KnownCallers:
+    """All entries, by caller. `entries` is public because `ReportedCallers` reads it for each span."""
 
     def __init__(self, most: int) -> None:
         self.entries: dict[str, ReportedCalls] = {}
         self.pushed_out = 0  # number of entries removed early because of the limit
-        self._queue: Shared[str] = Shared(most)
+        self._queue: SharedPlaces[str] = SharedPlaces(most)
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -109,7 +109,7 @@ class Callers:
                     newest = max(newest, *(other.last_reported_at(fact) for other in entry.others.values()))
         return newest
 
-    def note_calls(self, caller: str, reported: Mapping[Kind, float], key: str) -> Collection[Kind]:
+    def note_calls(self, caller: str, reported: Mapping[CallKind, float], key: str) -> Collection[CallKind]:
         """
         Note calls of a caller, by kind and time. Return the kinds that must be stored, because they were not
         queued for storage in the last `KEEP_EVERY_S`.
@@ -152,8 +152,8 @@ class Callers:
         entry.placed_at = when
 
     def _note_kinds(
-        self, entry: ReportedCalls, reported: Mapping[Kind, float], when: float
-    ) -> Collection[Kind]:
+        self, entry: ReportedCalls, reported: Mapping[CallKind, float], when: float
+    ) -> Collection[CallKind]:
         if entry.times is None:
             if len(reported) == 1 and entry.kind in reported:
                 is_due = entry.at < entry.kept_at
@@ -164,7 +164,7 @@ class Callers:
                 (entry.times if entry.at >= entry.kept_at else entry.earlier)[entry.kind] = entry.at
                 entry.kind = None
         places, times, earlier = entry.place_count, entry.times, entry.earlier
-        due, too_many = list[Kind](), list[Kind]()
+        due, too_many = list[CallKind](), list[CallKind]()
         for kind in reported:
             if kind in times:
                 times[kind] = max(times[kind], when)
@@ -182,7 +182,7 @@ class Callers:
                 due.append(kind)
         return due
 
-    def _note_facts(self, caller: str, kind: Kind, when: float, key: str) -> bool:
+    def _note_facts(self, caller: str, kind: CallKind, when: float, key: str) -> bool:
         """
         Note the facts of a report, each in an entry of its own. Return whether one of them must be stored.
         """
@@ -200,7 +200,7 @@ class Callers:
             entry.at = max(entry.at, when)
         return is_due
 
-    def _add_entry(self, name: str, reported: Mapping[Kind, float], when: float, key: str) -> None:
+    def _add_entry(self, name: str, reported: Mapping[CallKind, float], when: float, key: str) -> None:
         places = 1
         if len(reported) == 1:
             [kind] = reported

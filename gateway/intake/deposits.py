@@ -15,7 +15,7 @@ from gateway.core.errors import Refusal
 from gateway.intake.attribution import Attribution
 from gateway.people.authentication.bearer import Bearer, key_ended_refusal
 from spool.errors import KeyEnded, KeyReused
-from spool.identity import Identity, RequestNames
+from spool.identity import RecordIdentity, RequestNames
 from spool.log.counted_names import AmountOf
 from spool.log.partial_reports import Expectation
 from spool.log.protocols import Log
@@ -24,10 +24,10 @@ from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, Uni
 from spool.turns.fair_turns import pause_when_due
 
 if TYPE_CHECKING:
-    from gateway.normalise.events import Events
+    from gateway.normalise.events import ReadEvents
 
 
-class Deposits:
+class RecordDeposits:
     """
     Stores records that are not AI telemetry. Each method returns when its records are on disk.
 
@@ -48,7 +48,7 @@ class Deposits:
         return self._log.knows_request(request)
 
     async def store_events(
-        self, events: Events, bearer: Bearer, *, request: RequestNames | None = None
+        self, events: ReadEvents, bearer: Bearer, *, request: RequestNames | None = None
     ) -> Receipt:
         """Store usage events. Labels of the key fill missing tags, and `privacy.emails` applies to ids."""
         for record in events.records:
@@ -70,7 +70,7 @@ class Deposits:
     async def store_operations(
         self,
         records: Sequence[UnitCostOperation],
-        identities: Sequence[Identity],
+        identities: Sequence[RecordIdentity],
         bearer: Bearer | None = None,
         *,
         expects: Sequence[Expectation] = (),
@@ -88,7 +88,7 @@ class Deposits:
     async def store_hourly_file(
         self,
         record: BillingDrop,
-        identity: Identity,
+        identity: RecordIdentity,
         bearer: Bearer,
         *,
         request: RequestNames | None = None,
@@ -107,7 +107,7 @@ class Deposits:
         self,
         topic: str,
         records: Sequence[UnitCostOperation | BillingDrop],
-        identities: Sequence[Identity],
+        identities: Sequence[RecordIdentity],
         expects: Sequence[Expectation],
         *,
         request: RequestNames | None,
@@ -127,7 +127,7 @@ class Deposits:
 
     async def _append_submission(self, submission: Submission) -> Receipt:
         try:
-            return await self._log.append(submission)
+            return await self._log.append_submission(submission)
         except KeyEnded as error:
             raise key_ended_refusal() from error
         except KeyReused as error:

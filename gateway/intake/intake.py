@@ -1,5 +1,5 @@
 """
-Every receiver of AI telemetry (HTTP, gRPC, file or agent) ends in one call of `Intake.store`.
+Every receiver of AI telemetry (HTTP, gRPC, file or agent) ends in one call of `Intake.store_outcome`.
 
 Only the intake attributes, prices, appends and counts records and writes the receipt. It knows no protocol.
 """
@@ -14,14 +14,14 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import (
     SUMMING,
-    Shadows,
+    ReportedCallers,
     Unkept,
     is_run_summary,
     reporters_of_record,
     sender_rows_to_store,
 )
 from gateway.intake.waiting_counters import WaitingCounters
-from gateway.normalise.outcome import PART, TEST_SPAN, Outcome, Reject
+from gateway.normalise.outcome import PART, TEST_SPAN, ReadOutcome, Reject
 from gateway.people.authentication.bearer import NO_LABELS, Bearer, key_ended_refusal
 from spool.clock import SteadyClock
 from spool.errors import KeyEnded
@@ -60,7 +60,7 @@ class Intake:
         *,
         attribution: Attribution,
         prices: PriceBook,
-        shadows: Shadows,
+        shadows: ReportedCallers,
         device_assignment: DeviceAssignment | None = None,
         counters: WaitingCounters | None = None,
         clock: SteadyClock | None = None,
@@ -84,8 +84,8 @@ class Intake:
     def name_protector(self) -> Callable[[AiRecord], None]:
         return self._attribution.protect_names
 
-    def store(
-        self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None
+    def store_outcome(
+        self, outcome: ReadOutcome, bearer: Bearer, pending: PendingChange | None = None
     ) -> Coroutine[Any, Any, Receipt]:
         """
         Store a payload. SpoolFull and SpoolUnavailable are raised to the receiver, which then does not
@@ -101,7 +101,7 @@ class Intake:
         return self._store_in_parts(outcome, bearer, pending)
 
     async def _store_in_parts(
-        self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None
+        self, outcome: ReadOutcome, bearer: Bearer, pending: PendingChange | None
     ) -> Receipt:
         work = current_work()
         part_size = PART
@@ -128,7 +128,11 @@ class Intake:
         )
 
     async def _store_part(
-        self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None, earlier_receipts: Sequence[str]
+        self,
+        outcome: ReadOutcome,
+        bearer: Bearer,
+        pending: PendingChange | None,
+        earlier_receipts: Sequence[str],
     ) -> Receipt:
         """Store a part of a payload. The order of the steps matters."""
         arrived_at = self._read_arrival_time(outcome)
@@ -159,7 +163,7 @@ class Intake:
             self._note_test(bearer)
         return receipt
 
-    def _read_arrival_time(self, outcome: Outcome) -> float:
+    def _read_arrival_time(self, outcome: ReadOutcome) -> float:
         """
         Return the arrival time, which is the same for a whole payload. Also tells the clock when the newest
         call began.
@@ -169,7 +173,7 @@ class Intake:
         began = outcome.records[-1].start_time if outcome.records else None
         return self._clock.observe_call_start(began) if began else self._clock.now()
 
-    async def _fill_labels(self, outcome: Outcome, bearer: Bearer) -> Sequence[str | None]:
+    async def _fill_labels(self, outcome: ReadOutcome, bearer: Bearer) -> Sequence[str | None]:
         """
         Fill in the labels that the sender left out of records and points.
 
@@ -196,7 +200,7 @@ class Intake:
             self._attribution.attribute_record(template, bearer.labels, labels)
         return default_users
 
-    async def _price_records(self, outcome: Outcome) -> None:
+    async def _price_records(self, outcome: ReadOutcome) -> None:
         """Price records. Another Tollhouse has already priced what it forwarded."""
         price, forwarded = self.prices.price_record, outcome.forwarded
         for position, record in enumerate(outcome.records):
@@ -209,7 +213,7 @@ class Intake:
                     price(record)
 
     async def _note_calls(
-        self, outcome: Outcome, bearer: Bearer, default_users: Sequence[str | None], arrived_at: float
+        self, outcome: ReadOutcome, bearer: Bearer, default_users: Sequence[str | None], arrived_at: float
     ) -> Mapping[int, AiRecord]:
         """
         Note which senders reported which calls, for counters that may repeat them. Give each duplicate kept
@@ -242,7 +246,7 @@ class Intake:
         return repeaters
 
     async def _look_up_reporters(
-        self, outcome: Outcome, repeaters: Mapping[int, AiRecord], bearer: Bearer
+        self, outcome: ReadOutcome, repeaters: Mapping[int, AiRecord], bearer: Bearer
     ) -> None:
         """
         Look up in the storage which callers reported calls, because another gateway, or this one before a
@@ -254,7 +258,7 @@ class Intake:
 
     def _append_part(
         self,
-        outcome: Outcome,
+        outcome: ReadOutcome,
         bearer: Bearer,
         change: PendingChange | None,
         earlier_receipts: Sequence[str],
@@ -294,13 +298,13 @@ class Intake:
             self._shadows.mark_if_shadow(record)
         for point in submission.points:
             self._shadows.mark_if_shadow(point.template)
-        return self._log.append(submission)
+        return self._log.append_submission(submission)
 
     def _device_labels(self, device: str) -> Mapping[str, str]:
         return NO_LABELS if self._devices is None else self._devices.labels_with_user(device)
 
 
-def _give_own_identity(outcome: Outcome, position: int) -> None:
+def _give_own_identity(outcome: ReadOutcome, position: int) -> None:
     """
     Give a duplicate kept for reference its own id. Otherwise the report that counts could be mistaken
     for a repeat of it.

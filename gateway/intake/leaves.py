@@ -15,7 +15,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from gateway.intake.rate_cards.card import Amounts
+from gateway.intake.rate_cards.card import CardPrices
 from spool.ledger.repricing import TokenSum
 from spool.meters import DECIMALS, FEES, METERS, MODALITIES, quantity_from_millionths, quantity_in_millionths
 from spool.record import Inference, decimal_text
@@ -142,7 +142,7 @@ class PartRate(NamedTuple):
         return self.prices.get("input_tokens") is not None or self.prices.get("output_tokens") is not None
 
 
-class Leaf(NamedTuple):
+class PricedQuantity(NamedTuple):
     """A quantity of usage, in millionths, that is charged at one price."""
 
     unit: str
@@ -157,7 +157,7 @@ class Unpriced(NamedTuple):
     unit: str = ""
 
 
-def part_rate_from_amounts(amounts: Amounts, *, apart: tuple[str, ...], charges_writes: bool) -> PartRate:
+def part_rate_from_amounts(amounts: CardPrices, *, apart: tuple[str, ...], charges_writes: bool) -> PartRate:
     stated: dict[str, Decimal | None] = {
         unit: amount for unit, field in AMOUNTS.items() if (amount := getattr(amounts, field)) is not None
     }
@@ -211,7 +211,7 @@ def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
     return quantities | {name: quantity for name, quantity in total.meters.items() if name in UNITS}
 
 
-def charged_leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unpriced:
+def charged_leaves(rate: PartRate, reported: Quantities) -> list[PricedQuantity] | Unpriced:
     """List the charged quantities in the order of UNITS, or the reason why the price is unknown."""
     quantities = _with_missing_wholes(reported)
     problem = _missing_count_or_price(rate, quantities, reported)
@@ -235,7 +235,7 @@ def charged_leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unprice
         rest[name] = (quantities.get(name) or 0) - sum(inner)
         if rest[name] < 0:
             return Unpriced(CONTRADICTION, name)
-    charged: list[Leaf] = []
+    charged: list[PricedQuantity] = []
     for name in UNITS:
         quantity = rest.get(name)
         if not quantity:
@@ -243,20 +243,20 @@ def charged_leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unprice
         price = rate.prices.get(name)
         if price is None:
             return Unpriced(NO_PRICE, name)
-        charged.append(Leaf(name, quantity, quantity * price))
+        charged.append(PricedQuantity(name, quantity, quantity * price))
     return charged
 
 
-def total_amount_text(rate: PartRate, charged: list[Leaf], *, calls: int = 1) -> str:
+def total_amount_text(rate: PartRate, charged: list[PricedQuantity], *, calls: int = 1) -> str:
     total = sum(leaf.amount for leaf in charged) + rate.per_request * calls * 10**DECIMALS
     return _decimal_text(total, rate.digits + DECIMALS)
 
 
-def leaf_amount_text(rate: PartRate, leaf: Leaf) -> str:
+def leaf_amount_text(rate: PartRate, leaf: PricedQuantity) -> str:
     return _decimal_text(leaf.amount, rate.digits + DECIMALS)
 
 
-def leaf_quantity(leaf: Leaf) -> int | str:
+def leaf_quantity(leaf: PricedQuantity) -> int | str:
     return quantity_from_millionths(leaf.quantity)
 
 

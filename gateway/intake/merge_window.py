@@ -2,7 +2,7 @@
 The merge window before the intake. It merges partial reports of one call. Reports that still wait are stored
 on disk before the sender gets a 2xx.
 
-Receivers call `MergeWindow.store` instead of `Intake.store`.
+Receivers call `MergeWindow.store_outcome` instead of `Intake.store_outcome`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 from gateway.intake.intake import Intake
 from gateway.normalise.formats.engine.declaration import CallReport
 from gateway.normalise.formats.langfuse.merger import (
-    Merge,
-    Merger,
-    Released,
+    BatchMerge,
+    ReleasedReports,
+    ReportMerger,
     Sender,
     keys_of_reports,
     keys_to_load,
@@ -29,7 +29,7 @@ from gateway.normalise.formats.langfuse.merger import (
     protect_people_in_reports,
     sender_key_of_report,
 )
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import ReadOutcome
 from gateway.people.authentication.bearer import Bearer
 from spool.clock import Clock
 from spool.errors import SpoolError, Stale
@@ -45,7 +45,7 @@ from spool.log.partial_reports import (
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import AI_TELEMETRY
-from spool.shares import NEARLY_FULL, HeldByKey, Holdings, entries_to_remove
+from spool.shares import NEARLY_FULL, HeldByKey, UseByOwner, entries_to_remove
 from spool.turns.fair_turns import pause_for_others
 
 LOOK_S = 5.0
@@ -63,12 +63,14 @@ class MergeWindow:
     reports and the accounting agree.
     """
 
-    def __init__(self, stored: PartialReports, intake: Intake, clock: Clock, merger: Merger) -> None:
-        self._stored = stored
+    def __init__(
+        self, stored_reports: PartialReports, intake: Intake, clock: Clock, merger: ReportMerger
+    ) -> None:
+        self._stored = stored_reports
         self._intake = intake
         self._clock = clock
         self._merger = merger
-        self._turns = Turns()
+        self._turns = KeyTurns()
 
     @property
     def waiting_count(self) -> int:
@@ -85,8 +87,8 @@ class MergeWindow:
             damage = {"action": "partial_reports_damaged"}
             _log.error("%d partial reports cannot be read", damaged, extra=damage)
 
-    def store(
-        self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()
+    def store_outcome(
+        self, outcome: ReadOutcome, bearer: Bearer, reports: Sequence[CallReport] = ()
     ) -> Coroutine[Any, Any, Receipt]:
         """
         Merge reports and store them. Return when everything is durable.
@@ -97,22 +99,22 @@ class MergeWindow:
         return (
             self._merge_and_store(outcome, bearer, reports)
             if reports
-            else self._intake.store(outcome, bearer)
+            else self._intake.store_outcome(outcome, bearer)
         )
 
     async def _merge_and_store(
-        self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport]
+        self, outcome: ReadOutcome, bearer: Bearer, reports: Sequence[CallReport]
     ) -> Receipt:
         sender, reports = (
             _bearer_to_sender(bearer),
             protect_people_in_reports(reports, self._intake.name_protector),
         )
         async with self._turns.hold_keys(keys_of_reports(reports, sender)):
-            merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
+            merge = BatchMerge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
             try:
                 for _ in self._merger.merge_batch(merge):
                     await pause_for_others()
-                receipt = await self._intake.store(outcome, bearer, merge.pending)
+                receipt = await self._intake.store_outcome(outcome, bearer, merge.pending)
             except BaseException:
                 self._merger.undo_merge(merge)
                 raise
@@ -128,11 +130,11 @@ class MergeWindow:
             count += sum(len(call.reports) for call in released)
         return count
 
-    async def _store_released(self, released: Sequence[Released]) -> None:
+    async def _store_released(self, released: Sequence[ReleasedReports]) -> None:
         for position, call in enumerate(released):
             bearer = _sender_to_bearer(call.sender)
             try:
-                await self._intake.store(call.outcome, bearer, call.pending)
+                await self._intake.store_outcome(call.outcome, bearer, call.pending)
             except BaseException:
                 for unrecorded in reversed(released[position:]):
                     self._merger.restore_released(unrecorded)
@@ -155,7 +157,7 @@ class MergeWindow:
             _log.warning("partial reports must wait longer: %s", error, extra={"action": "release_put_off"})
 
 
-class Turns:
+class KeyTurns:
     """
     Locks by dedup key: each key is held by one request at a time, in order of arrival.
 
@@ -220,7 +222,7 @@ class SharedMergeWindow:
 
     def __init__(
         self,
-        stored: PartialReports,
+        stored_reports: PartialReports,
         log: Log,
         intake: Intake,
         clock: Clock,
@@ -230,7 +232,7 @@ class SharedMergeWindow:
         max_reports: int,
         max_bytes: int,
     ) -> None:
-        self._stored = stored
+        self._stored = stored_reports
         self._log = log
         self._intake = intake
         self._clock = clock
@@ -238,17 +240,19 @@ class SharedMergeWindow:
         self._max_reports = max_reports
         self._max_bytes = max_bytes
         self._merger = partial(
-            Merger, hold_s=hold_s, max_reports=max_reports, max_bytes=max_bytes, is_shared=True
+            ReportMerger, hold_s=hold_s, max_reports=max_reports, max_bytes=max_bytes, is_shared=True
         )
         # turns that merge the reports of one call in order of arrival, within this process
-        self._turns = Turns()
+        self._turns = KeyTurns()
         self.waiting_count = 0  # number of waiting reports when they were last counted
         # waiting reports by key when they were last counted; filled only if the window was nearly full
         self.held = HeldByKey()
 
-    async def store(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
+    async def store_outcome(
+        self, outcome: ReadOutcome, bearer: Bearer, reports: Sequence[CallReport] = ()
+    ) -> Receipt:
         if not reports:
-            return await self._intake.store(outcome, bearer)
+            return await self._intake.store_outcome(outcome, bearer)
         sender, reports = (
             _bearer_to_sender(bearer),
             protect_people_in_reports(reports, self._intake.name_protector),
@@ -263,38 +267,40 @@ class SharedMergeWindow:
                         raise
                 else:
                     break
-        for name in Outcome.__struct_fields__:
+        for name in ReadOutcome.__struct_fields__:
             setattr(outcome, name, getattr(merged, name))
         return receipt
 
     async def _merge_and_store(
-        self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport], sender: Sender
+        self, outcome: ReadOutcome, bearer: Bearer, reports: Sequence[CallReport], sender: Sender
     ) -> Receipt:
         keys, under = keys_to_load(reports, sender)
-        stored_reports = dict(await self._stored.find(keys, under=under))
+        stored_reports = dict(await self._stored.find_reports(keys, under=under))
         more_keys = next_keys_to_load(stored_reports.values(), sender) - keys
         if more_keys:
-            stored_reports |= await self._stored.find(more_keys)
+            stored_reports |= await self._stored.find_reports(more_keys)
         merger = self._merger(window_s=self._window_s)
         _load_in_order(merger, stored_reports)
-        merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
+        merge = BatchMerge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
         for _ in merger.merge_batch(merge):
             await pause_for_others()
         merge.pending.expects = read_expectations((*keys, *more_keys, *stored_reports), stored_reports)
-        return await self._intake.store(outcome, bearer, merge.pending)
+        return await self._intake.store_outcome(outcome, bearer, merge.pending)
 
     async def release_due_reports(self) -> int:
         """Release reports that waited long enough or exceed the limit, and return their number."""
         count = 0
         now = self._clock.now()
-        while due_reports := await self._stored.oldest(PARTS, before=now - self._window_s, most=AT_ONCE):
+        while due_reports := await self._stored.oldest_reports(
+            PARTS, before=now - self._window_s, most=AT_ONCE
+        ):
             count += (released := await self._release_due(due_reports, window_s=self._window_s))
             if released < len(due_reports):  # another process changed the remaining reports in the meantime
                 break
         self.waiting_count, size = await self._stored.count_reports_and_bytes(PARTS)
         while self.waiting_count > self._max_reports or size > self._max_bytes:
             due_reports = await self._excess_reports(
-                await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports)
+                await self._stored.oldest_reports(PARTS, before=now, most=2 * self._max_reports)
             )
             released = 0
             for start in range(0, len(due_reports), AT_ONCE):
@@ -313,7 +319,7 @@ class SharedMergeWindow:
     async def _held_by_key(self, now: float) -> HeldByKey:
         items = Counter[str]()
         sizes = Counter[str]()
-        waiting = await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports)
+        waiting = await self._stored.oldest_reports(PARTS, before=now, most=2 * self._max_reports)
         for count, report in enumerate(waiting, start=1):
             if count % AT_ONCE == 0:
                 await pause_for_others()
@@ -338,12 +344,12 @@ class SharedMergeWindow:
         over = len(reports) - self._max_reports
         over_bytes = sum(map(_report_bytes, waiting)) - self._max_bytes
 
-        def counted_size(key: bytes) -> int:
+        def counted_report_size(key: bytes) -> int:
             return 1 if by_number else _report_bytes(reports[key])
 
-        holdings = Holdings({name: sum(map(counted_size, queue)) for name, queue in queues.items()})
+        holdings = UseByOwner({name: sum(map(counted_report_size, queue)) for name, queue in queues.items()})
         due_reports: list[PartialReport] = []
-        for key in entries_to_remove(holdings, queues.__getitem__, counted_size):
+        for key in entries_to_remove(holdings, queues.__getitem__, counted_report_size):
             if over <= 0 and over_bytes <= 0:
                 break
             due_reports.append(reports[key])
@@ -366,7 +372,7 @@ class SharedMergeWindow:
         stored = {report.key: report for report in due}
         more_keys = next_keys_to_load(due) - stored.keys()
         if more_keys:
-            stored |= await self._stored.find(more_keys)
+            stored |= await self._stored.find_reports(more_keys)
         merger = self._merger(window_s=window_s)
         now = self._clock.now()
         unreadable = _load_in_order(merger, stored)
@@ -385,30 +391,32 @@ class SharedMergeWindow:
             released += await self._delete_reports(damaged)
         return released
 
-    async def _store_released_call(self, released: Released, stored_reports: _Found) -> bool:
+    async def _store_released_call(self, released: ReleasedReports, stored_reports: _Found) -> bool:
         bearer = _sender_to_bearer(released.sender)
         traces = next_keys_to_load(released.reports[key].report_to_store(key) for key in released.reports)
         released.pending.expects = read_expectations((*released.reports, *traces), stored_reports)
         try:
-            await self._intake.store(released.outcome, bearer, released.pending)
+            await self._intake.store_outcome(released.outcome, bearer, released.pending)
         except Stale:
             return False
         return True
 
     async def _delete_old_marks(self, before: float) -> None:
         for kind in (TOLD, TOLD_OF):
-            while old := await self._stored.oldest(kind, before=before, most=AT_ONCE):
+            while old := await self._stored.oldest_reports(kind, before=before, most=AT_ONCE):
                 await self._delete_reports(old)
             number, _ = await self._stored.count_reports_and_bytes(kind)
             while (excess := number - self._max_reports) > 0:
                 number -= await self._delete_reports(
-                    await self._stored.oldest(kind, before=self._clock.now(), most=min(AT_ONCE, excess))
+                    await self._stored.oldest_reports(
+                        kind, before=self._clock.now(), most=min(AT_ONCE, excess)
+                    )
                 )
 
     async def _delete_reports(self, reports: Collection[PartialReport]) -> int:
         if reports:
             forget = [report.key for report in reports]
-            await self._log.append(Submission(topic=AI_TELEMETRY, received=0, forget=forget))
+            await self._log.append_submission(Submission(topic=AI_TELEMETRY, received=0, forget=forget))
         return len(reports)
 
 
@@ -435,6 +443,6 @@ def _report_bytes(report: PartialReport) -> int:
     return len(report.body)
 
 
-def _load_in_order(merger: Merger, stored_reports: _Found) -> int:
+def _load_in_order(merger: ReportMerger, stored_reports: _Found) -> int:
     """Load stored reports into a merger, the oldest first. Return the number of unreadable reports."""
     return merger.load_waiting_reports(sorted(stored_reports.values(), key=lambda report: report.at))

@@ -29,10 +29,10 @@ class PriceLine(NamedTuple):
     per: str = "million"
 
 
-def itemise_estimate(book: PriceBook, record: Inference) -> list[PriceLine] | None:
-    if book.estimate_record(record) is None:
+def itemise_estimate(price_book: PriceBook, record: Inference) -> list[PriceLine] | None:
+    if price_book.estimate_record(record) is None:
         return None
-    quote = book.quote_for_record(record)
+    quote = price_book.quote_for_record(record)
     input_tokens = record.input_tokens or 0
     if record.meters:
         return _part_lines(rate_for_input_size(quote.parts, input_tokens), record)
@@ -40,17 +40,17 @@ def itemise_estimate(book: PriceBook, record: Inference) -> list[PriceLine] | No
     return [] if rate is None else list(_token_lines(rate, record))
 
 
-def unpriced_reason(book: PriceBook, record: Inference) -> str | None:
-    rate = rate_for_input_size(book.quote_for_record(record).parts, record.input_tokens or 0)
+def unpriced_reason(price_book: PriceBook, record: Inference) -> str | None:
+    rate = rate_for_input_size(price_book.quote_for_record(record).parts, record.input_tokens or 0)
     if rate is None:
         return None
     charged = leaves.charged_leaves(rate, leaves.quantities_of_record(record))
     return leaves.unpriced_reason(charged) if isinstance(charged, Unpriced) else None
 
 
-def price_lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
+def price_lines_of_sum(price_book: PriceBook, total: TokenSum) -> list[SumLine]:
     """Return the price lines of a sum. An empty list means that the charges are unknown."""
-    rate = book.part_rate(total)
+    rate = price_book.part_rate(total)
     if rate is None:
         return []
     charged = leaves.charged_leaves(rate, leaves.quantities_of_sum(total))

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from gateway.intake.rate_cards.card import TOKEN_PRICES, Amounts, Price, day_ns
+from gateway.intake.rate_cards.card import TOKEN_PRICES, CardPrices, Price, day_ns
 from gateway.intake.rates import NO_TIME, with_only_fees
 from spool import providers
 from spool.processing import STANDARD_TIER
@@ -44,7 +44,7 @@ class PriceTerm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     models: tuple[str, ...] = ()
     tier: str = ""
     factor: Decimal | None = None
-    amounts: Amounts | None = None
+    amounts: CardPrices | None = None
 
     @property
     def start_ns(self) -> int:
@@ -159,9 +159,9 @@ def scale_price(row: Price, factor: Decimal | None) -> Price:
     return replace(row, tiers=tiers, **_scale_amounts(row, factor))
 
 
-def _scale_amounts(amounts: Amounts, factor: Decimal) -> dict[str, object]:
-    def multiply(price: Decimal | None) -> Decimal | None:
+def _scale_amounts(amounts: CardPrices, factor: Decimal) -> dict[str, object]:
+    def multiply_price(price: Decimal | None) -> Decimal | None:
         return None if price is None else price * factor
 
-    prices = {name: multiply(getattr(amounts, name)) for name in TOKEN_PRICES}
-    return {**prices, "meters": {name: multiply(price) for name, price in amounts.meters.items()}}
+    prices = {name: multiply_price(getattr(amounts, name)) for name in TOKEN_PRICES}
+    return {**prices, "meters": {name: multiply_price(price) for name, price in amounts.meters.items()}}

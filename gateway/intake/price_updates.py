@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import (
     TOKEN_PRICES,
-    Amounts,
-    Card,
+    CardPrices,
     Clause,
     Model,
     Price,
+    RateCard,
     Seller,
     Tier,
     day_ns,
@@ -82,7 +82,7 @@ class Change(NamedTuple):
     after: Decimal | None
 
 
-def merge_cards(card: Card, newer: Card, decide: Decide) -> Card:
+def merge_cards(card: RateCard, newer: RateCard, decide: Decide) -> RateCard:
     """Merge two lists. The name and the source of `card` stay."""
     book = PriceBook(card)
     sellers = dict(card.providers)
@@ -93,7 +93,7 @@ def merge_cards(card: Card, newer: Card, decide: Decide) -> Card:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Named:
+class _NewPrices:
     """
     A name of a model that the newer list states, with the rows of its new prices, or None if its prices stay.
     With `is_newer`, existing prices change. Otherwise prices are only added.
@@ -105,12 +105,12 @@ class _Named:
     regional: dict[str, Decimal]
 
 
-def _merged_seller(seller: str, own: Seller, newer: Seller, book: PriceBook, decide: Decide) -> Seller:
+def _merged_seller(seller: str, own: Seller, newer: Seller, price_book: PriceBook, decide: Decide) -> Seller:
     positions = {id(model): position for position, model in enumerate(own.models)}
-    of_models: dict[int, list[_Named]] = defaultdict(list)
+    of_models: dict[int, list[_NewPrices]] = defaultdict(list)
     added: list[Model] = []
     for model in newer.models:
-        found = book.find_listed_model(seller, model.id)
+        found = price_book.find_listed_model(seller, model.id)
         is_own = id(found) in positions
         decision = decide(Listed(seller=seller, name=model.id, found=found, is_own=is_own, newer=model))
         rows = _merged_rows(found, model, decision)
@@ -120,7 +120,7 @@ def _merged_seller(seller: str, own: Seller, newer: Seller, book: PriceBook, dec
         if is_own:
             is_newer = rows is not None and decision.what == NEWER
             of_models[positions[id(found)]].append(
-                _Named(name=model.id, rows=rows, is_newer=is_newer, regional=model.regional)
+                _NewPrices(name=model.id, rows=rows, is_newer=is_newer, regional=model.regional)
             )
         elif rows is not None:
             apart = model.apart if found is None else found.apart
@@ -131,7 +131,7 @@ def _merged_seller(seller: str, own: Seller, newer: Seller, book: PriceBook, dec
     return replace(own, models=(*models, *added))
 
 
-def _split_model(model: Model, named: Sequence[_Named]) -> Iterator[Model]:
+def _split_model(model: Model, named: Sequence[_NewPrices]) -> Iterator[Model]:
     """
     Split a model by the new prices of its names. Names with other prices become models of their own, before
     the model. Names that the newer list lacks keep the old prices.
@@ -238,17 +238,17 @@ def _drop_repeated_prices(row: Price, standard: Price) -> Price:
     return replace(row, tiers=tiers, **_amount_fields(own))
 
 
-def _prices_that_differ(amounts: Amounts, repeated: Amounts) -> Amounts:
+def _prices_that_differ(amounts: CardPrices, repeated: CardPrices) -> CardPrices:
     kept = {
         name: None if name not in _COMPARED and price == getattr(repeated, name) else price
         for name in TOKEN_PRICES
         for price in (getattr(amounts, name),)
     }
     meters = {name: price for name, price in amounts.meters.items() if price != repeated.meters.get(name)}
-    return Amounts(**kept, meters=meters)
+    return CardPrices(**kept, meters=meters)
 
 
-def _amount_fields(amounts: Amounts) -> dict[str, Any]:
+def _amount_fields(amounts: CardPrices) -> dict[str, Any]:
     return {**{name: getattr(amounts, name) for name in TOKEN_PRICES}, "meters": amounts.meters}
 
 
@@ -266,7 +266,7 @@ def _fill_price(before: Price, row: Price) -> Price:
 
 
 def _combine_amounts(
-    under: Amounts, over: Amounts, chosen: Callable[[Decimal | None, Decimal | None], Decimal | None]
+    under: CardPrices, over: CardPrices, chosen: Callable[[Decimal | None, Decimal | None], Decimal | None]
 ) -> dict[str, Any]:
     amounts = {name: chosen(getattr(under, name), getattr(over, name)) for name in TOKEN_PRICES}
     meters = {**under.meters, **over.meters}
@@ -290,7 +290,7 @@ def _newer_price(under: Decimal | None, over: Decimal | None) -> Decimal | None:
     return over
 
 
-def price_changes(before: Card, after: Card, *, time: int) -> list[Change]:
+def price_changes(before: RateCard, after: RateCard, *, time: int) -> list[Change]:
     """Return all differences between the prices of two lists at a time (ns)."""
     old, new = PriceBook(before), PriceBook(after)
     changes: list[Change] = []
@@ -305,7 +305,7 @@ def price_changes(before: Card, after: Card, *, time: int) -> list[Change]:
     return changes
 
 
-def _seller_models(card: Card, seller: str) -> Sequence[Model]:
+def _seller_models(card: RateCard, seller: str) -> Sequence[Model]:
     return card.providers[seller].models if seller in card.providers else ()
 
 
@@ -317,19 +317,19 @@ def _prices_by_key(model: Model | None, time: int) -> Iterator[tuple[tuple[str, 
                 yield (mode, above, unit), price
 
 
-def update_card(card: Card, newer: Card, *, since: str) -> Card:
+def update_card(card: RateCard, newer: RateCard, *, since: str) -> RateCard:
     """
     Return a price list with the prices of a newer list, which apply from the day `since` on.
 
     Prices that depend on the hour stay, because the newer list has only one of them.
     """
 
-    def decide_merge(listed: Listed) -> MergeDecision:
+    def decide_price_merge(listed: Listed) -> MergeDecision:
         is_kept = listed.is_own and listed.found is not None and has_hourly_prices(listed.found)
         return MergeDecision(KEEP if is_kept else NEWER, since)
 
     # A model may get its price from another seller, whose price changes as well. So the first result is merged again.
-    return merge_cards(merge_cards(card, newer, decide_merge), newer, decide_merge)
+    return merge_cards(merge_cards(card, newer, decide_price_merge), newer, decide_price_merge)
 
 
 # Limits beyond which a list is refused. A source that changes so much has another unit, another currency or a fault.
@@ -342,7 +342,7 @@ _COMPARED: Final = ("input", "output")
 
 
 def refusal_reasons(
-    before: Card, newer: Card, after: Card, changes: Sequence[Change], *, today: str
+    before: RateCard, newer: RateCard, after: RateCard, changes: Sequence[Change], *, today: str
 ) -> Iterator[str]:
     """Yield reasons to refuse a list. `after` is the list that would be in use, with its changes."""
     yield from _size_refusals(before, newer)
@@ -367,7 +367,7 @@ def refusal_reasons(
 
 
 def _largest_changes(
-    before: Card, changes: Sequence[Change]
+    before: RateCard, changes: Sequence[Change]
 ) -> dict[tuple[str, str], tuple[Change, Decimal]]:
     jumps: dict[tuple[str, str], tuple[Change, Decimal]] = {}
     book = PriceBook(before)
@@ -380,7 +380,7 @@ def _largest_changes(
     return jumps
 
 
-def _size_refusals(before: Card, newer: Card) -> Iterator[str]:
+def _size_refusals(before: RateCard, newer: RateCard) -> Iterator[str]:
     count, least = count_priced_models(newer), LEAST_SHARE * count_priced_models(before)
     if newer.source.get("name") == LITELLM:
         earlier = before.source.get("name") == LITELLM and before.source.get("models", "")
@@ -396,7 +396,7 @@ def _change_factor(change: Change) -> Decimal | None:
     return Decimal("Infinity") if not after else max(before / after, after / before)
 
 
-def count_priced_models(card: Card) -> int:
+def count_priced_models(card: RateCard) -> int:
     return sum(
         any(row.has_prices for row in model.prices)
         for seller in card.providers.values()

@@ -60,26 +60,32 @@ class ModelPrices:
     rows: Sequence[PriceRow]
 
 
-def model_prices_by_seller(book: PriceBook, model: str, provider: str | None, time: int) -> list[ModelPrices]:
+def model_prices_by_seller(
+    price_book: PriceBook, model: str, provider: str | None, time: int
+) -> list[ModelPrices]:
     """
     Return the prices of a model. Without a provider, every provider that lists the model is included, its
     maker first.
     """
-    sellers = [providers.card_name(provider)] if provider else _sellers_listing_model(book, model)
-    return [found for seller in sellers if (found := _model_prices_at(book, model, seller, time)) is not None]
+    sellers = [providers.card_name(provider)] if provider else _sellers_listing_model(price_book, model)
+    return [
+        found
+        for seller in sellers
+        if (found := _model_prices_at(price_book, model, seller, time)) is not None
+    ]
 
 
-def similar_models(book: PriceBook, model: str) -> list[str]:
+def similar_models(price_book: PriceBook, model: str) -> list[str]:
     known = {
         name.rpartition("/")[2]
-        for seller in book.card.providers.values()
+        for seller in price_book.card.providers.values()
         for listed in seller.models
         for name in (listed.id.lower(), *listed.match.equals)
     }
     return difflib.get_close_matches(model.lower().rpartition("/")[2], sorted(known), _SUGGESTIONS, 0.6)
 
 
-def _sellers_listing_model(book: PriceBook, model: str) -> list[str]:
+def _sellers_listing_model(price_book: PriceBook, model: str) -> list[str]:
     maker = next(
         (
             names.card_name_of_maker(spelling)
@@ -88,20 +94,24 @@ def _sellers_listing_model(book: PriceBook, model: str) -> list[str]:
         ),
         None,
     )
-    own = [seller for seller in book.card.providers if book.find_seller_and_model(seller, model)[0] == seller]
+    own = [
+        seller
+        for seller in price_book.card.providers
+        if price_book.find_seller_and_model(seller, model)[0] == seller
+    ]
     own.sort(key=lambda seller: (seller != maker, seller))
     if own:
         return own
-    seller, _ = book.find_seller_and_model(None, model)
+    seller, _ = price_book.find_seller_and_model(None, model)
     return [seller or ""]  # "" stands for any provider; only the operator's own prices may apply to it
 
 
-def _model_prices_at(book: PriceBook, model: str, seller: str, time: int) -> ModelPrices | None:
-    listed_by, listed = book.find_seller_and_model(seller or None, model)
+def _model_prices_at(price_book: PriceBook, model: str, seller: str, time: int) -> ModelPrices | None:
+    listed_by, listed = price_book.find_seller_and_model(seller or None, model)
     rows: list[PriceRow] = []
     at_standard = []
     for tier in (STANDARD, *sorted(MODES - {PROVISIONED})):
-        spans = list(_quotes_after(book, model, seller, tier, time))
+        spans = list(_quotes_after(price_book, model, seller, tier, time))
         if spans and _is_priced_at_standard(spans[0]):
             at_standard.append(tier)
         rows += [
@@ -118,17 +128,17 @@ def _model_prices_at(book: PriceBook, model: str, seller: str, time: int) -> Mod
         listed_by=listed_by or "",
         names=listed.match.equals if listed is not None else (),
         patterns=tuple(_pattern_texts(listed.match)) if listed is not None else (),
-        has_own_prices=book.has_own_prices(seller or None, model),
+        has_own_prices=price_book.has_own_prices(seller or None, model),
         at_standard=at_standard,
         rows=rows,
     )
 
 
-def _quotes_after(book: PriceBook, model: str, seller: str, tier: str, time: int) -> Iterator[Quote]:
-    listed = book.find_listed_model(seller or None, model)
+def _quotes_after(price_book: PriceBook, model: str, seller: str, tier: str, time: int) -> Iterator[Quote]:
+    listed = price_book.find_listed_model(seller or None, model)
     end = time + DAY_NS if _has_hourly_prices(listed) else NO_TIME
     for _ in range(_MOST_SPANS):
-        quote = book.find_quote(seller or None, model, tier, time)
+        quote = price_book.find_quote(seller or None, model, tier, time)
         yield quote
         time = quote.high
         if time >= end:

@@ -47,7 +47,7 @@ from gateway.intake.price_terms import (
 )
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import lists, names
-from gateway.intake.rate_cards.card import DAY_NS, Card, Catalogue, Model
+from gateway.intake.rate_cards.card import DAY_NS, Catalogue, Model, RateCard
 from gateway.intake.rates import (
     NEVER,
     NO_TIME,
@@ -97,7 +97,7 @@ class PriceBook:
     """A price list, with the operator's own prices and the terms of contracts on top."""
 
     def __init__(
-        self, card: Card, overrides: Sequence[PriceOverride] = (), terms: Sequence[PriceTerm] = ()
+        self, card: RateCard, overrides: Sequence[PriceOverride] = (), terms: Sequence[PriceTerm] = ()
     ) -> None:
         self.card = card
         self.version = card.version
@@ -118,14 +118,14 @@ class PriceBook:
         cls,
         section: PriceSettings = _PACKAGED,
         data_dir: Path | None = None,
-        own: Sequence[PriceOverride] = (),
+        own_prices: Sequence[PriceOverride] = (),
         terms: Sequence[PriceTerm] = (),
     ) -> PriceBook:
         """
-        Load the prices. `own` are prices that operators set without a file, and `terms` those of contracts.
+        Load the prices. `own_prices` are prices that operators set without a file, and `terms` those of contracts.
         Raises CardUnreadable with the problem.
         """
-        return cls(lists.read_list_in_use(section, data_dir), (*section.override, *own), terms)
+        return cls(lists.read_list_in_use(section, data_dir), (*section.override, *own_prices), terms)
 
     def with_override(self, override: PriceOverride) -> PriceBook:
         return PriceBook(self.card, (*self._overrides, override), self._terms)
@@ -459,7 +459,7 @@ def missing_prices_in_name(price_book: str | None) -> list[str]:
 
 
 @lru_cache(maxsize=4)
-def _decode_card_cached(content: bytes) -> Card:
+def _decode_card_cached(content: bytes) -> RateCard:
     """Return the decoded list. Books with one list share it, because decoding takes 60 ms."""
     return cards.decode_card(content)
 

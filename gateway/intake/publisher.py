@@ -17,10 +17,10 @@ from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, localcontext
 
 from gateway.configuration.sections import Publication
-from gateway.intake.deposits import Deposits
+from gateway.intake.deposits import RecordDeposits
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, next_full_hour
 from spool.record import NS, UnitCostOperation
@@ -52,7 +52,7 @@ class Publisher:
         rules: Sequence[Publication],
         *,
         ledger: Ledger,
-        deposits: Deposits,
+        deposits: RecordDeposits,
         streams: StreamReader,
         book: StreamBook,
         clock: Clock,
@@ -84,7 +84,7 @@ class Publisher:
         complete_since = await self._ledger.complete_since()
         sums = await self._read_sums(rule)
         operations = await asyncio.to_thread(lambda: list(self._operations_from_sums(rule, sums)))
-        totals = await self._streams.find(
+        totals = await self._streams.find_totals(
             [(rule.stream, operation_key(operation)) for operation in operations]
         )
         changed = []
@@ -140,15 +140,15 @@ class Publisher:
         if not operations:
             return
         first = described_stream(operations[0])
-        existing = self._book.find(first.name)
+        existing = self._book.find_stream(first.name)
         stream = merge_streams(existing, first)
         if (stream.type, stream.granularity, stream.keys) != (first.type, first.granularity, first.keys):
             message = "%s is already another stream: its type, granularity or dimensions differ"
             _log.error(message, first.name, extra={"action": "not_published", "stream": first.name})
             return
         with ExitStack() as claims:
-            claims.enter_context(self._book.claim(stream))
-            identities = [Identity(operation.id, certain=False) for operation in operations]
+            claims.enter_context(self._book.claim_stream(stream))
+            identities = [RecordIdentity(operation.id, certain=False) for operation in operations]
             await self._deposits.store_operations(operations, identities)
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gateway.configuration.sections import PriceOverride
 from gateway.intake.leaves import AMOUNTS, PartRate, part_rate_from_amounts
-from gateway.intake.rate_cards.card import DAY_NS, Amounts, Model, Price, day_ns
+from gateway.intake.rate_cards.card import DAY_NS, CardPrices, Model, Price, day_ns
 from spool.ledger.sums import SIZES
 from spool.meters import FEES
 from spool.processing import STANDARD
@@ -120,7 +120,7 @@ def cost_of_tokens(
     return total
 
 
-def token_rate(amounts: Amounts, model: str) -> Rate:
+def token_rate(amounts: CardPrices, model: str) -> Rate:
     charged_writes = "claude" in model
     instead = None if charged_writes else amounts.input
     read = amounts.cache_read if amounts.cache_read is not None else instead
@@ -160,13 +160,16 @@ def part_rates(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[in
     rate last.
     """
 
-    def build_rate(amounts: Amounts) -> PartRate:
+    def build_part_rate(amounts: CardPrices) -> PartRate:
         return part_rate_from_amounts(amounts, apart=apart, charges_writes="claude" in model)
 
-    return (*((tier.above, build_rate(tier)) for tier in reversed(row.tiers)), (-1, build_rate(row)))
+    return (
+        *((tier.above, build_part_rate(tier)) for tier in reversed(row.tiers)),
+        (-1, build_part_rate(row)),
+    )
 
 
-def is_one_hour_price_missing(amounts: Amounts, model: str) -> bool:
+def is_one_hour_price_missing(amounts: CardPrices, model: str) -> bool:
     """
     Return whether the price of cache writes for an hour is missing. Only Claude models have a separate price
     for them.

@@ -20,10 +20,10 @@ _COUNTS = {
 }
 
 
-def field_reasons(record: Record, book: PriceBook) -> dict[str, str]:
-    """Return the reasons for a record's numbers. `book` is today's price list."""
+def field_reasons(record: Record, price_book: PriceBook) -> dict[str, str]:
+    """Return the reasons for a record's numbers. `price_book` is today's price list."""
     if isinstance(record, Inference):
-        why = {"id": identity.describe_dedup_rule(record), **_cost_reasons(record, book)}
+        why = {"id": identity.describe_dedup_rule(record), **_cost_reasons(record, price_book)}
         if record.status == "cached":
             why["status"] = "served from a cache: counted as a call and as savings, never as cost"
         if record.shadow:
@@ -48,16 +48,16 @@ def not_counted_reason(counted_by: bytes) -> str:
     )
 
 
-def price_line_fields(record: Record, book: PriceBook) -> list[dict[str, Any]]:
+def price_line_fields(record: Record, price_book: PriceBook) -> list[dict[str, Any]]:
     """
-    Return the price lines of a record, none if it was estimated with prices that differ from those in `book`.
+    Return the price lines of a record, none if it was estimated with prices that differ from those in `price_book`.
     """
-    if not isinstance(record, Inference) or book.estimate_record(record) != record.estimated_cost:
+    if not isinstance(record, Inference) or price_book.estimate_record(record) != record.estimated_cost:
         return []
-    return [line._asdict() for line in itemise_estimate(book, record) or ()]
+    return [line._asdict() for line in itemise_estimate(price_book, record) or ()]
 
 
-def _cost_reasons(record: Inference, book: PriceBook) -> dict[str, str]:
+def _cost_reasons(record: Inference, price_book: PriceBook) -> dict[str, str]:
     why = {}
     if record.cost is not None:
         why["cost"] = f"reported by {record.source}"
@@ -73,7 +73,7 @@ def _cost_reasons(record: Inference, book: PriceBook) -> dict[str, str]:
             why["estimated_cost"] += (
                 f"; the list has no {name} price for the model, so the standard price applies"
             )
-    elif (explanation := unpriced_reason(book, record)) is not None:
+    elif (explanation := unpriced_reason(price_book, record)) is not None:
         why["estimated_cost"] = explanation
     elif record.input_tokens is None and record.output_tokens is None:
         why["estimated_cost"] = "unknown: the call reports no tokens"
@@ -81,7 +81,7 @@ def _cost_reasons(record: Inference, book: PriceBook) -> dict[str, str]:
         why["estimated_cost"] = (
             "unknown: the price list has no price for its provider and model, or the call lacks a count"
         )
-    now = book.estimate_record(record)
+    now = price_book.estimate_record(record)
     if now != record.estimated_cost:
         today = f"today's price list gives {now or 'unknown'}"
         why["estimated_cost"] += f"; {today} (tollhouse ledger reprice)"

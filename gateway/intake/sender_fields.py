@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 
 from gateway.core.kept_counts import DAY_S, KeptCounts
-from gateway.normalise.outcome import STATED_FIELDS, Outcome, Stated
+from gateway.normalise.outcome import STATED_FIELDS, ReadOutcome, Stated
 from gateway.normalise.reading.operations import BILLED_BY_TOKENS
 from gateway.people.authentication.bearer import Bearer
 from spool.clock import Clock
@@ -30,7 +30,7 @@ MAX_SENDERS = 2 * MAX_SOURCES * MAX_VERSIONS  # maximum senders of a day held in
 _Seen = tuple[int, float, float]  # counts of a kind of calls: number, first arrival and last arrival
 
 
-def sender_name(outcome: Outcome, bearer: Bearer) -> str:
+def sender_name(outcome: ReadOutcome, bearer: Bearer) -> str:
     """Return the sender of a payload. The first of several devices represents all."""
     device = bearer.device or bearer.named or next(iter(outcome.named.values()), None)
     return device or bearer.sender or ""
@@ -51,7 +51,7 @@ class SenderFieldCounter:
     def today(self) -> int:
         return _day_number(self._clock.now())
 
-    def add_payload(self, outcome: Outcome, bearer: Bearer) -> None:
+    def add_payload(self, outcome: ReadOutcome, bearer: Bearer) -> None:
         now = self._clock.now()
         if _day_number(now) != self._day or len(self._seen) >= MAX_SEEN:
             self._fold_seen()
@@ -127,5 +127,5 @@ class KeptSenderFields(KeptCounts[SenderDay]):
         await self.store_pending()
         return await self._table.days_since(self.counter.today - DAYS + 1)
 
-    async def store(self, counts_by_day: Mapping[int, SenderDay]) -> None:
+    async def store_days(self, counts_by_day: Mapping[int, SenderDay]) -> None:
         await self._table.add(counts_by_day, today=self.counter.today)

@@ -35,7 +35,15 @@ from typing import TypeAlias
 
 import msgspec
 
-from gateway.intake.callers import KEEP_EVERY_S, KNOWN_S, NAME_BYTES, WINDOW_S, Callers, Kind, split_facts
+from gateway.intake.callers import (
+    KEEP_EVERY_S,
+    KNOWN_S,
+    NAME_BYTES,
+    WINDOW_S,
+    CallKind,
+    KnownCallers,
+    split_facts,
+)
 from gateway.intake.rate_cards.names import makers_name
 from gateway.normalise.reading.token_metrics import DRAFT, OPERATION, TOKEN_USAGE, USAGE
 from spool.caches import make_room
@@ -46,7 +54,7 @@ from spool.log.heard import (
     FACT_BYTES,
     KEPT_S,
     MOST_FACTS,
-    Heard,
+    StoredSenders,
     caller_digest,
     fact_digest,
     split_sender_facts,
@@ -81,7 +89,7 @@ _OF_COUNTERS = "counters"
 _log = logging.getLogger(__name__)
 
 
-class Reporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class CallReporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
     A name under which reported calls are noted. Counters that were counted are stored with their reporter
     (`take_backs`).
@@ -96,14 +104,14 @@ class Reporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
     name: str
 
 
-class Reporters(msgspec.Struct, frozen=True, gc=False):
+class CallReporters(msgspec.Struct, frozen=True, gc=False):
     """Up to three reporters of a counter. If one of them reported calls, the counter repeats these calls."""
 
-    first: Reporter | None = None
-    second: Reporter | None = None
-    third: Reporter | None = None
+    first: CallReporter | None = None
+    second: CallReporter | None = None
+    third: CallReporter | None = None
 
-    def __iter__(self) -> Iterator[Reporter]:
+    def __iter__(self) -> Iterator[CallReporter]:
         if self.first is not None:
             yield self.first
         if self.second is not None:
@@ -112,21 +120,21 @@ class Reporters(msgspec.Struct, frozen=True, gc=False):
             yield self.third
 
 
-def _counter_reporters(metric: UsageMetric) -> Reporters:
+def _counter_reporters(metric: UsageMetric) -> CallReporters:
     service = metric.tags.get("service")
     caller = (
         ("session", metric.session) if metric.session else ("user", metric.user) if metric.user else _ANYBODY
     )
-    of_source = Reporter(metric.source, service, *caller)
+    of_source = CallReporter(metric.source, service, *caller)
     of_counters = None
     if metric.name.startswith(OPERATION):
-        of_counters = Reporter(metric.source, service, _OF_COUNTERS, _counter_name(metric))
+        of_counters = CallReporter(metric.source, service, _OF_COUNTERS, _counter_name(metric))
     if service is None or metric.model is None:
-        return Reporters(of_source, of_counters)
+        return CallReporters(of_source, of_counters)
     of_model = _model_reporter(service, metric.model, *caller)
     if caller == _ANYBODY and metric.name.startswith(_CONVENTIONS):
-        return Reporters(of_model, _any_model_reporter(metric.source, service), of_counters)
-    return Reporters(of_source, of_model, of_counters)
+        return CallReporters(of_model, _any_model_reporter(metric.source, service), of_counters)
+    return CallReporters(of_source, of_model, of_counters)
 
 
 def _counter_name(metric: UsageMetric) -> str:
@@ -137,13 +145,13 @@ def _counter_name(metric: UsageMetric) -> str:
     return f"{metric.token_type}\0{makers_name(metric.model or '')}"
 
 
-def _any_model_reporter(source: str, service: str) -> Reporter:
+def _any_model_reporter(source: str, service: str) -> CallReporter:
     # for a call without a model, any counter of its source may repeat it
-    return Reporter(source, service, "model", "")
+    return CallReporter(source, service, "model", "")
 
 
-def _model_reporter(service: str, model: str, kind: str, name: str) -> Reporter:
-    return Reporter("", service, f"model {kind}", f"{makers_name(model)}\0{name}")
+def _model_reporter(service: str, model: str, kind: str, name: str) -> CallReporter:
+    return CallReporter("", service, f"model {kind}", f"{makers_name(model)}\0{name}")
 
 
 def is_run_summary(call: Inference) -> bool:
@@ -158,19 +166,19 @@ def source_of_summed_calls(agent: Inference) -> str:
     return _SUMMED_UP[agent.source, agent.operation or ""]
 
 
-def reporters_of_record(record: AiRecord) -> Reporters:
+def reporters_of_record(record: AiRecord) -> CallReporters:
     if isinstance(record, UsageMetric):
         return _counter_reporters(record)
     return _run_reporters(source_of_summed_calls(record), record.session, record.trace_id)
 
 
-def _run_reporters(source: str, *ids: str | None) -> Reporters:
-    return Reporters(*(Reporter(source, None, "run", id) for id in ids if id is not None))
+def _run_reporters(source: str, *ids: str | None) -> CallReporters:
+    return CallReporters(*(CallReporter(source, None, "run", id) for id in ids if id is not None))
 
 
 # source, service, request model and response model of a call, and whether it counts for any model
 _Sender: TypeAlias = tuple[str, str | None, str | None, str | None, bool]
-Unkept: TypeAlias = Mapping[str, Collection[Kind]]  # by caller
+Unkept: TypeAlias = Mapping[str, Collection[CallKind]]  # by caller
 
 # The caller of a run is its session or its trace. Without a name, the prefix of services is the caller of all
 # calls without a service.
@@ -184,7 +192,7 @@ def _call_kind(
     request_model: str | None,
     response_model: str | None,
     counts_for_any: bool,
-) -> Kind:
+) -> CallKind:
     """Return the kind of a call: digests of the facts by which a counter that repeats the call finds it."""
     facts = {_fact_bytes(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:
@@ -215,7 +223,7 @@ def _service_prefix(service: str | None) -> str:
     return _SERVICE if service is None else f"{_SERVICE} {service}"
 
 
-def _caller_and_fact(reporter: Reporter) -> tuple[str, bytes]:
+def _caller_and_fact(reporter: CallReporter) -> tuple[str, bytes]:
     source, service, kind, name = reporter.source, reporter.service, reporter.kind, reporter.name
     if kind == "run":
         return _SESSION + name, _run_fact(source)
@@ -237,7 +245,7 @@ def _caller_digest(caller: str) -> bytes:
 
 
 @lru_cache(KINDS_OF_CALLS)
-def _stored_facts(kind: Kind) -> tuple[bytes, bytes]:
+def _stored_facts(kind: CallKind) -> tuple[bytes, bytes]:
     first, *others = split_facts(kind)
     return first[:FACT_BYTES], b"".join(fact[:FACT_BYTES] for fact in others)
 
@@ -261,7 +269,7 @@ def sender_rows_to_store(unkept: Unkept) -> list[bytes]:
     return senders
 
 
-class Shadows:
+class ReportedCallers:
     """
     The table of callers that reported calls, and the callers that the next commit must store.
 
@@ -274,17 +282,17 @@ class Shadows:
         clock: Clock,
         *,
         default_user: Callable[[Inference], str | None] = lambda _: None,
-        heard: Heard | None = None,
+        heard: StoredSenders | None = None,
         max_senders: int = sys.maxsize,
     ) -> None:
         self._clock = clock
         self._default_user = default_user
-        self._callers = Callers(max_senders)
+        self._callers = KnownCallers(max_senders)
         self._heard = heard
         self._second = 0.0
-        self._known: dict[_Sender, Kind] = {}
+        self._known: dict[_Sender, CallKind] = {}
         # by key: callers that are stored with the next data that the key sends
-        self._unkept: dict[str, dict[str, Collection[Kind]]] = {}
+        self._unkept: dict[str, dict[str, Collection[CallKind]]] = {}
 
     def __len__(self) -> int:
         return len(self._callers)
@@ -316,9 +324,9 @@ class Shadows:
             self._second = at
         known, entries = self._known, self._callers.entries
         # time by kind, for each session and service
-        groups: dict[tuple[str | None, str | None], dict[Kind, float]] = {}
+        groups: dict[tuple[str | None, str | None], dict[CallKind, float]] = {}
         group: tuple[str | None, str | None] | None = None
-        reported: dict[Kind, float] = {}
+        reported: dict[CallKind, float] = {}
         for call, default_user in zip(records, default_users, strict=True):
             if not isinstance(call, Inference):
                 self.note_counter(call, at, key=key)
@@ -336,7 +344,8 @@ class Shadows:
                 reported = groups.setdefault(group, {})
             reported[kind] = at
             user = call.user
-            # This repeats what `Callers.note_calls` does for a known kind, without calls, because it runs per span.
+            # This repeats what `KnownCallers.note_calls` does for a known kind, without calls, because it
+            # runs per span.
             if user:
                 caller = _USER + user
                 entry = entries.get(caller)
@@ -356,7 +365,7 @@ class Shadows:
                 self._note_calls(_USER + device, {kind: at}, key)
             if source in _RUN_SOURCES and call.trace_id is not None:
                 self._note_calls(_SESSION + call.trace_id, {_run_fact(source): at}, key)
-        of_services: dict[str | None, dict[Kind, float]] = {}
+        of_services: dict[str | None, dict[CallKind, float]] = {}
         for (session, service), reported in groups.items():
             if session:
                 self._note_calls(_SESSION + session, reported, key)
@@ -364,7 +373,7 @@ class Shadows:
         for service, reported in of_services.items():
             self._note_calls(_service_prefix(service), reported, key)
 
-    def _learn_kind(self, sender: _Sender) -> Kind:
+    def _learn_kind(self, sender: _Sender) -> CallKind:
         if len(self._known) >= KINDS_OF_CALLS:
             make_room(self._known)
         kind = self._known[sender] = _call_kind(*sender)
@@ -396,17 +405,17 @@ class Shadows:
         if self.has_any_reported_calls(reporters_of_record(record), self._time_or_now(at)):
             record.shadow = True
 
-    def has_any_reported_calls(self, reporters: Iterable[Reporter], at: float) -> bool:
+    def has_any_reported_calls(self, reporters: Iterable[CallReporter], at: float) -> bool:
         """Return whether one of the reporters reported calls in the hour before `at`, or after `at`."""
         last = self._callers.last_reported_at
         return any(at - last(*_caller_and_fact(reporter)) <= WINDOW_S for reporter in reporters)
 
-    async def look_up_in_storage(self, reporters: Iterable[Reporter], *, key: str = "") -> None:
+    async def look_up_in_storage(self, reporters: Iterable[CallReporter], *, key: str = "") -> None:
         """
         Look up reporters in the storage. `key` is the key of the request that needs them, which their entries
         count for.
         """
-        if self._heard is None or not self._heard.knows_any:
+        if self._heard is None or not self._heard.has_any_sender:
             return
         now = self._clock.now()
         unknown: dict[bytes, list[tuple[str, bytes]]] = {}
@@ -463,7 +472,7 @@ class Shadows:
         If no callers are stored, find and store the callers of the last hour's records. They may be missing because
         the file was salvaged after damage.
         """
-        if self._heard is None or self._heard.knows_any:
+        if self._heard is None or self._heard.has_any_sender:
             return
         since = self._clock.now() - WINDOW_S
         end = await log.newest_number(AI_TELEMETRY)
@@ -482,7 +491,7 @@ class Shadows:
         if unkept:
             senders = sender_rows_to_store(unkept)
             try:
-                await log.append(Submission(topic=AI_TELEMETRY, received=0, heard=senders))
+                await log.append_submission(Submission(topic=AI_TELEMETRY, received=0, heard=senders))
             except (
                 SpoolError
                 # if the callers cannot be stored, for example on a full disk, they stay only in memory until the
@@ -492,12 +501,12 @@ class Shadows:
                     "senders of calls cannot be stored: %s", error, extra={"action": "senders_not_kept"}
                 )
 
-    def _note_calls(self, caller: str, reported: Mapping[Kind, float], key: str) -> None:
+    def _note_calls(self, caller: str, reported: Mapping[CallKind, float], key: str) -> None:
         due = self._callers.note_calls(caller, reported, key)
         if due and self._heard is not None:
             self._queue_kinds(caller, due, key)
 
-    def _queue_kinds(self, caller: str, kinds: Collection[Kind], key: str) -> None:
+    def _queue_kinds(self, caller: str, kinds: Collection[CallKind], key: str) -> None:
         unkept = self._unkept.get(key)
         if unkept is None:
             unkept = self._unkept[key] = {}

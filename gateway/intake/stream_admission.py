@@ -12,10 +12,10 @@ from spool.settings import SpoolSettings
 from spool.streams import (
     REPLACE,
     SUM,
-    Stream,
     StreamBook,
     StreamReader,
     StreamSize,
+    TelemetryStream,
     can_create_streams,
     has_room_for_bytes,
     operation_key,
@@ -38,11 +38,11 @@ class StreamAdmission:
         self._good_until = float("-inf")
 
     async def check_and_reserve_new_streams(
-        self, key: str, operations: Sequence[UnitCostOperation], after: Mapping[str, Stream]
+        self, key: str, operations: Sequence[UnitCostOperation], after: Mapping[str, TelemetryStream]
     ) -> list[str]:
         """Check the limits, and return the streams that the operations create. Raises Refusal 429."""
         sizes = await self._fresh_sizes()
-        new = [name for name in after if self._book.find(name) is None]
+        new = [name for name in after if self._book.find_stream(name) is None]
         if new and not can_create_streams(list(sizes.values()), key, len(new), self._settings.max_streams):
             raise _limit_refusal(
                 "too_many_streams", "spool.max_streams", "Delete streams that are no longer used"
@@ -75,7 +75,7 @@ class StreamAdmission:
 
     async def _has_unstored_operation(self, operations: Sequence[UnitCostOperation]) -> bool:
         places = {(operation.stream, operation_key(operation)) for operation in operations}
-        return len(await self._reader.find(sorted(places))) < len(places)
+        return len(await self._reader.find_totals(sorted(places))) < len(places)
 
     async def _fresh_sizes(self) -> dict[str, StreamSize]:
         if self._clock.monotonic() >= self._good_until:

@@ -18,15 +18,15 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.intake.callers import WINDOW_S
-from gateway.intake.shadows import Reporter, Reporters, Shadows, reporters_of_record
+from gateway.intake.shadows import CallReporter, CallReporters, ReportedCallers, reporters_of_record
 from spool.clock import Clock
 from spool.errors import EntryUnreadable, NotThere
-from spool.identity import Identity, derived_id, point_id
+from spool.identity import RecordIdentity, derived_id, point_id
 from spool.log.partial_reports import COUNTED, NOTHING, Expectation, PartialReport, report_version
 from spool.log.protocols import Log
-from spool.log.values import CounterPoint, Entry, Receipt, Submission
+from spool.log.values import CounterPoint, LogEntry, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
-from spool.shares import Holdings, entries_to_remove
+from spool.shares import UseByOwner, entries_to_remove
 from spool.turns.fair_turns import pause_for_others
 
 STEP = 1024  # records read at a time
@@ -39,7 +39,7 @@ _BELIEVED_NS = 2 * 3600 * NS
 _log = logging.getLogger(__name__)
 
 
-class Counted(msgspec.Struct, array_like=True):
+class CountedGroup(msgspec.Struct, array_like=True):
     """
     Counters of one key that became records together and are included in the sums.
 
@@ -47,7 +47,7 @@ class Counted(msgspec.Struct, array_like=True):
     """
 
     after: int  # lowest possible record number
-    reporters: set[Reporter] = set()
+    reporters: set[CallReporter] = set()
     ids: set[bytes] = set()
     # (series, time) of cumulative counters; the log creates the ids of their records
     points: set[tuple[bytes, int]] = set()
@@ -59,7 +59,7 @@ class Counted(msgspec.Struct, array_like=True):
         return len(self.ids) + len(self.points)
 
     def add_counters(
-        self, reporters: Reporters, records: Iterable[AiRecord], points: Iterable[CounterPoint]
+        self, reporters: CallReporters, records: Iterable[AiRecord], points: Iterable[CounterPoint]
     ) -> None:
         """Add counters and points. Spans of agents are left out, because they are never reversed."""
         ids = [record.id for record in records if isinstance(record, UsageMetric)]
@@ -71,12 +71,12 @@ class Counted(msgspec.Struct, array_like=True):
 
 
 class _Members:
-    """The records of one `Counted`, found by id. The ids of points are computed once per time span."""
+    """The records of one `CountedGroup`, found by id. The ids of points are computed once per time span."""
 
-    def __init__(self, counted: Counted) -> None:
-        self._ids = counted.ids
+    def __init__(self, counted_group: CountedGroup) -> None:
+        self._ids = counted_group.ids
         self._series: dict[int, list[bytes]] = {}
-        for series, time in counted.points:
+        for series, time in counted_group.points:
             self._series.setdefault(time, []).append(series)
         self._of_span: dict[tuple[int, int], set[bytes]] = {}
 
@@ -92,15 +92,15 @@ class _Members:
         return record.id in span_ids
 
 
-class _Kept(NamedTuple):
+class _StoredGroup(NamedTuple):
     at: float
-    counted: Counted
+    counted: CountedGroup
     # version of the waiting group when it was read, because other processes may reverse it as well
     version: int = NOTHING
     receipt: str = ""  # id of the receipt from which the record numbers are read, until they are known
 
 
-class TakeBacks:
+class RetractableCounters:
     """
     The counters of the last hour that are included in the sums, oldest first.
 
@@ -111,7 +111,7 @@ class TakeBacks:
     def __init__(
         self,
         log: Log,
-        shadows: Shadows,
+        shadows: ReportedCallers,
         clock: Clock,
         *,
         max_items: int,
@@ -123,9 +123,9 @@ class TakeBacks:
         self.max_items = max_items
         # lock that is held while entries are removed or changed
         self._one_commit_at_a_time = one_commit_at_a_time
-        self._kept: dict[bytes, _Kept] = {}
+        self._kept: dict[bytes, _StoredGroup] = {}
         self._of_key: dict[str, dict[bytes, None]] = {}  # entries by the name of the sender's key
-        self._held = Holdings[str]()  # number of items by the name of the sender's key
+        self._held = UseByOwner[str]()  # number of items by the name of the sender's key
         self._is_shared = False
         self._items = 0
         self._open_s = self._not_before = 0.0
@@ -138,7 +138,7 @@ class TakeBacks:
                 await asyncio.sleep(0)
             try:
                 self._add_entry(
-                    report.key, _Kept(report.at, _counted.decode(report.body), report_version(report))
+                    report.key, _StoredGroup(report.at, _counted.decode(report.body), report_version(report))
                 )
             except (msgspec.DecodeError, UnicodeDecodeError):
                 damaged += 1
@@ -152,24 +152,29 @@ class TakeBacks:
         self._is_shared = True
         self._kept.clear()
         self._of_key.clear()
-        self._held = Holdings()
+        self._held = UseByOwner()
         self._items = 0
 
     @property
     def held_by_key(self) -> Mapping[str, int]:
         return self._held
 
-    def reporters(self) -> set[Reporter]:
+    def reporters(self) -> set[CallReporter]:
         return {reporter for entry in self._kept.values() for reporter in entry.counted.reporters}
 
-    def new_counted(self, key: str) -> Counted:
-        return Counted(after=self._log.closed_below(AI_TELEMETRY), key=key)
+    def new_counted(self, key: str) -> CountedGroup:
+        return CountedGroup(after=self._log.closed_below(AI_TELEMETRY), key=key)
 
-    def to_partial_report(self, key: bytes, counted: Counted, at: float) -> PartialReport:
-        return PartialReport(COUNTED + key, at, _encode(counted))
+    def to_partial_report(self, key: bytes, counted_group: CountedGroup, at: float) -> PartialReport:
+        return PartialReport(COUNTED + key, at, _encode(counted_group))
 
-    def remember_counted(self, stored: PartialReport, counted: Counted, receipt: Receipt) -> None:
-        self._add_entry(stored.key, _Kept(stored.at, counted, report_version(stored), receipt.id))
+    def remember_counted(
+        self, stored_report: PartialReport, counted_group: CountedGroup, receipt: Receipt
+    ) -> None:
+        self._add_entry(
+            stored_report.key,
+            _StoredGroup(stored_report.at, counted_group, report_version(stored_report), receipt.id),
+        )
 
     def keys_to_remove(self) -> list[bytes]:
         now = self._clock.now()
@@ -208,7 +213,7 @@ class TakeBacks:
     async def delete_old_entries(self) -> None:
         """Delete old entries, because names of reporters may be people's. The caller holds the lock for commits."""
         if old := self.keys_to_remove():
-            await self._log.append(Submission(topic=AI_TELEMETRY, received=0, forget=old))
+            await self._log.append_submission(Submission(topic=AI_TELEMETRY, received=0, forget=old))
             self.remove_entries(old)
 
     async def reverse_repeated_counters(self) -> int:
@@ -235,7 +240,9 @@ class TakeBacks:
             _log.info("reversed %d counters that repeat calls", corrected, extra={"action": "taken_back"})
         return corrected
 
-    async def _reverse_entry(self, key: bytes, entry: _Kept, heard_reporters: set[Reporter]) -> int:
+    async def _reverse_entry(
+        self, key: bytes, entry: _StoredGroup, heard_reporters: set[CallReporter]
+    ) -> int:
         at, counted, version, receipt = entry
         if receipt:
             self._kept[key] = entry._replace(receipt="")
@@ -249,51 +256,51 @@ class TakeBacks:
         corrections = [record async for record in self._find_reversals(counted, heard_reporters, below)]
         remaining = msgspec.structs.replace(counted, reporters=counted.reporters - heard_reporters)
         stays = [PartialReport(key, at, _encode(remaining))] if remaining.reporters else []
-        await self._log.append(
+        await self._log.append_submission(
             Submission(
                 topic=AI_TELEMETRY,
                 received=0,
                 split=len(corrections),
                 records=corrections,
-                identities=[Identity(record.id) for record in corrections],
+                identities=[RecordIdentity(record.id) for record in corrections],
                 keep=stays,
                 forget=() if stays else [key],
                 expects=[Expectation(key, version)] if self._is_shared else (),
             )
         )
         if stays:
-            self._kept[key] = _Kept(at, remaining, report_version(stays[0]))
+            self._kept[key] = _StoredGroup(at, remaining, report_version(stays[0]))
         else:
             self.remove_entries([key])
         return len(corrections)
 
-    async def _read_record_numbers(self, counted: Counted, receipt: str) -> None:
+    async def _read_record_numbers(self, counted_group: CountedGroup, receipt: str) -> None:
         """
         Read from a receipt which record numbers the counters got. This is done only for counters that must be
         reversed.
         """
         try:
-            view = await self._log.receipt(receipt)
+            view = await self._log.describe_receipt(receipt)
         # without the receipt, the records are searched for, as after a restart
         except (NotThere, EntryUnreadable):
             return
         first = view["first_number"]
         last = view["last_number"]
         if isinstance(first, int) and isinstance(last, int):
-            counted.after, counted.last = first, last
+            counted_group.after, counted_group.last = first, last
 
     async def _find_reversals(
-        self, counted: Counted, heard: set[Reporter], below: int
+        self, counted_group: CountedGroup, heard: set[CallReporter], below: int
     ) -> AsyncIterator[UsageMetric]:
-        members = _Members(counted)
-        last = counted.last or min(below - 1, counted.after + MOST_BEHIND)
-        for first in range(counted.after, last + 1, STEP):
+        members = _Members(counted_group)
+        last = counted_group.last or min(below - 1, counted_group.after + MOST_BEHIND)
+        for first in range(counted_group.after, last + 1, STEP):
             for entry in await self._log.read(AI_TELEMETRY, first, min(first + STEP - 1, last), whole=True):
                 for number, record in _usage_metrics(entry):
                     if not heard.isdisjoint(reporters_of_record(record)) and record in members:
                         yield reversal_record(record, number, entry.committed_at)
 
-    def _add_entry(self, key: bytes, entry: _Kept) -> None:
+    def _add_entry(self, key: bytes, entry: _StoredGroup) -> None:
         counted = entry.counted
         self._kept[key] = entry
         self._of_key.setdefault(counted.key, {})[key] = None
@@ -316,11 +323,11 @@ def reversal_record(record: UsageMetric, number: int, committed_at: float) -> Us
     return msgspec.structs.replace(record, id=id, value=value, start_time=start, reverses_number=number)
 
 
-def _usage_metrics(entry: Entry) -> Iterator[tuple[int, UsageMetric]]:
+def _usage_metrics(entry: LogEntry) -> Iterator[tuple[int, UsageMetric]]:
     for number, record in enumerate(entry.records, entry.first):
         if isinstance(record, UsageMetric) and not record.shadow:
             yield number, record
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_counted = msgspec.msgpack.Decoder(Counted)
+_counted = msgspec.msgpack.Decoder(CountedGroup)

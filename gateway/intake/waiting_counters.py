@@ -18,12 +18,12 @@ from secrets import token_bytes
 import msgspec
 from msgspec.structs import replace
 
-from gateway.intake.shadows import Reporters, Shadows, reporters_of_record
-from gateway.intake.take_backs import Counted, TakeBacks
+from gateway.intake.shadows import CallReporters, ReportedCallers, reporters_of_record
+from gateway.intake.take_backs import CountedGroup, RetractableCounters
 from spool.clock import Clock, elapsed_s
 from spool.erasure import NEVER, Renaming, rename_person
 from spool.errors import SpoolError
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.partial_reports import (
     COUNTED,
     COUNTERS,
@@ -35,7 +35,7 @@ from spool.log.partial_reports import (
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord
-from spool.shares import HeldByKey, Holdings, entries_to_remove
+from spool.shares import HeldByKey, UseByOwner, entries_to_remove
 from spool.turns.fair_turns import pause_for_others
 
 
@@ -47,7 +47,7 @@ class CounterGroup(msgspec.Struct, array_like=True):
     """
 
     records: list[AiRecord] = []
-    identities: list[Identity] = []
+    identities: list[RecordIdentity] = []
     points: list[CounterPoint] = []
     key: str = ""  # name of the sender's key
 
@@ -74,7 +74,7 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
     ms.
     """
 
-    reporters: Reporters
+    reporters: CallReporters
     at: float
     items: int
     body: bytes
@@ -86,7 +86,7 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def from_counters(
-        cls, group: CounterGroup, reporters: Reporters, at: float, body: bytes, version: int = 0
+        cls, group: CounterGroup, reporters: CallReporters, at: float, body: bytes, version: int = 0
     ) -> WaitingGroup:
         return cls(reporters, at, group.count, body, group.key, bool(group.points), version)
 
@@ -108,15 +108,15 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         # Keys of the same groups by the sender's key, whose limit they count for. OrderedDicts, because a
         # dict finds its first key slowly after many removals.
         self._queues: dict[str, OrderedDict[bytes, None]] = {}
-        self._queue_items = Holdings[str]()
-        self._queue_bytes = Holdings[str]()
-        self._of_reporters: dict[Reporters, _Waits] = {}
+        self._queue_items = UseByOwner[str]()
+        self._queue_bytes = UseByOwner[str]()
+        self._of_reporters: dict[CallReporters, _Waits] = {}
 
     @property
     def held_by_key(self) -> HeldByKey:
         return HeldByKey(self._queue_items, self._queue_bytes)
 
-    def has_group_for(self, reporters: Reporters) -> bool:
+    def has_group_for(self, reporters: CallReporters) -> bool:
         return reporters in self._of_reporters
 
     def fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
@@ -188,7 +188,7 @@ class WaitingCounters:
     def __init__(
         self,
         log: Log,
-        shadows: Shadows,
+        shadows: ReportedCallers,
         clock: Clock,
         *,
         wait_s: float,
@@ -212,7 +212,7 @@ class WaitingCounters:
         self._one_pass_at_a_time = asyncio.Lock()
         # lock that is held while waiting counters are recorded or counted ones are reversed
         self._one_commit_at_a_time = asyncio.Lock()
-        self._take_backs = TakeBacks(
+        self._take_backs = RetractableCounters(
             log, shadows, clock, max_items=max_items, one_commit_at_a_time=self._one_commit_at_a_time
         )
         self._shared: PartialReports | None = None
@@ -237,16 +237,16 @@ class WaitingCounters:
         """
         return HeldByKey(self._take_backs.held_by_key if self._shared is None else self._counted)
 
-    async def load_waiting(self, stored: PartialReports, *, hold_s: float) -> None:
+    async def load_waiting(self, stored_reports: PartialReports, *, hold_s: float) -> None:
         """
         Load waiting counters. Their records may stay open for `hold_s` from now on.
 
         From a shared storage nothing is loaded, because the process that releases counters reads it.
         """
-        if stored.is_shared:
-            self._shared, self._hold_s = stored, hold_s
+        if stored_reports.is_shared:
+            self._shared, self._hold_s = stored_reports, hold_s
             return
-        reports = await stored.load()
+        reports = await stored_reports.load()
         waiting_reports = [report for report in reports if report.key.startswith(COUNTERS)]
         counted = [report for report in reports if report.key.startswith(COUNTED)]
         await self._load_groups(waiting_reports, counted, hold_s=hold_s)
@@ -278,13 +278,14 @@ class WaitingCounters:
         self, submission: Submission, undecided: Mapping[int, AiRecord], *, key: str = ""
     ) -> Receipt:
         """
-        Append a submission as `Log.append` does, but let counters and agents' spans wait if they may repeat calls.
+        Append a submission as `Log.append_submission` does, but let counters and agents' spans wait if they may
+        repeat calls.
 
         `undecided` are the records that may repeat calls, by position. `key` is the name of the sender's key.
         """
         groups, rest = self._split_off_waiting(submission, undecided)
         if not groups:
-            return await self._log.append(rest)
+            return await self._log.append_submission(rest)
         now = self._clock.now()
         waiting: dict[bytes, WaitingGroup] = {}
         for reporters, group in groups.items():
@@ -301,7 +302,7 @@ class WaitingCounters:
             ],
         )
         # The counters of a cancelled request that was committed wait like all others.
-        appending = asyncio.ensure_future(self._log.append(rest))
+        appending = asyncio.ensure_future(self._log.append_submission(rest))
         appending.add_done_callback(lambda task: self._add_after_commit(task, waiting))
         receipt = await asyncio.shield(appending)
         # shield() lets the release finish even if the request that waits for it is cancelled
@@ -348,8 +349,8 @@ class WaitingCounters:
             return False
         self._waiting = WaitingGroups()
         now = self._clock.now()
-        stored = await self._shared.oldest(COUNTERS, before=now, most=MOST_AT_ONCE)
-        counted = await self._shared.oldest(COUNTED, before=now, most=self._take_backs.max_items)
+        stored = await self._shared.oldest_reports(COUNTERS, before=now, most=MOST_AT_ONCE)
+        counted = await self._shared.oldest_reports(COUNTED, before=now, most=self._take_backs.max_items)
         self._take_backs.forget_all()
         await self._load_groups(stored, counted, hold_s=self._hold_s)
         self._counted = dict(self._take_backs.held_by_key)
@@ -387,8 +388,8 @@ class WaitingCounters:
 
     def _split_off_waiting(
         self, submission: Submission, undecided: Mapping[int, AiRecord]
-    ) -> tuple[dict[Reporters, CounterGroup], Submission]:
-        groups: dict[Reporters, CounterGroup] = {}
+    ) -> tuple[dict[CallReporters, CounterGroup], Submission]:
+        groups: dict[CallReporters, CounterGroup] = {}
         waits: set[int] = set()
         for position, record in undecided.items():
             reporters = reporters_of_record(record)
@@ -411,7 +412,7 @@ class WaitingCounters:
         identities = [submission.identities[position] for position in stays]
         return groups, replace(submission, records=records, identities=identities, points=points)
 
-    def _decide_shadow(self, record: AiRecord, reporters: Reporters) -> bool:
+    def _decide_shadow(self, record: AiRecord, reporters: CallReporters) -> bool:
         """
         Return whether a counter repeats calls. While counters of the same reporter wait, it is not checked,
         so that it is recorded after them.
@@ -444,7 +445,7 @@ class WaitingCounters:
         now = self._clock.now()
         due_groups: dict[bytes, WaitingGroup] = {}
         # reporters with an older group that still waits, so their later groups must wait as well
-        held_back: set[Reporters] = set()
+        held_back: set[CallReporters] = set()
         for count, (key, group) in enumerate(list(self._waiting.items()), start=1):
             # while this pauses, other tasks may add groups and record the oldest ones
             if count % LOOKED_AT == 0:
@@ -469,7 +470,7 @@ class WaitingCounters:
         if not due_groups:
             return 0
         everything = CounterGroup()
-        counted_of: dict[str, Counted] = {}
+        counted_of: dict[str, CountedGroup] = {}
         read = 0
         for waiting in due_groups.values():
             if read >= TURN:
@@ -500,7 +501,7 @@ class WaitingCounters:
             for counted in counted_of.values()
             if counted.count
         }
-        receipt = await self._log.append(
+        receipt = await self._log.append_submission(
             Submission(
                 topic=AI_TELEMETRY,
                 received=0,

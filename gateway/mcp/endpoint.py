@@ -24,9 +24,9 @@ from gateway.http.answers import JSON
 from gateway.http.requests import Result, check_json_content_type
 from gateway.mcp.messages import is_slow_call
 from gateway.mcp.protocol import answer_message
-from gateway.mcp.tool import Asking
+from gateway.mcp.tool import ToolCallContext
 from gateway.operations.requests.key_requests import KeyRequest
-from gateway.operations.services import OperatorServices, Services
+from gateway.operations.services import AllServices, OperatorServices
 from gateway.people.authentication.assistant_people import (
     AssistantPerson,
     bad_token_refusal,
@@ -40,7 +40,7 @@ from spool.registry.roles import EVERYTHING, Rights
 from spool.registry.scopes import AI_HUB
 
 
-def require_own_host(request: web.Request, services: Services) -> None:
+def require_own_host(request: web.Request, services: AllServices) -> None:
     """Refuse with 403 a foreign Host on loopback, and a foreign Origin on every listener."""
     host = request.headers.get("Host", "")
     operators = services.operators
@@ -70,7 +70,7 @@ _KEYS = ("th_", "thd_", "the_")  # prefixes of all keys and enrolment tokens tha
 _BEARER = "bearer "
 
 
-async def bearer_of_person_token(request: web.Request, services: Services) -> Bearer | None:
+async def bearer_of_person_token(request: web.Request, services: AllServices) -> Bearer | None:
     """
     Return the bearer of a person's token.
 
@@ -188,7 +188,7 @@ async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
     rights, step_up_to = EVERYTHING, None
     if bearer.person is not None:
         rights, step_up_to = await _current_rights_and_challenge(request, bearer.person)
-    asking = Asking(
+    asking = ToolCallContext(
         services=operators,
         shared=request.shared,
         whole_ledger=operators.money.ledger,

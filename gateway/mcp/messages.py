@@ -81,7 +81,7 @@ class McpError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class McpReply:
     """The response to one message. `body` is None for a notification. `challenge` is as in McpError."""
 
     status: int
@@ -111,13 +111,13 @@ def is_slow_call(text: bytes) -> bool:
         return False
 
 
-def result_reply(id: MessageId, value: Mapping[str, object]) -> Reply:
-    return Reply(status=200, body=msgspec.json.encode({"jsonrpc": "2.0", "id": id, "result": value}))
+def result_reply(id: MessageId, value: Mapping[str, object]) -> McpReply:
+    return McpReply(status=200, body=msgspec.json.encode({"jsonrpc": "2.0", "id": id, "result": value}))
 
 
-def error_reply(id: MessageId | msgspec.UnsetType, error: McpError) -> Reply:
+def error_reply(id: MessageId | msgspec.UnsetType, error: McpError) -> McpReply:
     data = {} if error.data is None else {"data": error.data}
     error_fields = {"code": error.code, "message": error.message, **data}
     shown = None if id is msgspec.UNSET else id
     body = msgspec.json.encode({"jsonrpc": "2.0", "id": shown, "error": error_fields})
-    return Reply(status=error.status, body=body, challenge=error.challenge)
+    return McpReply(status=error.status, body=body, challenge=error.challenge)

@@ -11,11 +11,11 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.lists import List, MemoryRows, Sort, yes_no_filter
+from gateway.http.lists import ListDefinition, MemoryRows, Sort, yes_no_filter
 from gateway.http.requests import Result
 from gateway.mcp.messages import is_slow_call
 from gateway.mcp.protocol import answer_message
-from gateway.mcp.tool import Asking
+from gateway.mcp.tool import ToolCallContext
 from gateway.mcp.tools.list import TOOLS, is_tool_enabled
 from gateway.operations.requests.address import NOTHING, SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
@@ -79,7 +79,7 @@ class OneAssistantTool(msgspec.Struct, kw_only=True):
 )
 async def relay_mcp(request: OperatorRequest[OperatorServices, McpLine]) -> Result:
     """Answer with the line to write, or null for a notification. Calls are not counted against a limit."""
-    asking = Asking(
+    asking = ToolCallContext(
         services=request.services,
         shared=request.shared,
         whole_ledger=request.whole_ledger,
@@ -133,7 +133,7 @@ def assistant_tool_fields(tool: AssistantTool) -> dict[str, object]:
     }
 
 
-ASSISTANT_TOOLS: List[AssistantTool] = List(
+ASSISTANT_TOOLS: ListDefinition[AssistantTool] = ListDefinition(
     root="assistant_tools",
     show=assistant_tool_fields,
     identity=Sort(value=lambda tool: tool.name),

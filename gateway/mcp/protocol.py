@@ -27,16 +27,16 @@ from gateway.mcp.messages import (
     Called,
     McpError,
     McpMessage,
+    McpReply,
     Opened,
     Paged,
-    Reply,
     ResourceAsked,
     decode_mcp_message,
     error_reply,
     result_reply,
 )
 from gateway.mcp.resources import list_resource_templates, list_resources, read_resource
-from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolAnswer
+from gateway.mcp.tool import ANSWERED, MISTAKEN, McpTool, ToolAnswer, ToolCallContext
 from gateway.mcp.tools.list import TOOLS, encode_tools_list, is_tool_enabled, permitted_tools
 from gateway.money.costs.reader import hidden_cost_types_refusal
 from gateway.operations.services import OperatorServices
@@ -135,8 +135,8 @@ _TTL_MS = 60_000
 
 
 async def answer_message(
-    text: bytes, asking: Asking[OperatorServices], headers: Mapping[str, str] | None = None
-) -> Reply:
+    text: bytes, call_context: ToolCallContext[OperatorServices], headers: Mapping[str, str] | None = None
+) -> McpReply:
     """
     Answer one message. `headers` are the HTTP headers, or None on standard input.
 
@@ -147,37 +147,41 @@ async def answer_message(
     except McpError as error:
         return error_reply(msgspec.UNSET, error)
     if message.id is msgspec.UNSET:
-        return Reply(status=202)
+        return McpReply(status=202)
     try:
-        asking.count()
+        call_context.count()
         modern = is_modern_request(message, headers)
-        fields = await _answer_method(message, asking, modern=modern)
+        fields = await _answer_method(message, call_context, modern=modern)
     except McpError as error:
         return error_reply(message.id, error)
-    return result_reply(message.id, _with_modern_fields(message.method, fields, asking) if modern else fields)
+    return result_reply(
+        message.id, _with_modern_fields(message.method, fields, call_context) if modern else fields
+    )
 
 
 async def _answer_method(
-    message: McpMessage, asking: Asking[OperatorServices], *, modern: bool
+    message: McpMessage, call_context: ToolCallContext[OperatorServices], *, modern: bool
 ) -> Mapping[str, object]:
     match message.method:
         case "tools/list":
             _require_no_cursor(message)
             return {
                 "tools": encode_tools_list(
-                    tuple(await asking.cost_reader.visible_dimensions(units=True)),
-                    tuple(permitted_tools(asking)),
+                    tuple(await call_context.cost_reader.visible_dimensions(units=True)),
+                    tuple(permitted_tools(call_context)),
                 )
             }
         case "tools/call":
-            return await _call_tool(_read_parameters(message, Called), asking)
+            return await _call_tool(_read_parameters(message, Called), call_context)
         case "resources/list":
-            return await list_resources(asking, _read_parameters(message, Paged).cursor)
+            return await list_resources(call_context, _read_parameters(message, Paged).cursor)
         case "resources/templates/list":
             _require_no_cursor(message)
-            return list_resource_templates(asking)
+            return list_resource_templates(call_context)
         case "resources/read":
-            return await read_resource(asking, _read_parameters(message, ResourceAsked).uri, modern=modern)
+            return await read_resource(
+                call_context, _read_parameters(message, ResourceAsked).uri, modern=modern
+            )
         case "server/discover" if modern:
             return {
                 "supportedVersions": [MODERN],
@@ -188,7 +192,7 @@ async def _answer_method(
             return {
                 "protocolVersion": negotiate_revision(_read_parameters(message, Opened).protocolVersion),
                 "capabilities": _CAPABILITIES,
-                "serverInfo": _server_info_fields(asking),
+                "serverInfo": _server_info_fields(call_context),
                 "instructions": INSTRUCTIONS,
             }
         case "ping" if not modern:
@@ -197,28 +201,30 @@ async def _answer_method(
     raise McpError(METHOD_NOT_FOUND, "there is no such method", status=status)
 
 
-async def _call_tool(called: Called, asking: Asking[OperatorServices]) -> Mapping[str, object]:
+async def _call_tool(called: Called, call_context: ToolCallContext[OperatorServices]) -> Mapping[str, object]:
     """Call a tool. Wrong arguments get a result that explains the correction, because models retry well."""
     tool = TOOLS.get(called.name)
-    if tool is None or not is_tool_enabled(asking.services, called.name):
-        tool_names = ", ".join(permitted_tools(asking))
+    if tool is None or not is_tool_enabled(call_context.services, called.name):
+        tool_names = ", ".join(permitted_tools(call_context))
         raise McpError(INVALID_PARAMS, f"{_reason_not_callable(called.name)}; available tools: {tool_names}")
-    if tool.writes and asking.step_up is not None:
+    if tool.writes and call_context.step_up is not None:
         message = f"{tool.name} writes, but this token allows only reading"
-        raise McpError(INSUFFICIENT_SCOPE, message, status=403, challenge=asking.step_up)
-    await asking.charge()
-    people = asking.shared.people
-    note_viewed_page(tool.name, is_own_only=is_limited_to_self(asking.rights, asking.actor.name, people))
-    if not tool.is_permitted(asking.rights):
-        asking.told(tool.name, MISTAKEN)
-        return _tool_error_result(_missing_right_message(tool, asking))
+        raise McpError(INSUFFICIENT_SCOPE, message, status=403, challenge=call_context.step_up)
+    await call_context.charge()
+    people = call_context.shared.people
+    note_viewed_page(
+        tool.name, is_own_only=is_limited_to_self(call_context.rights, call_context.actor.name, people)
+    )
+    if not tool.is_permitted(call_context.rights):
+        call_context.told(tool.name, MISTAKEN)
+        return _tool_error_result(_missing_right_message(tool, call_context))
     try:
         arguments = msgspec.convert(called.arguments, tool.takes)
-        await asking.visible_ledger.catch_up(asking.services.spool.log)
-        registry = asking.shared.registry
+        await call_context.visible_ledger.catch_up(call_context.services.spool.log)
+        registry = call_context.shared.registry
         statuses = OF_WHAT_IS_THERE if tool.writes else NOT_THERE
         tool_answer = await delay_refusal_until_durable(
-            tool.run_with_services(arguments, asking), registry, statuses=statuses
+            tool.run_with_services(arguments, call_context), registry, statuses=statuses
         )
     except msgspec.ValidationError as error:
         mistake = f"invalid arguments for {tool.name}: {error}"
@@ -227,9 +233,9 @@ async def _call_tool(called: Called, asking: Asking[OperatorServices]) -> Mappin
     except Refusal as error:
         mistake = error.message
     else:
-        asking.told(tool.name, ANSWERED)
+        call_context.told(tool.name, ANSWERED)
         return _tool_result(tool_answer)
-    asking.told(tool.name, MISTAKEN)
+    call_context.told(tool.name, MISTAKEN)
     return _tool_error_result(mistake)
 
 
@@ -246,17 +252,17 @@ def _reason_not_callable(name: str) -> str:
     )
 
 
-def _missing_right_message(tool: Tool[Any], asking: Asking[OperatorServices]) -> str:
+def _missing_right_message(tool: McpTool[Any], call_context: ToolCallContext[OperatorServices]) -> str:
     """
     Return which right the caller lacks for a tool.
 
     This is a tool error and not a refused credential, because clients would otherwise sign in again without end.
     """
-    if tool.needs not in asking.rights.permission_sets:
+    if tool.needs not in call_context.rights.permission_sets:
         title = PERMISSION_SETS[tool.needs].title
         return f"{tool.name} needs the permission set {title}; an Admin can give you a role that has it"
-    if asking.rights.hides_calls and tool.shows != WHOLE:
-        return f"{tool.name}: {hidden_cost_types_refusal(asking.rights, COUNTED_TYPES).message}"
+    if call_context.rights.hides_calls and tool.shows != WHOLE:
+        return f"{tool.name}: {hidden_cost_types_refusal(call_context.rights, COUNTED_TYPES).message}"
     return (
         f"{tool.name} covers all calls, but you may see only some of them; an Admin can give you "
         "a role with full data access"
@@ -272,19 +278,19 @@ def _tool_result(tool_answer: ToolAnswer) -> Mapping[str, object]:
 
 
 def _with_modern_fields(
-    method: str, fields: Mapping[str, object], asking: Asking[OperatorServices]
+    method: str, fields: Mapping[str, object], call_context: ToolCallContext[OperatorServices]
 ) -> Mapping[str, object]:
     cache_fields = {} if method == "tools/call" else {"ttlMs": _TTL_MS, "cacheScope": "private"}
     return {
         **fields,
         **cache_fields,
         "resultType": "complete",
-        "_meta": {SERVER_INFO: _server_info_fields(asking)},
+        "_meta": {SERVER_INFO: _server_info_fields(call_context)},
     }
 
 
-def _server_info_fields(asking: Asking[OperatorServices]) -> Mapping[str, object]:
-    return {"name": "tollhouse", "title": "Tollhouse", "version": asking.shared.version}
+def _server_info_fields(call_context: ToolCallContext[OperatorServices]) -> Mapping[str, object]:
+    return {"name": "tollhouse", "title": "Tollhouse", "version": call_context.shared.version}
 
 
 def _require_no_cursor(message: McpMessage) -> None:

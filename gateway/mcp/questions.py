@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from gateway.mcp.tool import Asking
+from gateway.mcp.tool import ToolCallContext
 from gateway.mcp.writing import did_you_mean, remove_hidden_characters
 from gateway.money.costs.measures import MAX_TOP, REAL_COST
 from gateway.money.costs.question import CostQuestion, check_span, check_units
@@ -64,7 +64,7 @@ else:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Values:
+class _FoundValues:
     """The values of a dimension that exist: in the requested time (`in_range`) and at any time (`ever`)."""
 
     dimension: str
@@ -79,8 +79,8 @@ class _Values:
 
 
 async def build_question(
-    asking: Asking[MoneyServices],
-    date_range: RangeWord | Days,
+    call_context: ToolCallContext[MoneyServices],
+    date_range: RangeWord | DayRange,
     *,
     filters: Mapping[str, Sequence[str | None]],
     view: str | None = None,
@@ -94,8 +94,8 @@ async def build_question(
     Raises Invalid or Refusal for an unknown dimension, value or view; the message suggests the nearest. Raises
     AskedTooMuch for units of work in another query than their totals can answer.
     """
-    since, until = date_range_span(date_range, asking.shared.clock.now())
-    known = await asking.cost_reader.visible_dimensions(cost_type, units=True)
+    since, until = date_range_span(date_range, call_context.shared.clock.now())
+    known = await call_context.cost_reader.visible_dimensions(cost_type, units=True)
     for name in group_by:
         _require_known_dimension(name, known)
     for name in filters:
@@ -107,7 +107,7 @@ async def build_question(
     for name, values in filters.items():
         dimension = _dimension_of_filter(name)
         look = _match_values_by_text if "&" in name[: -len(dimension)] else _match_exact_values
-        asking.shared.people.reject_dropped_names(value or "" for value in values)
+        call_context.shared.people.reject_dropped_names(value or "" for value in values)
         # without similar values: there are too many units to search, and no call has a charge or a plan
         if dimension in UNITS or (cost_type == PAID_COST and dimension in PAID_DIMENSIONS):
             chosen = exclude if name.startswith("!") else include
@@ -115,9 +115,9 @@ async def build_question(
             continue
         with collect_viewed_people(None):
             known_values = await _fetch_known_values(
-                asking, replace(everything, group_by=[dimension]), cost_type
+                call_context, replace(everything, group_by=[dimension]), cost_type
             )
-        matched_values, value_notes = await look(known_values, values, asking.shared.people)
+        matched_values, value_notes = await look(known_values, values, call_context.shared.people)
         notes += value_notes
         if name.startswith("!"):
             exclude[dimension] = (*exclude.get(dimension, ()), *matched_values)
@@ -133,7 +133,7 @@ async def build_question(
         by=tuple(group_by),
         include=include,
         exclude=exclude,
-        view=None if view is None else await asking.cost_reader.find_view(view),
+        view=None if view is None else await call_context.cost_reader.find_view(view),
         cost_type=cost_type,
         top=MAX_TOP if not UNITS.keys().isdisjoint(group_by) else None,
         # empty for billed costs, because a result with counted costs has every counted cost type
@@ -144,10 +144,11 @@ async def build_question(
     return cost_question, notes
 
 
-def _require_known_dimension(name: str, known: Sequence[str]) -> None:
-    if name not in known:
+def _require_known_dimension(name: str, known_names: Sequence[str]) -> None:
+    if name not in known_names:
         raise Invalid(
-            f"there is no dimension {remove_hidden_characters(name)}{did_you_mean(name, known)}: {', '.join(known)}"
+            f"there is no dimension {remove_hidden_characters(name)}{did_you_mean(name, known_names)}: "
+            f"{', '.join(known_names)}"
         )
 
 
@@ -155,7 +156,9 @@ def _dimension_of_filter(name: str) -> str:
     return name.removeprefix("!").removeprefix("&")
 
 
-async def _fetch_known_values(asking: Asking[MoneyServices], query: CostQuery, cost_type: str) -> _Values:
+async def _fetch_known_values(
+    call_context: ToolCallContext[MoneyServices], query: CostQuery, cost_type: str
+) -> _FoundValues:
     """Return the values that a filter may name. For billed costs: those of calls and of bills."""
     [dimension] = query.group_by
     range_values: list[str | None] = []
@@ -163,15 +166,15 @@ async def _fetch_known_values(asking: Asking[MoneyServices], query: CostQuery, c
     arranged = BILLED_TYPES.get(cost_type, 0)
     if dimension not in BILLED_DIMENSIONS:
         for name in (dimension, SECOND_NAME) if dimension == USER else (dimension,):
-            rows = await asking.visible_ledger.costs(replace(query, group_by=(name,)))
+            rows = await call_context.visible_ledger.costs(replace(query, group_by=(name,)))
             range_values += await asyncio.to_thread(_group_values, rows)
-            ever = [*ever, *await asking.visible_ledger.values(name)]
+            ever = [*ever, *await call_context.visible_ledger.values(name)]
     if arranged:
         billed = replace(_extend_to_whole_days(query), arranged=arranged, measures=())
-        rows = await asking.cost_reader.ledger_for_cost_types((cost_type,)).costs(billed)
+        rows = await call_context.cost_reader.ledger_for_cost_types((cost_type,)).costs(billed)
         range_values += await asyncio.to_thread(_group_values, rows)
     is_billed = dimension in BILLED_DIMENSIONS
-    return _Values(dimension=dimension, in_range=range_values, ever=ever, is_billed=is_billed)
+    return _FoundValues(dimension=dimension, in_range=range_values, ever=ever, is_billed=is_billed)
 
 
 def _group_values(rows: Sequence[CostRow]) -> list[str | None]:
@@ -188,7 +191,7 @@ def _extend_to_whole_days(query: CostQuery) -> CostQuery:
 
 
 async def _match_values_by_text(
-    known_values: _Values, wanted_values: Sequence[str | None], people: People
+    known_values: _FoundValues, wanted_values: Sequence[str | None], people: People
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """
     Return the values that contain one of the texts, and notes. Raises Invalid if no value contains a text.
@@ -235,7 +238,7 @@ def _values_by_clean_name(values: Iterable[str | None]) -> Mapping[str, list[str
 
 
 async def _match_exact_values(
-    known_values: _Values, wanted_values: Sequence[str | None], people: People
+    known_values: _FoundValues, wanted_values: Sequence[str | None], people: People
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """
     Return the values as the totals have them, and notes. Raises Invalid for a value that never occurred.
@@ -273,7 +276,7 @@ def billed_note(billed: Mapping[str, Any]) -> str:
     )
 
 
-class Days(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class DayRange(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A range of days. The last day is included; without it, the range lasts until now."""
 
     start: Annotated[str, msgspec.Meta(description="First day, YYYY-MM-DD (UTC)")]
@@ -281,18 +284,18 @@ class Days(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 DateRange = Annotated[
-    RangeWord | Days,
+    RangeWord | DayRange,
     msgspec.Meta(
         description="A named range, or {start, end} as UTC days; last_7_days and similar ranges include today"
     ),
 ]
 
 
-def date_range_span(date_range: RangeWord | Days, now: float) -> Span:
+def date_range_span(date_range: RangeWord | DayRange, now: float) -> Span:
     """
     Return start and end (exclusive). Raises Invalid for days that do not exist or end before they begin.
     """
-    if isinstance(date_range, Days):
+    if isinstance(date_range, DayRange):
         since = parse_moment("date_range.start", date_range.start)
         until = (
             next_full_hour(now)

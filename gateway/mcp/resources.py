@@ -14,7 +14,15 @@ import msgspec
 from gateway.core.errors import Refusal
 from gateway.mcp.messages import INVALID_PARAMS, McpError
 from gateway.mcp.questions import RANGE_WORDS
-from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolInput, make_cursor, verify_cursor
+from gateway.mcp.tool import (
+    ANSWERED,
+    MISTAKEN,
+    McpTool,
+    ToolCallContext,
+    ToolInput,
+    make_cursor,
+    verify_cursor,
+)
 from gateway.mcp.tools import cost_data, org_context
 from gateway.mcp.tools.list import permitted_tools
 from gateway.mcp.writing import remove_hidden_characters
@@ -35,28 +43,32 @@ class _WholeList(msgspec.Struct, kw_only=True):
     """The query of the resource list, which has no parameters. Its cursors are bound to it."""
 
 
-async def list_resources(asking: Asking[OperatorServices], cursor: str | None) -> Mapping[str, object]:
+async def list_resources(
+    call_context: ToolCallContext[OperatorServices], cursor: str | None
+) -> Mapping[str, object]:
     """
     Return the resources after a cursor: first the context, then the views by name. Raises McpError for
     a bad cursor.
     """
     try:
-        first = verify_cursor(asking, "resources/list", _WholeList(), cursor)
+        first = verify_cursor(call_context, "resources/list", _WholeList(), cursor)
     except Invalid as error:
         raise McpError(INVALID_PARAMS, str(error)) from None
-    tools = permitted_tools(asking)
-    views = sorted(await _visible_views(asking), key=lambda view: (text_rank(view.name), view.id))
+    tools = permitted_tools(call_context)
+    views = sorted(await _visible_views(call_context), key=lambda view: (text_rank(view.name), view.id))
     listed = [_CONTEXT] if org_context.TOOL.name in tools else []
     listed += map(_view_resource, views) if cost_data.TOOL.name in tools else []
     end = first + PAGE
     following = (
-        {"nextCursor": make_cursor(asking, "resources/list", _WholeList(), end)} if end < len(listed) else {}
+        {"nextCursor": make_cursor(call_context, "resources/list", _WholeList(), end)}
+        if end < len(listed)
+        else {}
     )
     return {"resources": listed[first:end], **following}
 
 
-def list_resource_templates(asking: Asking[OperatorServices]) -> Mapping[str, object]:
-    if cost_data.TOOL.name not in permitted_tools(asking):
+def list_resource_templates(call_context: ToolCallContext[OperatorServices]) -> Mapping[str, object]:
+    if cost_data.TOOL.name not in permitted_tools(call_context):
         return {"resourceTemplates": []}
     template = {
         "uriTemplate": f"{VIEW_URI}{{id}}",
@@ -68,37 +80,39 @@ def list_resource_templates(asking: Asking[OperatorServices]) -> Mapping[str, ob
     return {"resourceTemplates": [template]}
 
 
-async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: bool) -> Mapping[str, object]:
+async def read_resource(
+    call_context: ToolCallContext[OperatorServices], uri: str, *, modern: bool
+) -> Mapping[str, object]:
     """
     Return the text of a resource. Counts as a call of its tool. Raises McpError if the resource does not exist.
     """
-    target = await _tool_and_arguments(asking, uri)
-    if target is None or target[0].name not in permitted_tools(asking):
+    target = await _tool_and_arguments(call_context, uri)
+    if target is None or target[0].name not in permitted_tools(call_context):
         code = INVALID_PARAMS if modern else _NOT_FOUND_ONCE
         raise McpError(code, "there is no such resource; list them with resources/list", data={"uri": uri})
     tool, arguments = target
-    await asking.charge()
-    await asking.visible_ledger.catch_up(asking.services.spool.log)
+    await call_context.charge()
+    await call_context.visible_ledger.catch_up(call_context.services.spool.log)
     try:
-        answer = await tool.run_with_services(arguments, asking)
+        answer = await tool.run_with_services(arguments, call_context)
     except (
         AskedTooMuch,
         Invalid,
         NotThere,
         Refusal,
     ) as error:  # for example, the view has a dimension that no longer exists
-        asking.told(tool.name, MISTAKEN)
+        call_context.told(tool.name, MISTAKEN)
         raise McpError(INVALID_PARAMS, str(error)) from None
-    asking.told(tool.name, ANSWERED)
+    call_context.told(tool.name, ANSWERED)
     return {"contents": [{"uri": uri, "mimeType": _TEXT, "text": answer.text_with_link}]}
 
 
 async def _tool_and_arguments(
-    asking: Asking[OperatorServices], uri: str
-) -> tuple[Tool[Any], ToolInput] | None:
+    call_context: ToolCallContext[OperatorServices], uri: str
+) -> tuple[McpTool[Any], ToolInput] | None:
     if uri == CONTEXT_URI:
         return org_context.TOOL, org_context.ContextQuestion()
-    view = await _visible_view(asking, uri)
+    view = await _visible_view(call_context, uri)
     return None if view is None else (cost_data.TOOL, _cost_question_of_view(view))
 
 
@@ -111,20 +125,22 @@ def _cost_question_of_view(view: View) -> cost_data.CostDataQuestion:
     )
 
 
-async def _visible_views(asking: Asking[OperatorServices]) -> list[View]:
-    registry = asking.shared.registry
+async def _visible_views(call_context: ToolCallContext[OperatorServices]) -> list[View]:
+    registry = call_context.shared.registry
     if registry is None:
         return []
-    sees = await asking.cost_reader.read_visibility()
+    sees = await call_context.cost_reader.read_visibility()
     return [view for view in registry.views.all() if sees.can_see_view(view)]
 
 
-async def _visible_view(asking: Asking[OperatorServices], uri: str) -> View | None:
-    if not uri.startswith(VIEW_URI) or asking.shared.registry is None:
+async def _visible_view(call_context: ToolCallContext[OperatorServices], uri: str) -> View | None:
+    if not uri.startswith(VIEW_URI) or call_context.shared.registry is None:
         return None
-    view = asking.shared.registry.views.find(uri.removeprefix(VIEW_URI))
+    view = call_context.shared.registry.views.find(uri.removeprefix(VIEW_URI))
     return (
-        view if view is not None and (await asking.cost_reader.read_visibility()).can_see_view(view) else None
+        view
+        if view is not None and (await call_context.cost_reader.read_visibility()).can_see_view(view)
+        else None
     )
 
 

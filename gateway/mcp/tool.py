@@ -45,12 +45,13 @@ class ToolOutput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 @dataclass(slots=True, kw_only=True)
-class Asking(Generic[Held]):
+class ToolCallContext(Generic[Held]):
     """
     The caller and the data of a tool call.
 
     `ledger` contains only the calls that `rights` show. `services` is the holder that the tool names, as in
-    `Asking[MoneyServices]`; `shared` is available to every tool. `charge` counts a tool call and `count` a
+    `ToolCallContext[MoneyServices]`; `shared` is available to every tool. `charge` counts a tool call and
+    `count` a
     message; both refuse with 429 above a limit. `told` records the tool and its outcome: ANSWERED, or
     MISTAKEN if the arguments were wrong. `step_up` is the challenge for a credential that only allows
     reading, or None. `principal` identifies the caller; different kinds of callers never share one.
@@ -99,7 +100,7 @@ class ToolAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool(Generic[Input]):
+class McpTool(Generic[Input]):
     """
     A tool and its rules.
 
@@ -115,16 +116,18 @@ class Tool(Generic[Input]):
     description: str
     takes: type[Input]
     gives: type[ToolOutput]
-    run: Callable[[Input, Asking[Any]], Awaitable[ToolAnswer]]
+    run: Callable[[Input, ToolCallContext[Any]], Awaitable[ToolAnswer]]
     writes: bool = False
     replaces: bool = False
     needs: str = USE_ASSISTANTS
     shows: str = WHOLE
     asks_cost_type: bool = False
 
-    def run_with_services(self, arguments: Input, asking: Asking[OperatorServices]) -> Awaitable[ToolAnswer]:
-        held = asking.services.services_of_type(holder_type(self.run))
-        return self.run(arguments, replace(asking, services=held))
+    def run_with_services(
+        self, arguments: Input, call_context: ToolCallContext[OperatorServices]
+    ) -> Awaitable[ToolAnswer]:
+        held = call_context.services.services_of_type(holder_type(self.run))
+        return self.run(arguments, replace(call_context, services=held))
 
     def is_permitted(self, rights: Rights) -> bool:
         if self.needs not in rights.permission_sets or (rights.hides_calls and not self.asks_cost_type):
@@ -198,12 +201,14 @@ def answer_within_limit(make: Callable[[int], ToolAnswer], rows: int) -> ToolAns
 _DIGEST = 12
 
 
-def make_cursor(asking: Asking[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
+def make_cursor(call_context: ToolCallContext[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
     """Return a cursor for the rows after the first `shown` of the result for these arguments."""
-    return f"{shown}.{_sign_arguments(asking, tool, arguments, shown)}"
+    return f"{shown}.{_sign_arguments(call_context, tool, arguments, shown)}"
 
 
-def verify_cursor(asking: Asking[Any], tool: str, arguments: msgspec.Struct, cursor: str | None) -> int:
+def verify_cursor(
+    call_context: ToolCallContext[Any], tool: str, arguments: msgspec.Struct, cursor: str | None
+) -> int:
     """
     Return the number of rows shown before. Raises Invalid for a cursor of other arguments or another caller.
     """
@@ -212,20 +217,24 @@ def verify_cursor(asking: Asking[Any], tool: str, arguments: msgspec.Struct, cur
     number, _, seal = cursor.partition(".")
     if not (number.isascii() and number.isdecimal() and len(number) < 10):
         raise Invalid("cursor is invalid")
-    if not hmac.compare_digest(seal.encode(), _sign_arguments(asking, tool, arguments, int(number)).encode()):
+    if not hmac.compare_digest(
+        seal.encode(), _sign_arguments(call_context, tool, arguments, int(number)).encode()
+    ):
         raise Invalid(
             "cursor belongs to other arguments; pass the same arguments as in the call that returned it"
         )
     return int(number)
 
 
-def _sign_arguments(asking: Asking[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
+def _sign_arguments(
+    call_context: ToolCallContext[Any], tool: str, arguments: msgspec.Struct, shown: int
+) -> str:
     rest = {
         name: value
         for name, value in msgspec.structs.asdict(arguments).items()
         if name not in ("cursor", "limit")
     }
-    text = msgspec.json.encode([asking.principal, tool, shown, rest], order="deterministic")
+    text = msgspec.json.encode([call_context.principal, tool, shown, rest], order="deterministic")
     return blake2b(
-        text, key=asking.shared.cursor_secret, digest_size=_DIGEST, person=b"mcp cursor"
+        text, key=call_context.shared.cursor_secret, digest_size=_DIGEST, person=b"mcp cursor"
     ).hexdigest()

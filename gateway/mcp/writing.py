@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from gateway.core.mounts import page_link
-from gateway.mcp.tool import Asking
+from gateway.mcp.tool import ToolCallContext
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.costs.question import CostQuestion
 from spool.currencies import read_currency_code
@@ -103,14 +103,14 @@ def format_amount_or_dash(amount: str | None, unit: str) -> str:
     return f"{Decimal(amount):,.2f}" if read_currency_code(unit) else f"{Decimal(amount):,f}"
 
 
-def format_percent(part: int, whole: int) -> str | None:
-    return f"{Decimal(part * 1000 // whole) / 10:.1f}" if whole > 0 else None
+def format_percent(part: int, total: int) -> str | None:
+    return f"{Decimal(part * 1000 // total) / 10:.1f}" if total > 0 else None
 
 
-def similar_values(word: str, values: Iterable[str]) -> list[str]:
+def similar_values(typed_value: str, values: Iterable[str]) -> list[str]:
     """Return the values that a misspelled word may mean, most likely first."""
     by_folded = {value.casefold(): value for value in values}
-    folded = word.casefold()
+    folded = typed_value.casefold()
     containing = [value for folded_value, value in by_folded.items() if folded and folded in folded_value]
     close = [
         by_folded[folded_value]
@@ -119,38 +119,40 @@ def similar_values(word: str, values: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*close, *containing]))[:_NEAREST]
 
 
-def did_you_mean(word: str, values: Iterable[str]) -> str:
+def did_you_mean(typed_value: str, values: Iterable[str]) -> str:
     """Return "; did you mean ...?" with the nearest values, or ""."""
     matches = ", ".join(
-        escape_markup(remove_hidden_characters(value)) for value in similar_values(word, values)
+        escape_markup(remove_hidden_characters(value)) for value in similar_values(typed_value, values)
     )
     return f"; did you mean {matches}?" if matches else ""
 
 
 def console_page_link(
-    asking: Asking[Any], path: str, parameters: Mapping[str, Sequence[str]] | None = None
+    call_context: ToolCallContext[Any], path: str, parameters: Mapping[str, Sequence[str]] | None = None
 ) -> str:
     """Return a link to a console page, or "" if the console's address is unknown or the link too long."""
-    link = page_link(asking.shared.urls().linkable_console, path, parameters)
+    link = page_link(call_context.shared.urls().linkable_console, path, parameters)
     return link if len(link) <= MAX_LINK else ""
 
 
-def console_link_to_row(asking: Asking[Any], path: str, id: str) -> str:
-    return console_page_link(asking, path, {"open": [id]})
+def console_link_to_row(call_context: ToolCallContext[Any], path: str, id: str) -> str:
+    return console_page_link(call_context, path, {"open": [id]})
 
 
 def console_link_to_costs(
-    asking: Asking[Any],
+    call_context: ToolCallContext[Any],
     posed: CostQuestion,
-    by: Sequence[str],
+    dimensions: Sequence[str],
     extra_parameters: Mapping[str, str] | None = None,
 ) -> str:
     """Return a link to the page Costs with the same time, filters and view."""
-    until = [] if posed.until >= next_full_hour(asking.shared.clock.now()) else [last_day_text(posed.until)]
+    until = (
+        [] if posed.until >= next_full_hour(call_context.shared.clock.now()) else [last_day_text(posed.until)]
+    )
     parameters_of_page: dict[str, Sequence[str]] = {
         "from": [first_day_text(posed.since)],
         "to": until,
-        "by": by[:_MOST_GROUPS],
+        "by": dimensions[:_MOST_GROUPS],
     }
     parameters_of_page |= {name: [value] for name, value in (extra_parameters or {}).items() if value}
     parameters_of_page |= {"view": [posed.view.id] if posed.view else []}
@@ -160,7 +162,7 @@ def console_link_to_costs(
     parameters_of_page |= {
         f"{name}!": [value or _UNKNOWN for value in values] for name, values in posed.exclude.items()
     }
-    return console_page_link(asking, "/costs", parameters_of_page)
+    return console_page_link(call_context, "/costs", parameters_of_page)
 
 
 def first_day_text(since: datetime) -> str:

@@ -208,7 +208,7 @@ class DayValue(NamedTuple):
     quoted: int
 
 
-Frozen = Mapping[int, Mapping[str, DayValue]]  # day -> currency -> rate of the day
+FrozenRates = Mapping[int, Mapping[str, DayValue]]  # day -> currency -> rate of the day
 _ONE = DayValue(Fraction(1), CONFIGURED, 0)
 
 
@@ -271,7 +271,7 @@ def _day_start(day: str) -> int:
     )
 
 
-def parse_frozen_rates(months: Mapping[str, Mapping[str, Any]]) -> Frozen:
+def parse_frozen_rates(months: Mapping[str, Mapping[str, Any]]) -> FrozenRates:
     """Parse frozen rates from their stored documents, by month."""
     return {
         _parse_day_start(day): {currency: _day_value(*fields) for currency, fields in currencies.items()}
@@ -310,7 +310,7 @@ class ExchangeRates:
         """
         self._section = section
         self._months = months
-        self._frozen: tuple[Mapping[str, Mapping[str, Any]], Frozen] = ({}, {})
+        self._frozen: tuple[Mapping[str, Mapping[str, Any]], FrozenRates] = ({}, {})
         self._table = build_rate_table(section, ())
         self._seen: tuple[int, int] | None = None
         self._lock = threading.Lock()  # lock, because database threads also call this object
@@ -330,7 +330,7 @@ class ExchangeRates:
             return frozen.get(currency)
         return self.current_table().value(currency, day)
 
-    def _frozen_days(self) -> Frozen:
+    def _frozen_days(self) -> FrozenRates:
         months = self._months()
         if months is not self._frozen[0]:
             self._frozen = (months, parse_frozen_rates(months) if months else {})

@@ -38,7 +38,7 @@ _ADVICE = {
 CACHE_S = 1.0
 
 
-class Health:
+class ServerHealth:
     """
     The health of a server. `keys_read` means that the key table could be read, and `closing` that the process
     is stopping.
@@ -120,7 +120,7 @@ class Health:
         Return the routes, or an empty list if they cannot be read, because that is no reason to refuse senders.
         """
         try:
-            return [*await self._deliveries.routes(), *self._syncs()]
+            return [*await self._deliveries.route_states(), *self._syncs()]
         except SpoolError:
             return []
 

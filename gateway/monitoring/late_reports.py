@@ -73,7 +73,7 @@ class KeptLateReports(KeptCounts[Counts]):
             LateReports(source, sums[AMENDED_LATE, source], sums[UNCOMPARED, source]) for source in sources
         ]
 
-    async def store(self, counts_by_day: Mapping[int, Counts]) -> None:
+    async def store_days(self, counts_by_day: Mapping[int, Counts]) -> None:
         await self._table.add(counts_by_day, oldest=self._oldest_day)
 
     @property

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 import orjson
 
-from gateway.core.attempts import Buckets, address_network
+from gateway.core.attempts import TokenBuckets, address_network
 from spool.clock import Clock, SystemClock
 from spool.printable import printable_json, replace_unprintable
 
@@ -57,7 +57,7 @@ class RepeatedLines(logging.Filter):
 
     def __init__(self, clock: Clock, lines_per_minute: int) -> None:
         super().__init__()
-        self._buckets = Buckets(clock, burst=lines_per_minute, per_s=lines_per_minute / 60)
+        self._buckets = TokenBuckets(clock, burst=lines_per_minute, per_s=lines_per_minute / 60)
         self._left_out: OrderedDict[str, int] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:

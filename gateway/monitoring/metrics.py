@@ -91,7 +91,7 @@ class _Registry(CollectorRegistry):
             yield metric
 
 
-class Metrics:
+class ProcessMetrics:
     """
     The metrics of this process. Implements spool.log.protocols.Observer; every method returns at once.
 
@@ -242,7 +242,7 @@ class Exposition:
 
     def __init__(
         self,
-        metrics: Metrics,
+        metrics: ProcessMetrics,
         read: Callable[[], Awaitable[Snapshot]],
         now: Callable[[], float],
     ) -> None:

@@ -15,9 +15,9 @@ from spool.registry.tables.sender_hours import (
     HOUR_S,
     MAX_PAIRS,
     RUNNING,
-    Pair,
     SenderHours,
     SenderHoursTable,
+    SourceAndKey,
     first_hours,
     newest_record_times,
 )
@@ -40,8 +40,8 @@ class KeptSenderHours:
     def __init__(self, table: SenderHoursTable, clock: Clock) -> None:
         self._table = table
         self._clock = clock
-        self._arrivals: dict[Pair, dict[int, float]] = {}  # arrivals that are not stored yet
-        self._stored: dict[Pair, SenderHours] = {}
+        self._arrivals: dict[SourceAndKey, dict[int, float]] = {}  # arrivals that are not stored yet
+        self._stored: dict[SourceAndKey, SenderHours] = {}
         self._read_at: float | None = None
 
     def note_arrival(self, key: str, sources: Collection[str]) -> None:
@@ -119,10 +119,10 @@ class KeptSenderHours:
             raise
         self._stored.update(_hours_by_pair(stored))
 
-    def _adds_new_hours(self, pair: Pair, hours: Mapping[int, float]) -> bool:
+    def _adds_new_hours(self, pair: SourceAndKey, hours: Mapping[int, float]) -> bool:
         stored = self._stored.get(pair)
         return stored is None or max(hours) > stored.end or max(hours.values()) - stored.last >= LAST_EVERY_S
 
 
-def _hours_by_pair(hours: Iterable[SenderHours]) -> dict[Pair, SenderHours]:
+def _hours_by_pair(hours: Iterable[SenderHours]) -> dict[SourceAndKey, SenderHours]:
     return {(each.source, each.key): each for each in hours}

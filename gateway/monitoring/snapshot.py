@@ -128,11 +128,11 @@ class Snapshot:
 
 
 # label values of a metric, with the value that they have
-Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
+MetricSamples: TypeAlias = Iterable[tuple[Sequence[str], float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class SnapshotFamily:
     """
     A metric family, with the function that reads its samples from a snapshot. If it returns None, the family
     is omitted.
@@ -141,10 +141,10 @@ class Figure:
     name: str  # name of a metric without the prefix tollhouse_
     help: str
     labels: Sequence[str]
-    samples: Callable[[Snapshot], Samples | None]
+    samples: Callable[[Snapshot], MetricSamples | None]
     is_counter: bool = False
 
-    def metric_family(self, samples: Samples) -> Metric:
+    def metric_family(self, samples: MetricSamples) -> Metric:
         kind = CounterMetricFamily if self.is_counter else GaugeMetricFamily
         family = kind(f"tollhouse_{self.name}", self.help, labels=self.labels)
         for labels, value in samples:
@@ -168,68 +168,68 @@ class SnapshotCollector:
 
 def _plain_figure(
     name: str, help: str, value: Callable[[Snapshot], float | None], *, is_counter: bool = False
-) -> Figure:
-    return Figure(name, help, (), lambda snapshot: _single_sample(value(snapshot)), is_counter)
+) -> SnapshotFamily:
+    return SnapshotFamily(name, help, (), lambda snapshot: _single_sample(value(snapshot)), is_counter)
 
 
 def _database_figure(
     name: str, help: str, value: Callable[[DatabaseHealth], float | None], *, is_counter: bool = False
-) -> Figure:
+) -> SnapshotFamily:
     return _plain_figure(
         name, help, lambda shown: value(shown.database) if shown.database else None, is_counter=is_counter
     )
 
 
-def _standby_figure(name: str, help: str, value: Callable[[Standby], float]) -> Figure:
-    def samples(snapshot: Snapshot) -> Samples | None:
+def _standby_figure(name: str, help: str, value: Callable[[Standby], float]) -> SnapshotFamily:
+    def standby_samples(snapshot: Snapshot) -> MetricSamples | None:
         if snapshot.database is None or snapshot.database.standbys is None:
             return None
         return [((standby.name,), value(standby)) for standby in snapshot.database.standbys]
 
-    return Figure(name, help, ("standby",), samples)
+    return SnapshotFamily(name, help, ("standby",), standby_samples)
 
 
 def _route_figure(
     name: str, help: str, value: Callable[[RouteState], float], *, is_counter: bool = False
-) -> Figure:
-    def samples(snapshot: Snapshot) -> Samples:
+) -> SnapshotFamily:
+    def route_samples(snapshot: Snapshot) -> MetricSamples:
         return [((route.name,), value(route)) for route in snapshot.routes]
 
-    return Figure(f"route_{name}", help, ("route",), samples, is_counter)
+    return SnapshotFamily(f"route_{name}", help, ("route",), route_samples, is_counter)
 
 
-def _channel_figure(name: str, help: str, value: Callable[[ChannelState, float], float]) -> Figure:
-    def samples(snapshot: Snapshot) -> Samples:
+def _channel_figure(name: str, help: str, value: Callable[[ChannelState, float], float]) -> SnapshotFamily:
+    def channel_samples(snapshot: Snapshot) -> MetricSamples:
         return [((channel.name,), value(channel, snapshot.now)) for channel in snapshot.channels]
 
-    return Figure(name, help, ("channel",), samples)
+    return SnapshotFamily(name, help, ("channel",), channel_samples)
 
 
-def _budget_figure(name: str, help: str, value: Callable[[BudgetGauge], float | None]) -> Figure:
-    def samples(snapshot: Snapshot) -> Samples:
+def _budget_figure(name: str, help: str, value: Callable[[BudgetGauge], float | None]) -> SnapshotFamily:
+    def budget_samples(snapshot: Snapshot) -> MetricSamples:
         pairs = [(gauge, value(gauge)) for gauge in snapshot.budgets]
         return [((gauge.budget, gauge.view, gauge.owner), n) for gauge, n in pairs if n is not None]
 
-    return Figure(f"budget_{name}", help, ("budget", "view", "owner"), samples)
+    return SnapshotFamily(f"budget_{name}", help, ("budget", "view", "owner"), budget_samples)
 
 
-def _lake_figure(name: str, help: str, value: Callable[[LakeState], float | None]) -> Figure:
-    def samples(snapshot: Snapshot) -> Samples:
+def _lake_figure(name: str, help: str, value: Callable[[LakeState], float | None]) -> SnapshotFamily:
+    def lake_samples(snapshot: Snapshot) -> MetricSamples:
         pairs = [(lake.route, value(lake)) for lake in snapshot.lakes]
         return [((route,), n) for route, n in pairs if n is not None]
 
-    return Figure(f"lake_{name}", help, ("route",), samples)
+    return SnapshotFamily(f"lake_{name}", help, ("route",), lake_samples)
 
 
-def _single_sample(value: float | None) -> Samples | None:
+def _single_sample(value: float | None) -> MetricSamples | None:
     return None if value is None else [((), value)]
 
 
-def _samples_by_label(values: Mapping[str, float]) -> Samples:
+def _samples_by_label(values: Mapping[str, float]) -> MetricSamples:
     return [((label,), value) for label, value in values.items()]
 
 
-def _age_samples(times: Mapping[str, float], now: float) -> Samples:
+def _age_samples(times: Mapping[str, float], now: float) -> MetricSamples:
     return [((name,), _seconds_since(at, now)) for name, at in times.items()]
 
 
@@ -237,7 +237,7 @@ def _seconds_since(at: float | None, now: float) -> float:
     return 0.0 if at is None else max(0.0, now - at)
 
 
-def _mount_samples(snapshot: Snapshot) -> Samples | None:
+def _mount_samples(snapshot: Snapshot) -> MetricSamples | None:
     mount = snapshot.stats.mount
     return None if mount is None else [((mount.kind, mount.durability), 1.0)]
 
@@ -248,7 +248,7 @@ def _count_synchronous_standbys(health: DatabaseHealth) -> int | None:
     return sum(standby.is_synchronous for standby in health.standbys)
 
 
-def _lease_samples(snapshot: Snapshot) -> Samples | None:
+def _lease_samples(snapshot: Snapshot) -> MetricSamples | None:
     health = snapshot.database
     return (
         None
@@ -257,25 +257,25 @@ def _lease_samples(snapshot: Snapshot) -> Samples | None:
     )
 
 
-def _state_samples(rows: Iterable[RouteState | ChannelState], states: Sequence[str]) -> Samples:
+def _state_samples(rows: Iterable[RouteState | ChannelState], states: Sequence[str]) -> MetricSamples:
     return [((row.name, state), float(state == row.state)) for row in rows for state in states]
 
 
-def _notification_samples(snapshot: Snapshot) -> Samples:
+def _notification_samples(snapshot: Snapshot) -> MetricSamples:
     for channel in snapshot.channels:
         yield (channel.name, SENT), channel.counts.sent
         yield (channel.name, FAILED), channel.counts.failed
 
 
-def _assistant_samples(snapshot: Snapshot) -> Samples:
+def _assistant_samples(snapshot: Snapshot) -> MetricSamples:
     for assistant, states in snapshot.assistants.items():
         for state, count in states.items():
             yield (assistant, state), count
 
 
-FIGURES: Sequence[Figure] = (
+FIGURES: Sequence[SnapshotFamily] = (
     # With this id, figures that several gateways report about one storage can be counted once.
-    Figure(
+    SnapshotFamily(
         "installation",
         "Id that is the same for all gateways on one storage",
         ("installation",),
@@ -340,7 +340,7 @@ FIGURES: Sequence[Figure] = (
         is_counter=True,
     ),
     _database_figure("nodes", "Gateways that share the storage", lambda health: health.nodes),
-    Figure(
+    SnapshotFamily(
         "leases",
         "Routes and tasks that only one gateway runs at a time: held by one, or free",
         ("state",),
@@ -390,7 +390,7 @@ FIGURES: Sequence[Figure] = (
         "Hours and days whose totals differ from the stored records",
         lambda shown: shown.differing,
     ),
-    Figure("storage", "File system of the data directory", ("mount", "durability"), _mount_samples),
+    SnapshotFamily("storage", "File system of the data directory", ("mount", "durability"), _mount_samples),
     _plain_figure(
         "commit_in_hand_seconds",
         "Seconds that the running commit has taken so far",
@@ -459,7 +459,7 @@ FIGURES: Sequence[Figure] = (
         "Records sent without an answer: report by hand whether they arrived",
         lambda route: route.unknown,
     ),
-    Figure(
+    SnapshotFamily(
         "route_state",
         "1 for the current state of the route, 0 for all others",
         ("route", "state"),
@@ -479,20 +479,22 @@ FIGURES: Sequence[Figure] = (
         lambda lake: sum(lake.verdict.differences.values()) if lake.verdict else None,
     ),
     # -- devices and clusters --
-    Figure("devices", "Devices by state", ("state",), lambda shown: _samples_by_label(shown.devices)),
-    Figure(
+    SnapshotFamily("devices", "Devices by state", ("state",), lambda shown: _samples_by_label(shown.devices)),
+    SnapshotFamily(
         "fleet_devices",
         "Machines of the inventory by state, or all devices if there is no inventory",
         ("state",),
         lambda shown: _samples_by_label(shown.fleet_states),
     ),
-    Figure(
+    SnapshotFamily(
         "fleet_assistants",
         "Devices by coding assistant and its state",
         ("assistant", "state"),
         _assistant_samples,
     ),
-    Figure("clusters", "Clusters by state", ("state",), lambda shown: _samples_by_label(shown.clusters)),
+    SnapshotFamily(
+        "clusters", "Clusters by state", ("state",), lambda shown: _samples_by_label(shown.clusters)
+    ),
     _plain_figure(
         "container_waiting_files",
         "Container files that wait to be sent to your cost service",
@@ -509,26 +511,26 @@ FIGURES: Sequence[Figure] = (
         lambda shown: _seconds_since(shown.waiting_files.oldest, shown.now) if shown.waiting_files else None,
     ),
     # -- limits --
-    Figure(
+    SnapshotFamily(
         "limit",
         "Value of a limit in the configuration",
         ("name",),
         lambda shown: [((limit.name,), limit.allowed) for limit in shown.limits],
     ),
-    Figure(
+    SnapshotFamily(
         "limit_used",
         "Current use of a limit",
         ("name",),
         lambda shown: [((limit.name,), limit.used) for limit in shown.limits],
     ),
-    Figure(
+    SnapshotFamily(
         "limit_held_by_key",
         "Use of a limit by one key, if it is 80 % or more of the key's share",
         ("name", "key"),
         lambda shown: [((share.limit, share.key), share.held) for share in shown.shares],
     ),
     # -- notifications, budgets and insights --
-    Figure(
+    SnapshotFamily(
         "notifications",
         "Notifications that were sent, failed or discarded",
         ("channel", "state"),
@@ -545,7 +547,7 @@ FIGURES: Sequence[Figure] = (
         "Age of the oldest waiting notification",
         lambda channel, now: _seconds_since(channel.oldest, now),
     ),
-    Figure(
+    SnapshotFamily(
         "notification_channel_state",
         "1 for the current state of the channel, 0 for all others",
         ("channel", "state"),
@@ -567,62 +569,62 @@ FIGURES: Sequence[Figure] = (
         "Budgets with alerts that reach nobody, because there is no channel or all of theirs are parked",
         lambda shown: shown.unheard_budgets,
     ),
-    Figure(
+    SnapshotFamily(
         "scheduled_reports",
         "Scheduled reports by state",
         ("state",),
         lambda shown: _samples_by_label(shown.scheduled_reports),
     ),
-    Figure(
+    SnapshotFamily(
         "reconciled_ratio",
         "Counted divided by billed, in closed days of the newest month that has such days",
         ("provider", "measure"),
         lambda shown: [((row.provider, row.measure), row.ratio) for row in shown.reconciled],
     ),
-    Figure(
+    SnapshotFamily(
         "insights",
         "Open insights by detector and severity",
         ("detector", "severity"),
         lambda shown: shown.insights.items(),
     ),
     # -- senders, keys and certificates --
-    Figure(
+    SnapshotFamily(
         "last_record_seconds",
         "Seconds since the newest record of the source arrived",
         ("source",),
         lambda shown: _age_samples(shown.senders.sources, shown.now) if shown.senders else None,
     ),
-    Figure(
+    SnapshotFamily(
         "key_last_record_seconds",
         "Seconds since the newest record of the key arrived",
         ("key",),
         lambda shown: _age_samples(shown.senders.keys, shown.now) if shown.senders else None,
     ),
-    Figure(
+    SnapshotFamily(
         "sender_stopped",
         "1 for each source or key that is silent for much longer than usual",
         ("kind", "sender"),
         lambda shown: [(sender, 1.0) for sender in shown.senders.stopped] if shown.senders else None,
     ),
-    Figure(
+    SnapshotFamily(
         "keys",
         "API keys by state",
         ("state",),
         lambda shown: _samples_by_label(shown.keys.states) if shown.keys else None,
     ),
-    Figure(
+    SnapshotFamily(
         "key_end_timestamp_seconds",
         "Time at which an API key in use expires",
         ("key",),
         lambda shown: _samples_by_label(shown.keys.ends) if shown.keys else None,
     ),
-    Figure(
+    SnapshotFamily(
         "expired_key_requests",
         "Refused requests since the API key expired",
         ("key",),
         lambda shown: _samples_by_label(shown.keys.tries) if shown.keys else None,
     ),
-    Figure(
+    SnapshotFamily(
         "certificate_end_timestamp_seconds",
         "Time at which the certificate of a setting expires; 0 if it cannot be read",
         ("setting",),

@@ -33,7 +33,7 @@ LABELS = ("provider", "model", "team", "cost_source")
 _MEASURES = ("cost", "input_tokens", "output_tokens")
 _log = logging.getLogger(__name__)
 
-Labels = tuple[str, ...]
+LabelValues = tuple[str, ...]
 
 
 class _Sums(NamedTuple):
@@ -62,10 +62,10 @@ class SpendCounts:
     def __init__(self, top: int) -> None:
         self._top = top
         self._names: tuple[set[str], ...] = (set(), set(), set())
-        self._known: set[Labels] = set()
-        self._counted: dict[Labels, _Sums] = {}
-        self._highest: dict[tuple[datetime, Labels], _Sums] = {}
-        self._month: dict[Labels, _Sums] = {}
+        self._known: set[LabelValues] = set()
+        self._counted: dict[LabelValues, _Sums] = {}
+        self._highest: dict[tuple[datetime, LabelValues], _Sums] = {}
+        self._month: dict[LabelValues, _Sums] = {}
         self._is_begun = False
 
     @property
@@ -81,7 +81,7 @@ class SpendCounts:
         at the end.
         """
         self._add_largest_names(rows)
-        sums_by_series: defaultdict[tuple[datetime, Labels], _Sums] = defaultdict(_Sums)
+        sums_by_series: defaultdict[tuple[datetime, LabelValues], _Sums] = defaultdict(_Sums)
         for row in rows:
             series = row.start, self._row_labels(row)
             sums_by_series[series] = sums_by_series[series].plus(
@@ -112,7 +112,7 @@ class SpendCounts:
             calls.add_metric(labels, sums.calls)
         yield from (cost, tokens, month, calls)
 
-    def _add_growth(self, sums_by_series: Mapping[tuple[datetime, Labels], _Sums]) -> None:
+    def _add_growth(self, sums_by_series: Mapping[tuple[datetime, LabelValues], _Sums]) -> None:
         """
         Add the growth of the totals to the counters. A new series first shows 0, so that a rate includes its
         first step.
@@ -139,7 +139,7 @@ class SpendCounts:
             new = sorted(costs.keys() - names, key=lambda name: (-costs[name], name))
             names.update(new[: self._top - len(names)])
 
-    def _row_labels(self, row: CostRow) -> Labels:
+    def _row_labels(self, row: CostRow) -> LabelValues:
         values = [value or UNKNOWN for value in row.group]
         shown = [
             value if value in names else OTHER for value, names in zip(values, self._names, strict=False)

@@ -8,9 +8,9 @@ from typing import Final, Literal, NamedTuple, cast
 
 from gateway.core.errors import BadPayload
 from gateway.normalise.formats.engine import driver
-from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchFormat, Normalised
+from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchFormat, NormalisedBody
 from gateway.normalise.formats.list import BY_NAME, recognise_format, recognise_item_format
-from gateway.normalise.outcome import MALFORMED, Options, Outcome
+from gateway.normalise.outcome import MALFORMED, ReadOptions, ReadOutcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, Hold, reserve_nothing
 
@@ -94,8 +94,8 @@ def join_otlp_requests(named: str, body: bytes, allowance: Allowance) -> Generat
 
 
 def normalise_body(
-    format: str, body: bytes, *, options: Options, hold: Hold = reserve_nothing
-) -> Generator[None, None, Normalised]:
+    format: str, body: bytes, *, options: ReadOptions, hold: Hold = reserve_nothing
+) -> Generator[None, None, NormalisedBody]:
     """
     Normalise a body. OTLP is accepted under any format name, because OpenRouter, Cloudflare and other senders
     send it to any configured address. Raises BadPayload if the body cannot be read as a whole. A bad item is
@@ -105,20 +105,20 @@ def normalise_body(
     allowance = Allowance(options.max_items, hold)
     format_name = format if format in OTLP_SIGNALS else recognise_otlp_signal(body) or format
     if format_name in OTLP_SIGNALS:
-        return Normalised((yield from _normalise_otlp_body(format_name, body, options, allowance)))
+        return NormalisedBody((yield from _normalise_otlp_body(format_name, body, options, allowance)))
     named_format = BY_NAME.get(format_name)
     if named_format is None:
         raise BadPayload("unknown format")
     if isinstance(named_format, BatchFormat):
         return (yield from named_format.read(body, options, allowance))
-    return Normalised(
+    return NormalisedBody(
         (yield from driver.read_body_items(named_format, body, options=options, allowance=allowance))
     )
 
 
 def _normalise_otlp_body(
-    named: str, body: bytes, options: Options, allowance: Allowance
-) -> Generator[None, None, Outcome]:
+    named: str, body: bytes, options: ReadOptions, allowance: Allowance
+) -> Generator[None, None, ReadOutcome]:
     from gateway.normalise import (
         otlp,  # imported here, because it takes long and other formats do not need it
     )

@@ -27,7 +27,7 @@ from gateway.normalise.payload.large_items import LARGE, SmallValues
 from gateway.normalise.reading import tags
 from gateway.normalise.reading.content import is_content
 from gateway.normalise.reading.times import parse_instant
-from spool.identity import Identity, cloud_event_id, random_identity
+from spool.identity import RecordIdentity, cloud_event_id, random_identity
 from spool.record import Scalar, UsageEvent
 
 # A longer id or source is rejected, because cutting it would change the dedup key.
@@ -66,7 +66,7 @@ class BadEvent(Exception):
 
 
 @dataclass(slots=True)
-class Events:
+class ReadEvents:
     """
     Usage events of one body, with their dedup keys. `received` equals records plus rejects, and `left_out`
     counts dropped values.
@@ -77,16 +77,18 @@ class Events:
     takes_ids: bool = True
     received: int = 0
     records: list[UsageEvent] = field(default_factory=list)
-    identities: list[Identity] = field(default_factory=list)
+    identities: list[RecordIdentity] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     left_out: int = 0
-    keep_tags: frozenset[str] = frozenset()  # the value of `Options.keep_tags`
+    keep_tags: frozenset[str] = frozenset()  # the value of `ReadOptions.keep_tags`
 
     def read_event_and_add(self, attributes: Mapping[str, Any]) -> None:
         index = self.received
         self.received += 1
         try:
-            record, identity, left_out = _read_event(attributes, takes_id=self.takes_ids, keep=self.keep_tags)
+            record, identity, left_out = _read_event(
+                attributes, takes_id=self.takes_ids, kept_names=self.keep_tags
+            )
         except BadEvent as error:
             self.rejects.append(Reject(index, MALFORMED, str(error)))
             return
@@ -109,8 +111,8 @@ def is_binary_cloud_event(headers: Mapping[str, str]) -> bool:
 
 def read_binary_cloud_event(
     body: bytes, headers: Mapping[str, str], *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
-) -> Events:
-    events = Events(takes_ids, keep_tags=keep_tags)
+) -> ReadEvents:
+    events = ReadEvents(takes_ids, keep_tags=keep_tags)
     headers_by_name = {name.lower(): value for name, value in headers.items()}
     attributes: dict[str, Any] = {
         name.removeprefix(BINARY): unquote(value)
@@ -126,12 +128,12 @@ def read_binary_cloud_event(
 
 def read_events(
     body: bytes, allowance: Allowance, *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
-) -> Generator[None, None, Events]:
+) -> Generator[None, None, ReadEvents]:
     """
     Read the usage events of a body. Yields so that the event loop can run. Raises BadPayload if the body is
     not JSON.
     """
-    events = Events(takes_ids, keep_tags=keep_tags)
+    events = ReadEvents(takes_ids, keep_tags=keep_tags)
     yield from refuse_too_many_items(body, partial(payload.items_of_body, body), allowance)
     for item in payload.items_of_body(body):
         if not len(item):
@@ -159,8 +161,8 @@ def _decode_event_object(item: payload.Raw) -> dict[str, Any]:
 
 
 def _read_event(
-    attributes: Mapping[str, Any], *, takes_id: bool, keep: frozenset[str]
-) -> tuple[UsageEvent, Identity, int]:
+    attributes: Mapping[str, Any], *, takes_id: bool, kept_names: frozenset[str]
+) -> tuple[UsageEvent, RecordIdentity, int]:
     is_cloud_event = "specversion" in attributes
     if is_cloud_event and attributes["specversion"] != "1.0":
         raise BadEvent("specversion must be 1.0")
@@ -169,7 +171,7 @@ def _read_event(
     event_type = _read_text_attribute(attributes, "type", MAX_NAME, required=True)
     subject = attributes.get("subject")
     fits = isinstance(subject, str) and 0 < len(subject) <= MAX_NAME
-    bounded = _Bounded(keep)
+    bounded = _Bounded(kept_names)
     bounded.add_data(_event_data(attributes))
     for name, value in attributes.items():
         if name not in _OWN and value is not None:
@@ -189,11 +191,11 @@ def _read_event(
     return record, identity, bounded.left_out + (subject is not None and not fits)
 
 
-def _event_dedup_key(source: str | None, event_id: str | None, stated_id: Any) -> Identity:
+def _event_dedup_key(source: str | None, event_id: str | None, stated_id: Any) -> RecordIdentity:
     if isinstance(stated_id, str) and _HEX_ID.fullmatch(stated_id):
-        return Identity(bytes.fromhex(stated_id))
+        return RecordIdentity(bytes.fromhex(stated_id))
     if source and event_id:
-        return Identity(cloud_event_id(source, event_id))
+        return RecordIdentity(cloud_event_id(source, event_id))
     return random_identity()
 
 
@@ -242,8 +244,8 @@ def _decode_data_if_json(body: bytes, content_type: str) -> Any:
 
 
 class _Bounded:
-    def __init__(self, keep: frozenset[str]) -> None:
-        self._keep = keep
+    def __init__(self, kept_names: frozenset[str]) -> None:
+        self._keep = kept_names
         self.data: dict[str, Scalar] = {}
         self.tags: dict[str, str] = {}
         self.left_out = 0

@@ -11,7 +11,7 @@ import msgspec
 from gateway.normalise.reading.operations import EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
 from gateway.normalise.reading.request_ids import RequestIdHeaders, dedup_keys_from_headers
 from gateway.normalise.reading.values import Other, struct_or_empty, struct_or_none
-from spool.identity import AS_CALL, AS_COUNT, Identity, call_identity, exact_start_names, response_links
+from spool.identity import AS_CALL, AS_COUNT, RecordIdentity, call_identity, exact_start_names, response_links
 from spool.record import Inference
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -45,7 +45,7 @@ class LiteLLMHidden(msgspec.Struct):
     additional_headers: LiteLLMProviderHeaders | Other = None
 
 
-def litellm_call_identity(record: Inference, call_id: str | None = None) -> Identity:
+def litellm_call_identity(record: Inference, call_id: str | None = None) -> RecordIdentity:
     """
     Return the dedup key of a call, by the provider's response id (`request_id`).
 

@@ -1,5 +1,5 @@
 """
-`Options` holds the few settings that change how a payload is read. An `Outcome` is the result for one
+`ReadOptions` holds the few settings that change how a payload is read. An `ReadOutcome` is the result for one
 payload, and the only input of the intake.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from gateway.normalise.payload.body_limits import MAX_ITEMS
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.pending_spans import SpanStep
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord, Inference
@@ -43,11 +43,11 @@ class Reject(NamedTuple):
     message: str
 
 
-class _Part(msgspec.Struct, array_like=True, gc=False):
-    """Finished records and points of a large payload, with the fields of an `Outcome` that belong to them."""
+class _OutcomePart(msgspec.Struct, array_like=True, gc=False):
+    """Finished records and points of a large payload, with the fields of an `ReadOutcome` that belong to them."""
 
     records: list[AiRecord] = []
-    identities: list[Identity] = []
+    identities: list[RecordIdentity] = []
     forwarded: set[int] = set()
     named: dict[int, str] = {}
     points: list[CounterPoint] = []
@@ -93,7 +93,7 @@ def stated_fields(call: Inference, version: str) -> Stated:
 
 
 _encoder = msgspec.msgpack.Encoder()
-_part = msgspec.msgpack.Decoder(_Part)
+_part = msgspec.msgpack.Decoder(_OutcomePart)
 
 Window: TypeAlias = tuple[str, str | None, str]  # window of an application: source, service and session
 
@@ -103,7 +103,7 @@ def _new_counter() -> Counter[str]:
     return Counter.__new__(Counter)
 
 
-class Outcome(msgspec.Struct):
+class ReadOutcome(msgspec.Struct):
     """
     Records, points, and an account of every item: received + split = records + points + ignored + rejected.
 
@@ -116,7 +116,7 @@ class Outcome(msgspec.Struct):
     received: int = 0
     split: int = 0
     records: list[AiRecord] = []
-    identities: list[Identity] = []
+    identities: list[RecordIdentity] = []
     points: list[CounterPoint] = []
     ignored: Counter[str] = msgspec.field(default_factory=_new_counter)
     rejects: list[Reject] = []
@@ -135,14 +135,16 @@ class Outcome(msgspec.Struct):
     is_last: bool = True  # whether this is the last part of a payload
     meter_too_large: int = 0  # number of meters that the intake dropped because they are too large
     steps: list[SpanStep] = []  # spans that may link calls of other payloads to the runs of agents
-    keep_tags: frozenset[str] = frozenset()  # copy of `Options.keep_tags`, for code that reads single items
+    keep_tags: frozenset[str] = (
+        frozenset()
+    )  # copy of `ReadOptions.keep_tags`, for code that reads single items
     stated: dict[Stated, int] = {}  # what calls state -> their number, before any record is changed
     agent: str = ""  # product of the User-Agent header, used as the version of senders that state none
 
     def add_record(
         self,
         record: AiRecord,
-        identity: Identity,
+        identity: RecordIdentity,
         why: dict[str, Any] | None = None,
         *,
         device: str | None = None,
@@ -215,8 +217,8 @@ class Outcome(msgspec.Struct):
             self.packed.append(_encoder.encode(certain))
             self.count += len(certain.records) + len(certain.points)
 
-    def _split_by_certainty(self) -> tuple[_Part, _Part]:
-        certain, stays = _Part(points=self.points, named_points=self.named_points), _Part()
+    def _split_by_certainty(self) -> tuple[_OutcomePart, _OutcomePart]:
+        certain, stays = _OutcomePart(points=self.points, named_points=self.named_points), _OutcomePart()
         for index, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
             part = certain if identity.certain else stays
             if index in self.forwarded:
@@ -227,7 +229,7 @@ class Outcome(msgspec.Struct):
             part.identities.append(identity)
         return certain, stays
 
-    def yield_parts(self, most: int = PART) -> Iterator[Outcome]:
+    def yield_parts(self, most: int = PART) -> Iterator[ReadOutcome]:
         """
         Yield parts of at most `most` records, in order.
 
@@ -242,11 +244,13 @@ class Outcome(msgspec.Struct):
             yield self._outcome_of_part(piece)
         yield msgspec.structs.replace(self, received=self.received - self.count) if self.count else self
 
-    def _outcome_of_part(self, piece: _Part) -> Outcome:
+    def _outcome_of_part(self, piece: _OutcomePart) -> ReadOutcome:
         received = len(piece.records) + len(piece.points)
-        return Outcome(topic=self.topic, received=received, is_last=False, **msgspec.structs.asdict(piece))
+        return ReadOutcome(
+            topic=self.topic, received=received, is_last=False, **msgspec.structs.asdict(piece)
+        )
 
-    def _take_parts_with_certain_identity(self, max_items: int) -> Iterator[_Part]:
+    def _take_parts_with_certain_identity(self, max_items: int) -> Iterator[_OutcomePart]:
         if max(len(self.records), len(self.points)) <= max_items or self.why is not None:
             return
         certain, stays = self._split_by_certainty()
@@ -258,13 +262,13 @@ class Outcome(msgspec.Struct):
         yield from pieces
 
 
-def _split_part(part: _Part, max_items: int) -> Iterator[_Part]:
+def _split_part(part: _OutcomePart, max_items: int) -> Iterator[_OutcomePart]:
     if len(part.records) + len(part.points) <= max_items:
         yield part
         return
     for begin in range(0, len(part.records), max_items):
         end = begin + max_items
-        yield _Part(
+        yield _OutcomePart(
             records=part.records[begin:end],
             identities=part.identities[begin:end],
             forwarded={index - begin for index in part.forwarded if begin <= index < end},
@@ -272,7 +276,7 @@ def _split_part(part: _Part, max_items: int) -> Iterator[_Part]:
         )
     for begin in range(0, len(part.points), max_items):
         end = begin + max_items
-        yield _Part(
+        yield _OutcomePart(
             points=part.points[begin:end],
             named_points={
                 index - begin: name for index, name in part.named_points.items() if begin <= index < end
@@ -281,7 +285,7 @@ def _split_part(part: _Part, max_items: int) -> Iterator[_Part]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ReadOptions:
     # names that privacy.keep_attributes lists, which are stored as tags
     keep_attributes: frozenset[str] = frozenset()
     # names from privacy.keep_tags and ledger.tags, whose text is unrestricted up to the length limit of a tag

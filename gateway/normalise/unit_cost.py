@@ -28,7 +28,7 @@ from spool.streams import (
     DAILY,
     DELETE,
     GRANULARITIES,
-    Stream,
+    TelemetryStream,
     described_stream,
     merge_streams,
     rounded_text,
@@ -62,7 +62,7 @@ _FIELDS = {
 _body = msgspec.json.Decoder(dict[str, Any], float_hook=decimal_or_text)
 _anything = msgspec.json.Decoder()
 
-Find = Callable[[str], Stream | None]
+Find = Callable[[str], TelemetryStream | None]
 
 
 class _Bad(Exception):
@@ -74,7 +74,7 @@ class Operations:
     records: list[UnitCostOperation] = field(default_factory=list)
     # record ids that another Tollhouse assigned, or None
     ids: list[bytes | None] = field(default_factory=list)
-    streams: dict[str, Stream] = field(default_factory=dict)
+    streams: dict[str, TelemetryStream] = field(default_factory=dict)
 
 
 def require_stream_name(name: str) -> str:
@@ -133,7 +133,7 @@ def read_operations(
 
 def read_stream_creation(
     body: bytes, *, type: str, stream: str, find: Find
-) -> tuple[UnitCostOperation, Stream]:
+) -> tuple[UnitCostOperation, TelemetryStream]:
     """
     Read a request that creates a stream. Raises Refusal 409 if a different stream already has that name.
     """
@@ -368,20 +368,23 @@ def _parse_value(value: Any) -> str:
     return rounded_text(number)
 
 
-def _require_same_stream(known: Stream | None, operation: UnitCostOperation) -> None:
-    if known is None:
+def _require_same_stream(known_stream: TelemetryStream | None, operation: UnitCostOperation) -> None:
+    if known_stream is None:
         return
-    if known.type != operation.stream_type:
-        raise _Bad(f"the stream is {_with_article(known.type)} stream")
-    if None not in (known.granularity, operation.granularity) and known.granularity != operation.granularity:
-        raise _Bad(f"the granularity of the stream is {known.granularity}")
+    if known_stream.type != operation.stream_type:
+        raise _Bad(f"the stream is {_with_article(known_stream.type)} stream")
+    if (
+        None not in (known_stream.granularity, operation.granularity)
+        and known_stream.granularity != operation.granularity
+    ):
+        raise _Bad(f"the granularity of the stream is {known_stream.granularity}")
     names = tuple(sorted(operation.dimensions))
-    if known.keys is None or (operation.operation == CREATE and not names):
+    if known_stream.keys is None or (operation.operation == CREATE and not names):
         return
     if operation.operation == DELETE:
-        if not set(names) <= set(known.keys):
+        if not set(names) <= set(known_stream.keys):
             raise _Bad("the stream's records do not have these dimensions")
-    elif known.keys != names:
+    elif known_stream.keys != names:
         raise _Bad("dimensions must be the same in every record of the stream")
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import msgspec
 
 from gateway.core.fields import given_fields
-from gateway.core.visible import EVERYTHING, WHOLE, Visible
-from gateway.http.lists import List, MemoryRows, Named, Rows
+from gateway.core.visible import EVERYTHING, WHOLE, VisiblePart
+from gateway.http.lists import ListDefinition, MemoryRows, Named, Rows
 from gateway.operations.files.declared import InFiles, NotInFiles
 from spool.errors import Invalid, NotThere
 from spool.registry.document_table import ManagedDocument, ManagedTable, NamedTable, Sees, sees_everything
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from spool.ledger.ledger import Ledger
     from spool.registry.operators import Actor
     from spool.registry.registry import Registry
-    from spool.registry.roles import Holder
+    from spool.registry.roles import RoleHolder
 
-Answer = Mapping[str, object]
+JsonAnswer = Mapping[str, object]
 Held = TypeVar("Held")
 Held_co = TypeVar("Held_co", covariant=True)
 Row = TypeVar("Row", bound=ManagedDocument)
@@ -46,12 +46,12 @@ class HasLedger(Protocol):
     def ledger(self) -> Ledger: ...
 
 
-async def _sees_everything() -> Visible:
+async def _sees_everything() -> VisiblePart:
     return EVERYTHING
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asker(Generic[Held_co]):
+class OperationCaller(Generic[Held_co]):
     """
     The caller of an operation: a person, a key, or a command on the server's machine.
 
@@ -65,9 +65,9 @@ class Asker(Generic[Held_co]):
     actor: Actor
     query: MultiMapping[str]
     known: Callable[[], Awaitable[Collection[str]]]
-    sees: Callable[[], Awaitable[Visible]] = _sees_everything
+    sees: Callable[[], Awaitable[VisiblePart]] = _sees_everything
     is_person: bool = False
-    holder: Holder | None = None
+    holder: RoleHolder | None = None
 
     @property
     def registry(self) -> Registry:
@@ -79,10 +79,10 @@ class Asker(Generic[Held_co]):
         if self.is_person and self.query.get("confirm", "") != text:
             raise Invalid(f"confirm must be the exact {what}")
 
-    async def find_view(self, word: str) -> View:
+    async def find_view(self, id_or_name: str) -> View:
         """Return the view with this id or name. Raises Invalid if the caller may not see such a view."""
         try:
-            return self.registry.views.require_by_id_or_name(word, (await self.sees()).can_see_view)
+            return self.registry.views.require_by_id_or_name(id_or_name, (await self.sees()).can_see_view)
         except NotThere:
             raise Invalid(NO_VIEW) from None
 
@@ -151,7 +151,7 @@ class ManagedResource(Generic[Row, Held]):
     """
 
     noun: str
-    lists: List[Any]
+    lists: ListDefinition[Any]
     new: type[msgspec.Struct]
     changes: type[msgspec.Struct]
     item: type[msgspec.Struct]
@@ -173,117 +173,126 @@ class ManagedResource(Generic[Row, Held]):
     def table_in(self, registry: Registry) -> ManagedTable[Row]:
         return registry.declared_table(self.table)
 
-    async def visibility_test(self, asking: Asker[Held]) -> Sees[Row]:
+    async def visibility_test(self, caller: OperationCaller[Held]) -> Sees[Row]:
         """Return a test for the rows that the caller may see."""
         return sees_everything
 
-    async def displayed_row(self, asking: Asker[Held], row: Row) -> Any:
+    async def displayed_row(self, caller: OperationCaller[Held], row: Row) -> Any:
         """Convert a row to its form in lists."""
         return row
 
-    async def draft_fields(self, asking: Asker[Held], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, caller: OperationCaller[Held], new_values: Any) -> dict[str, Any]:
         """Convert a body to the fields of a draft. Only fields that the body states are included."""
-        return given_fields(given)
+        return given_fields(new_values)
 
-    async def check_fields(self, asking: Asker[Held], fields: Mapping[str, Any], before: Row | None) -> None:
+    async def check_fields(
+        self, caller: OperationCaller[Held], fields: Mapping[str, Any], before: Row | None
+    ) -> None:
         """Raise if this caller may not state these fields. `before` is None for a new row."""
 
-    def server_fields(self, asking: Asker[Held], given: Any) -> Mapping[str, Any]:
+    def server_fields(self, caller: OperationCaller[Held], new_values: Any) -> Mapping[str, Any]:
         """Return the fields of a new row that its draft lacks, such as a stated id or the creator."""
         return {}
 
-    async def add_requested_data(self, asking: Asker[Held], page: Answer) -> Answer:
+    async def add_requested_data(self, caller: OperationCaller[Held], page: JsonAnswer) -> JsonAnswer:
         """Add to a page of the list the data that the query requests."""
         return page
 
     # -- operations; `word` is the id or name in the path
     # ------------------------------------------------------------
 
-    async def stored_rows(self, asking: Asker[Held]) -> list[Row]:
+    async def stored_rows(self, caller: OperationCaller[Held]) -> list[Row]:
         """Return the rows that the caller may see."""
-        sees = await self.visibility_test(asking)
-        return [row for row in self.table_in(asking.registry).all() if sees(row)]
+        sees = await self.visibility_test(caller)
+        return [row for row in self.table_in(caller.registry).all() if sees(row)]
 
-    async def visible_rows(self, asking: Asker[Held]) -> Rows[Any]:
-        return MemoryRows([await self.displayed_row(asking, row) for row in await self.stored_rows(asking)])
+    async def visible_rows(self, caller: OperationCaller[Held]) -> Rows[Any]:
+        return MemoryRows([await self.displayed_row(caller, row) for row in await self.stored_rows(caller)])
 
-    async def names(self, asking: Asker[Held]) -> Iterator[Named]:
-        rows = await self.stored_rows(asking)
+    async def names(self, caller: OperationCaller[Held]) -> Iterator[Named]:
+        rows = await self.stored_rows(caller)
         return (Named(row.id, [getattr(row, name) for name in self.searched]) for row in rows)
 
-    async def create(self, asking: Asker[Held], given: Any) -> Answer:
-        return await self.complete_write(asking, await self.create_row(asking, given))
+    async def create(self, caller: OperationCaller[Held], new_values: Any) -> JsonAnswer:
+        return await self.complete_write(caller, await self.create_row(caller, new_values))
 
-    async def create_row(self, asking: Asker[Held], given: Any) -> Row:
+    async def create_row(self, caller: OperationCaller[Held], new_values: Any) -> Row:
         """Check a body and store its row."""
-        fields = await self.draft_fields(asking, given)
-        await self.check_fields(asking, fields, None)
-        return await self.insert_row(asking, fields, self.server_fields(asking, given))
+        fields = await self.draft_fields(caller, new_values)
+        await self.check_fields(caller, fields, None)
+        return await self.insert_row(caller, fields, self.server_fields(caller, new_values))
 
-    async def insert_row(self, asking: Asker[Held], fields: Mapping[str, Any], own: Mapping[str, Any]) -> Row:
-        table = self.table_in(asking.registry)
+    async def insert_row(
+        self, caller: OperationCaller[Held], fields: Mapping[str, Any], own: Mapping[str, Any]
+    ) -> Row:
+        table = self.table_in(caller.registry)
         row: Row = await table.create(
             table.draft(**fields),
-            most=table.most or asking.shared.most(table.limit),
-            known=await self._known_dimensions(asking),
-            actor=asking.actor,
-            sees=await self.visibility_test(asking),
+            most=table.most or caller.shared.most(table.limit),
+            known=await self._known_dimensions(caller),
+            actor=caller.actor,
+            sees=await self.visibility_test(caller),
             **own,
         )
         return row
 
-    async def show(self, asking: Asker[Held], word: str) -> Answer:
-        return await self.row_answer(asking, await self.find(asking, word))
+    async def show(self, caller: OperationCaller[Held], id_or_name: str) -> JsonAnswer:
+        return await self.row_answer(caller, await self.find(caller, id_or_name))
 
-    async def change(self, asking: Asker[Held], word: str, given: Any) -> Answer:
-        before = await self.find(asking, word)
-        fields = await self.draft_fields(asking, given)
-        await self.check_fields(asking, fields, before)
-        changed = await self.update_row(asking, before, fields, version=getattr(given, "version", None))
-        return await self.complete_write(asking, changed)
+    async def change(self, caller: OperationCaller[Held], id_or_name: str, new_values: Any) -> JsonAnswer:
+        before = await self.find(caller, id_or_name)
+        fields = await self.draft_fields(caller, new_values)
+        await self.check_fields(caller, fields, before)
+        changed = await self.update_row(caller, before, fields, version=getattr(new_values, "version", None))
+        return await self.complete_write(caller, changed)
 
     async def update_row(
-        self, asking: Asker[Held], before: Row, fields: Mapping[str, Any], *, version: str | None = None
+        self,
+        caller: OperationCaller[Held],
+        before: Row,
+        fields: Mapping[str, Any],
+        *,
+        version: str | None = None,
     ) -> Row:
-        row: Row = await self.table_in(asking.registry).change(
+        row: Row = await self.table_in(caller.registry).change(
             before.id,
             fields,
             version=version,
-            known=await self._known_dimensions(asking),
-            actor=asking.actor,
-            sees=await self.visibility_test(asking),
+            known=await self._known_dimensions(caller),
+            actor=caller.actor,
+            sees=await self.visibility_test(caller),
         )
         return row
 
-    async def delete(self, asking: Asker[Held], word: str) -> str:
+    async def delete(self, caller: OperationCaller[Held], id_or_name: str) -> str:
         """Delete a row and return its id."""
-        row = await self.find(asking, word)
-        await self.table_in(asking.registry).delete(row.id, actor=asking.actor)
+        row = await self.find(caller, id_or_name)
+        await self.table_in(caller.registry).delete(row.id, actor=caller.actor)
         return row.id
 
-    async def find(self, asking: Asker[Held], word: str) -> Row:
+    async def find(self, caller: OperationCaller[Held], id_or_name: str) -> Row:
         """
         Return the row with an id. A person may use the row's name instead. Raises NotThere if the caller may
         not see such a row.
         """
-        table, sees = self.table_in(asking.registry), await self.visibility_test(asking)
-        if asking.is_person and isinstance(table, NamedTable):
-            named_row: Row = table.require_by_id_or_name(word, sees)
+        table, sees = self.table_in(caller.registry), await self.visibility_test(caller)
+        if caller.is_person and isinstance(table, NamedTable):
+            named_row: Row = table.require_by_id_or_name(id_or_name, sees)
             return named_row
-        row = table.get(word)
+        row = table.get(id_or_name)
         if not sees(row):
             raise NotThere(f"there is no {table.kind.noun} with this id")
         return row
 
-    async def complete_write(self, asking: Asker[Held], row: Row) -> Answer:
+    async def complete_write(self, caller: OperationCaller[Held], row: Row) -> JsonAnswer:
         """Return the answer about a row that was created or changed."""
-        return await self.row_answer(asking, row)
+        return await self.row_answer(caller, row)
 
-    async def row_answer(self, asking: Asker[Held], row: Row) -> Answer:
-        return {self.root: self.lists.show(await self.displayed_row(asking, row))}
+    async def row_answer(self, caller: OperationCaller[Held], row: Row) -> JsonAnswer:
+        return {self.root: self.lists.show(await self.displayed_row(caller, row))}
 
-    async def _known_dimensions(self, asking: Asker[Held]) -> Collection[str]:
-        return await asking.known() if self.has_dimensions else ()
+    async def _known_dimensions(self, caller: OperationCaller[Held]) -> Collection[str]:
+        return await caller.known() if self.has_dimensions else ()
 
 
 def call_summaries(noun: str) -> Mapping[str, str]:

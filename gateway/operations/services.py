@@ -12,7 +12,7 @@ from gateway.operations.requests.key_requests import KeyRequest
 
 if TYPE_CHECKING:
     from gateway.configuration.sections import Config
-    from gateway.http.inflight_bytes import Share
+    from gateway.http.inflight_bytes import RequestBytes
     from gateway.http.listening.tls import Certificate
     from gateway.operations.holders.operators import (
         AssistantServices,
@@ -58,7 +58,7 @@ class OperatorServices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Services:
+class AllServices:
     """Everything that a started Tollhouse consists of."""
 
     storage: Storage
@@ -85,7 +85,7 @@ class Services:
         return self.operators.installation
 
     def key_request(
-        self, request: web.Request, holder: object, bearer: Bearer, share: Share
+        self, request: web.Request, holder: object, bearer: Bearer, request_bytes: RequestBytes
     ) -> KeyRequest[Any, Any]:
         return KeyRequest(
             http=request,
@@ -94,5 +94,5 @@ class Services:
             receivers=self.receivers,
             shared=self.shared,
             bearer=bearer,
-            share=share,
+            share=request_bytes,
         )

@@ -25,12 +25,12 @@ from gateway.core.mounts import CONSOLE, console_link
 from gateway.http.listening.sockets import ListeningSockets
 from gateway.http.listening.tls import Certificate
 from gateway.monitoring.logs import innermost_frames
-from gateway.operations.holders.operators import Reloaded, Urls
-from gateway.operations.services import Services
+from gateway.operations.holders.operators import PublicUrls, Reloaded
+from gateway.operations.services import AllServices
 from gateway.people.authentication.bearer import Bearer
 from gateway.service.assembly.services import open_services
 from gateway.service.handover import Predecessor
-from gateway.service.listeners import Listeners, RefusingListeners
+from gateway.service.listeners import RefusingListeners, ServerListeners
 from spool import disks
 from spool.clock import Clock, SteadyClock
 from spool.errors import BeingMigrated, SpoolDamaged, SpoolLocked, SpoolUnavailable
@@ -60,7 +60,7 @@ class StartAbandoned(Exception):
     """Raised if the process was told to stop while its start waited for space on the disk."""
 
 
-class App:
+class TollhouseApp:
     """A running Tollhouse. Call `start`, await `wait_for_failure` or a signal, then call `stop`."""
 
     def __init__(
@@ -75,7 +75,7 @@ class App:
         sockets: ListeningSockets | None = None,
         takes_over: bool = False,
         origins: Callable[[], Mapping[str, str]] | None = None,
-        prepare: Callable[[Services], Awaitable[None]] | None = None,
+        prepare: Callable[[AllServices], Awaitable[None]] | None = None,
     ) -> None:
         """
         Prepare the app. `local` makes it an agent (gateway.devices.agent). `observer` is notified of
@@ -89,7 +89,7 @@ class App:
         self.config = config
         self._sockets = sockets or ListeningSockets({})
         self._takes_over = takes_over
-        self._listeners = Listeners(config.server, config.data_dir, self._sockets)
+        self._listeners = ServerListeners(config.server, config.data_dir, self._sockets)
         self._following_until = 0.0  # time by which the previous server must have stopped
         # The configuration as it was read. In contrast, the addresses in `config` may have ports that
         # the system chose.
@@ -105,7 +105,7 @@ class App:
         self._clock = clock or SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
         self._supervisor = Supervisor()
         self._stack = AsyncExitStack()
-        self._services: Services | None = None
+        self._services: AllServices | None = None
         self._certificate: Certificate | None = None
         self._abandoned = asyncio.Event()
 
@@ -217,15 +217,15 @@ class App:
         return tuple(settings_in_effect(self._running, self._given))
 
     @property
-    def services(self) -> Services:
+    def services(self) -> AllServices:
         """Return everything that the listeners serve. The app must have started."""
         if self._services is None:
             raise RuntimeError("the app has not been started")
         return self._services
 
-    def _current_urls(self) -> Urls:
+    def _current_urls(self) -> PublicUrls:
         is_shared = self.url == self.operator_url
-        return Urls(
+        return PublicUrls(
             console=f"{self.operator_url}{CONSOLE}/",
             telemetry=None if is_shared else self.url,
             public=self._running.oidc.console,
@@ -247,14 +247,14 @@ class App:
             if problems:
                 raise ConfigError(problems)
         self._certificate = Certificate.from_settings(server)
-        self._listeners = Listeners(server, self.config.data_dir, self._sockets)
+        self._listeners = ServerListeners(server, self.config.data_dir, self._sockets)
         if predecessor is not None:
             if server.grpc_listen and server.reuse_port:
                 await self._listeners.start_grpc(self._certificate)
             await asyncio.to_thread(predecessor.let_server_stop)
             self._following_until = self._clock.monotonic() + FOLLOW_S
 
-    async def _open_when_there_is_room(self) -> Services:
+    async def _open_when_there_is_room(self) -> AllServices:
         refusing: RefusingListeners | None = None
         try:
             while True:
@@ -309,7 +309,7 @@ class App:
         if self._abandoned.is_set():
             raise StartAbandoned
 
-    async def _open_or_salvage(self) -> Services:
+    async def _open_or_salvage(self) -> AllServices:
         """
         Open the storage and services. If damage is found, open them once more, which salvages what is readable.
         """
@@ -318,7 +318,7 @@ class App:
         except SpoolDamaged:
             return await self._open_services()
 
-    async def _open_services(self) -> Services:
+    async def _open_services(self) -> AllServices:
         return await self._stack.enter_async_context(
             open_services(
                 self.config,

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from gateway.configuration.sections import ServerSettings
 from gateway.core.errors import Refusal
 from gateway.http.in_hand import stopping_refusal
-from gateway.http.listening.connections import Connections, connection_limit
+from gateway.http.listening.connections import OpenConnections, connection_limit
 from gateway.http.listening.listener import Listener, operator_listen_address, uses_tls
 from gateway.http.listening.sockets import HTTP, METRICS, OPERATOR, ListeningSockets
 from gateway.http.listening.tls import Certificate
 from gateway.operations.requests.socket import OperatorSocket
-from gateway.operations.services import Services
+from gateway.operations.services import AllServices
 from gateway.service.addresses.application import (
     build_application,
     metrics_application,
@@ -52,7 +52,7 @@ SETTLE_S = 0.2  # seconds in which a connection that was just accepted may send 
 REPEAT_AFTER_S = 5
 
 
-class Listeners:
+class ServerListeners:
     """
     The listeners of a server. Call `start` once, then `close`. The listening sockets in `sockets` were
     already open, and `close` leaves them open.
@@ -101,7 +101,7 @@ class Listeners:
         await grpc.start(server.grpc_listen, certificate)
         self._grpc, self.grpc_address = grpc, grpc.address
 
-    async def start(self, services: Services, certificate: Certificate | None) -> None:
+    async def start(self, services: AllServices, certificate: Certificate | None) -> None:
         """
         Listen on all addresses. Raises OSError if an address is in use or does not belong to this machine.
         """
@@ -162,7 +162,7 @@ class Listeners:
     def _socket_descriptors(self) -> Mapping[str, int]:
         return {name: listener.descriptor for name, listener in self._http.items()}
 
-    async def _drain_requests(self, services: Services) -> None:
+    async def _drain_requests(self, services: AllServices) -> None:
         receivers = services.receivers
         for listener in self._http.values():
             await listener.close_listening_socket()
@@ -175,7 +175,7 @@ class Listeners:
         if not await receivers.in_hand.close_and_wait(DRAIN_S):
             _log.warning("some requests did not finish in time", extra={"action": "drain_cut"})
 
-    async def _close_after_responses(self, services: Services) -> None:
+    async def _close_after_responses(self, services: AllServices) -> None:
         """
         Answer the requests that open connections still send, and close each connection after its response.
 
@@ -268,7 +268,7 @@ class RefusingListeners:
     ) -> str:
         shown = self._reason if shows_reason else None
         application = refusing_application(self._refusal, self._clock, shown_reason=shown)
-        connections = Connections(connection_limit(self._server))
+        connections = OpenConnections(connection_limit(self._server))
         listener = Listener(application, certificate=certificate, connections=connections)
         self._stack.push_async_callback(listener.stop)
         await listener.start(address, self._sockets.find(name))

@@ -10,7 +10,7 @@ from pathlib import Path
 from gateway.configuration.sections import Config
 from gateway.core.mounts import CONSOLE
 from gateway.http.listening.listener import operator_listen_address, uses_tls
-from gateway.operations.holders.operators import Urls
+from gateway.operations.holders.operators import PublicUrls
 from gateway.operations.requests.socket import OperatorSocket
 from gateway.service.addresses.application import operator_application
 from gateway.service.assembly.operators import open_operator_services
@@ -39,7 +39,7 @@ async def open_offline(config: Config, *, version: str, names_routes: bool = Fal
                 storage,
                 clock=clock,
                 version=version,
-                urls=lambda: Urls(console=_console_url(config), public=config.oidc.console),
+                urls=lambda: PublicUrls(console=_console_url(config), public=config.oidc.console),
             )
         )
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="tollhouse-"))
@@ -54,7 +54,7 @@ async def _mark_orphaned_routes(storage: Storage, config: Config) -> None:
     declared_names = {
         f"{destination.name}/{topic}" for destination in config.destinations for topic in destination.topics
     }
-    states = await storage.deliveries.routes()
+    states = await storage.deliveries.route_states()
     if has_upstream:
         declared_names |= {state.name for state in states if state.name.startswith("upstream/")}
     declared = [state for state in states if state.name in declared_names]

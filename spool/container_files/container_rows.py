@@ -59,7 +59,7 @@ class ContainerRows(Protocol):
 
     async def select_files(
         self,
-        which: str,
+        condition: str,
         *,
         limit: int,
         now: float = 0.0,
@@ -68,7 +68,7 @@ class ContainerRows(Protocol):
         key: str = "",
     ) -> Sequence[ContainerFile]:
         """
-        Return at most `limit` files that meet the condition `which` (a constant of this module), the oldest
+        Return at most `limit` files that meet the condition `condition` (a constant of this module), the oldest
         first.
         """
         ...
@@ -85,7 +85,7 @@ class ContainerRows(Protocol):
     async def write(
         self,
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
-        gone: Sequence[ContainerFile],
+        removed_files: Sequence[ContainerFile],
         changes: Sequence[BookChange],
         *,
         expects: Collection[Expectation] = (),
@@ -94,7 +94,7 @@ class ContainerRows(Protocol):
         """
         Write rows and running counts in one transaction.
 
-        `pairs`: each row before its change (None if it is new) and after it. `gone`: rows to delete.
+        `pairs`: each row before its change (None if it is new) and after it. `removed_files`: rows to delete.
         `changes`: of the running counts. If other processes write the rows as well, raises ContainerFileMoved
         if a row is not as stated in its pair, KeyEnded if `expects` fail, or TooManyFiles beyond `most` rows.
         """

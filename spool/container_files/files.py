@@ -23,7 +23,7 @@ from spool.container_files.container_rows import (
     ContainerRows,
     ContentDraft,
 )
-from spool.container_files.kept import ContainerSums, KeptFiles, Place, recount_books
+from spool.container_files.kept import ContainerSums, SenderOfCluster, StoredContainerFiles, recount_books
 from spool.container_files.values import (
     ABANDONED,
     ANNOUNCED,
@@ -65,9 +65,9 @@ class Room(Protocol):
     @property
     def settings(self) -> ContainerSettings: ...
 
-    async def reserve_bytes(self, place: Place, n: int) -> None: ...
+    async def reserve_bytes(self, place: SenderOfCluster, n: int) -> None: ...
 
-    def release_bytes(self, place: Place, n: int) -> None: ...
+    def release_bytes(self, place: SenderOfCluster, n: int) -> None: ...
 
 
 class RepeatedUpload:
@@ -163,7 +163,7 @@ def check_same_content(file: ContainerFile, sha256: str) -> None:
 _log = logging.getLogger(__name__)
 
 
-async def reconcile_stored_files(kept: KeptFiles, clock: Clock) -> None:
+async def reconcile_stored_files(kept: StoredContainerFiles, clock: Clock) -> None:
     """
     Repair the rows after a crash: queue stored bytes without a row for delivery, and delete the bytes of
     files that have ended or are stored twice.
@@ -214,7 +214,7 @@ UNKNOWN_HERE = "unknown here"
 
 
 class ContainerFiles:
-    def __init__(self, kept: KeptFiles, clock: Clock) -> None:
+    def __init__(self, kept: StoredContainerFiles, clock: Clock) -> None:
         self.rows = kept.rows
         self.contents = kept.contents
         self.settings = kept.settings
@@ -227,15 +227,17 @@ class ContainerFiles:
         cls, rows: ContainerRows, contents: ContainerContents, settings: ContainerSettings, clock: Clock
     ) -> ContainerFiles:
         """Open the table and repair the rows as `reconcile_stored_files` does."""
-        kept_files = KeptFiles(rows, contents, settings, clock, await ContainerSums.read(rows, settings))
+        kept_files = StoredContainerFiles(
+            rows, contents, settings, clock, await ContainerSums.read(rows, settings)
+        )
         await reconcile_stored_files(kept_files, clock)
         return cls(kept_files, clock)
 
-    async def announce(
+    async def announce_files(
         self,
         identity: ClusterIdentity,
         announced: Sequence[AnnouncedFile],
-        by: ContainerSender,
+        sender: ContainerSender,
         *,
         expires_at: float,
     ) -> Sequence[ContainerFile]:
@@ -248,11 +250,11 @@ class ContainerFiles:
             )
             files = {}
             for file in announced:
-                row = self._announce_file(known_files.get(file.reference), file, identity, by)
+                row = self._announce_file(known_files.get(file.reference), file, identity, sender)
                 files[file.reference] = replace(row, expires_at=expires_at)
-            await self._kept.make_room_for_rows(by.key, sum(name not in known_files for name in files))
+            await self._kept.make_room_for_rows(sender.key, sum(name not in known_files for name in files))
             pairs = [(known_files.get(name), file) for name, file in files.items()]
-            await self._kept.write(pairs, expects=by.expects, is_bounded=True)
+            await self._kept.write(pairs, expects=sender.expects, is_bounded=True)
         return [files[file.reference] for file in announced]
 
     def _announce_file(
@@ -260,17 +262,17 @@ class ContainerFiles:
         before: ContainerFile | None,
         file: AnnouncedFile,
         identity: ClusterIdentity,
-        by: ContainerSender,
+        sender: ContainerSender,
     ) -> ContainerFile:
         if before is None:
-            before = self._new_file(FILE, identity, file.reference, by)
+            before = self._new_file(FILE, identity, file.reference, sender)
         if before.is_missing or before.state == ABANDONED:
             facts: dict[str, Any] = {
                 "announced_size": file.size,
                 "announced_sha256": file.sha256,
-                "key": by.key,
+                "key": sender.key,
             }
-            facts |= {"shipper": by.shipper, "agent_version": by.agent_version, "untold": False}
+            facts |= {"shipper": sender.shipper, "agent_version": sender.agent_version, "untold": False}
             state = before.state if before.asked else ANNOUNCED
             return replace(before, state=state, **facts)
         return before
@@ -292,12 +294,12 @@ class ContainerFiles:
         return ContainerUpload(self._kept, self.store_upload, file, draft, expects)
 
     async def begin_remote_write(
-        self, identity: ClusterIdentity, by: ContainerSender, *, request: str
+        self, identity: ClusterIdentity, sender: ContainerSender, *, request: str
     ) -> ContainerUpload:
         """Begin to store a remote-write body. Its checksum identifies it, so an equal body is stored once."""
-        file = replace(self._new_file(REMOTE_WRITE, identity, "", by), request=request)
+        file = replace(self._new_file(REMOTE_WRITE, identity, "", sender), request=request)
         draft = await self.contents.begin_draft(file.id, encode_head(file))
-        return ContainerUpload(self._kept, self.store_upload, file, draft, by.expects)
+        return ContainerUpload(self._kept, self.store_upload, file, draft, sender.expects)
 
     async def store_upload(self, upload: ContainerUpload) -> bool:
         """
@@ -337,15 +339,15 @@ class ContainerFiles:
         return True
 
     async def put_status(
-        self, identity: ClusterIdentity, name: str, by: ContainerSender, *, request: str, body: bytes
+        self, identity: ClusterIdentity, name: str, sender: ContainerSender, *, request: str, body: bytes
     ) -> None:
         now = self._clock.now()
         async with self._kept.lock:
             before = (await self.rows.files_by_reference(STATUS, identity, [name])).get(name)
             if before is None:
-                await self._kept.make_room_for_rows(by.key, 1)
+                await self._kept.make_room_for_rows(sender.key, 1)
             status = replace(
-                self._new_file(STATUS, identity, name, by),
+                self._new_file(STATUS, identity, name, sender),
                 state=UPLOADED,
                 request=request,
                 body=body,
@@ -353,14 +355,16 @@ class ContainerFiles:
             )
             status = replace(status, size=len(body), sha256=hashlib.sha256(body).hexdigest())
             gone = [] if before is None else [before]
-            await self._kept.write([(None, status)], gone=gone, expects=by.expects, is_bounded=True)
+            await self._kept.write(
+                [(None, status)], removed_files=gone, expects=sender.expects, is_bounded=True
+            )
 
     async def has_newest_status(self, identity: ClusterIdentity, *, key: str) -> bool:
         statuses = await self.rows.files_by_reference(STATUS, identity, ["status", "config"])
         return any(status.key == key for status in statuses.values())
 
-    async def abandon(
-        self, identity: ClusterIdentity, reasons: Mapping[str, str], by: ContainerSender
+    async def mark_files_abandoned(
+        self, identity: ClusterIdentity, reasons: Mapping[str, str], sender: ContainerSender
     ) -> int:
         """
         Mark files as abandoned because the sender no longer has them. `reasons`: by reference. Return the
@@ -368,9 +372,9 @@ class ContainerFiles:
         """
         async with self._kept.lock:
             known_files = await self.rows.files_by_reference(FILE, identity, list(reasons))
-            missing = [file for file in known_files.values() if file.key == by.key and file.is_missing]
+            missing = [file for file in known_files.values() if file.key == sender.key and file.is_missing]
             abandoned = [(file, self._abandoned_file(file, reasons[file.reference])) for file in missing]
-            await self._kept.write(abandoned, expects=by.expects)
+            await self._kept.write(abandoned, expects=sender.expects)
         return len(missing)
 
     def _abandoned_file(self, file: ContainerFile, reason: str) -> ContainerFile:
@@ -388,7 +392,7 @@ class ContainerFiles:
         return await self.rows.select_files(container_rows.MISSING, identity=identity, key=key, limit=limit)
 
     async def request_again(
-        self, identity: ClusterIdentity, references: Iterable[str], by: ContainerSender
+        self, identity: ClusterIdentity, references: Iterable[str], sender: ContainerSender
     ) -> None:
         """
         Mark files that the cost service requests again. An unknown or deleted file is recorded as abandoned,
@@ -402,14 +406,14 @@ class ContainerFiles:
             for name in names:
                 file = files.get(name)
                 if file is None:
-                    new = self._new_file(FILE, identity, name, by)
+                    new = self._new_file(FILE, identity, name, sender)
                     facts: dict[str, Any] = {"untold": True, "problem": UNKNOWN_HERE, "done_at": now}
                     changed.append((None, replace(new, state=ABANDONED, **facts)))
                 elif file.state in (ABANDONED, DISCARDED):
                     changed.append((file, replace(file, untold=True)))
                 elif file.state != UPLOADED:
                     changed.append((file, replace(file, asked=True, not_before=0.0)))
-            await self._kept.make_room_for_rows(by.key, sum(before is None for before, _ in changed))
+            await self._kept.make_room_for_rows(sender.key, sum(before is None for before, _ in changed))
             await self._kept.write(changed, is_bounded=True)
 
     async def due_files(self, kind: str, *, limit: int, at: float = 0.0) -> Sequence[ContainerFile]:
@@ -472,7 +476,7 @@ class ContainerFiles:
         }
         return replace(file, state=DELIVERED, kept=is_kept, **delivered_fields)
 
-    async def postpone(self, file: ContainerFile, problem: str, *, not_before: float) -> None:
+    async def postpone_sending(self, file: ContainerFile, problem: str, *, not_before: float) -> None:
         """Store why the file was not sent. It is due again at `not_before`."""
         await self._kept.change(
             [file], lambda stored: replace(stored, problem=problem, not_before=not_before)
@@ -499,20 +503,20 @@ class ContainerFiles:
         await self._kept.change([file], lambda stored: replace(stored, state=DAMAGED, **facts))
         await self.contents.remove([file.id])
 
-    async def find(self, id: str) -> ContainerFile:
+    async def find_file(self, id: str) -> ContainerFile:
         """Return the row with this id. Raises NotThere."""
         file = await self.rows.find(id)
         if file is None:
             raise NotThere(f"there is no file with the id {id!r}")
         return file
 
-    async def discard(self, id: str) -> ContainerFile:
+    async def discard_file(self, id: str) -> ContainerFile:
         """
         Give up a file that waits for delivery, and delete its bytes. Raises NotThere, or NotAllowed if it
         does not wait.
         """
         async with self._kept.lock:
-            file = await self.find(id)
+            file = await self.find_file(id)
             if file.state != UPLOADED:
                 raise NotAllowed(
                     f"the file is {file.state}. Only a file that waits for delivery can be discarded"
@@ -550,7 +554,7 @@ class ContainerFiles:
         await self._kept.wait_for_changes()
 
     def _new_file(
-        self, kind: str, identity: ClusterIdentity, reference: str, by: ContainerSender
+        self, kind: str, identity: ClusterIdentity, reference: str, sender: ContainerSender
     ) -> ContainerFile:
         return ContainerFile(
             id=secrets.token_hex(16),
@@ -559,8 +563,8 @@ class ContainerFiles:
             region=identity.region,
             cluster=identity.name,
             reference=reference,
-            key=by.key,
-            shipper=by.shipper,
-            agent_version=by.agent_version,
+            key=sender.key,
+            shipper=sender.shipper,
+            agent_version=sender.agent_version,
             announced_at=self._clock.now(),
         )

@@ -46,7 +46,7 @@ Kept = Mapping[tuple[str, str], tuple[int, int]]
 
 
 def counter_changes(
-    pairs: Sequence[tuple[ContainerFile | None, ContainerFile]], gone: Sequence[ContainerFile]
+    pairs: Sequence[tuple[ContainerFile | None, ContainerFile]], removed_files: Sequence[ContainerFile]
 ) -> list[BookChange]:
     """Return how these writes change the running counts. A deleted row stays counted under its last state."""
     changes = []
@@ -58,7 +58,7 @@ def counter_changes(
         else:
             changes.append(BookChange(kind=before.kind, term=before.state, n=-1))
         changes.append(BookChange(kind=after.kind, term=after.state, n=1))
-    for file in gone:
+    for file in removed_files:
         if file.state == UPLOADED:  # a status that a newer one replaced before its delivery
             changes.append(BookChange(kind=file.kind, term=UPLOADED, n=-1))
             changes.append(BookChange(kind=file.kind, term=SUPERSEDED, n=1, carried=1))
@@ -108,17 +108,17 @@ def recount_books(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerB
 
 MAX_BYTES, MAX_CLUSTER_BYTES = "container.max_bytes", "container.max_cluster_bytes"
 
-Place = tuple[ClusterIdentity, str]  # a cluster and the key that sent its files
+SenderOfCluster = tuple[ClusterIdentity, str]  # a cluster and the key that sent its files
 
 
 class ContainerSums:
     def __init__(self, settings: ContainerSettings) -> None:
         self._settings = settings
         self._books: dict[tuple[str, str], tuple[int, int]] = {}
-        self._bytes: Counter[Place] = Counter()  # stored bytes by cluster and key
+        self._bytes: Counter[SenderOfCluster] = Counter()  # stored bytes by cluster and key
         self._waiting: Counter[str] = Counter()  # bytes that wait for delivery, by key
         self.open: Counter[str] = Counter()  # rows that wait for delivery, by key
-        self.arriving: Counter[Place] = Counter()
+        self.arriving: Counter[SenderOfCluster] = Counter()
 
     @classmethod
     async def read(cls, rows: ContainerRows, settings: ContainerSettings) -> ContainerSums:
@@ -165,7 +165,7 @@ class ContainerSums:
             waiting_by_key[key] += n
         return waiting_by_key
 
-    def exceeded_limit(self, place: Place) -> str:
+    def exceeded_limit(self, place: SenderOfCluster) -> str:
         """Return the name of the setting whose limit is exceeded, or "". `place`: cluster and key."""
         if self._bytes[place] + self.arriving[place] > self._settings.max_cluster_bytes:
             return MAX_CLUSTER_BYTES
@@ -197,13 +197,13 @@ class ContainerSums:
     def apply_write(
         self,
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
-        gone: Sequence[ContainerFile],
+        removed_files: Sequence[ContainerFile],
         changes: Sequence[BookChange],
     ) -> None:
         for change in changes:
             n, carried = self._books.get((change.kind, change.term), (0, 0))
             self._books[change.kind, change.term] = (n + change.n, carried + change.carried)
-        for before, after in [*pairs, *((file, None) for file in gone)]:
+        for before, after in [*pairs, *((file, None) for file in removed_files)]:
             for file, sign in ((before, -1), (after, 1)):
                 if file is not None:
                     size = sign * file.size * file.kept
@@ -221,7 +221,7 @@ RETRY_AFTER_S = 60
 MANY = 500  # rows deleted per step
 
 
-class KeptFiles:
+class StoredContainerFiles:
     def __init__(
         self,
         rows: ContainerRows,
@@ -238,7 +238,7 @@ class KeptFiles:
         self._clock = clock
         self._news = asyncio.Event()
 
-    async def reserve_bytes(self, place: Place, n: int) -> None:
+    async def reserve_bytes(self, place: SenderOfCluster, n: int) -> None:
         """
         Reserve space for `n` bytes, deleting delivered files if necessary. `place`: cluster and key. Raises
         SpoolFull.
@@ -262,7 +262,7 @@ class KeptFiles:
             self.release_bytes(place, n)
             raise
 
-    def release_bytes(self, place: Place, n: int) -> None:
+    def release_bytes(self, place: SenderOfCluster, n: int) -> None:
         self.sums.arriving[place] -= n
         if not self.sums.arriving[place]:
             del self.sums.arriving[place]
@@ -283,9 +283,9 @@ class KeptFiles:
                     "all files within the limit container.max_files are waiting. Retry later",
                     retry_after_s=RETRY_AFTER_S,
                 )
-            await self.write([], gone=forgettable)
+            await self.write([], removed_files=forgettable)
 
-    async def _remove_delivered_files(self, place: Place) -> None:
+    async def _remove_delivered_files(self, place: SenderOfCluster) -> None:
         """
         Delete delivered files, the oldest first, until the limits hold. If the total limit is exceeded, the
         files of the key with the most bytes are deleted.
@@ -305,8 +305,8 @@ class KeptFiles:
                     return
                 await self._mark_and_remove(spent, DELIVERED)
 
-    async def _remove_selected_files(self, which: str, before: float, state: str) -> None:
-        while files := await self.rows.select_files(which, now=before, limit=MANY):
+    async def _remove_selected_files(self, condition: str, before: float, state: str) -> None:
+        while files := await self.rows.select_files(condition, now=before, limit=MANY):
             async with self.lock:
                 current = [await self.rows.find(file.id) for file in files]
                 await self._mark_and_remove([file for file in current if file is not None], state)
@@ -332,24 +332,24 @@ class KeptFiles:
         self,
         files: Sequence[tuple[ContainerFile | None, ContainerFile]],
         *,
-        gone: Sequence[ContainerFile] = (),
+        removed_files: Sequence[ContainerFile] = (),
         changes: Sequence[BookChange] = (),
         expects: Collection[Expectation] = (),
         is_bounded: bool = False,
     ) -> None:
         """
         Write rows, running counts and sums. Each row is a pair of before (None if it is new) and after.
-        `gone`: rows to delete. `is_bounded`: `settings.max_files` applies.
+        `removed_files`: rows to delete. `is_bounded`: `settings.max_files` applies.
 
         Raises KeyEnded if the sender's key has ended, or TooManyFiles.
         """
         pairs = [(before, after) for before, after in files if before != after]
-        all_changes = [*changes, *counter_changes(pairs, gone)]
-        if not (pairs or gone or all_changes):
+        all_changes = [*changes, *counter_changes(pairs, removed_files)]
+        if not (pairs or removed_files or all_changes):
             return
         max_rows = self.settings.max_files if is_bounded else None
-        await self.rows.write(pairs, gone, all_changes, expects=expects, most=max_rows)
-        self.sums.apply_write(pairs, gone, all_changes)
+        await self.rows.write(pairs, removed_files, all_changes, expects=expects, most=max_rows)
+        self.sums.apply_write(pairs, removed_files, all_changes)
         self._news.set()
 
     async def read_foreign_changes(self) -> None:

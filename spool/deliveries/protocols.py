@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from spool.deliveries.values import (
     DeadLetter,
     Delivery,
-    Landing,
+    LakeDelivery,
     PartialRefusal,
     RouteSpec,
     RouteState,
@@ -24,7 +24,7 @@ from spool.deliveries.values import (
 )
 from spool.record import Record
 from spool.sql.small import SmallTable
-from spool.statements import Statements
+from spool.statements import StatementStore
 
 
 class Deliveries(Protocol):
@@ -84,14 +84,14 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+    async def store_settlement(self, delivery: Delivery, settlement: Settlement) -> None:
         """
         Count the outcome of each record, and delete the delivery. Raises ValueError if the counts do not add
         up.
         """
         ...
 
-    async def split(
+    async def split_delivery(
         self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
     ) -> None:
         """
@@ -107,7 +107,7 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def retry(
+    async def schedule_retry(
         self,
         delivery: Delivery,
         *,
@@ -178,7 +178,7 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def routes(self) -> Sequence[RouteState]: ...
+    async def route_states(self) -> Sequence[RouteState]: ...
 
     async def delete_route(self, route: str) -> int:
         """
@@ -217,7 +217,7 @@ class Deliveries(Protocol):
         """Delete rejected records without sending them. Return how many of the ids exist."""
         ...
 
-    async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
+    async def replay_records(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
         """
         Deliver the records committed in [since, until) that the route has settled once more, under new
         idempotency keys. Return their number. With `dry_run`, only count them.
@@ -225,8 +225,8 @@ class Deliveries(Protocol):
         ...
 
 
-class Landings(Protocol):
-    """The files written to data lakes (landings). `Deliveries.settle` adds a row for each."""
+class LakeDeliveries(Protocol):
+    """The files written to data lakes (landings). `Deliveries.store_settlement` adds a row for each."""
 
     async def find_or_begin_editions(self, route: str, first: int) -> Sequence[str]:
         """
@@ -246,18 +246,18 @@ class Landings(Protocol):
         """
         ...
 
-    async def landing_before(self, route: str, first: int) -> Landing | None:
+    async def landing_before(self, route: str, first: int) -> LakeDelivery | None:
         """Return the delivery written to the lake directly before the number `first`."""
         ...
 
-    async def landings_after(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
+    async def landings_after(self, route: str, *, after: int, most: int) -> Sequence[LakeDelivery]:
         """Return at most `most` deliveries written to the lake that begin after a number, in order."""
         ...
 
     async def landed_counts_by_route(self) -> Sequence[tuple[str, int]]: ...
 
 
-LANDINGS = SmallTable[Landings]("lakes", kept_by=("lake", "SqlLandings"))
+LANDINGS = SmallTable[LakeDeliveries]("lakes", kept_by=("lake", "SqlLandings"))
 
 
 # -- records of AI telemetry only in a data lake
@@ -288,7 +288,7 @@ class PastRecords(Protocol):
         """
         ...
 
-    def read(
+    def read_records(
         self, dates: PastDates, *, below: int, most: int | None = None, oldest_first: bool = False
     ) -> AsyncGenerator[Sequence[PastRecord], None]:
         """
@@ -300,7 +300,7 @@ class PastRecords(Protocol):
         """
         ...
 
-    async def find(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
+    async def find_record(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
         """Find a record by its id. Raises SpoolUnavailable if the lake does not respond in time."""
         ...
 
@@ -328,25 +328,25 @@ class LakeVerdict:
     words: str = ""
 
 
-async def read_lake_verdict(table: Statements, route: str) -> LakeVerdict | None:
+async def read_lake_verdict(table: StatementStore, route: str) -> LakeVerdict | None:
     """Return the result of the last verification, or None if the lake was never verified."""
     stored = await table.read_pull_state(_KEPT_AS + route)
     return None if stored is None else LakeVerdict(route=route, **stored)
 
 
-async def store_lake_verdict(table: Statements, verdict: LakeVerdict) -> None:
+async def store_lake_verdict(table: StatementStore, verdict: LakeVerdict) -> None:
     state = asdict(verdict)
     del state["route"]
     await table.store_pull_state(_KEPT_AS + verdict.route, state)
 
 
-async def read_landing_time(table: Statements, route: str) -> float | None:
+async def read_landing_time(table: StatementStore, route: str) -> float | None:
     """Return when a file was last written to the lake (a time rounded to minutes), or None."""
     stored = await table.read_pull_state(_LANDED_AS + route)
     return None if stored is None else float(stored["at"])
 
 
-async def store_landing_time(table: Statements, route: str, at: float) -> None:
+async def store_landing_time(table: StatementStore, route: str, at: float) -> None:
     await table.store_pull_state(_LANDED_AS + route, {"at": at})
 
 

@@ -11,10 +11,10 @@ def count_numbers(span: Range) -> int:
     return span[1] - span[0] + 1
 
 
-def clip_ranges(ranges: Iterable[Range], to: Range) -> Iterator[Range]:
+def clip_ranges(ranges: Iterable[Range], bounds: Range) -> Iterator[Range]:
     for first, last in ranges:
-        if first <= to[1] and last >= to[0]:
-            yield max(first, to[0]), min(last, to[1])
+        if first <= bounds[1] and last >= bounds[0]:
+            yield max(first, bounds[0]), min(last, bounds[1])
 
 
 def subtract_ranges(ranges: Iterable[Range], holes: Iterable[Range]) -> Iterator[Range]:

@@ -13,7 +13,7 @@ from spool.deliveries.values import OPEN, ORPHANED, UNKNOWN, PartialRefusal, Rou
 from spool.errors import NotAllowed, NotThere
 
 
-class Backlog(NamedTuple):
+class RouteBacklog(NamedTuple):
     """
     Sums over the open deliveries of a route.
 
@@ -48,12 +48,12 @@ def require_orphaned(route: StoredRoute) -> None:
         raise NotAllowed(f"{route.name} is in the configuration. Remove its destination there first")
 
 
-def sum_backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
+def sum_backlog(deliveries: Iterable[StoredDelivery]) -> RouteBacklog:
     stored = list(deliveries)
     open_deliveries = [delivery for delivery in stored if delivery.state == OPEN]
     own = [delivery for delivery in open_deliveries if not delivery.replay]
     kept_entries = [delivery.kept for delivery in own if delivery.kept is not None]
-    return Backlog(
+    return RouteBacklog(
         records=sum(delivery.count for delivery in own),
         oldest=min((delivery.first for delivery in own if delivery.kept is None), default=None),
         kept_at=min((entry.committed_at for entry in kept_entries), default=None),
@@ -64,23 +64,23 @@ def sum_backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
     )
 
 
-def queued_count(route: StoredRoute, backlog: Backlog, *, accepted: int) -> int:
+def queued_count(route: StoredRoute, backlog: RouteBacklog, *, accepted: int) -> int:
     """Return the number of records that wait to be sent, including records that are in no delivery yet."""
     return backlog.records + accepted + 1 - route.next_number
 
 
-def route_terms(route: StoredRoute, backlog: Backlog, *, accepted: int) -> dict[str, int]:
+def route_terms(route: StoredRoute, backlog: RouteBacklog, *, accepted: int) -> dict[str, int]:
     counted = {term: route.counts[term] for term in TERMS}
     return {**counted, "queued": queued_count(route, backlog, accepted=accepted)}
 
 
-def lowest_unsettled_number(route: StoredRoute, backlog: Backlog) -> int:
+def lowest_unsettled_number(route: StoredRoute, backlog: RouteBacklog) -> int:
     return route.next_number if backlog.oldest is None else min(backlog.oldest, route.next_number)
 
 
 def route_state(
     route: StoredRoute,
-    backlog: Backlog,
+    backlog: RouteBacklog,
     *,
     accepted: int,
     committed_at: float | None,
@@ -125,7 +125,7 @@ async def routes_with_refusals(deliveries: Deliveries, now: float) -> list[Route
     for refusal in await deliveries.partial_refusals():
         if refusal.at > now - RECENT_S:
             recent.setdefault(refusal.route, []).append(refusal)
-    return [_with_refusals(route, recent.get(route.name, ())) for route in await deliveries.routes()]
+    return [_with_refusals(route, recent.get(route.name, ())) for route in await deliveries.route_states()]
 
 
 def _with_refusals(route: RouteState, refusals: Sequence[PartialRefusal]) -> RouteState:

@@ -48,13 +48,13 @@ class SentDeliveries(ABC):
         )
         return TakenOver(message)
 
-    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+    async def store_settlement(self, delivery: Delivery, settlement: Settlement) -> None:
         transitions.check_settlement(delivery, settlement)
         await self._apply_transition(
             delivery, partial(transitions.settle_delivery, settlement=settlement, at=self._clock.now())
         )
 
-    async def split(
+    async def split_delivery(
         self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
     ) -> None:
         second = transitions.first_of_second_half(delivery, at)
@@ -67,7 +67,7 @@ class SentDeliveries(ABC):
         entries = [delivery.kept] if delivery.kept else await self._log.read(topic, number, number)
         record = entries[0].records[0] if entries else None
         if record is None:  # the record cannot be read, so nothing can be set aside
-            await self.settle(delivery, Settlement(delivered=0, damaged=1))
+            await self.store_settlement(delivery, Settlement(delivered=0, damaged=1))
             return
         transition = partial(
             transitions.set_aside,
@@ -81,7 +81,7 @@ class SentDeliveries(ABC):
         await self._apply_transition(delivery, transition)
         self.dead_version += 1
 
-    async def retry(
+    async def schedule_retry(
         self,
         delivery: Delivery,
         *,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec import Struct, field
 
 from spool.deliveries.rules import STUCK_AFTER, TERMS, new_idempotency_key
-from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, Landing, PartialRefusal
+from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, LakeDelivery, PartialRefusal
 
 NOT_STORED = 0  # id until the engine assigns one
 
@@ -100,5 +100,5 @@ class RouteChange(Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int] = field(default_factory=dict)  # amounts to add to the route's counters
     refusal: PartialRefusal | None = None
     dead: StoredDeadLetter | None = None  # rejected record to store
-    landing: Landing | None = None  # a delivery written to a data lake
+    landing: LakeDelivery | None = None  # a delivery written to a data lake
     no_longer_dead: int | None = None  # id of a rejected record to delete

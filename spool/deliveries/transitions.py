@@ -23,7 +23,7 @@ from spool.deliveries.stored import (
 )
 from spool.deliveries.values import OPEN, UNKNOWN, Delivery, PartialRefusal, Settlement, UnknownDelivery
 from spool.errors import NotAllowed, NotThere
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import Record
 
 # -- new deliveries ------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def _new_delivery(
     proof: int | None = None,
     last_error: str | None = None,
     replay: bool = False,
-    entry: Entry | None = None,
+    entry: LogEntry | None = None,
     sending: bool = False,
 ) -> StoredDelivery:
     return StoredDelivery(
@@ -364,7 +364,9 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
             f"the route {letter.route} no longer exists, so its rejected records can only be discarded"
         )
     number = letter.number
-    entry = Entry(topic=letter.topic, first=number, committed_at=letter.committed_at, records=[letter.record])
+    entry = LogEntry(
+        topic=letter.topic, first=number, committed_at=letter.committed_at, records=[letter.record]
+    )
     delivery = _new_delivery(
         route.name, (number, number), acceptances=route.acceptances, replay=letter.replay, entry=entry
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import Record
 
 RUNNING = "running"
@@ -41,7 +41,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     mark: str | None = None
     replay: bool = False
     # a rejected record to retry, because the log may have deleted it
-    kept: Entry | None = None
+    kept: LogEntry | None = None
 
     @property
     def count(self) -> int:
@@ -49,7 +49,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
+class LakeDelivery:
     """A file written to a data lake for one delivery. `body`: its manifest, as stored in the lake."""
 
     route: str
@@ -70,7 +70,7 @@ class Settlement:
     unmapped: int = 0
     damaged: int = 0
     words: str | None = None  # the receiver's reason for rejections
-    landing: Landing | None = None  # the row to store about a file in a data lake
+    landing: LakeDelivery | None = None  # the row to store about a file in a data lake
 
     @property
     def count(self) -> int:
@@ -160,7 +160,7 @@ class UnknownDelivery:
     first: int
     last: int
     reason: str | None
-    kept: Entry | None = None
+    kept: LogEntry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,12 +128,12 @@ DeviceChange = Callable[[Device | None], Device]
 def require_known(change: Callable[[Device], Device]) -> DeviceChange:
     """Wrap `change` so that it raises NotThere if the device's row was deleted."""
 
-    def require_and_change(known: Device | None) -> Device:
-        if known is None:
+    def require_device_and_change(known_device: Device | None) -> Device:
+        if known_device is None:
             raise NotThere("this device was deleted")
-        return change(known)
+        return change(known_device)
 
-    return require_and_change
+    return require_device_and_change
 
 
 # -- the storage protocol ------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class DeviceRows(Protocol):
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]: ...
 
-    async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
+    async def write(self, device_write: DeviceWrite) -> Mapping[str, Device | None]:
         """
         Write rows, except those that another process wrote since this process last read them. Return those
         rows by id, None if deleted.
@@ -226,7 +226,7 @@ class DeviceRows(Protocol):
         """Wait until running commits with keys that `write` ended have finished."""
         ...
 
-    async def failed_expectations(self, wanted: DeviceWrite) -> Expectations:
+    async def failed_expectations(self, device_write: DeviceWrite) -> Expectations:
         """
         Return which expectations fail, before the changes are audited.
 

@@ -64,15 +64,16 @@ class DeviceUpdate:
             return False
         return True
 
-    def apply_change(self, known: Device | None) -> Device | None:
+    def apply_change(self, known_device: Device | None) -> Device | None:
         """
-        Apply the change to `known`. Return the new row, or `known` if the change raises, and store its error.
+        Apply the change to `known_device`. Return the new row, or `known_device` if the change raises, and
+        store its error.
         """
         try:
-            self.device = self.change(known)
+            self.device = self.change(known_device)
         except Exception as error:  # noqa: BLE001 - whatever the change says, who asked for it must hear it
             self.error = error
-            return known
+            return known_device
         self.error = None
         return self.device
 
@@ -135,13 +136,13 @@ class DeviceBatch:
             del self.names[name]
         return ids, names
 
-    def apply_updates(self, id: str, known: Device | None) -> Device | None:
+    def apply_updates(self, id: str, known_device: Device | None) -> Device | None:
         updates = self.updates.get(id, [])
         if id in self.deleted:
-            known, updates = None, updates[self.deleted[id] :]
+            known_device, updates = None, updates[self.deleted[id] :]
         for update in updates:
-            known = update.apply_change(known)
-        return known
+            known_device = update.apply_change(known_device)
+        return known_device
 
 
 def write_conditions(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from spool.errors import NotKept
 from spool.ledger import money
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, ORIGINS, CostQuery, Derived
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, ORIGINS, CostQuery, DerivedDimension
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.record import format_to_second
 
@@ -41,7 +41,7 @@ AMORTIZED = BILLED_TYPES["amortized_cost"] | BILLED_TYPES["discounted_amortized_
 
 _COUNTED_AS = dict.fromkeys(BILLED_DIMENSIONS, "") | {"charge": USAGE, "basis": EXACT, "origin": CALLS}
 _COUNTED = {
-    name: Derived(name=name, label=name, sources=(), value=lambda _, constant=value: constant)  # type: ignore[misc]
+    name: DerivedDimension(name=name, label=name, sources=(), value=lambda _, constant=value: constant)  # type: ignore[misc]
     for name, value in _COUNTED_AS.items()
 }
 

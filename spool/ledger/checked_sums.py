@@ -34,7 +34,7 @@ from spool.ledger.work import FORGOTTEN, UNLISTS, Units
 from spool.meters import quantity_from_millionths
 
 Read = Callable[[Callable[[LedgerRows], Any]], Awaitable[Any]]
-Place = tuple[int, int]  # width and start of a period
+PeriodStart = tuple[int, int]  # width and start of a period
 MAX_TOLD = 80
 PAGE = 5000  # sums of units of work read at once
 _MEMO = 50_000  # maximum sets of dimensions and of units in memory
@@ -54,7 +54,7 @@ def comparison_state(rows: LedgerRows) -> Mapping[str, int]:
     return {name: state.get(name, 0) for name in names}
 
 
-def _stored_hours_of_day(rows: LedgerRows, day: int) -> Sequence[Place]:
+def _stored_hours_of_day(rows: LedgerRows, day: int) -> Sequence[PeriodStart]:
     return [(HOUR_S, start) for start in rows.period_starts(HOUR_S, day, day + DAY_S)]
 
 
@@ -91,7 +91,7 @@ class StoredSums:
 
     def read_periods_of_day(
         self, rows: LedgerRows, starts: Sequence[int], day: int
-    ) -> tuple[dict[Place, CheckedPeriod], bool]:
+    ) -> tuple[dict[PeriodStart, CheckedPeriod], bool]:
         """
         Return the stored periods of a day that begin at `starts`, and whether the day's sums equal those of
         its hours.
@@ -129,13 +129,13 @@ class StoredSums:
         return view, of_hours, [*self._read_period_sums(rows, (DAY_S, day))]
 
     def _parts_to_compare_of_day(
-        self, rows: LedgerRows, day: int, hours: Sequence[Place], joint: Mapping[int, int]
+        self, rows: LedgerRows, day: int, hours: Sequence[PeriodStart], joint: Mapping[int, int]
     ) -> ComparedParts:
         places = [(DAY_S, day), *hours]
         return ComparedParts(level=max(self._reduction_level(rows, place, joint) for place in places))
 
     def _read_period(
-        self, rows: LedgerRows, place: Place, joint: Mapping[int, int], reach: int
+        self, rows: LedgerRows, place: PeriodStart, joint: Mapping[int, int], reach: int
     ) -> CheckedPeriod:
         views = self.comparable_parts(rows, place, joint)
         period = CheckedPeriod(reach=reach, views=views, checksums=[0] * len(views))
@@ -147,7 +147,7 @@ class StoredSums:
         return period
 
     def comparable_parts(
-        self, rows: LedgerRows, place: Place, joint: Mapping[int, int]
+        self, rows: LedgerRows, place: PeriodStart, joint: Mapping[int, int]
     ) -> Sequence[ComparedParts]:
         width, start = place
         level = self._reduction_level(rows, place, joint)
@@ -160,14 +160,14 @@ class StoredSums:
         )
         return (view, view._replace(has_estimates=False)) if is_recalculated else (view,)
 
-    def _reduction_level(self, rows: LedgerRows, place: Place, joint: Mapping[int, int]) -> int:
+    def _reduction_level(self, rows: LedgerRows, place: PeriodStart, joint: Mapping[int, int]) -> int:
         return (
             max((joint[number] for number in rows.numbers_in_period(*place) & joint.keys()), default=0)
             if joint
             else 0
         )
 
-    def sums_with_units(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
+    def sums_with_units(self, rows: LedgerRows, place: PeriodStart) -> Iterator[CheckedSum]:
         yield from self._read_period_sums(rows, place)
         after = (-1, -1)
         while page := rows.unit_sums_page(place[1], after, PAGE):
@@ -176,7 +176,7 @@ class StoredSums:
                 yield CheckedSum(known[key], measures, units=units)
             after = page[-1][:2]
 
-    def _read_period_sums(self, rows: LedgerRows, place: Place) -> Iterator[CheckedSum]:
+    def _read_period_sums(self, rows: LedgerRows, place: PeriodStart) -> Iterator[CheckedSum]:
         sums, meters = rows.measures_by_number(*place), rows.read_meters(*place)
         known = self._dimensions_by_number(rows, [*(key for key, _ in sums), *meters])
         for key, measures in sums:
@@ -209,7 +209,7 @@ class RecountedSums:
         if unknown := {units for by_units in rows for units in by_units} - self._sets.keys():
             self._sets |= await self._read(lambda rows: rows.numbers_of_listed_sets(unknown))
 
-    def sums_by_period(self) -> Iterator[tuple[Place, CheckedSum]]:
+    def sums_by_period(self) -> Iterator[tuple[PeriodStart, CheckedSum]]:
         """Yield the recounted sums with their periods. Call `load_unit_sets` first."""
         sums = self.sums
         for hour, rows in sums.hours.items():
@@ -231,7 +231,7 @@ class PartialPrices:
     """The periods in which a recalculation priced some calls of a sum but not others."""
 
     def __init__(self, hourly: int) -> None:
-        self.places: set[Place] = set()
+        self.places: set[PeriodStart] = set()
         self._hourly = hourly
         self._seen: dict[tuple[object, ...], bool] = {}
 
@@ -268,7 +268,7 @@ def sum_differences(
     places = sorted(of_kept.keys() | of_counted.keys(), key=repr)
     found = (
         SumDifference(
-            of={**_named_dimensions(values), **({} if units is None else rows.units_of_set(units))},
+            of={**_named_dimensions(values), **({} if units is None else rows.units_of_set_number(units))},
             measures=measures,
         )
         for units, values in places

@@ -25,7 +25,7 @@ from spool.errors import SpoolError
 from spool.ledger.checked_sums import (
     CheckedPeriod,
     PartialPrices,
-    Place,
+    PeriodStart,
     Read,
     RecountedSums,
     StoredSums,
@@ -37,7 +37,7 @@ from spool.ledger.checked_sums import (
 from spool.ledger.checksums import CheckedSum, Checksums
 from spool.ledger.counting import (
     RECALCULATED,
-    Placement,
+    DimensionNumbering,
     lower_missed_count,
     note_foreign_charges,
     read_state,
@@ -48,9 +48,9 @@ from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
 from spool.ledger.sums import DAY_S, HOUR_S, DimensionValues, HourlySums, counted_hour
 from spool.ledger.tag_lists import TAGGED, TagLists
-from spool.ledger.work import Digests
+from spool.ledger.work import WorkDigests
 from spool.log.protocols import ReadableLog
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import has_other_parties, pause_for_others
 
@@ -77,7 +77,7 @@ class PeriodDifference:
     day's sums differ from those of its hours.
     """
 
-    place: Place
+    place: PeriodStart
     kept: int
     counted: int
     sums: Sequence[SumDifference] = ()
@@ -121,12 +121,12 @@ class LedgerComparison:
     damaged_below: int = 0
     is_done: bool = True  # False while the totals are counted again
     end: int = 1
-    ends: Mapping[Place, int] = field(default_factory=dict)
+    ends: Mapping[PeriodStart, int] = field(default_factory=dict)
     hourly: int = 0
-    calls: Mapping[Place, int] = field(default_factory=dict)
-    numbers: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
-    suspects: Sequence[Place] = ()
-    unsure: frozenset[Place] = frozenset()
+    calls: Mapping[PeriodStart, int] = field(default_factory=dict)
+    numbers: Mapping[PeriodStart, tuple[int, int]] = field(default_factory=dict)
+    suspects: Sequence[PeriodStart] = ()
+    unsure: frozenset[PeriodStart] = frozenset()
     damaged_names: int = 0
     rollups: int = 0  # rollups that differed from their days and will be rebuilt
 
@@ -149,7 +149,7 @@ class LedgerComparison:
             )
         ]
 
-    def _has_no_damaged_numbers(self, place: Place) -> bool:
+    def _has_no_damaged_numbers(self, place: PeriodStart) -> bool:
         # a damaged record may be a correction
         lowest, _ = self.numbers.get(place, (0, 0))
         return lowest >= self.damaged_below
@@ -190,17 +190,17 @@ class _StoredCounts:
 
     span: tuple[int, int]
     hourly: int
-    calls: Counter[Place] = field(default_factory=Counter)
-    lowest: dict[Place, int] = field(default_factory=dict)
-    highest: dict[Place, int] = field(default_factory=dict)
-    in_span: Counter[Place] = field(default_factory=Counter)
+    calls: Counter[PeriodStart] = field(default_factory=Counter)
+    lowest: dict[PeriodStart, int] = field(default_factory=dict)
+    highest: dict[PeriodStart, int] = field(default_factory=dict)
+    in_span: Counter[PeriodStart] = field(default_factory=Counter)
     kept_in_span: int = 0
     damaged: int = 0
     # where a gap begins or a damaged record is
     unread: list[int] = field(default_factory=list)
-    near_unread: set[Place] = field(default_factory=set)
+    near_unread: set[PeriodStart] = field(default_factory=set)
 
-    def note_entry(self, entry: Entry) -> None:
+    def note_entry(self, entry: LogEntry) -> None:
         damaged = [number for number, record in enumerate(entry.records, entry.first) if record is None]
         if damaged:
             self.damaged += len(damaged)
@@ -209,7 +209,7 @@ class _StoredCounts:
         if self.span[0] <= entry.last and entry.first < self.span[1]:
             self._count_records_in_span(entry)
 
-    def _count_records_in_span(self, entry: Entry) -> None:
+    def _count_records_in_span(self, entry: LogEntry) -> None:
         for number, record in enumerate(entry.records, entry.first):
             if self.span[0] <= number < self.span[1]:
                 self.kept_in_span += 1
@@ -218,7 +218,7 @@ class _StoredCounts:
                         smallest_period(counted_hour(record.start_time, entry.committed_at), self.hourly)
                     ] += 1
 
-    def uncertain_periods(self, places: Sequence[Place]) -> frozenset[Place]:
+    def uncertain_periods(self, places: Sequence[PeriodStart]) -> frozenset[PeriodStart]:
         return frozenset(
             period_key
             for period_key in places
@@ -238,7 +238,7 @@ async def compare_log_with_totals(
     oldest: Callable[[], Awaitable[int]],
     recalculations: Callable[[Mapping[str, int]], Awaitable[Recalculations]],
     tag_lists: Callable[[Mapping[str, int]], Awaitable[TagLists]],
-    digests: Digests,
+    digests: WorkDigests,
     at_ease: bool = False,
 ) -> LedgerComparison:
     """
@@ -250,7 +250,7 @@ async def compare_log_with_totals(
         if state["rebuilding"]:
             break
         made = await recalculations(state), await tag_lists(state)
-        comparison = _Comparison(log, read, state, moment, *made, digests, at_ease=at_ease)
+        comparison = _SumComparison(log, read, state, moment, *made, digests, at_ease=at_ease)
         try:
             return await comparison.run(oldest)
         except SumsMoved:
@@ -258,7 +258,7 @@ async def compare_log_with_totals(
     return LedgerComparison(is_done=False)
 
 
-class _Comparison:
+class _SumComparison:
     def __init__(
         self,
         log: ReadableLog,
@@ -267,7 +267,7 @@ class _Comparison:
         moment: Mapping[str, int],
         recalculated: Recalculations,
         tag_lists: TagLists,
-        digests: Digests,
+        digests: WorkDigests,
         *,
         at_ease: bool,
     ) -> None:
@@ -281,9 +281,9 @@ class _Comparison:
         self._at_ease = at_ease
         self._hourly = state["hourly"]
         self._checksums = Checksums()
-        self._periods: dict[Place, CheckedPeriod] = {}
+        self._periods: dict[PeriodStart, CheckedPeriod] = {}
         self._unknown = CheckedPeriod(reach=state["reach"])
-        self._counted = defaultdict[Place, list[int]](list)
+        self._counted = defaultdict[PeriodStart, list[int]](list)
         self._partly = PartialPrices(self._hourly)
         self._stored: StoredSums
 
@@ -420,23 +420,23 @@ class _Comparison:
                 await pause_for_others()
         sums.sums.clear()
 
-    def _period_key(self, hour: int) -> Place:
+    def _period_key(self, hour: int) -> PeriodStart:
         return smallest_period(hour, self._hourly)
 
-    def _stored_period(self, place: Place) -> CheckedPeriod:
+    def _stored_period(self, place: PeriodStart) -> CheckedPeriod:
         return self._periods.get(place, self._unknown)
 
-    def _view_index(self, place: Place) -> int:
+    def _view_index(self, place: PeriodStart) -> int:
         return -1 if place in self._partly.places else 0
 
-    def _is_different(self, place: Place, logged: _StoredCounts) -> bool:
+    def _is_different(self, place: PeriodStart, logged: _StoredCounts) -> bool:
         stored, view = self._stored_period(place), self._view_index(place)
         counted = self._counted[place] or [0]
         return stored.calls != logged.calls[place] or stored.checksums[view] != counted[view]
 
     async def _differing_sums(
-        self, places: Sequence[Place], numbers: Mapping[Place, tuple[int, int]]
-    ) -> Mapping[Place, Sequence[SumDifference]]:
+        self, places: Sequence[PeriodStart], numbers: Mapping[PeriodStart, tuple[int, int]]
+    ) -> Mapping[PeriodStart, Sequence[SumDifference]]:
         """
         Read the records of these periods again and return their differing sums. If the records do not fit
         into memory, return the sums of the first period, or none.
@@ -460,13 +460,13 @@ class _Comparison:
             if sums.sums.count_sums() > MOST_SUMS:
                 return await self._differing_sums(places[:1], numbers) if places[1:] else {}
         await sums.load_unit_sets()
-        counted = defaultdict[Place, list[CheckedSum]](list)
+        counted = defaultdict[PeriodStart, list[CheckedSum]](list)
         for place, cell in sums.sums_by_period():
             counted[place].append(cell)
         return {place: await self._differences_in_period(place, counted[place]) for place in places}
 
     async def _differences_in_period(
-        self, place: Place, counted: Sequence[CheckedSum]
+        self, place: PeriodStart, counted: Sequence[CheckedSum]
     ) -> Sequence[SumDifference]:
         period_key = self._stored_period(place)
         view = period_key.views[self._view_index(place)]
@@ -480,13 +480,13 @@ class _Comparison:
         found: Sequence[SumDifference] = await self._read(differences_if_unchanged)
         return found
 
-    def _is_unchanged(self, rows: LedgerRows, place: Place) -> bool:
+    def _is_unchanged(self, rows: LedgerRows, place: PeriodStart) -> bool:
         stored = self._stored_period(place)
         of_view = partial(self._checksums.checksum_of, stored.views[0])
         return sum(map(of_view, self._stored.sums_with_units(rows, place))) == stored.checksums[0]
 
     async def _compare_day_with_hours(self, day: int) -> PeriodDifference:
-        def compare_sums(rows: LedgerRows) -> PeriodDifference:
+        def compare_day_sums(rows: LedgerRows) -> PeriodDifference:
             view, of_hours, of_day = self._stored.read_hours_and_day(rows, day)
             kept, counted = (
                 sum(cell.measures[0] for cell in cells if cell.measures) for cells in (of_hours, of_day)
@@ -496,7 +496,7 @@ class _Comparison:
                 place=(DAY_S, day), kept=kept, counted=counted, sums=sums, is_of_hours=True
             )
 
-        difference: PeriodDifference = await self._read(compare_sums)
+        difference: PeriodDifference = await self._read(compare_day_sums)
         return difference
 
     async def _count_damaged_names(self) -> int:
@@ -515,7 +515,10 @@ class _Comparison:
 
 
 def _has_all_records(
-    period_key: Place, firsts: Mapping[Place, int], lowest: Mapping[Place, int], removed_below: int
+    period_key: PeriodStart,
+    firsts: Mapping[PeriodStart, int],
+    lowest: Mapping[PeriodStart, int],
+    removed_below: int,
 ) -> bool:
     """
     Return whether all counted records of the period are stored: its lowest number, as the totals (`firsts`)
@@ -545,9 +548,9 @@ class PeriodRecount:
     def __init__(
         self,
         compared: LedgerComparison,
-        place: Place,
+        place: PeriodStart,
         tag_lists: TagLists,
-        digests: Digests,
+        digests: WorkDigests,
         recalculated: Recalculations,
     ) -> None:
         self.place = place
@@ -602,7 +605,7 @@ class PeriodRecount:
                 return
 
 
-def replace_period(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> bool:
+def replace_period(rows: LedgerRows, placement: DimensionNumbering, recount: PeriodRecount) -> bool:
     """
     Replace a period's sums by the recount. Change nothing and return False if the totals counted more records
     meanwhile.
@@ -685,7 +688,9 @@ class MendableLedger(Protocol):
         self, log: ReadableLog, *, at_ease: bool = False
     ) -> LedgerComparison: ...
 
-    async def replace_period(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool: ...
+    async def replace_period(
+        self, log: ReadableLog, compared: LedgerComparison, place: PeriodStart
+    ) -> bool: ...
 
     async def sum_day_again(self, day: int) -> bool: ...
 
@@ -705,7 +710,7 @@ class LedgerMender:
     log: ReadableLog
     clock: Clock
     changed: Callable[[], None] = lambda: None
-    _logged_places: frozenset[Place] = field(default_factory=frozenset)
+    _logged_places: frozenset[PeriodStart] = field(default_factory=frozenset)
 
     async def run(self) -> None:
         """Compare and repair whenever a comparison is due, until cancelled."""
@@ -767,7 +772,7 @@ class LedgerMender:
             self.changed()
         self._log_differences(unrepaired)
 
-    async def _try_repair_period(self, compared: LedgerComparison, period_key: Place) -> bool:
+    async def _try_repair_period(self, compared: LedgerComparison, period_key: PeriodStart) -> bool:
         width, start = period_key
         if width == DAY_S and start >= compared.hourly:
             return await self.ledger.sum_day_again(start)

@@ -44,7 +44,7 @@ from spool.turns.threads import sort_in_steps
 from spool.turns.threads import sum_columns as column_sums
 
 if TYPE_CHECKING:
-    from spool.currencies import Converter, Rates
+    from spool.currencies import CurrencyConverter, Rates
 
 # `spans.check` refuses a query that begins or ends inside an hour
 _NEVER_CUT = (TOTAL, "hourly")
@@ -139,7 +139,7 @@ def _check_units_listed(rows: LedgerRows, unit: str, values: Collection[str]) ->
             )
 
 
-def _needs_row(query: CostQuery, group: Group, total: _Total) -> bool:
+def _needs_row(query: CostQuery, group: Group, total: _GroupTotal) -> bool:
     return not total.is_zero or (query.arranged > 0 and OTHER not in group)
 
 
@@ -174,7 +174,7 @@ def _read_totals(
         has_charges = bool(state["charged"]) and query.unit_of_work is None
     is_converted = query.currency != CURRENCY
     converter = _build_converter(rates, query.currency) if has_charges or is_converted else None
-    totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in time_ranges}
+    totals: dict[datetime, dict[Group, _GroupTotal]] = {start: {} for start, _ in time_ranges}
     # an engine makes a new string for every row, so keep each text once
     texts: dict[str | None, str | None] = {}
     row_count = 0
@@ -196,7 +196,7 @@ def _read_totals(
             group = sum_row.group if query.kept is None else query.shown_group(sum_row.group)
             total = groups.get(group)
             if total is None:
-                total = groups[tuple(map(texts.setdefault, group, group))] = _Total()
+                total = groups[tuple(map(texts.setdefault, group, group))] = _GroupTotal()
                 row_count += 1
             measures = sum_row.measures
             if converter is not None:
@@ -205,7 +205,7 @@ def _read_totals(
             if limit is not None and index % CHECK_EVERY == 0:
                 limit.check_rows(row_count)
                 limit.check_time()
-        charged_totals: dict[int, _Total] = {}
+        charged_totals: dict[int, _GroupTotal] = {}
         for question in group_of_spans:
             asked_of = (min(question.width, DAY_S), question.low, question.high, query)
             if query.meter and query.unit_of_work is None:
@@ -336,7 +336,7 @@ def combine_rows(rows: Iterable[CostRow], *, start: datetime, group: tuple[str |
     return CostRow(start=start, group=group, **sums)
 
 
-class _Total:
+class _GroupTotal:
     """
     The sums of one group. The status and cost source of an added row decide which of the amounts its money is
     added to.
@@ -378,7 +378,7 @@ class _Total:
         elif cost_source == "estimated":
             self._cost += estimated
 
-    def add_totals(self, parts: Collection[_Total], sign: int = 1) -> None:
+    def add_totals(self, parts: Collection[_GroupTotal], sign: int = 1) -> None:
         """Add totals in which other currencies are already converted, or subtract them if `sign` is -1."""
         for name in _ADDED_UP:
             setattr(self, name, getattr(self, name) + sign * sum([getattr(part, name) for part in parts]))
@@ -413,7 +413,7 @@ class _Total:
             self._meters = self._meters or Counter()
             self._meters[metered.meter] += metered.quantity
 
-    def multiply_dollars(self, converter: Converter, each: GroupSum) -> Measures:
+    def multiply_dollars(self, converter: CurrencyConverter, each: GroupSum) -> Measures:
         """
         Return the measures with dollars multiplied by the exchange rate, not yet rounded. Dollars without a
         rate are added to the unconverted amounts.
@@ -434,7 +434,7 @@ class _Total:
             self._limbs = self._limbs or {}
             self._limbs.setdefault(charged.start, Counter())[charged.meter] += charged.quantity
 
-    def convert_charges(self, converter: Converter) -> None:
+    def convert_charges(self, converter: CurrencyConverter) -> None:
         from spool.currencies import charges_in_meters
 
         charges, unconverted = self._charges or Counter(), self._unconverted or Counter()
@@ -496,14 +496,14 @@ class _Total:
         )
 
 
-_ByPeriod = dict[datetime, dict[Group, _Total]]
+_ByPeriod = dict[datetime, dict[Group, _GroupTotal]]
 
 
-def _build_converter(rates: Rates | None, currency: str) -> Converter:
+def _build_converter(rates: Rates | None, currency: str) -> CurrencyConverter:
     # imported here, because most queries convert nothing
-    from spool.currencies import Converter, find_no_rate
+    from spool.currencies import CurrencyConverter, find_no_rate
 
-    return Converter(rates or find_no_rate, currency)
+    return CurrencyConverter(rates or find_no_rate, currency)
 
 
 def _has_some(amounts: Counter[str] | None) -> bool:
@@ -514,13 +514,13 @@ def _amount_texts(amounts: Mapping[str, int]) -> Mapping[str, str]:
     return {name: money.units_to_text(units) for name, units in sorted(amounts.items()) if units}
 
 
-def _group_sort_key(item: tuple[Group, _Total]) -> Group:
+def _group_sort_key(item: tuple[Group, _GroupTotal]) -> Group:
     group = item[0]
     return tuple([value or "" for value in group]) if None in group else group
 
 
-def _epoch_seconds(when: datetime) -> float:
-    return when.timestamp()
+def _epoch_seconds(moment: datetime) -> float:
+    return moment.timestamp()
 
 
 def largest_groups(

@@ -107,7 +107,7 @@ def first_complete_hour(arrival: float) -> int:
     return int(arrival) // HOUR_S * HOUR_S + AHEAD_S
 
 
-class Placement:
+class DimensionNumbering:
     """
     The numbers of stored sets of dimensions, and a limit on the sets per period.
 
@@ -267,7 +267,7 @@ def note_foreign_charges(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
 def add_counted_sums(
     rows: LedgerRows,
     sums: HourlySums,
-    placement: Placement,
+    placement: DimensionNumbering,
     *,
     first: int,
     reach: int,

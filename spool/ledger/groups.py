@@ -38,9 +38,9 @@ def too_few_people_label(people: int) -> str:
     return f"(fewer than {people} people)"
 
 
-def month_part_start(when: datetime) -> datetime:
-    day = max(day for day in FIRST_DAYS if day <= when.day)
-    return datetime(when.year, when.month, day, tzinfo=UTC)
+def month_part_start(moment: datetime) -> datetime:
+    day = max(day for day in FIRST_DAYS if day <= moment.day)
+    return datetime(moment.year, moment.month, day, tzinfo=UTC)
 
 
 def finished_month_part_ends(start: datetime, now: datetime) -> Iterator[datetime]:

@@ -16,10 +16,10 @@ from spool.clock import Clock, deletion_time
 from spool.erasure import rename_person_in_tags
 from spool.errors import Invalid, LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
 from spool.ledger import comparing, counting
-from spool.ledger.checked_sums import Place
+from spool.ledger.checked_sums import PeriodStart
 from spool.ledger.comparing import LedgerComparison, compare_log_with_totals, max_records_at_once
 from spool.ledger.costs import query_costs
-from spool.ledger.counting import MissedNumbers, Placement, read_state
+from spool.ledger.counting import DimensionNumbering, MissedNumbers, read_state
 from spool.ledger.days import spans
 from spool.ledger.days.usage import DaySum, UsageSum, day_sums_by_dimensions, day_usage, priceable_day_sums
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
@@ -28,7 +28,7 @@ from spool.ledger.queries import (
     TAG,
     CostQuery,
     CostRow,
-    Derived,
+    DerivedDimension,
     DerivedDimensions,
     check_dimension,
     running_limit,
@@ -43,15 +43,15 @@ from spool.ledger.work import (
     UNITS,
     UNLISTS,
     WORK_LIMITS,
-    Digests,
-    Lineage,
+    RunLineage,
+    WorkDigests,
     WorkLimits,
     unit_number,
 )
 from spool.ledger.work_links import LINKS_MARK, UnitLinks
 from spool.log.protocols import ReadableLog
-from spool.log.values import Entry
-from spool.packed.native import Native, NativeFault
+from spool.log.values import LogEntry
+from spool.packed.native import NativeFault, NativeModule
 from spool.people import SECOND_NAME, USER, USER_EMAIL, People, can_be_second_name
 from spool.record import AI_TELEMETRY
 from spool.seen import note_viewed_people
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from spool.currencies import Rates
     from spool.ledger.billed import BilledDay, BilledSum
     from spool.ledger.days.remembered import Marks, RememberedCosts
-    from spool.ledger.usages import Usages
+    from spool.ledger.usages import UsageByGroup
 
 T = TypeVar("T")
 CHUNK = 8192  # record numbers per transaction, a quarter of a second under full load
@@ -171,27 +171,27 @@ class Ledger:
         tags: Sequence[str] = ("service",),
         max_rows: int = MAX_ROWS,
         chunk: int = CHUNK,
-        packed: Native | None = None,
+        native: NativeModule | None = None,
         work: WorkLimits = WORK_LIMITS,
     ) -> None:
         self.tags = tuple(tags)
         self.stored_tags = (*self.tags, USER_EMAIL)
         self._store = store
         self._clock = clock
-        self._placement = Placement(max_rows)
+        self._placement = DimensionNumbering(max_rows)
         self.rates: Rates | None = None
         self.books = RecalculationBooks()
         self._recalculated = Recalculations()
         self._tag_lists = TagLists()
-        self.digests = Digests(b"")  # placeholder until the storage is opened
+        self.digests = WorkDigests(b"")  # placeholder until the storage is opened
         self.people: People | None = None  # known names of people, for filters
-        self._person: tuple[int, Derived] | None = (
+        self._person: tuple[int, DerivedDimension] | None = (
             None  # version of the links, and the derived dimension of people
         )
         self.shows_layers = False  # whether restricted people see LAYERS of billed costs
         self._derived: DerivedDimensions = {}
         self._chunk = chunk
-        self._packed = packed
+        self._packed = native
         self._turn = asyncio.Lock()
         self._reach = 1
         # whether all closed records were counted since the load or a restart
@@ -323,7 +323,7 @@ class Ledger:
         rebuilding = state["rebuilding"]
         last = min(first + self._chunk, below, rebuilding if rebuilding > first else below) - 1
 
-        def is_counted(number: int, hour: int) -> bool:
+        def is_number_counted(number: int, hour: int) -> bool:
             return number < rebuilding and counting.smallest_period(hour, state["hourly"]) in frozen
 
         recalculated = await self._read_recalculations(state)
@@ -334,7 +334,7 @@ class Ledger:
         sums = HourlySums(
             self.stored_tags,
             digests=self.digests,
-            skip=is_counted if frozen else None,
+            skip=is_number_counted if frozen else None,
             restated=recalculated.restated_call if recalculated.mark else None,
             tags_of=lists.tags_at if len(lists.lists) > 1 else None,
         )
@@ -358,7 +358,7 @@ class Ledger:
                 extra={"action": "numbers_missed", "first": first, "last": last},
             )
 
-        def add_sums(rows: LedgerRows) -> int:
+        def add_record_sums(rows: LedgerRows) -> int:
             if (
                 read_state(rows),
                 rows.frozen_periods(),
@@ -368,7 +368,7 @@ class Ledger:
                 rows, sums, self._placement, first=first, reach=last + 1, missed=missed, tags=new_list
             )
 
-        self._reach = await self._change_rows(add_sums)
+        self._reach = await self._change_rows(add_record_sums)
         if self._reach != last + 1:
             self._placement.forget_numbers()
         self._unchecked_work += sum(len(units) for hours in sums.work.values() for units in hours.values())
@@ -384,20 +384,20 @@ class Ledger:
         return self._tag_lists
 
     async def _add_up_log(
-        self, log: ReadableLog, sums: HourlySums, first: int, last: int, packed: Native | None
-    ) -> tuple[int, list[tuple[int, int]], Entry | None]:
+        self, log: ReadableLog, sums: HourlySums, first: int, last: int, native: NativeModule | None
+    ) -> tuple[int, list[tuple[int, int]], LogEntry | None]:
         adding = None
-        if packed is not None:
+        if native is not None:
             from spool.packed.sums import PackedSums  # imported only for the compiled module
 
-            adding = PackedSums(packed, sums)
-        step = STEP if packed is None else PACKED_STEP
+            adding = PackedSums(native, sums)
+        step = STEP if native is None else PACKED_STEP
         count, following = 0, first
         gaps: list[tuple[int, int]] = []
-        oldest: Entry | None = None
+        oldest: LogEntry | None = None
         for number in range(first, last + 1, step):
             upto = min(number + step - 1, last)
-            for entry in await log.read(AI_TELEMETRY, number, upto, whole=True, packed=packed):
+            for entry in await log.read(AI_TELEMETRY, number, upto, whole=True, native=native):
                 oldest = oldest or entry
                 count += len(entry.records)
                 gaps += [(following, entry.first)] if entry.first > following else []
@@ -413,7 +413,7 @@ class Ledger:
             await adding.move_rows_to_sums()
         return count, gaps, oldest
 
-    async def _oldest_arrival(self, log: ReadableLog, read: Entry | None) -> float:
+    async def _oldest_arrival(self, log: ReadableLog, read: LogEntry | None) -> float:
         if read is None:
             oldest = await _find_lowest_number(log)
             # if the log is empty, no entry has this number
@@ -644,7 +644,7 @@ class Ledger:
         is_old = not state["compared"] <= now < state["compared"] + comparing.EVERY_S
         return is_old or state["missed"] > state["settled"] or state["differing"] != state["left"]
 
-    async def replace_period(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool:
+    async def replace_period(self, log: ReadableLog, compared: LedgerComparison, place: PeriodStart) -> bool:
         """
         Replace a period's sums by a recount. Return False if records were deleted or others counted
         meanwhile.
@@ -702,14 +702,14 @@ class Ledger:
         """
         start = since.timestamp()
 
-        def reprice_and_store(rows: LedgerRows) -> Repriced:
+        def reprice_sums_and_store(rows: LedgerRows) -> Repriced:
             spans.check_not_split(rows, read_state(rows)["hourly"], [start])
             done = reprice_sums(rows, self._placement, pricer, int(start))
             self.books.store_recalculation(rows, pricer, since=int(start))
             return done
 
         async with self._turn:
-            return await self._change_rows(reprice_and_store)
+            return await self._change_rows(reprice_sums_and_store)
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
         """
@@ -725,20 +725,22 @@ class Ledger:
         limit, now = running_limit(), self._clock.now()
         prepared = self._prepare_queries(queries, now)
 
-        def answer_query(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
+        def answer_cost_query(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
             if self._has_own_dimensions(query):
                 return self._remembered_costs.costs(rows, query, limit, self.rates, now)
             return query_costs(rows, query, limit, self.rates)
 
-        return await self._read_rows(lambda rows: [answer_query(rows, query) for query in prepared])
+        return await self._read_rows(lambda rows: [answer_cost_query(rows, query) for query in prepared])
 
-    async def lineage(
+    async def run_lineage(
         self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
-    ) -> Sequence[Lineage]:
+    ) -> Sequence[RunLineage]:
         asked = [self.digests.to_digest(unit, name) for name in names] if unit in TREES else names
-        return await self._read_rows(lambda rows: rows.lineage(unit, asked, most, has_below=has_below, of=of))
+        return await self._read_rows(
+            lambda rows: rows.run_lineage(unit, asked, most, has_below=has_below, of=of)
+        )
 
-    async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
+    async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[UsageByGroup]:
         """Return the groups' sums of queries that differ only in their times (see spool.ledger.usages)."""
         from spool.ledger.usages import usages_by_group
 
@@ -761,7 +763,9 @@ class Ledger:
         is_lasting = self._remembered_costs.has_dimension
         return all(each is own.get(name) or is_lasting(each) for name, each in query.derived.items())
 
-    def lasting_dimension(self, depends_on: object, define: Callable[[], Derived]) -> Derived:
+    def lasting_dimension(
+        self, depends_on: object, define: Callable[[], DerivedDimension]
+    ) -> DerivedDimension:
         """
         Return the same dimension object until `depends_on`, a link or a person's name changes, so that
         results by it can be cached. The dimension's values may depend on nothing else.
@@ -792,7 +796,7 @@ class Ledger:
         return prepared
 
     @property
-    def person_dimension(self) -> Derived | None:
+    def person_dimension(self) -> DerivedDimension | None:
         """Return the dimension that shows linked names as one person, or None without links."""
         if self.people is None or not self.people.persons:
             return None
@@ -910,10 +914,10 @@ class Ledger:
     async def stored_span(self) -> tuple[datetime, datetime] | None:
         """Return the start of the first and of the last hour or day with sums."""
 
-        def read_bounds(rows: LedgerRows) -> list[int]:
+        def read_span_bounds(rows: LedgerRows) -> list[int]:
             return [start for width in (DAY_S, HOUR_S) for start in rows.first_and_last_start(width)]
 
-        starts = await self._read_rows(read_bounds)
+        starts = await self._read_rows(read_span_bounds)
         if not starts:
             return None
         return datetime.fromtimestamp(min(starts), UTC), datetime.fromtimestamp(max(starts), UTC)
@@ -929,18 +933,18 @@ class Ledger:
         start = await self._read_rows(read_first_known)
         return None if start is None else datetime.fromtimestamp(start, UTC)
 
-    async def values(self, dimension: str | Derived, most: int = MOST_VALUES) -> Sequence[str]:
+    async def values(self, dimension: str | DerivedDimension, most: int = MOST_VALUES) -> Sequence[str]:
         """Return the values of a dimension. Raises ValueError if it is unknown."""
-        resolved: str | Derived = dimension
+        resolved: str | DerivedDimension = dimension
         if dimension == USER:
             resolved = self.person_dimension or USER
-        elif not isinstance(dimension, Derived):
+        elif not isinstance(dimension, DerivedDimension):
             resolved = self._derived.get(dimension, dimension)
         if isinstance(resolved, str):
             check_dimension(resolved)
         return await self._read_rows(lambda rows: rows.values(resolved, most))
 
-    async def combinations(
+    async def value_combinations(
         self, dimensions: Sequence[str], read: Callable[[Iterator[Sequence[tuple[str, ...]]]], T]
     ) -> T:
         """
@@ -949,7 +953,7 @@ class Ledger:
         """
         for dimension in dimensions:
             check_dimension(dimension)
-        return await self._read_rows(lambda rows: read(rows.combinations(dimensions)))
+        return await self._read_rows(lambda rows: read(rows.value_combinations(dimensions)))
 
     async def unit_names_containing(self, text: str, most: int) -> Mapping[str, Sequence[str]]:
         """
@@ -984,7 +988,7 @@ class Ledger:
 
     async def has_joint_sums(self) -> bool:
         """Return whether some sums join values that were too many to keep apart."""
-        is_joint = Derived(
+        is_joint = DerivedDimension(
             name=OTHER,
             label=OTHER,
             sources=("user",),
@@ -992,14 +996,14 @@ class Ledger:
         )
         return bool(await self.values(is_joint))
 
-    def set_derived_dimensions(self, dimensions: Sequence[Derived]) -> None:
+    def set_derived_dimensions(self, dimensions: Sequence[DerivedDimension]) -> None:
         """Replace the derived dimensions that costs can be grouped and filtered by."""
         self._derived = {dimension.name: dimension for dimension in dimensions}
 
-    def derived_dimensions(self) -> Sequence[Derived]:
+    def derived_dimensions(self) -> Sequence[DerivedDimension]:
         return tuple(self._derived.values())
 
-    def label(self, dimension: str) -> str:
+    def dimension_label(self, dimension: str) -> str:
         derived = self._derived.get(dimension)
         return dimension if derived is None else derived.label
 
@@ -1037,11 +1041,11 @@ class Ledger:
         return await self._read_rows(read_state)
 
     async def _change_rows(self, change: Callable[[LedgerRows], T]) -> T:
-        def begin_and_change(rows: LedgerRows) -> T:
+        def begin_write_and_change_rows(rows: LedgerRows) -> T:
             self._placement.begin_transaction(rows)
             return change(rows)
 
-        return await self._write_rows(begin_and_change)
+        return await self._write_rows(begin_write_and_change_rows)
 
     async def _write_rows(self, change: Callable[[LedgerRows], T]) -> T:
         try:
@@ -1083,16 +1087,18 @@ def _filter_by_both_names(query: CostQuery, shown: Callable[[str], str]) -> Cost
     return query if len(derived) == len(query.derived) else replace(query, derived=derived, **filters)
 
 
-def _person_dimension(people: People) -> Derived:
-    return Derived(name=_PERSON, label="", sources=(USER,), value=lambda names: people.shown_name(names[0]))
+def _person_dimension(people: People) -> DerivedDimension:
+    return DerivedDimension(
+        name=_PERSON, label="", sources=(USER,), value=lambda names: people.shown_name(names[0])
+    )
 
 
-def _wanted_person(name: str, wanted: frozenset[str], shown: Callable[[str], str]) -> Derived:
+def _wanted_person(name: str, wanted: frozenset[str], shown: Callable[[str], str]) -> DerivedDimension:
     def yes_if_wanted(names: tuple[str, ...]) -> str:
         user, second = names
         return _YES if user in wanted or shown(user) in wanted or (second and second in wanted) else ""
 
-    return Derived(name=name, label="", sources=(USER, SECOND_NAME), value=yes_if_wanted)
+    return DerivedDimension(name=name, label="", sources=(USER, SECOND_NAME), value=yes_if_wanted)
 
 
 def _rename_in_dimensions(dimensions: Dimensions, renamed: Callable[[str], str]) -> Dimensions:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from secrets import randbits
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from spool.ledger.queries import CostQuery, Derived, Group
+from spool.ledger.queries import CostQuery, DerivedDimension, Group
 from spool.ledger.sums import END_OF_TIME, Dimensions, DimensionValues, Measures, MeterSums
-from spool.ledger.work import Lineage, RunTree, Units
+from spool.ledger.work import RunLineage, RunTree, Units
 from spool.ledger.work_links import UnitLinks
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def units_of_set(self, number: int) -> Mapping[str, str]:
+    def units_of_set_number(self, number: int) -> Mapping[str, str]:
         """Return the units of a set by kind, as names to show. Empty if the set is not stored."""
         ...
 
@@ -244,9 +244,9 @@ class LedgerRows(Protocol):
         """Return the runs above the runs with calls in a time range, for queries with `aggregated`."""
         ...
 
-    def lineage(
+    def run_lineage(
         self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
-    ) -> Sequence[Lineage]:
+    ) -> Sequence[RunLineage]:
         """
         Return at most `most` of the named runs and all runs above them; with `has_below`, also the runs that
         they started. If `of` has `trees_of`, only calls that match this query decide which run started which.
@@ -347,7 +347,7 @@ class LedgerRows(Protocol):
 
     def recalculations(self) -> Sequence[Recalculation]: ...  # oldest first
 
-    def add_recalculation(self, made: Recalculation) -> None: ...
+    def add_recalculation(self, recalculation: Recalculation) -> None: ...
 
     def limit_recalculations(self, reach: int) -> None: ...
 
@@ -465,9 +465,9 @@ class LedgerRows(Protocol):
         ...
 
     # sorted values of a dimension of calls
-    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]: ...
+    def values(self, dimension: str | DerivedDimension, limit: int) -> Sequence[str]: ...
 
-    def combinations(self, dimensions: Sequence[str]) -> Iterator[Sequence[tuple[str, ...]]]:
+    def value_combinations(self, dimensions: Sequence[str]) -> Iterator[Sequence[tuple[str, ...]]]:
         """Yield combinations of values in calls, many at a time, some repeatedly."""
         ...
 

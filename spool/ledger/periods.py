@@ -13,11 +13,11 @@ from spool.ledger.queries import CostQuery, next_full_hour
 _MONTHS = {"monthly": 1, "quarterly": 3, "yearly": 12}
 
 
-def period_beginning(when: datetime, granularity: str) -> datetime:
+def period_beginning(moment: datetime, granularity: str) -> datetime:
     if granularity == "hourly":
-        return when.replace(minute=0, second=0, microsecond=0)
+        return moment.replace(minute=0, second=0, microsecond=0)
     # if midnight occurs twice, the first midnight counts
-    day = when.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    day = moment.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
     if granularity == "daily":
         return day
     if granularity == "weekly":

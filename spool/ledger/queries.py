@@ -23,7 +23,7 @@ from spool.record import CURRENCY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Derived:
+class DerivedDimension:
     """
     A dimension computed from others. "" means unknown, in the sources and in the result.
 
@@ -41,7 +41,7 @@ class Derived:
     value: Callable[[tuple[str, ...]], str]
 
 
-DerivedDimensions: TypeAlias = Mapping[str, Derived]  # by name
+DerivedDimensions: TypeAlias = Mapping[str, DerivedDimension]  # by name
 
 # -- queries -------------------------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ EXPLAINED_TYPES = {name: kind.meaning for name, kind in _COST_TYPES.items() if k
 MISSING_IS_OF_BILLS = f"missing applies only to billed costs: add cost_type={', '.join(BILLED_TYPES)}"
 
 Group = tuple[str | None, ...]  # values of `group_by` in order, None for unknown
-Wanted = Mapping[str, tuple[str, ...]]  # by dimension
+WantedValues = Mapping[str, tuple[str, ...]]  # by dimension
 
 
 SLICE = "(slice)"  # the calls that a person may see; no list of dimensions has it
@@ -215,8 +215,8 @@ class CostQuery:
     until: datetime
     granularity: str = "daily"
     group_by: Sequence[str] = ()
-    include: Wanted = field(default_factory=dict)
-    exclude: Wanted = field(default_factory=dict)
+    include: WantedValues = field(default_factory=dict)
+    exclude: WantedValues = field(default_factory=dict)
     zone: tzinfo = UTC
     measures: Sequence[str] = ()
     # the meter whose quantity CostRow.metered returns; EVERY_METER fills CostRow.meters instead
@@ -232,7 +232,7 @@ class CostQuery:
     # whether costs of a run or session, which then overlap, include those of the runs that it started
     aggregated: bool = False
     # build trees of runs only from calls with a value of this dimension, around the query's time
-    trees_of: Derived | None = None
+    trees_of: DerivedDimension | None = None
     # group users as records name them, for what leaves the installation: a link must not change it
     stated_names: bool = False
 
@@ -275,7 +275,7 @@ class CostQuery:
 EVERY_METER = "*"
 
 
-class AnswersCosts(Protocol):
+class CostsLedger(Protocol):
     """A source of cost results: the whole ledger, or the slice that a person may see."""
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
@@ -327,7 +327,7 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     unconverted: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-def narrow_query(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
+def narrow_query(query: CostQuery, *, include: WantedValues, exclude: WantedValues) -> CostQuery:
     """
     Return the query with further filters. If both queries include values of a dimension, only common values
     pass.

@@ -91,14 +91,14 @@ class RecalculationBooks:
         rows.set_state(**{RECALCULATED: new_change_mark()})
         self._remember_book(made, book)
 
-    def _open_book(self, made: Recalculation, packed: bytes) -> Pricer:
-        book = self._opened.get((made.list, made.own))
+    def _open_book(self, recalculation: Recalculation, packed: bytes) -> Pricer:
+        book = self._opened.get((recalculation.list, recalculation.own))
         if book is None:
             assert self.open is not None, "the ledger has no function that opens price books"
-            self._remember_book(made, book := self.open(decompress(packed), made.own))
+            self._remember_book(recalculation, book := self.open(decompress(packed), recalculation.own))
         return book
 
-    def _remember_book(self, made: Recalculation, book: Pricer) -> None:
+    def _remember_book(self, recalculation: Recalculation, book: Pricer) -> None:
         if len(self._opened) >= _OPEN_BOOKS:
             self._opened.clear()
-        self._opened[made.list, made.own] = book
+        self._opened[recalculation.list, recalculation.own] = book

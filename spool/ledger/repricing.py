@@ -16,7 +16,7 @@ import msgspec
 
 from spool.ledger import money
 from spool.ledger.cost_kinds import cost_source_after_pricing
-from spool.ledger.counting import WIDTHS, Placement, drop_days_with_hours
+from spool.ledger.counting import WIDTHS, DimensionNumbering, drop_days_with_hours
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, decode_token_size
 from spool.record import NS
@@ -89,7 +89,7 @@ class Repriced:
     after: str
 
 
-def reprice_sums(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) -> Repriced:
+def reprice_sums(rows: LedgerRows, placement: DimensionNumbering, pricer: Pricer, since: int) -> Repriced:
     """
     Compute the estimate of every sum from `since` on (epoch seconds) again. Daily sums are then made again
     from their hours. `spool.ledger.recalculations` does the same for each call.

@@ -23,7 +23,7 @@ Key = tuple[object, ...]  # start, outcome and further groups
 Sums = dict[Key, Measures]
 
 
-class _Place(NamedTuple):
+class _RunPlace(NamedTuple):
     """A run in a session. An unlisted run has the run that started it as `parent`."""
 
     run: int
@@ -69,8 +69,8 @@ def aggregate_sums(
             yield GroupSum(group, status, cost_source, measures, start)  # type: ignore[arg-type]
 
 
-def _parse_place(sums: GroupSum, place: int) -> _Place:
-    return _Place(*map(int, (sums.group[place] or "").split()))
+def _parse_place(sums: GroupSum, place: int) -> _RunPlace:
+    return _RunPlace(*map(int, (sums.group[place] or "").split()))
 
 
 def _sums_key(sums: GroupSum, place: int, *, by_day: bool) -> Key:
@@ -90,7 +90,7 @@ def _unit_name(unit: str, number: int) -> str | None:
     return None if number == NONE else OTHER if number == REST else digest_text(unit, number)
 
 
-Own = tuple[_Place, Key, Measures]
+Own = tuple[_RunPlace, Key, Measures]
 
 
 def _sums_by_run(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, Measures]]:
@@ -125,9 +125,9 @@ def _sums_by_session(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, K
     entered = dict[int, Sequence[_Entered]]()
     for node, is_first in _walk_tree(places, parents):
         if is_first:
-            entered[node] = above.enter({*tree.sessions.get(node, ()), *places.get(node, ())})
+            entered[node] = above.enter_sessions({*tree.sessions.get(node, ()), *places.get(node, ())})
             continue
-        above.leave(entered[node])
+        above.leave_sessions(entered[node])
         own_sums, sums = places.pop(node, {}), below.pop(node, {})
         for session, own_end, end in entered.pop(node):
             _add_between(sessions, session, own_end, own_sums.get(session, {}))
@@ -180,7 +180,7 @@ class _SessionsAbove:
             is_even = depths[parent] - depths[near] == depths[near] - depths[far]
             self._jumps[session] = far if is_even else parent
 
-    def enter(self, sessions: Iterable[int]) -> Sequence[_Entered]:
+    def enter_sessions(self, sessions: Iterable[int]) -> Sequence[_Entered]:
         ends = {session: self._nearest_present(session) for session in sessions if session > REST}
         entered = []
         for session, own_end in ends.items():
@@ -196,7 +196,7 @@ class _SessionsAbove:
                 self._unlinked.add(session)
         return entered
 
-    def leave(self, entered: Iterable[_Entered]) -> None:
+    def leave_sessions(self, entered: Iterable[_Entered]) -> None:
         for session, _, end in entered:
             if end != session and session in self._spans:
                 del self._linked[bisect_left(self._linked, self._spans[session][0])]

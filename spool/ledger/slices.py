@@ -23,14 +23,14 @@ from spool.ledger.queries import (
     TAG,
     CostQuery,
     CostRow,
-    Derived,
-    Wanted,
+    DerivedDimension,
+    WantedValues,
     check_dimension,
     narrow_query,
 )
 from spool.ledger.sums import OTHER
-from spool.ledger.usages import Usages
-from spool.ledger.work import OF_PEOPLE, Lineage
+from spool.ledger.usages import UsageByGroup
+from spool.ledger.work import OF_PEOPLE, RunLineage
 from spool.log.protocols import ReadableLog
 from spool.people import SECOND_NAME, USER, values_for_filter
 from spool.registry.roles import IS, LedgerSlice, RoleFilter
@@ -52,7 +52,9 @@ class SlicedLedger:
         self._ledger = ledger
         self._slice = slice.without_unknown(ledger.dimensions())
         self._derived = {dimension.name: dimension for dimension in ledger.derived_dimensions()}
-        self._parts = [_Part(part, frozenset(self._stored_dimensions(part))) for part in self._slice.parts]
+        self._parts = [
+            _SlicePart(part, frozenset(self._stored_dimensions(part))) for part in self._slice.parts
+        ]
         self._person = person
 
     @property
@@ -82,7 +84,7 @@ class SlicedLedger:
     async def costs_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         return await self._ledger.costs_of_queries(list(map(self._limit_to_slice, queries)))
 
-    async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
+    async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[UsageByGroup]:
         return await self._ledger.usages_of_queries(list(map(self._limit_to_slice, queries)))
 
     def _limit_to_slice(self, query: CostQuery) -> CostQuery:
@@ -103,12 +105,12 @@ class SlicedLedger:
         trees_of = self._slice_dimension if query.aggregated else None
         return replace(cut, derived={**query.derived, SLICE: self._slice_dimension}, trees_of=trees_of)
 
-    async def lineage(
+    async def run_lineage(
         self, query: CostQuery, unit: str, names: Sequence[str], most: int, *, has_below: bool
-    ) -> Sequence[Lineage]:
-        """Return `Ledger.lineage`, computed only from calls in the slice around the query's time."""
+    ) -> Sequence[RunLineage]:
+        """Return `Ledger.run_lineage`, computed only from calls in the slice around the query's time."""
         of = self._limit_to_slice(replace(query, aggregated=True))
-        return await self._ledger.lineage(unit, names, most, has_below=has_below, of=of)
+        return await self._ledger.run_lineage(unit, names, most, has_below=has_below, of=of)
 
     async def values(self, dimension: str) -> Sequence[str]:
         if self._slice.has_every_call:
@@ -166,7 +168,7 @@ class SlicedLedger:
                 found[name] = sorted(values)[:_MOST_FOUND]
             return found
 
-        return await self._ledger.combinations(sources, find_visible_values_with_text)
+        return await self._ledger.value_combinations(sources, find_visible_values_with_text)
 
     async def billing_row_tags(self) -> Sequence[str]:
         """Return none to people who do not see every call, because tag names would reveal hidden rows."""
@@ -178,10 +180,12 @@ class SlicedLedger:
     async def limit_to_hourly_sums(self, since: datetime) -> datetime:
         return await self._ledger.limit_to_hourly_sums(since)
 
-    def derived_dimensions(self) -> Sequence[Derived]:
+    def derived_dimensions(self) -> Sequence[DerivedDimension]:
         return self._ledger.derived_dimensions()
 
-    def lasting_dimension(self, depends_on: object, define: Callable[[], Derived]) -> Derived:
+    def lasting_dimension(
+        self, depends_on: object, define: Callable[[], DerivedDimension]
+    ) -> DerivedDimension:
         return self._ledger.lasting_dimension(depends_on, define)
 
     def base_dimensions(self) -> Sequence[str]:
@@ -204,7 +208,7 @@ class SlicedLedger:
             part.has_needed_values(value_of) and part.is_met_by(resolved_value) for part in self._parts
         )
 
-    async def containment_test(self) -> Callable[[Wanted, Wanted], bool]:
+    async def containment_test(self) -> Callable[[WantedValues, WantedValues], bool]:
         """
         Return a function that returns whether every sum that passes include and exclude filters is in the
         slice. It returns False if that is unknown.
@@ -213,13 +217,13 @@ class SlicedLedger:
             return lambda *_: self._slice.has_every_call
         has_joint = await self._ledger.has_joint_sums()
 
-        def is_contained(include: Wanted, exclude: Wanted) -> bool:
+        def is_contained(include: WantedValues, exclude: WantedValues) -> bool:
             is_exact = not has_joint or self._has_no_joint_sums(include)
             return is_exact and self._slice.contains({**self._derived_values(include), **include}, exclude)
 
         return is_contained
 
-    def _derived_values(self, include: Wanted) -> Wanted:
+    def _derived_values(self, include: WantedValues) -> WantedValues:
         derived_values = {}
         for name in set(self._slice.dimensions) & set(self._derived):
             derived = self._derived[name]
@@ -230,7 +234,7 @@ class SlicedLedger:
         return derived_values
 
     @cached_property
-    def _slice_dimension(self) -> Derived:
+    def _slice_dimension(self) -> DerivedDimension:
         sources = (*sorted({"source", "user"}.union(*(part.sources for part in self._parts))),)
         places = {name: index for index, name in enumerate(sources)}
 
@@ -238,13 +242,13 @@ class SlicedLedger:
         def yes_if_visible(values: tuple[str, ...]) -> str:
             return _YES if self.has_call(lambda name: values[places[name]]) else ""
 
-        return Derived(name=SLICE, label="", sources=sources, value=yes_if_visible)
+        return DerivedDimension(name=SLICE, label="", sources=sources, value=yes_if_visible)
 
     @cached_property
     def _has_filters_for_others(self) -> bool:
         people = self._ledger.people
 
-        def is_own(condition: RoleFilter) -> bool:
+        def is_own_filter(condition: RoleFilter) -> bool:
             if condition.dimension != "user" or condition.mode != IS or people is None or not self._person:
                 return False
             return {people.person_identity(value) for value in condition.values} == {
@@ -252,7 +256,8 @@ class SlicedLedger:
             }
 
         return any(
-            not set(OF_PEOPLE).isdisjoint(self._stored_dimensions([condition])) and not is_own(condition)
+            not set(OF_PEOPLE).isdisjoint(self._stored_dimensions([condition]))
+            and not is_own_filter(condition)
             for part in self._slice.parts
             for condition in part
         )
@@ -264,7 +269,7 @@ class SlicedLedger:
             if condition.dimension == USER:
                 yield SECOND_NAME
 
-    def _has_no_joint_sums(self, include: Wanted) -> bool:
+    def _has_no_joint_sums(self, include: WantedValues) -> bool:
         asks_owner = any(part.asks_owner for part in self._parts)
         for name, values in include.items():
             divides = _is_owner(name) or (name in WORK and not asks_owner)
@@ -274,7 +279,7 @@ class SlicedLedger:
         return False
 
 
-class _Part:
+class _SlicePart:
     """One alternative of a slice: filters that a call must all match."""
 
     def __init__(self, filters: Collection[RoleFilter], sources: frozenset[str]) -> None:

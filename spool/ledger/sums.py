@@ -22,11 +22,11 @@ import msgspec
 
 from spool.ledger import money
 from spool.ledger.cost_kinds import KIND_OF_SOURCE, NONE, call_cost_source, counted_cost_source
-from spool.ledger.work import MAX_LEVELS, Digests, Units, names_to_store
+from spool.ledger.work import MAX_LEVELS, Units, WorkDigests, names_to_store
 from spool.ledger.work import NONE as NO_UNIT
 from spool.ledger.work import OTHER as OTHER  # the name that stands for many values
 from spool.ledger.work import TAGS as UNIT_TAGS
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.meters import quantity_in_millionths
 from spool.processing import processing_mode
 from spool.record import CALL_UNIT, CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
@@ -181,7 +181,7 @@ class HourlySums:
         self,
         tags: Sequence[str] = (),
         *,
-        digests: Digests | None = None,
+        digests: WorkDigests | None = None,
         skip: Callable[[int, int], bool] | None = None,
         restated: Restated | None = None,
         tags_of: TagsOf | None = None,
@@ -206,7 +206,7 @@ class HourlySums:
         self._units: dict[tuple[str | None, ...], Units] = {}
         self._chains: set[tuple[str | None, str | None, str]] = set()  # chains that `work_edges` already has
 
-    def add_entries(self, entries: Iterable[Entry]) -> None:
+    def add_entries(self, entries: Iterable[LogEntry]) -> None:
         """Count every record, except those to `skip`."""
         first, skip = self.first, self._skip
         for entry in entries:
@@ -287,7 +287,9 @@ class HourlySums:
             row = rows[units] = [0] * WIDTH
         return row
 
-    def _add_edges(self, digests: Digests, session: str | None, parent: str | None, ancestors: str) -> None:
+    def _add_edges(
+        self, digests: WorkDigests, session: str | None, parent: str | None, ancestors: str
+    ) -> None:
         chain = session, parent, ancestors
         if chain in self._chains:
             return

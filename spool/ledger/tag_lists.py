@@ -38,20 +38,20 @@ class TagLists:
         newest = self.lists[-1] if self.lists else TagList(first, 0, ())
         return None if self.lists and newest.tags == tags else TagList(first, newest.since, tags)
 
-    def with_list(self, made: TagList) -> TagLists:
+    def with_list(self, tag_list: TagList) -> TagLists:
         """Return the lists with a newer one, without lists that no longer apply to any record."""
-        if not made.since and self.lists and all(each.tags == made.tags for each in self.lists):
-            return TagLists(self.mark, [made._replace(first=0)])
-        older = [each for each in self.lists if each.first < made.first or each.since < made.since]
-        return TagLists(self.mark, [*older, made][-MOST_LISTS:])
+        if not tag_list.since and self.lists and all(each.tags == tag_list.tags for each in self.lists):
+            return TagLists(self.mark, [tag_list._replace(first=0)])
+        older = [each for each in self.lists if each.first < tag_list.first or each.since < tag_list.since]
+        return TagLists(self.mark, [*older, tag_list][-MOST_LISTS:])
 
 
 def read_tag_lists(rows: LedgerRows) -> TagLists:
     return TagLists(rows.state_values().get(TAGGED, 0), rows.tag_lists())
 
 
-def store_tag_list(rows: LedgerRows, made: TagList) -> None:
-    rows.replace_tag_lists(read_tag_lists(rows).with_list(made).lists)
+def store_tag_list(rows: LedgerRows, tag_list: TagList) -> None:
+    rows.replace_tag_lists(read_tag_lists(rows).with_list(tag_list).lists)
     rows.set_state(**{TAGGED: new_change_mark()})
 
 

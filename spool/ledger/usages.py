@@ -48,7 +48,7 @@ class GroupUsage(msgspec.Struct, kw_only=True, gc=False):
 
 
 _FIELDS = GroupUsage.__struct_fields__
-Usages = dict[Group, GroupUsage]
+UsageByGroup = dict[Group, GroupUsage]
 _Known = tuple[Group, str, str]  # group, status and cost source
 
 
@@ -60,7 +60,7 @@ def row_usage(row: CostRow) -> GroupUsage:
 
 def usages_by_group(
     rows: LedgerRows, queries: Sequence[CostQuery], limit: QuestionLimit | None, rates: Rates | None = None
-) -> Iterator[Usages]:
+) -> Iterator[UsageByGroup]:
     """
     Yield the sums by group of each query. The queries differ only in their times. Raises the errors of
     `query_costs`.
@@ -78,7 +78,7 @@ def usages_by_group(
         ):
             yield {row.group: row_usage(row) for row in query_costs(rows, query, limit, rates)}
             continue
-        by_group: Usages = {}
+        by_group: UsageByGroup = {}
         for questions in group_reads(
             divide_periods(rows, query, list(periods_of_query(query)), state), MOST_SPANS
         ):
@@ -94,7 +94,7 @@ def usages_by_group(
         yield {group: usage for group, usage in by_group.items() if any(msgspec.structs.astuple(usage))}
 
 
-def _add_usage(by_group: Usages, of: _Known, values: Sequence[int]) -> None:
+def _add_usage(by_group: UsageByGroup, of: _Known, values: Sequence[int]) -> None:
     group, status, cost_source = of
     _, calls, given, made, read, written, reported, estimated = values
     usage = by_group.get(group)

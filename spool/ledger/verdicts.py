@@ -20,7 +20,7 @@ _PLACES: Final = (1, 2, 3, 4, 5)
 Tokens = tuple[int | None, int | None, int | None, int | None, int | None, int | None]
 
 
-class Verdict(NamedTuple):
+class CallVerdict(NamedTuple):
     """
     The amounts that one record adds. `spend`: in units of `spool.ledger.money`, None if no cost counts.
     `tokens`: input, output, cache read, cache write, reasoning, one-hour cache write.
@@ -46,7 +46,7 @@ def counted_time_us(record: Record, committed_at: float) -> int:
     return int(committed_at * 1_000_000)
 
 
-def counting_verdict(record: Record) -> Verdict:
+def counting_verdict(record: Record) -> CallVerdict:
     """Return what a record adds. A duplicate kept for reference adds nothing."""
     if isinstance(record, Inference):
         verdict = _call_verdict(record)
@@ -55,11 +55,11 @@ def counting_verdict(record: Record) -> Verdict:
     elif isinstance(record, Correction):
         verdict = _correction_verdict(record)
     else:
-        return Verdict(False, 0, None, NOT_COUNTED)
-    return Verdict(False, 0, None, verdict.tokens) if record.shadow else verdict
+        return CallVerdict(False, 0, None, NOT_COUNTED)
+    return CallVerdict(False, 0, None, verdict.tokens) if record.shadow else verdict
 
 
-def _call_verdict(call: Inference) -> Verdict:
+def _call_verdict(call: Inference) -> CallVerdict:
     input_tokens, output_tokens = call.input_tokens, call.output_tokens
     reported = 0 if call.cost is None else money.text_to_units(call.cost)
     estimated = 0 if call.estimated_cost is None else money.text_to_units(call.estimated_cost)
@@ -77,47 +77,47 @@ def _call_verdict(call: Inference) -> Verdict:
         call.cache_write_1h_tokens,
     )
     if too_large:
-        return Verdict(False, 0, None, tokens)
+        return CallVerdict(False, 0, None, tokens)
     if call.status == "cached":
-        return Verdict(True, 1, 0, tokens)
+        return CallVerdict(True, 1, 0, tokens)
     spend = None
     if call.cost_source == "reported":
         spend = reported
     elif call.cost_source == "estimated":
         spend = estimated
-    return Verdict(True, 1, spend, tokens)
+    return CallVerdict(True, 1, spend, tokens)
 
 
-def _metric_verdict(metric: UsageMetric) -> Verdict:
+def _metric_verdict(metric: UsageMetric) -> CallVerdict:
     if metric.unit == CURRENCY:
         units = money.text_to_units(str(metric.value))
         is_counted = abs(units) <= MAX_MONEY
-        return Verdict(is_counted, 0, units if is_counted else None, NOT_COUNTED)
+        return CallVerdict(is_counted, 0, units if is_counted else None, NOT_COUNTED)
     if metric.unit == CALL_UNIT:
         amount = int(metric.value)
-        return Verdict(abs(amount) <= MAX_TOKENS, amount, None, NOT_COUNTED)
+        return CallVerdict(abs(amount) <= MAX_TOKENS, amount, None, NOT_COUNTED)
     if metric.unit != TOKEN_UNIT:  # an amount in another currency, which no sum of dollars includes
         from spool.currencies import MAX_CHARGE  # imported only if a record has an amount in another currency
 
-        return Verdict(abs(money.text_to_units(str(metric.value))) <= MAX_CHARGE, 0, None, NOT_COUNTED)
+        return CallVerdict(abs(money.text_to_units(str(metric.value))) <= MAX_CHARGE, 0, None, NOT_COUNTED)
     amount = int(metric.value)
     places = token_positions(metric.name, metric.token_type)
     amounts = tuple(amount if index in places else None for index in _PLACES)
     tokens: Tokens = (amounts[0], amounts[1], amounts[2], amounts[3], amounts[4], None)
-    return Verdict(abs(amount) <= MAX_TOKENS, 0, None, tokens)
+    return CallVerdict(abs(amount) <= MAX_TOKENS, 0, None, tokens)
 
 
-def _correction_verdict(record: Correction) -> Verdict:
+def _correction_verdict(record: Correction) -> CallVerdict:
     after, before = _call_verdict(record.after), _call_verdict(record.before)
     if record.after.shadow:
         counted = tuple(-(count or 0) for count in before.tokens)
-        return Verdict(before.counted, -int(before.counted), -(before.spend or 0), counted)  # type: ignore[arg-type]
+        return CallVerdict(before.counted, -int(before.counted), -(before.spend or 0), counted)  # type: ignore[arg-type]
     pairs = zip(after.tokens, before.tokens, strict=True)
     if not after.counted:
-        return Verdict(False, 0, None, tuple((now or 0) - (before or 0) for now, before in pairs))  # type: ignore[arg-type]
+        return CallVerdict(False, 0, None, tuple((now or 0) - (before or 0) for now, before in pairs))  # type: ignore[arg-type]
     # the call was too large to be counted before, so now all of it counts
     if not before.counted:
-        return Verdict(True, 1, after.spend or 0, after.tokens)
+        return CallVerdict(True, 1, after.spend or 0, after.tokens)
     spend = (after.spend or 0) - (before.spend or 0)
     differences = tuple((now or 0) - (before or 0) for now, before in pairs)
-    return Verdict(True, 0, spend, differences)  # type: ignore[arg-type]
+    return CallVerdict(True, 0, spend, differences)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from itertools import islice
 
 from spool.log.duplicates import DuplicateIndex, filing_hours
 from spool.log.runs import repeated_ids
-from spool.log.values import AcceptedTwice, Entry
+from spool.log.values import AcceptedTwice, LogEntry
 from spool.record import NS
 
 CHUNK = 16_384  # ids sorted at a time, in a few milliseconds
@@ -26,7 +26,7 @@ SHOWN = 10  # maximum record numbers in the report of a topic
 MAX_SUSPECTS = 100_000  # limit of repeated ids per topic; further repeated ids are not judged
 NUMBERS = 4096  # records per read of the second step
 
-ReadEntries = Callable[[str, int, int], Awaitable[Sequence[Entry]]]
+ReadEntries = Callable[[str, int, int], Awaitable[Sequence[LogEntry]]]
 
 
 class RepeatedAcceptances:
@@ -48,7 +48,7 @@ class RepeatedAcceptances:
         self._ends: dict[str, tuple[int, int]] = {}  # first and last record number by topic
         self._suspects: defaultdict[str, set[int]] = defaultdict(set)
 
-    def collect_ids(self, entry: Entry) -> None:
+    def collect_ids(self, entry: LogEntry) -> None:
         self._topic = entry.topic
         first, _ = self._ends.get(entry.topic, (entry.first, 0))
         self._ends[entry.topic] = first, entry.last
@@ -73,7 +73,7 @@ class RepeatedAcceptances:
         if is_last:
             self._latest = array("Q")
 
-    async def find_accepted_twice(self, read: ReadEntries) -> dict[str, AcceptedTwice]:
+    async def find_accepted_twice(self, read_entries: ReadEntries) -> dict[str, AcceptedTwice]:
         """
         Read the topics with repeated ids again. Return, by topic, the records that were stored although their
         ids were known.
@@ -82,19 +82,19 @@ class RepeatedAcceptances:
         for topic, suspects in self._suspects.items():
             if suspects:
                 first, last = self._ends[topic]
-                numbers = await self._numbers_accepted_twice(topic, suspects, first, last, read)
+                numbers = await self._numbers_accepted_twice(topic, suspects, first, last, read_entries)
                 if numbers:
                     by_topic[topic] = AcceptedTwice(records=len(numbers), numbers=list(numbers[:SHOWN]))
         return by_topic
 
     async def _numbers_accepted_twice(
-        self, topic: str, suspects: set[int], first: int, last: int, read: ReadEntries
+        self, topic: str, suspects: set[int], first: int, last: int, read_entries: ReadEntries
     ) -> array[int]:
         # hour of filing and commit time by id
         earlier: dict[int, list[tuple[int, float]]] = {}
         numbers = array("q")
         while first <= last:
-            entries = await read(topic, first, min(last, first + NUMBERS - 1))
+            entries = await read_entries(topic, first, min(last, first + NUMBERS - 1))
             first += NUMBERS
             for entry in entries:
                 for number, record in enumerate(entry.records, entry.first):

@@ -38,57 +38,61 @@ PRICED_BY = frozenset({*TOKENS, "meters", "provider", "request_model", "response
 SAME_COST = Decimal("0.000001")
 
 
-def is_processing_mode_changed(known: Inference, fields: Mapping[str, Any]) -> bool:
+def is_processing_mode_changed(known_record: Inference, fields: Mapping[str, Any]) -> bool:
     """Return whether later fields change the processing mode, such as batch, on which the price depends."""
     tags = fields.get("tags")
-    return tags is not None and processing_mode(tags) != processing_mode(known.tags)
+    return tags is not None and processing_mode(tags) != processing_mode(known_record.tags)
 
 
-def is_person_changed(known: Inference, fields: Mapping[str, Any]) -> bool:
+def is_person_changed(known_record: Inference, fields: Mapping[str, Any]) -> bool:
     """Return whether later fields state who made the call."""
     tags = fields.get("tags")
-    return tags is not None and tags.get(USER_EMAIL) != known.tags.get(USER_EMAIL)
+    return tags is not None and tags.get(USER_EMAIL) != known_record.tags.get(USER_EMAIL)
 
 
-def missing_fields(first: Inference, later: Inference) -> dict[str, Any]:
+def missing_fields(first: Inference, later_record: Inference) -> dict[str, Any]:
     """
     Return the fields that only the later report states, if the two reports are consistent.
 
     If the first report's input excludes cached tokens and the later one includes them, the input is also
     returned.
     """
-    fields: dict[str, Any] = _input_with_cached_parts(first, later)
+    fields: dict[str, Any] = _input_with_cached_parts(first, later_record)
     completes_input = bool(fields)
     if completes_input:
         first = replace_fields(first, fields)
-    elif cached := _input_with_cached_parts(later, first):
-        later = replace_fields(later, cached)
+    elif cached := _input_with_cached_parts(later_record, first):
+        later_record = replace_fields(later_record, cached)
     for name in AMENDABLE:
         if getattr(first, name) is None:
-            value = getattr(later, name)
+            value = getattr(later_record, name)
             if value is not None:
                 fields[name] = value
-    if first.charges or later.charges:
-        _fill_charges(fields, first, later)
+    if first.charges or later_record.charges:
+        _fill_charges(fields, first, later_record)
     for name in PARTS:
-        if getattr(first, name) == 0 and getattr(later, name):
-            fields[name] = getattr(later, name)
-    if first.status == "ok" != later.status:
-        fields["status"] = later.status
+        if getattr(first, name) == 0 and getattr(later_record, name):
+            fields[name] = getattr(later_record, name)
+    if first.status == "ok" != later_record.status:
+        fields["status"] = later_record.status
     if fields:  # nothing to amend, because the report only repeats
-        _drop_contradictions(fields, first, later)
-    if later.meters and later.meters != first.meters and (filled := _merged_meters(first, later, fields)):
+        _drop_contradictions(fields, first, later_record)
+    if (
+        later_record.meters
+        and later_record.meters != first.meters
+        and (filled := _merged_meters(first, later_record, fields))
+    ):
         fields["meters"] = filled
     room = max(0, MAX_TAGS - len(first.tags))
-    added_tags = [name for name in later.tags if name not in first.tags][:room]
-    if USER_EMAIL in added_tags and first.user not in (None, later.user):
+    added_tags = [name for name in later_record.tags if name not in first.tags][:room]
+    if USER_EMAIL in added_tags and first.user not in (None, later_record.user):
         added_tags.remove(USER_EMAIL)  # do not add another person's address
     if added_tags:
-        fields["tags"] = {**first.tags, **{name: later.tags[name] for name in added_tags}}
-    counts_more = completes_input or _has_additional_counts(first, later)
-    if later.estimated_cost is not None and (first.estimated_cost is None or counts_more):
-        fields["estimated_cost"] = later.estimated_cost
-        fields["price_book"] = later.price_book
+        fields["tags"] = {**first.tags, **{name: later_record.tags[name] for name in added_tags}}
+    counts_more = completes_input or _has_additional_counts(first, later_record)
+    if later_record.estimated_cost is not None and (first.estimated_cost is None or counts_more):
+        fields["estimated_cost"] = later_record.estimated_cost
+        fields["price_book"] = later_record.price_book
         if first.cost_source == "none":
             fields["cost_source"] = "estimated"
     if "cost" in fields or "charges" in fields:
@@ -122,24 +126,26 @@ def _input_with_cached_parts(report: Inference, other: Inference) -> dict[str, i
     return {}
 
 
-def _with_cached_input(first: Inference, later: Inference) -> tuple[Inference, Inference]:
-    if cached := _input_with_cached_parts(first, later):
-        return replace_fields(first, cached), later
-    cached = _input_with_cached_parts(later, first)
-    return first, replace_fields(later, cached) if cached else later
+def _with_cached_input(first: Inference, later_record: Inference) -> tuple[Inference, Inference]:
+    if cached := _input_with_cached_parts(first, later_record):
+        return replace_fields(first, cached), later_record
+    cached = _input_with_cached_parts(later_record, first)
+    return first, replace_fields(later_record, cached) if cached else later_record
 
 
-def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) -> None:
+def _fill_charges(fields: dict[str, Any], first: Inference, later_record: Inference) -> None:
     """
     Add the later report's amounts in other currencies, unless the first report has a cost in any currency.
     """
     if first.charges:
         fields.pop("cost", None)
-    elif first.cost is None and later.cost is None:
-        fields["charges"] = later.charges
+    elif first.cost is None and later_record.cost is None:
+        fields["charges"] = later_record.charges
 
 
-def _merged_meters(first: Inference, later: Inference, fields: dict[str, Any]) -> dict[str, int | str] | None:
+def _merged_meters(
+    first: Inference, later_record: Inference, fields: dict[str, Any]
+) -> dict[str, int | str] | None:
     """
     Return the meters of both reports, or None if the later one adds none.
 
@@ -149,7 +155,7 @@ def _merged_meters(first: Inference, later: Inference, fields: dict[str, Any]) -
     known = first.meters
     added = {
         name: quantity
-        for name, quantity in later.meters.items()
+        for name, quantity in later_record.meters.items()
         if name not in known or (_is_zero_part(name, known[name]) and quantity != known[name])
     }
     if not added:
@@ -163,20 +169,20 @@ def _is_zero_part(name: str, quantity: int | str) -> bool:
     return not quantity and name in METERS and METERS[name].is_part
 
 
-def _has_different_meters(first: Inference, later: Inference) -> bool:
+def _has_different_meters(first: Inference, later_record: Inference) -> bool:
     return any(
-        name in later.meters
-        and quantity_in_millionths(quantity) != quantity_in_millionths(later.meters[name])
+        name in later_record.meters
+        and quantity_in_millionths(quantity) != quantity_in_millionths(later_record.meters[name])
         and not _is_zero_part(name, quantity)
-        and not _is_zero_part(name, later.meters[name])
+        and not _is_zero_part(name, later_record.meters[name])
         for name, quantity in first.meters.items()
     )
 
 
-def _drop_contradictions(fields: dict[str, Any], first: Inference, later: Inference) -> None:
+def _drop_contradictions(fields: dict[str, Any], first: Inference, later_record: Inference) -> None:
     for total, *parts in SIDES:
-        if _has_contradiction(first, later, (total, *parts)) or not _is_within_total(
-            first, later, total, parts
+        if _has_contradiction(first, later_record, (total, *parts)) or not _is_within_total(
+            first, later_record, total, parts
         ):
             for name in (total, *parts):
                 fields.pop(name, None)
@@ -193,18 +199,18 @@ def _drop_contradictions(fields: dict[str, Any], first: Inference, later: Infere
         fields.pop("error_type", None)
     # a report of another run says nothing about the runs above this one
     for run, above in pairwise(RUNS):
-        if above in fields and getattr(first, run) not in (None, getattr(later, run)):
+        if above in fields and getattr(first, run) not in (None, getattr(later_record, run)):
             del fields[above]
 
 
-def _has_contradiction(first: Inference, later: Inference, names: Iterable[str]) -> bool:
+def _has_contradiction(first: Inference, later_record: Inference, names: Iterable[str]) -> bool:
     """
     Return whether one of these counts differs. A partial count of 0 agrees with any other, because a report
     may be unable to measure it.
     """
     for name in names:
         first_value = getattr(first, name)
-        later_value = getattr(later, name)
+        later_value = getattr(later_record, name)
         if (
             first_value is not None
             and later_value is not None
@@ -215,31 +221,31 @@ def _has_contradiction(first: Inference, later: Inference, names: Iterable[str])
     return False
 
 
-def _is_zero_in_one(first: Inference, later: Inference, name: str) -> bool:
+def _is_zero_in_one(first: Inference, later_record: Inference, name: str) -> bool:
     first_value = getattr(first, name)
-    later_value = getattr(later, name)
+    later_value = getattr(later_record, name)
     return first_value is not None and later_value is not None and bool(first_value) != bool(later_value)
 
 
-def _is_within_total(first: Inference, later: Inference, total: str, parts: Iterable[str]) -> bool:
-    whole = _stated_count(first, later, total)
-    counts = [_stated_count(first, later, part) or 0 for part in parts]
+def _is_within_total(first: Inference, later_record: Inference, total: str, parts: Iterable[str]) -> bool:
+    whole = _stated_count(first, later_record, total)
+    counts = [_stated_count(first, later_record, part) or 0 for part in parts]
     return whole is None or sum(counts) <= whole
 
 
-def _stated_count(first: Inference, later: Inference, name: str) -> int | None:
+def _stated_count(first: Inference, later_record: Inference, name: str) -> int | None:
     count: int | None = getattr(first, name)
-    later_count: int | None = getattr(later, name)
+    later_count: int | None = getattr(later_record, name)
     if count is None or (name in PARTS and not count and later_count is not None):
         return later_count
     return count
 
 
-def _has_additional_counts(first: Inference, later: Inference) -> bool:
+def _has_additional_counts(first: Inference, later_record: Inference) -> bool:
     return (
-        _stated_count_names(first) < _stated_count_names(later)
-        and not _has_contradiction(first, later, TOKENS)
-        and not _has_different_meters(first, later)
+        _stated_count_names(first) < _stated_count_names(later_record)
+        and not _has_contradiction(first, later_record, TOKENS)
+        and not _has_different_meters(first, later_record)
     )
 
 
@@ -256,29 +262,33 @@ def _stated_count_names(report: Inference) -> set[str]:
     return names.union(report.meters) if report.meters else names
 
 
-def has_disagreement(first: Inference, later: Inference) -> bool:
+def has_disagreement(first: Inference, later_record: Inference) -> bool:
     """Return whether both reports state a token count or a cost, and the values differ."""
-    first, later = _with_cached_input(first, later)
-    if _has_contradiction(first, later, TOKENS) or (first.meters and _has_different_meters(first, later)):
+    first, later_record = _with_cached_input(first, later_record)
+    if _has_contradiction(first, later_record, TOKENS) or (
+        first.meters and _has_different_meters(first, later_record)
+    ):
         return True
     for total, *parts in SIDES:
-        is_hidden = any(_is_zero_in_one(first, later, part) for part in parts)
-        if is_hidden and not _is_within_total(first, later, total, parts):
+        is_hidden = any(_is_zero_in_one(first, later_record, part) for part in parts)
+        if is_hidden and not _is_within_total(first, later_record, total, parts):
             return True
-    if first.charges and later.charges:
-        return first.charges.keys() != later.charges.keys() or any(
-            _are_different_amounts(amount, later.charges[currency])
+    if first.charges and later_record.charges:
+        return first.charges.keys() != later_record.charges.keys() or any(
+            _are_different_amounts(amount, later_record.charges[currency])
             for currency, amount in first.charges.items()
         )
-    if first.cost is None or later.cost is None or first.cost == later.cost:
+    if first.cost is None or later_record.cost is None or first.cost == later_record.cost:
         return False
-    return _are_different_amounts(first.cost, later.cost)
+    return _are_different_amounts(first.cost, later_record.cost)
 
 
-def are_of_two_calls(first: Inference, later: Inference) -> bool:
+def are_of_two_calls(first: Inference, later_record: Inference) -> bool:
     """Return whether the input or output counts of two reports cannot be those of one call."""
-    first, later = _with_cached_input(first, later)
-    counts = [(getattr(first, total), getattr(later, total)) for total in ("input_tokens", "output_tokens")]
+    first, later_record = _with_cached_input(first, later_record)
+    counts = [
+        (getattr(first, total), getattr(later_record, total)) for total in ("input_tokens", "output_tokens")
+    ]
     return any(count and later_count and count != later_count for count, later_count in counts)
 
 

@@ -1,7 +1,8 @@
 """
 The accounting: counts of everything received and of what happened to it, which must add up exactly. Pure.
 
-Each commit row stores the `Terms` of its submissions. Running counters are sums over all `Terms`, and a
+Each commit row stores the `SubmissionTerms` of its submissions. Running counters are sums over all
+`SubmissionTerms`, and a
 recount adds up the rows again.
 """
 
@@ -16,7 +17,7 @@ import msgspec
 
 from spool.disks import FSYNC
 from spool.log.entries.codec import NO_RECORD
-from spool.log.values import Books, Receipt
+from spool.log.values import LogAccounting, Receipt
 
 # Names of the terms of submissions, besides `ignored.REASON` and `rejected.REASON`.
 RECEIVED = "received"
@@ -83,7 +84,7 @@ def is_counter_name(term: str) -> bool:
     return term in BY_SUBMISSION or term in BY_KEEPING or term.startswith(("ignored.", "rejected."))
 
 
-class Terms(msgspec.Struct, array_like=True, kw_only=True):
+class SubmissionTerms(msgspec.Struct, array_like=True, kw_only=True):
     """The counts of one submission by outcome. The encoding is positional: add new fields only at the end."""
 
     topic: str
@@ -134,18 +135,18 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[Terms])
+_decoder = msgspec.msgpack.Decoder(list[SubmissionTerms])
 
 
-def pack_terms(terms: list[Terms]) -> bytes:
+def pack_terms(terms: list[SubmissionTerms]) -> bytes:
     return _encoder.encode(terms)
 
 
-def unpack_terms(packed: bytes) -> list[Terms]:
+def unpack_terms(packed: bytes) -> list[SubmissionTerms]:
     return _decoder.decode(packed)
 
 
-def unpack_checked_terms(packed: object, checksum: object) -> list[Terms] | None:
+def unpack_checked_terms(packed: object, checksum: object) -> list[SubmissionTerms] | None:
     """Decode the terms of a commit row. Return None if they are damaged."""
     if not isinstance(packed, bytes) or zlib.crc32(packed) != checksum:
         return None
@@ -155,7 +156,7 @@ def unpack_checked_terms(packed: object, checksum: object) -> list[Terms] | None
         return None
 
 
-def sum_terms(submissions: Iterable[Terms]) -> Counter[tuple[str, str]]:
+def sum_terms(submissions: Iterable[SubmissionTerms]) -> Counter[tuple[str, str]]:
     sums: Counter[tuple[str, str]] = Counter()
     for terms in submissions:
         for name, n in terms.nonzero_counts():
@@ -174,7 +175,7 @@ def check_equations(
     topics: Mapping[str, Mapping[str, int]],
     routes: Mapping[str, Mapping[str, int]],
     wrong: Iterable[str] = (),
-) -> Books:
+) -> LogAccounting:
     """
     Return the accounting with one sentence for each equation that does not hold, after the sentences in
     `wrong`.
@@ -184,7 +185,7 @@ def check_equations(
         imbalances += _topic_imbalances(topic, terms)
     for route, terms in routes.items():
         imbalances += _route_imbalances(route, terms, topics.get(route_topic(route), {}))
-    return Books(topics=topics, routes=routes, imbalances=imbalances)
+    return LogAccounting(topics=topics, routes=routes, imbalances=imbalances)
 
 
 def check_recount(
@@ -192,7 +193,7 @@ def check_recount(
     recounted: TermSums,
     routes: Mapping[str, Mapping[str, int]],
     wrong: Iterable[str] = (),
-) -> Books:
+) -> LogAccounting:
     # Commit rows do not show what retention deleted. The equations check these counters.
     by_keeping = {(topic, term): n for (topic, term), n in counters.items() if term in BY_KEEPING}
     imbalances = [*wrong, *_counter_differences(counters, recounted)]

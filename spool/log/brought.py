@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.partial_reports import RECOVERED, PartialReport
 from spool.log.values import Submission
 from spool.record import Record, further_names
@@ -48,7 +48,9 @@ def build_import_submission(
         received=len(records),
         records=records,
         identities=[
-            Identity(record.id, certain=certain and times[record.id] == 1, also=tuple(further_names(record)))
+            RecordIdentity(
+                record.id, certain=certain and times[record.id] == 1, also=tuple(further_names(record))
+            )
             for record in records
         ],
         keep=[PartialReport(note, at, msgspec.msgpack.encode(done))],

@@ -66,11 +66,11 @@ class Conflicts(dict[Pair, Conflict]):
     fewest conflicts is merged into "other".
     """
 
-    def add(self, topic: str, first: Inference, later: Inference) -> None:
+    def add(self, topic: str, first: Inference, later_record: Inference) -> None:
         conflict = Conflict(
-            1, _reported_sum(first), _reported_sum(later), first.request_id or later.request_id
+            1, _reported_sum(first), _reported_sum(later_record), first.request_id or later_record.request_id
         )
-        self.merge({(topic, first.source, later.source): conflict})
+        self.merge({(topic, first.source, later_record.source): conflict})
 
     def merge(self, others: Mapping[Pair, Conflict]) -> None:
         for pair, conflict in others.items():

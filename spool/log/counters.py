@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from spool import identity
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.values import CounterPoint
 from spool.record import UsageMetric, decimal_text
 
@@ -85,9 +85,9 @@ def advance_series(
     return after, Delta(added, since, point.time)
 
 
-def delta_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, Identity]:
+def delta_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, RecordIdentity]:
     """Return the record of an increase. Its dedup key follows rule 7 of `spool.identity`."""
-    known_as = Identity(identity.point_id(point.series, delta.start_time, delta.time))
+    known_as = RecordIdentity(identity.point_id(point.series, delta.start_time, delta.time))
     record = msgspec.structs.replace(
         point.template,
         id=known_as.id,

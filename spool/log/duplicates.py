@@ -24,7 +24,7 @@ from spool.clock import Clock
 from spool.installation import derive_secret
 from spool.log.places import NO_PLACES, RecentPlaces
 from spool.log.runs import IdRun, build_run, count_repeats, merge_runs
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.record import AI_TELEMETRY, NS, TOPICS, Record, further_names, request_names
 
 HOUR_NS = 3600 * 10**9
@@ -54,7 +54,7 @@ IN_A_RUN = 0  # the id is known, but its place is not in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fold:
+class IdFold:
     """A plan to move ids into runs. Store it, then pass it to `DuplicateIndex.apply_fold`."""
 
     taken: int  # ids that leave the dict, oldest first
@@ -66,7 +66,7 @@ class Fold:
     places: RecentPlaces
 
 
-class Whereabouts(NamedTuple):
+class IdPlace(NamedTuple):
     """
     Where a known id is: its record's place or, in epoch seconds, the earliest and latest time at which it was
     committed.
@@ -83,7 +83,9 @@ class DuplicateIndex:
     applies a transaction.
     """
 
-    def __init__(self, secret: bytes, *, window_s: float, max_ids: int, native: Native | None = None) -> None:
+    def __init__(
+        self, secret: bytes, *, window_s: float, max_ids: int, native: NativeModule | None = None
+    ) -> None:
         self.native = native
         self._factor = int.from_bytes(derive_secret(secret, "duplicates")[:16]) | 1
         self._window_s = window_s
@@ -136,17 +138,17 @@ class DuplicateIndex:
         hours = range(newest, newest - 2 - int(self._window_s // 3600 + 1), -1)
         return self.find_place((self.short_id(name),), hours, now) is not None
 
-    def whereabouts(self, identity: bytes) -> Whereabouts | None:
+    def find_id_place(self, identity: bytes) -> IdPlace | None:
         id = self.short_id(identity)
         packed_place = self.find_place_in_memory(id)
         if packed_place:
-            return Whereabouts(decode_place(packed_place), 0.0, inf)
+            return IdPlace(decode_place(packed_place), 0.0, inf)
         runs = [run for runs in self._runs.values() for run in runs if id in run]
         if not runs:
             return None
         # by the sender's clock, a call may start an hour after its arrival
         since = min(run.hour for run in runs) * HOUR_NS // NS - AHEAD_NS // NS
-        return Whereabouts(None, since, max(run.arrived_at for run in runs))
+        return IdPlace(None, since, max(run.arrived_at for run in runs))
 
     # -- adding, after the commit ----------------------------------------------------------------------------
 
@@ -222,7 +224,7 @@ class DuplicateIndex:
         topic, number = decode_place(next(islice(self._newest.values(), self._batch - 1, None)))
         return number < closed_below.get(topic, 1)
 
-    def plan_fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> Fold:
+    def plan_fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> IdFold:
         """
         Plan the fold of one batch or, with `closed_below`, of every closed id. This changes nothing yet.
         """
@@ -254,11 +256,11 @@ class DuplicateIndex:
             recent_since=now - MAX_AGE_S,
             lowest_place=self._lowest_place,
             max_placed=self._max_ids // PLACED_SHARE,
-            plan=_Plan(self),
+            plan=_FoldPlan(self),
             folds=self.folds,
         )
 
-    def apply_fold(self, fold: Fold) -> None:
+    def apply_fold(self, fold: IdFold) -> None:
         """Remove the ids of a stored fold from the dict, and add its runs."""
         gone = {run.key for run in fold.removed}
         for hour in {run.hour for run in fold.removed}:
@@ -349,10 +351,10 @@ class OldestIds:
     recent_since: float
     lowest_place: int
     max_placed: int
-    plan: _Plan
+    plan: _FoldPlan
     folds: int  # number of folds so far; after another fold, this plan is useless
 
-    def plan_fold(self) -> Fold:
+    def plan_fold(self) -> IdFold:
         """Plan the fold. Call this once, on any thread."""
         ordered = sorted(self.ids)
         plan = self.plan
@@ -360,7 +362,7 @@ class OldestIds:
             plan.add_run(hour, ids, self.arrived_at)
         plan.drop_expired(self.expired_at)
         plan.drop_over_limit(self.max_in_runs)
-        return Fold(
+        return IdFold(
             taken=len(self.ids),
             added=plan.added,
             removed=plan.removed,
@@ -400,7 +402,7 @@ class OldestIds:
         return array("Q", ids), array("Q", map(places.__getitem__, ids))
 
 
-class _Plan:
+class _FoldPlan:
     """The runs as they will be after a fold."""
 
     def __init__(self, index: DuplicateIndex) -> None:

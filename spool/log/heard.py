@@ -20,17 +20,17 @@ FACT_BYTES = 4
 MOST_FACTS = 32  # limit of kinds of calls per caller, because an index limits a key's length
 
 
-class Heard(Protocol):
+class StoredSenders(Protocol):
     """
     The stored senders. A submission adds them in `Submission.heard` with their calls.
 
-    `is_shared`: other processes write the same table. `knows_any`: False if every lookup would find nothing.
+    `is_shared`: other processes write the same table. `has_any_sender`: False if every lookup would find nothing.
     """
 
     is_shared: bool
 
     @property
-    def knows_any(self) -> bool: ...
+    def has_any_sender(self) -> bool: ...
 
     async def find_senders_of_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         """Return the keys that begin with one of these callers, with the time of their last report."""

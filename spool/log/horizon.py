@@ -79,15 +79,15 @@ class WaitingReaders:
         between.
         """
         if self._has_resting:
-            self.wake()
+            self.wake_readers()
 
-    def wake(self) -> None:
+    def wake_readers(self) -> None:
         self._has_resting = False
         self._moved.set()
         self._moved = asyncio.Event()
 
 
-class Horizon:
+class LogWatermarks:
     """The watermarks of a log with one writing process. All calls are on the event loop."""
 
     def __init__(self, *, hold_s: float, clock: Clock) -> None:

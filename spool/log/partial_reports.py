@@ -67,13 +67,13 @@ class PartialReports(Protocol):
 
     async def load(self) -> Sequence[PartialReport]: ...  # oldest first
 
-    async def find(
+    async def find_reports(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
         """Return the reports with these keys, and those with a key that begins with one of `under`."""
         ...
 
-    async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
+    async def oldest_reports(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
         """Return at most `most` reports of a kind that last changed at or before a time, oldest first."""
         ...
 
@@ -108,12 +108,14 @@ class Expecting(Protocol):
     def forget(self) -> Sequence[bytes]: ...
 
 
-def read_expectations(keys: Iterable[bytes], found: Mapping[bytes, PartialReport]) -> list[Expectation]:
+def read_expectations(
+    keys: Iterable[bytes], found_reports: Mapping[bytes, PartialReport]
+) -> list[Expectation]:
     """
-    Return the versions of the reports that were `found` under these keys. A key without a report must still
+    Return the versions of the reports that were `found_reports` under these keys. A key without a report must still
     have none.
     """
-    return [Expectation(key, report_version(found.get(key))) for key in sorted(set(keys))]
+    return [Expectation(key, report_version(found_reports.get(key))) for key in sorted(set(keys))]
 
 
 def report_version(report: PartialReport | None) -> int:

@@ -69,7 +69,7 @@ class GivenValues(NamedTuple):
 NOTHING_GIVEN: Final = GivenValues()
 
 
-class Around(NamedTuple):
+class CallSurroundings(NamedTuple):
     """The agent runs around a call, nearest first, and the values that the spans around it give."""
 
     runs: Sequence[str]
@@ -99,7 +99,7 @@ class Siblings(NamedTuple):
     others: Sequence[int]
 
 
-class _Index:
+class _TraceIndex:
     """The spans of a trace by id, and the spans directly below each."""
 
     def __init__(self, items: bytes = b"") -> None:
@@ -123,7 +123,7 @@ class _Index:
             if not self.below[above]:
                 del self.below[above]
 
-    def values_around(self, span: bytes, given: Sequence[GivenValues]) -> Around:
+    def values_around(self, span: bytes, given: Sequence[GivenValues]) -> CallSurroundings:
         runs: list[str] = []
         values = NOTHING_GIVEN
         passed: set[bytes] = set()  # `set[bytes]()` takes five times as long
@@ -135,7 +135,7 @@ class _Index:
             if place < 0 and (number := _given_number(place)):
                 values = given[number] if values is NOTHING_GIVEN else values.with_missing_from(given[number])
             span = above
-        return Around(runs, values)
+        return CallSurroundings(runs, values)
 
     def all_calls_below(self, span: bytes) -> Iterator[bytes]:
         waiting = list(self.below.get(span, ()))
@@ -181,10 +181,10 @@ class _Index:
                 waiting.append(each)
 
 
-_Trace = bytes | _Index  # the items of a trace, or the index of many items
+_Trace = bytes | _TraceIndex  # the items of a trace, or the index of many items
 
 
-class _Sender:
+class _KeySpans:
     """The spans of one sender key by trace, with their values, and the stored rows, oldest first."""
 
     def __init__(self) -> None:
@@ -197,16 +197,16 @@ class _Sender:
         self._uses: Counter[int] = Counter()
         self._free: list[int] = []
         self.besides: Counter[str] = Counter()  # number of calls with BESIDE, by trace
-        self._last = b"", _Index()  # what `trace_index` read last, and its result
+        self._last = b"", _TraceIndex()  # what `trace_index` read last, and its result
 
-    def _find_or_assign_number(self, given: GivenValues | None) -> int:
-        if given is None or given == NOTHING_GIVEN:
+    def _find_or_assign_number(self, given_values: GivenValues | None) -> int:
+        if given_values is None or given_values == NOTHING_GIVEN:
             return 0
-        number = self._numbers.get(given)
+        number = self._numbers.get(given_values)
         if number is None:
             number = self._free.pop() if self._free else len(self.given)
-            self._numbers[given] = number
-            self.given[number : number + 1] = [given]
+            self._numbers[given_values] = number
+            self.given[number : number + 1] = [given_values]
         return number
 
     def _add_uses(self, place: int, spans: int) -> None:
@@ -219,16 +219,16 @@ class _Sender:
             self.given[number] = NOTHING_GIVEN
             self._free.append(number)
 
-    def trace_index(self, trace: str) -> _Index:
+    def trace_index(self, trace: str) -> _TraceIndex:
         """
         Return the index of a trace, for reading. The last one is reused if the trace has the same spans.
         """
         found = self.traces.get(trace, b"")
-        if isinstance(found, _Index):
+        if isinstance(found, _TraceIndex):
             return found
         of, index = self._last
         if of is not found:
-            index = _Index(found)
+            index = _TraceIndex(found)
             self._last = found, index
         return index
 
@@ -238,10 +238,10 @@ class _Sender:
             self.traces[trace] = item
         elif isinstance(found, bytes):
             span = item[:8]
-            if span in found and span in _Index(found).spans:
+            if span in found and span in _TraceIndex(found).spans:
                 return False
             found += item
-            self.traces[trace] = _Index(found) if len(found) > MANY * _ITEM.size else found
+            self.traces[trace] = _TraceIndex(found) if len(found) > MANY * _ITEM.size else found
         elif not found.add(*_ITEM.unpack(item)):
             return False
         self.count += 1
@@ -256,9 +256,9 @@ class _Sender:
             if not self.besides[trace]:
                 del self.besides[trace]
 
-    def add_step(self, ids: bytes, kind: int, given: GivenValues | None) -> bytes | None:
+    def add_step(self, ids: bytes, kind: int, given_values: GivenValues | None) -> bytes | None:
         """Return a span that is no call, encoded for a row, or None if it is known."""
-        place = kind - 2 * self._find_or_assign_number(given)
+        place = kind - 2 * self._find_or_assign_number(given_values)
         row = ids + place.to_bytes(8, signed=True)
         if self.add_span(ids[:_TRACE].hex(), row[_TRACE:]):
             return row
@@ -299,7 +299,7 @@ class PendingSpans:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._senders: dict[str, _Sender] = {}
+        self._senders: dict[str, _KeySpans] = {}
         self._new: list[tuple[str, bytes]] = []  # new spans of the plan, as they are stored
         self._aged_at = 0.0
 
@@ -318,7 +318,7 @@ class PendingSpans:
 
     def add_calls(self, name: str, calls: Iterable[CallBelow]) -> list[tuple[LinkedSpan, CallBelow]]:
         """Add calls. Return the calls in traces with other spans, which may be above or below them."""
-        sender = self._senders.setdefault(name, _Sender())
+        sender = self._senders.setdefault(name, _KeySpans())
         traces, new, related = sender.traces, self._new, list[tuple[LinkedSpan, CallBelow]]()
         for call in calls:
             record, above, place = call
@@ -346,7 +346,7 @@ class PendingSpans:
         Add spans that are no calls. Spans that do not look like AI are added only to traces that have AI
         spans. Return the new spans.
         """
-        sender = self._senders.setdefault(name, _Sender())
+        sender = self._senders.setdefault(name, _KeySpans())
         found = [self._add_step(name, sender, step) for step in steps if step[3] != PLAIN]
         if traces := sender.traces:
             found += [
@@ -354,7 +354,7 @@ class PendingSpans:
             ]
         return [span for span in found if span is not None]
 
-    def _add_step(self, name: str, sender: _Sender, step: SpanStep) -> LinkedSpan | None:
+    def _add_step(self, name: str, sender: _KeySpans, step: SpanStep) -> LinkedSpan | None:
         trace, span, above, kind, given = step
         if len(self._new) >= self._most:
             return None
@@ -366,11 +366,11 @@ class PendingSpans:
         self._new.append((name, row))
         return LinkedSpan(name, trace, row[_TRACE : _TRACE + 8])
 
-    def values_around(self, span: LinkedSpan) -> Around:
+    def values_around(self, span: LinkedSpan) -> CallSurroundings:
         sender = self._senders[span.sender]
         return sender.trace_index(span.trace).values_around(span.id, sender.given)
 
-    def calls_below(self, spans: Iterable[LinkedSpan]) -> Iterator[tuple[int, Around]]:
+    def calls_below(self, spans: Iterable[LinkedSpan]) -> Iterator[tuple[int, CallSurroundings]]:
         """Yield the places of calls below new spans, with the runs and values around each."""
         traces: dict[tuple[str, str], list[bytes]] = {}
         for name, trace, id in spans:
@@ -385,7 +385,7 @@ class PendingSpans:
             index = sender.trace_index(trace)
             for call, lacks_runs in _calls_lacking_values(index, new, sender.given).items():
                 runs, given = index.values_around(call, sender.given)
-                yield index.spans[call][1] & ~_IS_BESIDE, Around(runs if lacks_runs else (), given)
+                yield index.spans[call][1] & ~_IS_BESIDE, CallSurroundings(runs if lacks_runs else (), given)
 
     def call_places_below(self, name: str, steps: Iterable[SpanStep]) -> Iterator[int]:
         """Yield the places of calls that spans may link, before these spans are added."""
@@ -475,7 +475,7 @@ class PendingSpans:
             except (msgspec.DecodeError, ValueError):
                 damaged += 1
                 continue
-            sender = self._senders.setdefault(name, _Sender())
+            sender = self._senders.setdefault(name, _KeySpans())
             if row.key in sender.rows:
                 continue
             new = [each for each in _split_rows(items) if sender.add_stored_row(each, given) is not None]
@@ -495,7 +495,7 @@ class PendingSpans:
 
 
 def _calls_lacking_values(
-    index: _Index, new: Sequence[bytes], given: Sequence[GivenValues]
+    index: _TraceIndex, new: Sequence[bytes], given: Sequence[GivenValues]
 ) -> dict[bytes, bool]:
     """
     Return the calls below new spans that may lack runs or values, with whether they lack runs. A call that
@@ -597,14 +597,14 @@ def runs_to_add(known: Sequence[str | None], runs: Sequence[str]) -> dict[str, s
     return {name: value for name, value in zip(RUNS, run_fields(runs), strict=True) if value is not None}
 
 
-def values_to_add(known: Inference, given: GivenValues) -> dict[str, Any]:
-    named = zip(("user", "team", "session", "api_key"), given[:4], strict=True)
+def values_to_add(known_record: Inference, given_values: GivenValues) -> dict[str, Any]:
+    named = zip(("user", "team", "session", "api_key"), given_values[:4], strict=True)
     fields: dict[str, Any] = {
-        name: value for name, value in named if value is not None and getattr(known, name) is None
+        name: value for name, value in named if value is not None and getattr(known_record, name) is None
     }
-    room = max(0, MAX_TAGS - len(known.tags))
-    if tags := [(name, value) for name, value in given.tags if name not in known.tags][:room]:
-        fields["tags"] = {**known.tags, **dict(tags)}
+    room = max(0, MAX_TAGS - len(known_record.tags))
+    if tags := [(name, value) for name, value in given_values.tags if name not in known_record.tags][:room]:
+        fields["tags"] = {**known_record.tags, **dict(tags)}
     return fields
 
 

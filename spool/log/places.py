@@ -18,7 +18,7 @@ import msgspec
 from spool.log import runs
 from spool.log.entries.codec import NO_RECORD
 from spool.log.runs import IdRun
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 
 # the keys of blocks sort between the two
 FIRST, AFTER = (
@@ -68,7 +68,7 @@ def block_fact_key(key: int) -> str:
     return f"{FIRST}{key:020}"
 
 
-def unpack_block(name: str, data: bytes, native: Native | None = None) -> PlaceBlock:
+def unpack_block(name: str, data: bytes, native: NativeModule | None = None) -> PlaceBlock:
     """Decode a block. Raises ValueError if the bytes are damaged."""
     try:
         packed = _packed.decode(data)
@@ -108,7 +108,7 @@ class RecentPlaces:
         since: float,
         lowest: int,
         most: int,
-        native: Native | None,
+        native: NativeModule | None,
     ) -> RecentPlaces:
         """
         Return the blocks with the places of sorted ids added, at most `full` ids per block.
@@ -140,7 +140,7 @@ class RecentPlaces:
 NO_PLACES = RecentPlaces()
 
 
-def load_blocks(facts: Iterable[tuple[str, bytes]], native: Native | None = None) -> RecentPlaces:
+def load_blocks(facts: Iterable[tuple[str, bytes]], native: NativeModule | None = None) -> RecentPlaces:
     """Load blocks at a start. Damaged blocks are logged and left out."""
     blocks = []
     for name, value in facts:

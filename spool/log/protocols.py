@@ -13,9 +13,9 @@ from typing import Protocol
 
 from spool.identity import RequestNames
 from spool.log.counted_names import EventType
-from spool.log.duplicates import Whereabouts
-from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
-from spool.packed.native import Native
+from spool.log.duplicates import IdPlace
+from spool.log.values import Commit, LogAccounting, LogEntry, LogStats, Receipt, Submission
+from spool.packed.native import NativeModule
 
 
 class Observer(Protocol):
@@ -26,15 +26,15 @@ class Observer(Protocol):
 
 class ReadableLog(Protocol):
     async def read(
-        self, topic: str, first: int, last: int, *, whole: bool = False, packed: Native | None = None
-    ) -> Sequence[Entry]:
+        self, topic: str, first: int, last: int, *, whole: bool = False, native: NativeModule | None = None
+    ) -> Sequence[LogEntry]:
         """
         Return closed records with first <= number <= last, with the reports added to them, in order.
 
         With `whole`, raises NotClosed unless the whole range is closed. A reader that continues after `last`
         must pass it: then a number without a record will never have one.
 
-        `packed`: the compiled module, if the caller can read spool.packed.records.PackedRecords.
+        `native`: the compiled module, if the caller can read spool.packed.records.PackedRecords.
         """
         ...
 
@@ -77,19 +77,19 @@ class Log(ReadableLog, Protocol):
         *,
         with_open: bool = False,
         whole: bool = False,
-        packed: Native | None = None,
-    ) -> Sequence[Entry]:
+        native: NativeModule | None = None,
+    ) -> Sequence[LogEntry]:
         """Return records. With `with_open`, also return open ones, as they are now."""
         ...
 
-    async def append(self, submission: Submission) -> Receipt:
+    async def append_submission(self, submission: Submission) -> Receipt:
         """
         Store a submission. Return the receipt after the flush. Raises SpoolFull if nothing was stored for
         lack of space, and SpoolUnavailable if nothing was stored or the commit is not confirmed.
         """
         ...
 
-    def whereabouts(self, id: bytes) -> Whereabouts | None:
+    def find_id_place(self, id: bytes) -> IdPlace | None:
         """Return where the record with this id is, or None if the duplicate window does not know the id."""
         ...
 
@@ -100,7 +100,7 @@ class Log(ReadableLog, Protocol):
         """
         ...
 
-    async def receipt(self, receipt_id: str) -> Mapping[str, object]:
+    async def describe_receipt(self, receipt_id: str) -> Mapping[str, object]:
         """Return the view of a receipt. Raises NotThere for a receipt of another log."""
         ...
 
@@ -115,15 +115,15 @@ class Log(ReadableLog, Protocol):
         """Return the types of usage events by name, at most MAX_TYPES of `spool.log.counted_names`."""
         ...
 
-    async def conflicts(self) -> Sequence[Mapping[str, object]]:
+    async def list_conflicts(self) -> Sequence[Mapping[str, object]]:
         """Return the conflicts: {first_source, second_source, count, first, second, ...}."""
         ...
 
-    async def books(self) -> Books:
+    async def books(self) -> LogAccounting:
         """Return the running counters, and a sentence for every equation between them that does not hold."""
         ...
 
-    async def verify(self) -> Books:
+    async def verify(self) -> LogAccounting:
         """
         Recount from commit rows and entries. Return the result with a sentence for each counter that differs.
         """

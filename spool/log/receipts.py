@@ -20,7 +20,7 @@ from typing import Any
 
 from spool.errors import EntryUnreadable, NotThere
 from spool.installation import derive_secret
-from spool.log.books import Terms
+from spool.log.books import SubmissionTerms
 
 _PLACE = struct.Struct(">QI")
 TAG_SIZE = 8
@@ -34,7 +34,7 @@ NO_LONGER_KEPT = "the receipt is older than spool.retention, so only the totals 
 _STATES = ("removed", "open", "kept", "known")
 
 # terms are None if the row is damaged
-CommitTerms = tuple[float, Sequence[Terms] | None]
+CommitTerms = tuple[float, Sequence[SubmissionTerms] | None]
 
 
 class Sealer:
@@ -116,7 +116,7 @@ async def receipt_view(
 
 
 def _receipt_view(
-    receipt_id: str, terms: Terms, *, committed_at: float, closed_below: int, oldest: int
+    receipt_id: str, terms: SubmissionTerms, *, committed_at: float, closed_below: int, oldest: int
 ) -> dict[str, Any]:
     return {
         "id": receipt_id,
@@ -152,7 +152,7 @@ def _combine_parts(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) 
     return whole
 
 
-def _receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
+def _receipt_state(terms: SubmissionTerms, *, closed_below: int, oldest: int) -> str:
     if not terms.accepted:
         return "known"
     if terms.last_number < oldest:

@@ -57,7 +57,7 @@ def removable_entries(
     return gone
 
 
-class Progress(NamedTuple):
+class ReaderProgress(NamedTuple):
     """
     How far the routes have read. `done`: number of records that no route needs any more. `kept`: number of
     stored records.
@@ -66,22 +66,22 @@ class Progress(NamedTuple):
     done: int
     kept: int
 
-    def with_topic(self, *, last: int, oldest: int, needed: int | None) -> Progress:
+    def with_topic(self, *, last: int, oldest: int, needed: int | None) -> ReaderProgress:
         """
         Return the sum with a topic added. `last`: its last number. `oldest`: its lowest stored number.
         `needed`: the lowest number that a required route needs, or None.
         """
         done_through = last if needed is None else min(last, needed - 1)
-        return Progress(self.done + done_through, self.kept + last + 1 - oldest)
+        return ReaderProgress(self.done + done_through, self.kept + last + 1 - oldest)
 
 
 class DrainRate:
     """The speed at which routes read, to compute Retry-After."""
 
     def __init__(self) -> None:
-        self._samples: list[tuple[float, Progress]] = []
+        self._samples: list[tuple[float, ReaderProgress]] = []
 
-    def add_sample(self, now: float, progress: Progress) -> None:
+    def add_sample(self, now: float, progress: ReaderProgress) -> None:
         """
         Add a sample at a monotonic time. The last ten samples, at least a second apart, decide the speed.
         """

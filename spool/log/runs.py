@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 
 SPACE = 2**64  # ids are spread evenly over it
 SLICES = 64  # slices of a merge, so that no step blocks other threads for long
@@ -44,7 +44,9 @@ class IdRun:
         return at < len(ids) and ids[at] == id
 
 
-def build_run(key: int, hour: int, arrived_at: float, ids: array[int], native: Native | None = None) -> IdRun:
+def build_run(
+    key: int, hour: int, arrived_at: float, ids: array[int], native: NativeModule | None = None
+) -> IdRun:
     """Build a run. Its marks have four to eight bits per id, which exclude seven of eight unknown ids."""
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
@@ -57,7 +59,7 @@ def build_run(key: int, hour: int, arrived_at: float, ids: array[int], native: N
     return IdRun(key, hour, arrived_at, ids, marks.to_bytes(bits >> 3, "little"), mask)
 
 
-def merge_runs(one: array[int], other: array[int], native: Native | None = None) -> array[int]:
+def merge_runs(one: array[int], other: array[int], native: NativeModule | None = None) -> array[int]:
     """Merge two runs, one slice of the range of ids at a time."""
     merged = array("Q")
     if native is not None and (merged_bytes := native.merge_runs(one.tobytes(), other.tobytes())) is not None:

@@ -8,9 +8,9 @@ from decimal import Decimal
 
 import msgspec
 
-from spool.disks import FSYNC, Mount
+from spool.disks import FSYNC, DiskMount
 from spool.erasure import Renaming
-from spool.identity import Identity, RequestNames
+from spool.identity import RecordIdentity, RequestNames
 from spool.log.counted_names import AmountOf
 from spool.log.partial_reports import Expectation, PartialReport
 from spool.log.pending_spans import SpanStep
@@ -38,7 +38,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     received: int
     split: int = 0
     records: Sequence[Record] = ()
-    identities: Sequence[Identity] = ()  # dedup keys, one per record
+    identities: Sequence[RecordIdentity] = ()  # dedup keys, one per record
     points: Sequence[CounterPoint] = ()
     ignored: Mapping[str, int] = {}
     rejected: Mapping[str, int] = {}
@@ -85,7 +85,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LogEntry:
     """Closed records with all reports added to them, numbered from `first` without gaps."""
 
     topic: str
@@ -97,7 +97,7 @@ class Entry:
     def last(self) -> int:
         return self.first + len(self.records) - 1
 
-    def split(self, most: int) -> Iterator[Entry]:
+    def split(self, most: int) -> Iterator[LogEntry]:
         if len(self.records) <= most:
             yield self
             return
@@ -116,7 +116,7 @@ class AcceptedTwice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
+class LogAccounting:
     """
     The accounting: terms of spool.log.books, such as `ignored.REASON`, by topic and by route.
 
@@ -143,7 +143,7 @@ class LogStats:
     writable: bool
     last_error: str | None
     alive: bool = True  # False if the committing task has ended; nothing is stored until a restart
-    mount: Mount | None = None  # file system that has the files
+    mount: DiskMount | None = None  # file system that has the files
     wal_bytes: int = 0  # bytes of the write-ahead log, which is moved into the database later
     wal_problem: str = ""  # why the write-ahead log cannot be moved
     commit_s: float = 0.0  # seconds that the running commit or upkeep has taken

@@ -150,7 +150,7 @@ class NativeFault(Exception):
     """Raised if the compiled module cannot process the input. The caller then uses Python."""
 
 
-class Native:
+class NativeModule:
     """
     The compiled module, until it is off after too many faults. `panic`: the exception class of its internal
     errors.
@@ -224,7 +224,7 @@ class Native:
 class NativeUse:
     """Whether the compiled module is used, and why it is not, for operators."""
 
-    native: Native | None = None
+    native: NativeModule | None = None
     reason: str = "no server runs"
     is_installed: bool = False  # the module was found, even if it is unusable
 
@@ -261,7 +261,7 @@ def load_if_enabled(wanted: bool) -> NativeUse:
         return NativeUse(reason=str(error), is_installed=True)
 
 
-def load_native() -> Native:
+def load_native() -> NativeModule:
     """Load the module. Raises ImportError with the reason."""
     module = importlib.import_module(MODULE)
     found = getattr(module, "INTERFACE", None)
@@ -269,7 +269,7 @@ def load_native() -> Native:
         raise ImportError(
             f"{MODULE} has interface {found}, but this Tollhouse needs {INTERFACE}. Build it again"
         )
-    return Native(module)
+    return NativeModule(module)
 
 
 def _build_field_table(module: ModuleType) -> Any:

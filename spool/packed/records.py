@@ -8,7 +8,7 @@ from typing import Any, overload
 from spool.log.amendments import replace_fields
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.record import Inference, Record
 
 _PLAIN_OF = 4  # maximum share of odd records, one in this number; with more, all are decoded
@@ -24,7 +24,13 @@ class PackedRecords(Sequence[Record]):
     __slots__ = ("_starts", "begin", "end", "native", "odd", "offsets", "packed")
 
     def __init__(
-        self, native: Native, packed: bytes, offsets: bytes, begin: int, end: int, odd: Mapping[int, Record]
+        self,
+        native: NativeModule,
+        packed: bytes,
+        offsets: bytes,
+        begin: int,
+        end: int,
+        odd: Mapping[int, Record],
     ) -> None:
         self.native = native
         self.packed = packed
@@ -63,7 +69,7 @@ class PackedRecords(Sequence[Record]):
 
 
 def packed_records(
-    native: Native,
+    native: NativeModule,
     entry: CachedEntry,
     number: int,
     first: int,

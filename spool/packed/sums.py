@@ -10,8 +10,8 @@ from spool.ledger import money, work
 from spool.ledger import sums as rule
 from spool.ledger.comparing import max_records_at_once
 from spool.ledger.sums import HourlySums
-from spool.log.values import Entry
-from spool.packed.native import Native, NativeFault, RowAdder, field_position
+from spool.log.values import LogEntry
+from spool.packed.native import NativeFault, NativeModule, RowAdder, field_position
 from spool.packed.records import PackedRecords
 from spool.processing import MARKS
 from spool.record import NS
@@ -28,12 +28,12 @@ class PackedSums:
     After a NativeFault, discard `sums`, which are incomplete, and start again without the module.
     """
 
-    def __init__(self, native: Native, sums: HourlySums) -> None:
+    def __init__(self, native: NativeModule, sums: HourlySums) -> None:
         self._native = native
         self._sums = sums
         self._rows = _row_adder(native, sums)
 
-    async def add_entry(self, entry: Entry) -> None:
+    async def add_entry(self, entry: LogEntry) -> None:
         """Add the records of an entry. While Python adds the odd ones, other tasks can run."""
         records = entry.records
         if not isinstance(records, PackedRecords):
@@ -72,8 +72,8 @@ class PackedSums:
             self._sums.note_first_number(hour * rule.HOUR_S, number)
 
 
-def _single_record_entry(entry: Entry, at: int) -> Entry:
-    return Entry(
+def _single_record_entry(entry: LogEntry, at: int) -> LogEntry:
+    return LogEntry(
         topic=entry.topic,
         first=entry.first + at,
         committed_at=entry.committed_at,
@@ -81,7 +81,7 @@ def _single_record_entry(entry: Entry, at: int) -> Entry:
     )
 
 
-def _row_adder(native: Native, sums: HourlySums) -> RowAdder:
+def _row_adder(native: NativeModule, sums: HourlySums) -> RowAdder:
     most = 2**63 - 1
     bounds = {"input_tokens": rule.MAX_TOKENS, "output_tokens": rule.MAX_TOKENS}
     return native.row_adder(

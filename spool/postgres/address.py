@@ -180,7 +180,7 @@ async def read_or_store_facts(
         stored = _read_facts(database, connection)
         if len(stored) < len(own):
             for name, value in sorted(own.items()):
-                facts.add_fact(PostgresConnection(connection, database.fill_in_names), name, value)
+                facts.add_fact(PostgresConnection(connection, database.fill_in_table_names), name, value)
             stored = _read_facts(database, connection)
         return stored
 
@@ -225,17 +225,17 @@ async def change_settings(database: Database, changes: Mapping[str, float]) -> d
 
     def change_stored_settings(connection: Connection) -> dict[str, float]:
         database.check_standby(connection)
-        connection.execute(database.fill_in_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
+        connection.execute(database.fill_in_table_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
         before = _read_facts(database, connection)["settings"]
         after = {**json.loads(before), **changes}
-        connection.execute(database.fill_in_names(CHANGE), (_encode_settings(after), before))
+        connection.execute(database.fill_in_table_names(CHANGE), (_encode_settings(after), before))
         return after
 
     return await database.transaction(change_stored_settings, needs_standby=lambda _: database.needs_standby)
 
 
 def _read_facts(database: Database, connection: Connection) -> dict[str, bytes]:
-    rows: list[tuple[str, bytes]] = connection.execute(database.fill_in_names(READ)).fetchall()
+    rows: list[tuple[str, bytes]] = connection.execute(database.fill_in_table_names(READ)).fetchall()
     return dict(rows)
 
 

@@ -115,9 +115,9 @@ async def describe_database(storage: StorageSettings) -> Mapping[str, object]:
     }
 
 
-def _schema_problem(found: FoundSchema) -> str:
+def _schema_problem(found_schema: FoundSchema) -> str:
     try:
-        found.require_usable()
+        found_schema.require_usable()
     except OtherSchema as error:
         return str(error)
     return ""

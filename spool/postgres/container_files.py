@@ -45,7 +45,7 @@ class PostgresContainerRows(SqlContainerRows):
     async def write(
         self,
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
-        gone: Sequence[ContainerFile],
+        removed_files: Sequence[ContainerFile],
         changes: Sequence[BookChange],
         *,
         expects: Collection[Expectation] = (),
@@ -53,12 +53,12 @@ class PostgresContainerRows(SqlContainerRows):
     ) -> None:
         before = {
             file.id: file
-            for file in (*(known_file for known_file, _ in pairs if known_file is not None), *gone)
+            for file in (*(known_file for known_file, _ in pairs if known_file is not None), *removed_files)
         }
         new = sum(known_file is None for known_file, _ in pairs)
-        is_bounded = most is not None and new > len(gone)
+        is_bounded = most is not None and new > len(removed_files)
         is_answered = most is not None or bool(expects)  # True if a sender waits for the result
-        sql = self._database.fill_in_names
+        sql = self._database.fill_in_table_names
 
         def write_files(on: Connection) -> None:
             connection = PostgresConnection(on, sql)
@@ -75,7 +75,7 @@ class PostgresContainerRows(SqlContainerRows):
             # the name.
             if new:
                 connection.all(_LOCK_BOOKS)
-            write_rows(connection, pairs, gone, changes)
+            write_rows(connection, pairs, removed_files, changes)
             if is_bounded:
                 [known] = connection.first_row(_KNOWN, terms=sorted(ROW_TERMS))
                 if known > most:
@@ -125,11 +125,13 @@ class PostgresContents:
         database = self._database
         draft = secrets.token_hex(16)
         values = {"draft": draft, "head": head, "now": database.now_parameter()}
-        await database.run(lambda connection: connection.execute(database.fill_in_names(_BEGIN), values))
+        await database.run(
+            lambda connection: connection.execute(database.fill_in_table_names(_BEGIN), values)
+        )
         return PostgresDraft(database, id, draft)
 
     async def read(self, id: str) -> AsyncIterator[bytes]:
-        sql = self._database.fill_in_names
+        sql = self._database.fill_in_table_names
         read = self._database.read
         row = await read(lambda connection: connection.execute(sql(_DRAFT), (id,)).fetchone())
         if row is None:
@@ -143,7 +145,9 @@ class PostgresContents:
 
     async def remove(self, ids: Sequence[str]) -> None:
         def remove_drafts(connection: Connection) -> None:
-            drafts = connection.execute(self._database.fill_in_names(_DRAFTS), (sorted(ids),)).fetchall()
+            drafts = connection.execute(
+                self._database.fill_in_table_names(_DRAFTS), (sorted(ids),)
+            ).fetchall()
             _remove_drafts(connection, self._database, [draft for (draft,) in drafts])
 
         if ids:
@@ -153,13 +157,13 @@ class PostgresContents:
         """Return the heads by file id, and delete old drafts that killed processes left."""
         database = self._database
 
-        def read_heads(connection: Connection) -> dict[str, bytes]:
+        def read_content_heads(connection: Connection) -> dict[str, bytes]:
             values = {"now": database.now_parameter(), "age_s": DRAFTS_S}
-            leftover_rows = connection.execute(database.fill_in_names(_LEFT), values).fetchall()
+            leftover_rows = connection.execute(database.fill_in_table_names(_LEFT), values).fetchall()
             _remove_drafts(connection, database, [draft for (draft,) in leftover_rows])
-            return dict(connection.execute(database.fill_in_names(_HEADS)).fetchall())
+            return dict(connection.execute(database.fill_in_table_names(_HEADS)).fetchall())
 
-        return await database.transaction(read_heads)
+        return await database.transaction(read_content_heads)
 
 
 class PostgresDraft:
@@ -184,9 +188,9 @@ class PostgresDraft:
         values = {"id": self._id, "draft": self._draft, "now": database.now_parameter()}
 
         def keep_content(connection: Connection) -> None:
-            drafts = connection.execute(database.fill_in_names(_DRAFTS), ([self._id],)).fetchall()
+            drafts = connection.execute(database.fill_in_table_names(_DRAFTS), ([self._id],)).fetchall()
             _remove_drafts(connection, database, [draft for (draft,) in drafts])
-            connection.execute(database.fill_in_names(_KEEP), values)
+            connection.execute(database.fill_in_table_names(_KEEP), values)
 
         try:
             await database.transaction(keep_content)
@@ -202,14 +206,14 @@ class PostgresDraft:
         database = self._database
 
         def drop_draft(connection: Connection) -> None:
-            drafts = connection.execute(database.fill_in_names(_DROPPABLE), (self._draft,)).fetchall()
+            drafts = connection.execute(database.fill_in_table_names(_DROPPABLE), (self._draft,)).fetchall()
             _remove_drafts(connection, database, [draft for (draft,) in drafts])
 
         self._waiting.clear()
         await database.transaction(drop_draft)
 
     async def _add_piece(self, size: int) -> None:
-        sql = self._database.fill_in_names
+        sql = self._database.fill_in_table_names
         values = (self._draft, self._pieces, bytes(self._waiting[:size]))
         await self._database.run(lambda connection: connection.execute(sql(_ADD), values))
         del self._waiting[:size]
@@ -217,11 +221,11 @@ class PostgresDraft:
 
 
 def _read_piece(database: Database, piece_key: tuple[str, int], connection: Connection) -> bytes | None:
-    row = connection.execute(database.fill_in_names(_PIECE), piece_key).fetchone()
+    row = connection.execute(database.fill_in_table_names(_PIECE), piece_key).fetchone()
     return None if row is None else bytes(row[0])
 
 
 def _remove_drafts(connection: Connection, database: Database, drafts: Sequence[str]) -> None:
     if drafts:
         for statement in _REMOVE:
-            connection.execute(database.fill_in_names(statement), (sorted(drafts),))
+            connection.execute(database.fill_in_table_names(statement), (sorted(drafts),))

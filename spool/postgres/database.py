@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from spool.clock import Clock, SteadyClock, SystemClock
 from spool.listing import small_letters
-from spool.postgres.connections.joined import Answer, Connection, JoinedTransaction
-from spool.postgres.connections.lane import Lane, Reachability
+from spool.postgres.connections.joined import Connection, JoinedTransaction, QueryCursor
+from spool.postgres.connections.lane import ConnectionLane, Reachability
 from spool.postgres.connections.session import long_snapshot
 from spool.postgres.connections.standby import STANDBY_NAMES, has_no_standby_names, no_standby_error
 from spool.postgres.connections.target import (
@@ -35,9 +35,9 @@ __all__ = [
     "STANDBY_NAMES",
     "CommitUnknown",
     "Connection",
+    "ConnectionLane",
     "Database",
     "JoinedTransaction",
-    "Lane",
     "LockWaited",
     "Unconfirmed",
     "UniqueViolation",
@@ -75,7 +75,7 @@ class Database:
         self.schema = quote_name(schema)  # name of the schema, quoted for SQL
         self._clock = clock
         self._texts: dict[str, bytes] = {}
-        lane = partial(Lane, reachability=self._reachability)
+        lane = partial(ConnectionLane, reachability=self._reachability)
         # A process that holds the head lock may be suspended, so other processes retry sooner than for other locks.
         self.append = lane(replace(target, settings={**target.settings, "lock_timeout": "1s"}), task="append")
         self.control = lane(target, task="control")
@@ -87,7 +87,7 @@ class Database:
     def failed_connection_count(self) -> int:
         return self._reachability.pause.failures
 
-    def fill_in_names(self, text: str) -> bytes:
+    def fill_in_table_names(self, text: str) -> bytes:
         """
         Return a statement with the schema's name filled in, from a cache. `{now}` becomes the parameter
         `now`.
@@ -175,7 +175,7 @@ class PostgresConnection:
     def folded_expression(self, text: str) -> tuple[str, Mapping[str, object]]:
         return _FOLDED.format(text=f'{text} COLLATE "C"'), _case_letters()
 
-    def _execute(self, statement: str, values: Mapping[str, object]) -> Answer:
+    def _execute(self, statement: str, values: Mapping[str, object]) -> QueryCursor:
         return self._connection.execute(self._sql(_translate_statement(statement)), values)
 
 
@@ -193,7 +193,7 @@ class PostgresTransactions:
         return await self._database.transaction(self._wrap_work(work))
 
     def _wrap_work(self, work: Callable[[SqlConnection], T]) -> Callable[[Connection], T]:
-        return lambda connection: work(PostgresConnection(connection, self._database.fill_in_names))
+        return lambda connection: work(PostgresConnection(connection, self._database.fill_in_table_names))
 
 
 @cache

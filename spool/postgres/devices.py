@@ -114,7 +114,7 @@ class PostgresDevices:
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
         def read_devices_and_names(connection: Connection) -> tuple[list[Any], list[Any], float]:
-            sql = self._database.fill_in_names
+            sql = self._database.fill_in_table_names
             [[at]] = connection.execute(sql(_TIME), {"now": self._database.now_parameter()}).fetchall()
             return (
                 connection.execute(sql(_ALL)).fetchall(),
@@ -129,27 +129,27 @@ class PostgresDevices:
         rows = await PostgresTransactions(self._database).read(lambda rows: rows.all(devices.ALL_NAMES))
         return [_read_unenrolled(row) for row in rows]
 
-    async def failed_expectations(self, wanted: DeviceWrite) -> Expectations:
+    async def failed_expectations(self, device_write: DeviceWrite) -> Expectations:
         database = self._database
-        expects = wanted.conditions.expects
+        expects = device_write.conditions.expects
 
         def read_ended_keys(connection: Connection) -> Collection[Expectation]:
-            if not self._is_write_ending_keys(wanted):
+            if not self._is_write_ending_keys(device_write):
                 database.check_standby(connection)
-            return ended_keys(connection, database.fill_in_names, expects, now=database.now_parameter())
+            return ended_keys(connection, database.fill_in_table_names, expects, now=database.now_parameter())
 
         return frozenset(await database.read(read_ended_keys))
 
-    async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
-        changes = self._row_changes(wanted)
+    async def write(self, device_write: DeviceWrite) -> Mapping[str, Device | None]:
+        changes = self._row_changes(device_write)
         # A response depends on rows of other processes even without a change.
-        needs_standby = self._database.needs_standby and (wanted.is_answered or bool(changes.urgent))
+        needs_standby = self._database.needs_standby and (device_write.is_answered or bool(changes.urgent))
         written, replaced = await self._commit_and_retry(
-            lambda connection: self._write_and_read_back(connection, wanted, changes),
+            lambda connection: self._write_and_read_back(connection, device_write, changes),
             needs_standby=needs_standby,
         )
         self._ends_keys = self._ends_keys or changes.ends_keys
-        for id in (*wanted.deleted, *(changes.devices.keys() - written)):
+        for id in (*device_write.deleted, *(changes.devices.keys() - written)):
             self._forget_row(id)
         for id in written:
             self._versions[id] = changes.versions[id]
@@ -196,7 +196,7 @@ class PostgresDevices:
         urgent changes happen one after the other.
         """
         if not changes.urgent:
-            lock_keys(connection, self._database.fill_in_names, device_write.conditions.expects)
+            lock_keys(connection, self._database.fill_in_table_names, device_write.conditions.expects)
             return
         lock_registry_head(connection, self._database)
         # a key can be ended even without a standby, but then without a confirmation
@@ -208,7 +208,7 @@ class PostgresDevices:
     ) -> None:
         database = self._database
         ended = ended_keys(
-            connection, database.fill_in_names, conditions.expects, now=database.now_parameter()
+            connection, database.fill_in_table_names, conditions.expects, now=database.now_parameter()
         )
         new = [id for id, version in changes.read.items() if version is None]
         over = self._ids_over_limit(connection, new, conditions)
@@ -217,7 +217,7 @@ class PostgresDevices:
             raise DevicesRefused(ended=ended, over=over, unpaid=unpaid)
 
     def _read_rows(self, connection: Connection, ids: Sequence[str]) -> list[Any]:
-        statement = self._database.fill_in_names(f"{_ALL} WHERE id = ANY(%s)")
+        statement = self._database.fill_in_table_names(f"{_ALL} WHERE id = ANY(%s)")
         return connection.execute(statement, (ids,)).fetchall() if ids else []
 
     async def _commit_and_retry(self, work: Callable[[Connection], T], *, needs_standby: bool) -> T:
@@ -250,7 +250,7 @@ class PostgresDevices:
         since = self._looked_at - OVERLAP_S
 
         def read_foreign_rows(connection: Connection) -> tuple[list[Any], float]:
-            sql = self._database.fill_in_names
+            sql = self._database.fill_in_table_names
             [[at]] = connection.execute(sql(_TIME), {"now": self._database.now_parameter()}).fetchall()
             if sorted_ids is None:
                 return connection.execute(sql(f"{_ALL} WHERE written_at >= %s"), (since,)).fetchall(), at
@@ -277,7 +277,9 @@ class PostgresDevices:
         bounded = [id for id in new if id in conditions.bounded]
         if conditions.most is None or not bounded:
             return ()
-        [[known, existing]] = connection.execute(self._database.fill_in_names(_COUNT), (bounded,)).fetchall()
+        [[known, existing]] = connection.execute(
+            self._database.fill_in_table_names(_COUNT), (bounded,)
+        ).fetchall()
         adds = [id for id in bounded if id not in set(existing or ())]
         room = max(0, conditions.most - known - (len(new) - len(bounded)))
         return adds[room:]
@@ -292,7 +294,7 @@ class PostgresDevices:
         new_ids = [id for id, device in devices.items() if device.token in tokens]
         if not new_ids:
             return ()
-        statement = self._database.fill_in_names(_OF_TOKENS)
+        statement = self._database.fill_in_table_names(_OF_TOKENS)
         existing: dict[str, list[str]] = dict(connection.execute(statement, (sorted(tokens),)).fetchall())
         unpaid = list[str]()
         for token, most in tokens.items():
@@ -316,7 +318,7 @@ class PostgresDevices:
 
         Rows are written in the order of their ids, so that two processes with the same rows cannot deadlock.
         """
-        sql = self._database.fill_in_names
+        sql = self._database.fill_in_table_names
         now = self._database.now_parameter()
         written = dict[str, Any]()
         with connection.pipeline():
@@ -333,7 +335,7 @@ class PostgresDevices:
     def _write_names(
         self, connection: Connection, names: Sequence[Unenrolled], gone: Collection[str]
     ) -> None:
-        sql = self._database.fill_in_names
+        sql = self._database.fill_in_table_names
         noted = {unenrolled.name: unenrolled for unenrolled in names}
         with connection.pipeline():
             # sorted, so that two processes with the same names cannot deadlock
@@ -424,9 +426,11 @@ class PostgresClusters(SqlClusters):
         """Write a cluster. Changes that another process has made since this process read the row are kept."""
         known = self._known.get(cluster.id)
 
-        def write_merged(on: Connection) -> Cluster:
+        def write_merged_cluster(on: Connection) -> Cluster:
             connection = self._lock_and_check(on)
-            require_valid_keys(on, self._database.fill_in_names, expects, now=self._database.now_parameter())
+            require_valid_keys(
+                on, self._database.fill_in_table_names, expects, now=self._database.now_parameter()
+            )
             row = connection.first_row(f"{CLUSTERS} WHERE id = :id", id=cluster.id)
             if row is None and most is not None and connection.first_row(_COUNT_CLUSTERS)[0] >= most:
                 raise TooManyClusters
@@ -437,7 +441,7 @@ class PostgresClusters(SqlClusters):
             announce_changes(on, self._database, [(following.CLUSTERS, cluster.id)])
             return merged
 
-        self._known[cluster.id] = await self._run_transaction(write_merged)
+        self._known[cluster.id] = await self._run_transaction(write_merged_cluster)
 
     async def delete(self, id: str) -> None:
         def delete_cluster(on: Connection) -> None:
@@ -450,7 +454,7 @@ class PostgresClusters(SqlClusters):
     def _lock_and_check(self, connection: Connection) -> PostgresConnection:
         lock_registry_head(connection, self._database)
         self._database.check_standby(connection)
-        return PostgresConnection(connection, self._database.fill_in_names)
+        return PostgresConnection(connection, self._database.fill_in_table_names)
 
     async def _run_transaction(self, work: Callable[[Connection], T]) -> T:
         return await self._database.transaction(work, needs_standby=lambda _: self._database.needs_standby)

@@ -44,10 +44,10 @@ NODES = f"""
 
 async def read_health(database: Database, durability: str) -> DatabaseHealth:
 
-    def read_state(connection: Connection) -> DatabaseHealth:
+    def read_database_health(connection: Connection) -> DatabaseHealth:
         def read_one_row(statement: str) -> tuple[Any, ...]:
             row = connection.execute(
-                database.fill_in_names(statement), {"now": database.now_parameter()}
+                database.fill_in_table_names(statement), {"now": database.now_parameter()}
             ).fetchone()
             assert row is not None
             return row
@@ -79,4 +79,4 @@ async def read_health(database: Database, durability: str) -> DatabaseHealth:
             reporters=read_one_row(HEARD_ROWS)[0],
         )
 
-    return await database.read(read_state)
+    return await database.read(read_database_health)

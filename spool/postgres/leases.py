@@ -24,7 +24,7 @@ from uuid import UUID, uuid4
 
 from spool.clock import Clock
 from spool.errors import OtherSchema, SpoolError, SpoolUnavailable
-from spool.leases import HeldTasks, NodeSettings, NodeState, Work
+from spool.leases import LeaseTasks, NodeSettings, NodeState, Work
 from spool.postgres.database import LIVE, SESSION_S, Connection, Database
 from spool.postgres.migrations import MAY_JOIN, VERSION, accepted_version_parameters, check_joining
 
@@ -128,7 +128,7 @@ class PostgresLeases:
         self._clock = clock
         self._name = name
         self._version = version
-        self._tasks = HeldTasks()
+        self._tasks = LeaseTasks()
         self.routes: frozenset[str] = frozenset()  # routes of this gateway's configuration
         self._known: frozenset[str] = frozenset()  # leases that have a row
         self._woken: Mapping[str, int] = {}
@@ -172,7 +172,7 @@ class PostgresLeases:
         await self._tasks.run_while_leased(name, work, finish=finish, wake=wake)
 
     async def node_states(self) -> Sequence[NodeState]:
-        def read_nodes(connection: Connection) -> list[NodeState]:
+        def read_node_states(connection: Connection) -> list[NodeState]:
             return [
                 NodeState(
                     id=str(id),
@@ -189,7 +189,7 @@ class PostgresLeases:
                 )
             ]
 
-        return await self._database.read(read_nodes)
+        return await self._database.read(read_node_states)
 
     def publish_settings(self, digests: Mapping[str, str]) -> None:
         """Publish the digests of this node's settings. A running session writes them with its next renewal."""
@@ -251,14 +251,14 @@ class PostgresLeases:
         if not self._may_be_live:
             return
 
-        def leave_session(
+        def release_leases_and_leave(
             connection: Connection,
         ) -> None:  # this also runs after a cancelled call that has not finished
             self._execute(connection, RELEASE, names=sorted(self._known))
             self._execute(connection, LEAVE)
 
         with suppress(SpoolError):  # the session otherwise expires within seconds
-            await self._database.control.run(leave_session)
+            await self._database.control.run(release_leases_and_leave)
 
     async def _renew_forever(self) -> None:
         while True:
@@ -350,7 +350,7 @@ class PostgresLeases:
             "routes": sorted(self.routes),
             **values,
         }
-        return connection.execute(self._database.fill_in_names(statement), parameters)
+        return connection.execute(self._database.fill_in_table_names(statement), parameters)
 
     def _apply_leases(self, held_leases: _Held) -> None:
         for name in self._tasks.held - held_leases.leases.keys():

@@ -22,7 +22,7 @@ from spool.ledger.queries import (
     SLICE,
     TAG,
     CostQuery,
-    Derived,
+    DerivedDimension,
     Group,
     needed_sums,
 )
@@ -147,7 +147,7 @@ _LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
 
 def lock_sums(connection: Connection, database: Database) -> None:
     """Lock the sums. Later reads in this transaction see all changes of sums by other processes."""
-    connection.execute(database.fill_in_names(_LOCK))
+    connection.execute(database.fill_in_table_names(_LOCK))
 
 
 class PostgresLedgerRows(SqlLedgerRows):
@@ -163,7 +163,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     listed = "SELECT unnest(CAST('{{{}}}' AS bigint[]))"
 
     def __init__(self, connection: Connection, database: Database) -> None:
-        super().__init__(PostgresConnection(connection, database.fill_in_names))
+        super().__init__(PostgresConnection(connection, database.fill_in_table_names))
         self._connection = connection
         self._database = database
         self._found = _NONE_FOUND
@@ -308,7 +308,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         groups = [(tuple([value or None for value in row[:-2]]), row[-1]) for row in rows]
         return rows[0][-2] if rows else 0, groups
 
-    def numbers_having(self, dimension: Derived) -> Sequence[int]:
+    def numbers_having(self, dimension: DerivedDimension) -> Sequence[int]:
         parameters = StatementParameters()
         value = self._dimension_expression(dimension, parameters)
         joined = f"{{schema}}.ledger_keys k {' '.join(parameters.joins)}"
@@ -460,7 +460,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         until: int,
         query: CostQuery,
         begin: str,
-        which: Sequence[str],
+        condition: Sequence[str],
     ) -> Iterator[MeterSum]:
         known = self._dimension_expressions(query, parameters)
         names = [known[name] for name in query.group_by]
@@ -468,7 +468,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             f"h.width = {parameters.add(width)}",
             f"h.start >= {parameters.add(since)}",
             f"h.start < {parameters.add(until)}",
-            *which,
+            *condition,
             *self._filter_conditions(query, known, parameters),
         ]
         columns = ", ".join([begin, *names, "k.status", "h.meter"])
@@ -543,8 +543,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         [(start,)] = self._run_unprepared(statement, parameters)
         return None if start is None else int(start)
 
-    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
-        if isinstance(dimension, Derived):
+    def values(self, dimension: str | DerivedDimension, limit: int) -> Sequence[str]:
+        if isinstance(dimension, DerivedDimension):
             derived_values = {
                 dimension.value(sources) for sources in self._read_combinations(dimension.sources, _OF_CALLS)
             }
@@ -569,12 +569,14 @@ class PostgresLedgerRows(SqlLedgerRows):
                 expressions[name] = self._dimension_expression(query.derived.get(name, name), parameters)
         return expressions
 
-    def _dimension_expression(self, dimension: str | Derived, parameters: StatementParameters) -> str:
+    def _dimension_expression(
+        self, dimension: str | DerivedDimension, parameters: StatementParameters
+    ) -> str:
         """
         Return the SQL expression of a dimension. Derived dimensions are computed in Python, and joined by the
         values of their sources.
         """
-        if not isinstance(dimension, Derived):
+        if not isinstance(dimension, DerivedDimension):
             return dimension_sql(dimension, parameters)
         known = self._read_combinations(dimension.sources)
         name = f"d{len(parameters.joins)}"
@@ -595,7 +597,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         )
         return f"{name}.value"
 
-    def combinations(self, dimensions: Sequence[str]) -> Iterator[Sequence[tuple[str, ...]]]:
+    def value_combinations(self, dimensions: Sequence[str]) -> Iterator[Sequence[tuple[str, ...]]]:
         found = self._read_combinations(dimensions, _OF_CALLS)
         if found:
             yield found
@@ -614,7 +616,7 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def _run_unprepared(self, statement: str, parameters: StatementParameters) -> list[tuple[Any, ...]]:
         """
-        Run a statement that only one query uses. It bypasses the cache of `Database.fill_in_names`, which
+        Run a statement that only one query uses. It bypasses the cache of `Database.fill_in_table_names`, which
         would grow with every query.
 
         The server plans it for its actual values. A generic plan would assume that a filter selects almost
@@ -624,10 +626,10 @@ class PostgresLedgerRows(SqlLedgerRows):
         return self._connection.execute(text, parameters.values, prepare=False).fetchall()
 
     def _all(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        return self._connection.execute(self._database.fill_in_names(statement), values).fetchall()
+        return self._connection.execute(self._database.fill_in_table_names(statement), values).fetchall()
 
     def _run(self, statement: str, *values: Any) -> int:
-        return self._connection.execute(self._database.fill_in_names(statement), values).rowcount
+        return self._connection.execute(self._database.fill_in_table_names(statement), values).rowcount
 
 
 def _array_text(numbers: Iterable[str]) -> str:
@@ -655,11 +657,11 @@ class PostgresLedger:
         from the log.
         """
 
-        def lock_and_work(connection: Connection) -> T:
+        def lock_rows_and_run_work(connection: Connection) -> T:
             lock_sums(connection, self._database)
             return work(PostgresLedgerRows(connection, self._database))
 
-        return await self._database.transaction(lock_and_work)
+        return await self._database.transaction(lock_rows_and_run_work)
 
     async def read(self, work: Callable[[LedgerRows], T]) -> T:
         return await self._database.snapshot(

@@ -201,11 +201,11 @@ def _create_facts(database: Database, connection: Connection, *, for_copy: bool)
     # CREATE SCHEMA IF NOT EXISTS needs a privilege on the database even if the schema exists
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
         with suppress(*ALREADY_THERE), connection.transaction():
-            connection.execute(database.fill_in_names("CREATE SCHEMA {schema}"))
+            connection.execute(database.fill_in_table_names("CREATE SCHEMA {schema}"))
     with suppress(*ALREADY_THERE), connection.transaction():
-        connection.execute(database.fill_in_names(FACTS))
+        connection.execute(database.fill_in_table_names(FACTS))
         if for_copy:
-            facts.store_fact(PostgresConnection(connection, database.fill_in_names), UNFINISHED, b"")
+            facts.store_fact(PostgresConnection(connection, database.fill_in_table_names), UNFINISHED, b"")
 
 
 def _set_lock_timeout(connection: Connection) -> None:
@@ -216,7 +216,7 @@ def _migrate_in_transaction(
     database: Database, versions: Sequence[Migration], connection: Connection
 ) -> None:
     _set_lock_timeout(connection)
-    connection.execute(database.fill_in_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
+    connection.execute(database.fill_in_table_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
     found = _read_schema_facts(database, connection)
     found.require_usable(versions)
     if len(found.digests) >= len(versions):
@@ -229,16 +229,18 @@ def _migrate_in_transaction(
     # While a migration waits for a lock on a table, all other sessions wait behind it. So it must not wait long.
     connection.execute("SET LOCAL lock_timeout = '2s'")
     for migration in versions[len(found.digests) :]:
-        connection.execute(database.fill_in_names(migration.read_statements()))
+        connection.execute(database.fill_in_table_names(migration.read_statements()))
     new = {"version": target, "oldest_node": oldest_node, "digests": " ".join(version_digests(versions))}
     for name, value in new.items():
-        facts.store_fact(PostgresConnection(connection, database.fill_in_names), name, str(value).encode())
+        facts.store_fact(
+            PostgresConnection(connection, database.fill_in_table_names), name, str(value).encode()
+        )
 
 
 def _check_nodes(database: Database, connection: Connection, oldest: int, target: int) -> None:
     """Raise NotAllowed while a node runs that could not use the version `target`."""
     parameters = {"oldest": oldest, "now": database.now_parameter()}
-    older = connection.execute(database.fill_in_names(OLDER_NODES), parameters).fetchall()
+    older = connection.execute(database.fill_in_table_names(OLDER_NODES), parameters).fetchall()
     if older:
         nodes = ", ".join(
             f"{name} (Tollhouse {release}, version {version})" for name, release, version in older
@@ -253,7 +255,7 @@ def _check_nodes(database: Database, connection: Connection, oldest: int, target
 def _read_schema_facts(database: Database, connection: Connection) -> FoundSchema:
     if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
         return FoundSchema()
-    stored: dict[str, bytes] = dict(connection.execute(database.fill_in_names(READ)).fetchall())
+    stored: dict[str, bytes] = dict(connection.execute(database.fill_in_table_names(READ)).fetchall())
     return FoundSchema(
         version=int(stored.get("version", 0)),
         oldest_node=int(stored.get("oldest_node", 0)),

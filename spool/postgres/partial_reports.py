@@ -12,7 +12,7 @@ from functools import partial
 
 from spool.log.partial_reports import SPANS, PartialReport, report_kind, report_version
 from spool.log.pending_spans import change_given_values
-from spool.log.planning.plan import Plan
+from spool.log.planning.plan import CommitPlan
 from spool.postgres.database import Connection, Database
 from spool.sql.erasing import StoredSpans
 
@@ -37,17 +37,17 @@ async def delete_old_rows(database: Database, table: str, column: str, *, before
     The table is read once in file order, a few blocks per transaction. So no statement takes long, no index
     is needed, and an error undoes no finished step.
     """
-    count = database.fill_in_names(_BLOCKS.format(table=table))
+    count = database.fill_in_table_names(_BLOCKS.format(table=table))
     [blocks] = await database.read(lambda connection: connection.execute(count).fetchone() or (0,))
-    remove = database.fill_in_names(_REMOVE.format(table=table, column=column))
+    remove = database.fill_in_table_names(_REMOVE.format(table=table, column=column))
 
-    def remove_slice(connection: Connection, begin: int) -> int:
+    def delete_slice_of_rows(connection: Connection, begin: int) -> int:
         values = {"begin": f"({begin},0)", "end": f"({begin + STEP_BLOCKS},0)", "before": before}
         return connection.execute(remove, values).rowcount
 
     removed = 0
     for begin in range(0, blocks, STEP_BLOCKS):
-        removed += await database.transaction(partial(remove_slice, begin=begin))
+        removed += await database.transaction(partial(delete_slice_of_rows, begin=begin))
     return removed
 
 
@@ -108,14 +108,14 @@ class PostgresPartialReports:
         Query the versions of reports in a pipeline. The returned function reads them; keys without a report
         are left out.
         """
-        cursor = connection.execute(self._database.fill_in_names(_VERSIONS), (list(keys),))
+        cursor = connection.execute(self._database.fill_in_table_names(_VERSIONS), (list(keys),))
         return lambda: dict(cursor.fetchall())
 
-    def write_changes(self, connection: Connection, plan: Plan) -> None:
+    def write_changes(self, connection: Connection, plan: CommitPlan) -> None:
         deleted_keys = sorted(key for key, report in plan.partial_reports.items() if report is None)
         reports = sorted(report for report in plan.partial_reports.values() if report is not None)
         if deleted_keys:
-            connection.execute(self._database.fill_in_names(_FORGET), (deleted_keys,))
+            connection.execute(self._database.fill_in_table_names(_FORGET), (deleted_keys,))
         if reports:
             columns = (
                 [report.key for report in reports],
@@ -124,64 +124,68 @@ class PostgresPartialReports:
                 [report.at for report in reports],
                 [report.body for report in reports],
             )
-            connection.execute(self._database.fill_in_names(_PUT), columns)
+            connection.execute(self._database.fill_in_table_names(_PUT), columns)
 
     async def load(self) -> Sequence[PartialReport]:
         return await self._read_reports(_ALL)
 
-    async def find(
+    async def find_reports(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
-        def read_reports(connection: Connection) -> dict[bytes, PartialReport]:
-            rows = connection.execute(self._database.fill_in_names(_FIND), (list(keys),)).fetchall()
+        def read_partial_reports(connection: Connection) -> dict[bytes, PartialReport]:
+            rows = connection.execute(self._database.fill_in_table_names(_FIND), (list(keys),)).fetchall()
             for begin in under:
                 rows += connection.execute(
-                    self._database.fill_in_names(_UNDER), (begin, _end_of_prefix(begin))
+                    self._database.fill_in_table_names(_UNDER), (begin, _end_of_prefix(begin))
                 ).fetchall()
             return {row[0]: PartialReport(*row) for row in rows}
 
-        return await self._database.snapshot(read_reports)
+        return await self._database.snapshot(read_partial_reports)
 
-    async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
+    async def oldest_reports(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
         return await self._read_reports(_OLDEST, kind, before, most)
 
     async def count_reports_and_bytes(self, kind: bytes) -> tuple[int, int]:
-        def count_reports(connection: Connection) -> tuple[int, int]:
-            [(number, size)] = connection.execute(self._database.fill_in_names(_COUNT), (kind,)).fetchall()
+        def count_partial_reports(connection: Connection) -> tuple[int, int]:
+            [(number, size)] = connection.execute(
+                self._database.fill_in_table_names(_COUNT), (kind,)
+            ).fetchall()
             return number, size
 
-        return await self._database.read(count_reports)
+        return await self._database.read(count_partial_reports)
 
     async def _read_reports(self, statement: str, *values: object) -> list[PartialReport]:
         def read_rows(connection: Connection) -> list[PartialReport]:
             return [
                 PartialReport(*row)
-                for row in connection.execute(self._database.fill_in_names(statement), values)
+                for row in connection.execute(self._database.fill_in_table_names(statement), values)
             ]
 
         return await self._database.read(read_rows)
 
 
 def read_reports_of_kind(database: Database, connection: Connection, kind: bytes) -> list[PartialReport]:
-    return [PartialReport(*row) for row in connection.execute(database.fill_in_names(_OF_KIND), (kind,))]
+    return [
+        PartialReport(*row) for row in connection.execute(database.fill_in_table_names(_OF_KIND), (kind,))
+    ]
 
 
-class PostgresHeard:
+class PostgresStoredSenders:
     is_shared = True
-    knows_any = True
+    has_any_sender = True
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def store_senders(self, connection: Connection, plan: Plan) -> None:
+    def store_senders(self, connection: Connection, plan: CommitPlan) -> None:
         if plan.heard:
             senders = set[bytes]().union(*plan.heard.values())
-            connection.execute(self._database.fill_in_names(_NOTE), (plan.at, sorted(senders)))
+            connection.execute(self._database.fill_in_table_names(_NOTE), (plan.at, sorted(senders)))
 
     async def find_senders_of_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
         return await self._database.read(
             lambda connection: connection.execute(
-                self._database.fill_in_names(_HEARD), (list(callers),)
+                self._database.fill_in_table_names(_HEARD), (list(callers),)
             ).fetchall()
         )
 

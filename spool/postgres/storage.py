@@ -17,10 +17,10 @@ from spool.disks import make_directory
 from spool.errors import SpoolUnavailable
 from spool.installation import derive_secret
 from spool.ledger.ledger import Ledger
-from spool.log.planning.plan import Plan
+from spool.log.planning.plan import CommitPlan
 from spool.log.protocols import Observer
 from spool.log.values import Submission
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.postgres import streams
 from spool.postgres.address import open_database, read_or_store_facts, read_secret
 from spool.postgres.administration import ADMINISTRATION
@@ -38,7 +38,7 @@ from spool.postgres.log.entries import lowest_stored_number, read_committed_at, 
 from spool.postgres.log.log import CACHE_BYTES, PostgresLog
 from spool.postgres.log.queries import LOCK_HEAD, SPANS_OF_COMMITS
 from spool.postgres.migrations import try_to_migrate
-from spool.postgres.partial_reports import STORED_SPANS, PostgresHeard, PostgresPartialReports
+from spool.postgres.partial_reports import STORED_SPANS, PostgresPartialReports, PostgresStoredSenders
 from spool.postgres.registry.bearers import with_key_versions
 from spool.postgres.registry.follower import FollowedRows, Follower
 from spool.postgres.registry.store import PostgresRegistry
@@ -52,7 +52,7 @@ from spool.settings import REPLICATED, ContainerSettings, SpoolSettings
 from spool.sql import billing
 from spool.sql.erasing import SqlErasing
 from spool.sql.small import SmallTables
-from spool.storage import Engine, Storage, StorageOptions
+from spool.storage import Storage, StorageEngine, StorageOptions
 from spool.streams import StreamBook
 
 NO_OTHER_LIMITS = ContainerSettings()
@@ -64,7 +64,7 @@ class PostgresSpool:
     log: PostgresLog
     deliveries: PostgresDeliveries
     partial_reports: PostgresPartialReports
-    heard: PostgresHeard
+    heard: PostgresStoredSenders
     container_files: ContainerFiles
     devices: DeviceTable
     clusters: ClusterTable
@@ -87,7 +87,7 @@ async def open_spool(
     leases: PostgresLeases,
     observer: Observer | None = None,
     cache_bytes: int = CACHE_BYTES,
-    native: Native | None = None,
+    native: NativeModule | None = None,
     container: ContainerSettings = NO_OTHER_LIMITS,
     durability: str = REPLICATED,
     confirmed: ConfirmedCommits | None = None,
@@ -95,21 +95,21 @@ async def open_spool(
     """Open the parts of a storage. The schema must exist in this version."""
 
     reports = PostgresPartialReports(database)
-    heard = PostgresHeard(database)
+    heard = PostgresStoredSenders(database)
 
-    def query_other_tables(
+    def query_tables_outside_log(
         connection: Connection, submissions: Sequence[Submission]
-    ) -> Callable[[Plan], None]:
+    ) -> Callable[[CommitPlan], None]:
         """
         Query what a commit's other tables need. The returned function writes them in the transaction of the
         commit.
         """
         follow_streams = streams.query_for_commit(connection, database, submissions)
 
-        def write_other_tables(plan: Plan) -> None:
+        def write_other_tables(plan: CommitPlan) -> None:
             if follow_streams is not None:
                 follow_streams(plan)
-            billing.store_drops_of_commit(PostgresConnection(connection, database.fill_in_names), plan)
+            billing.store_drops_of_commit(PostgresConnection(connection, database.fill_in_table_names), plan)
             reports.write_changes(connection, plan)
             heard.store_senders(connection, plan)
 
@@ -117,12 +117,12 @@ async def open_spool(
 
     async def delete_old_totals(now: float) -> bool:
 
-        def find_old_totals(connection: Connection) -> streams.SettledTotals | None:
+        def find_next_old_totals(connection: Connection) -> streams.SettledTotals | None:
             first = lowest_stored_number(database, connection, UNIT_COST)
             at = read_committed_at(database, connection, UNIT_COST, first)
             return streams.deletable_totals(connection, database, now=now, settings=settings, oldest_at=at)
 
-        totals = await database.read(find_old_totals)
+        totals = await database.read(find_next_old_totals)
         if totals is not None:
             await database.pool.run_joined(partial(streams.remove_totals, database=database, totals=totals))
         return totals is not None
@@ -136,7 +136,7 @@ async def open_spool(
         routes=PostgresRoutes(database),
         observer=observer,
         versions=with_key_versions(database, claims),
-        move=query_other_tables,
+        move=query_tables_outside_log,
         trim=delete_old_totals,
         durability=durability,
         cache_bytes=cache_bytes,
@@ -221,7 +221,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             clock=options.clock,
             tags=options.ledger_tags,
             chunk=options.ledger_chunk,
-            packed=options.native,
+            native=options.native,
             work=options.work,
         ).load()
         stack.push_async_callback(ledger.close)
@@ -275,7 +275,7 @@ async def open_storage(options: StorageOptions) -> Storage:
         )
 
 
-ENGINE = Engine(
+ENGINE = StorageEngine(
     open=open_storage,
     is_new=lambda directory: True,
     version=lambda: f"postgres by {DRIVER}",

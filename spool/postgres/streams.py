@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from spool import streams
 from spool.clock import Clock
-from spool.log.planning.plan import Plan
+from spool.log.planning.plan import CommitPlan
 from spool.log.values import Submission
 from spool.postgres.database import (
     Connection,
@@ -27,7 +27,7 @@ from spool.settings import SpoolSettings
 from spool.sql import facts
 from spool.sql import streams as tables
 from spool.sql.streams import NEVER, STREAM, STREAMS, TOTAL, TOTALS, SqlStreamRows, SqlStreams, read_sizes
-from spool.streams import Total, estimated_bytes, plan_freed_bytes
+from spool.streams import StreamTotal, estimated_bytes, plan_freed_bytes
 
 SINCE = "streams since"
 
@@ -54,7 +54,7 @@ class PostgresStreamRows(SqlStreamRows):
     """The rows of streams. One round trip reads everything that the operations of a commit need."""
 
     def __init__(self, connection: Connection, database: Database) -> None:
-        self._pipelined = PostgresConnection(connection, database.fill_in_names)
+        self._pipelined = PostgresConnection(connection, database.fill_in_table_names)
         super().__init__(self._pipelined)
 
     def query_rows(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
@@ -68,13 +68,13 @@ class PostgresStreamRows(SqlStreamRows):
         }
         totals = self._pipelined.send_query(_FIND, **_key_parameters(sorted(sums))) if sums else ()
 
-        def note_rows() -> None:
+        def cache_fetched_rows() -> None:
             self._streams = {**dict.fromkeys(names), **{row[0]: STREAM.read_row(row) for row in rows}}
             self._cache_rows(sums, totals)
 
-        return note_rows
+        return cache_fetched_rows
 
-    def _stored_values(self, total: Total) -> Mapping[str, object]:
+    def _stored_values(self, total: StreamTotal) -> Mapping[str, object]:
         # PostgreSQL rejects JSON with U+0000.
         dimensions = {
             _replace_nul(name): [_replace_nul(value) for value in values]
@@ -94,11 +94,11 @@ class PostgresStreams(SqlStreams):
         """Open the streams. The first call stores the present time, from which on totals are complete."""
         now = repr(clock.now()).encode()
         await database.run(
-            lambda on: facts.add_fact(PostgresConnection(on, database.fill_in_names), SINCE, now)
+            lambda on: facts.add_fact(PostgresConnection(on, database.fill_in_table_names), SINCE, now)
         )
         return cls(PostgresTransactions(database))
 
-    async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
+    async def find_totals(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], StreamTotal]:
         return {
             (row[0], row[1]): TOTAL.read_row(row)
             for row in await self._read_rows(_FIND, **_key_parameters(keys))
@@ -107,17 +107,19 @@ class PostgresStreams(SqlStreams):
 
 def with_stream_claims(database: Database, versions: Versions, *, max_streams: int) -> Versions:
 
-    def query_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
+    def query_stream_versions(
+        connection: Connection, keys: Sequence[bytes]
+    ) -> Callable[[], Mapping[bytes, int]]:
         claimed = shared.claimed_streams(keys)
         rest = [key for key in keys if key not in claimed]
         other_versions = versions(connection, rest) if rest else dict
         names = sorted({stream.name for stream in claimed.values()})
         if not claimed:
             return other_versions
-        rows = PostgresConnection(connection, database.fill_in_names).send_query(_NAMED, names=names)
-        counted = connection.execute(database.fill_in_names(_COUNT))
+        rows = PostgresConnection(connection, database.fill_in_table_names).send_query(_NAMED, names=names)
+        counted = connection.execute(database.fill_in_table_names(_COUNT))
 
-        def read_versions() -> Mapping[bytes, int]:
+        def read_stream_versions() -> Mapping[bytes, int]:
             [[count]] = counted
             known = {row[0]: STREAM.read_row(row) for row in rows}
             return {
@@ -125,14 +127,14 @@ def with_stream_claims(database: Database, versions: Versions, *, max_streams: i
                 **shared.satisfied_expectations(claimed, known, room=max_streams - count),
             }
 
-        return read_versions
+        return read_stream_versions
 
-    return query_versions
+    return query_stream_versions
 
 
 def query_for_commit(
     connection: Connection, database: Database, submissions: Sequence[Submission]
-) -> Callable[[Plan], None] | None:
+) -> Callable[[CommitPlan], None] | None:
     """
     Apply the unit-cost operations of a commit to the totals, in the commit's transaction, which holds the
     head lock.
@@ -147,9 +149,9 @@ def query_for_commit(
         return None
     table = PostgresStreamRows(connection, database)
     note = table.query_rows(submitted)
-    stored = PostgresConnection(connection, database.fill_in_names).send_query(facts.FACT, name=SINCE)
+    stored = PostgresConnection(connection, database.fill_in_table_names).send_query(facts.FACT, name=SINCE)
 
-    def write_totals(plan: Plan) -> None:
+    def write_stream_totals(plan: CommitPlan) -> None:
         note()
         operations = _unit_cost_operations(plan.records.get(UNIT_COST, ()))
         if operations:
@@ -157,7 +159,7 @@ def query_for_commit(
             streams.apply_operations(table, operations, now=plan.at, since=since)
             table.flush()
 
-    return write_totals
+    return write_stream_totals
 
 
 def _unit_cost_operations(records: Iterable[Record]) -> list[UnitCostOperation]:
@@ -190,11 +192,11 @@ def deletable_totals(
     commit time of the oldest unit-cost entry in the log, or None.
     """
     settled = min(now - settings.retention_s, now if oldest_at is None else oldest_at)
-    rows = PostgresConnection(connection, database.fill_in_names)
+    rows = PostgresConnection(connection, database.fill_in_table_names)
     streams = read_sizes(rows)
     bytes_to_free = plan_freed_bytes(streams, settings.max_stream_bytes)
     old = int((now - settings.stream_retention) * NS)
-    removable: list[Total] = []
+    removable: list[StreamTotal] = []
     for stream in streams:
         excess = bytes_to_free.get(stream.name, 0)
         before = NEVER if excess else old
@@ -225,10 +227,10 @@ def remove_totals(transaction: JoinedTransaction, database: Database, *, totals:
         pass
     with transaction.commit_with_statements():
         execute = transaction.connection.execute
-        execute(database.fill_in_names(LOCK_HEAD))
-        execute(database.fill_in_names(_REMOVE_SETTLED), totals._asdict())
+        execute(database.fill_in_table_names(LOCK_HEAD))
+        execute(database.fill_in_table_names(_REMOVE_SETTLED), totals._asdict())
         execute(
-            database.fill_in_names(KEEP_LATER),
+            database.fill_in_table_names(KEEP_LATER),
             {"since": totals.since, "text": repr(totals.since).encode(), "name": SINCE},
         )
 

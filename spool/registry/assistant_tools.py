@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS
 from spool.registry.operators import Actor
@@ -25,9 +25,9 @@ class ToolDecision:
 class AssistantToolTable:
     """The decisions by tool name, all in memory. Tools without a decision are not listed."""
 
-    about = ((DOCUMENTS, TOOL_KIND),)
+    announced_subjects = ((DOCUMENTS, TOOL_KIND),)
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
         self._decided: Mapping[str, ToolDecision] = {}
 
@@ -95,7 +95,7 @@ class ToolCallTable:
     are deleted.
     """
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
 
     async def count_call_if_allowed(self, name: str, *, day: int, most: int, actor: Actor) -> bool:

@@ -13,7 +13,7 @@ from spool.clock import Clock
 from spool.errors import SpoolUnavailable
 from spool.installation import derive_secret
 from spool.people import People
-from spool.registry.following import RegistryNews, Subject
+from spool.registry.following import ChangedRowId, RegistryNews
 from spool.registry.registry_rows import RegistryRows, RegistryStore
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ T = TypeVar("T")
 LOOKED_S = 1.0
 
 
-class Changes:
+class RegistryChanges:
     """Store, clock and order of changes for all tables of a registry."""
 
     is_draft = False  # whether all changes belong to one uncommitted transaction
@@ -37,7 +37,7 @@ class Changes:
         self.people = People.for_installation(secret)
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Future[Any]] = set()
-        self._loaders: list[tuple[Collection[Subject], Callable[[], Awaitable[None]]]] = []
+        self._loaders: list[tuple[Collection[ChangedRowId], Callable[[], Awaitable[None]]]] = []
         self._seq: int | None = None  # number of the newest change of other processes that memory has
         self._looked_at = clock.monotonic()
         # number of checks that have begun, and number of the newest finished one
@@ -63,11 +63,11 @@ class Changes:
         A change that ends a key also waits for running commits that use the key.
         """
 
-        async def apply_result(result: T) -> None:
+        async def apply_result_in_memory(result: T) -> None:
             if apply is not None:
                 apply(result)
 
-        return await self._run_shielded(self._change_in_turn(work, apply_result))
+        return await self._run_shielded(self._change_in_turn(work, apply_result_in_memory))
 
     async def change_any_table(self, work: Callable[[RegistryRows], T]) -> T:
         """
@@ -76,11 +76,11 @@ class Changes:
         If loading fails, raises SpoolUnavailable after the commit. The next change then loads first.
         """
 
-        async def reload(_: T) -> None:
+        async def reload_all_tables(_: T) -> None:
             self._must_load = True
             await self._load_all_tables()
 
-        return await self._run_shielded(self._change_in_turn(work, reload, is_long=True))
+        return await self._run_shielded(self._change_in_turn(work, reload_all_tables, is_long=True))
 
     async def _change_in_turn(
         self,
@@ -124,7 +124,7 @@ class Changes:
     async def wait_until_durable(self) -> None:
         await self._store.wait_until_durable()
 
-    async def load_and_keep_fresh(self, load: Callable[[], Awaitable[None]], *about: Subject) -> None:
+    async def load_and_keep_fresh(self, load: Callable[[], Awaitable[None]], *about: ChangedRowId) -> None:
         """Call `load` now, and again whenever another process changes one of the subjects `about`."""
         self._loaders.append((about, load))
         await load()
@@ -188,7 +188,7 @@ class Changes:
         await self._store.close()
 
 
-class DraftChanges(Changes):
+class DraftChanges(RegistryChanges):
     """
     Changes within one running transaction, for tables that exist only in it.
 
@@ -197,7 +197,7 @@ class DraftChanges(Changes):
 
     is_draft = True
 
-    def __init__(self, changes: Changes, rows: RegistryRows) -> None:
+    def __init__(self, changes: RegistryChanges, rows: RegistryRows) -> None:
         super().__init__(changes._store, clock=changes.clock, secret=changes._secret)
         self._rows = rows
         self._newest = 0.0

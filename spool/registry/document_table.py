@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.documents import (
     Identified,
     check_version_unchanged,
@@ -27,7 +27,7 @@ from spool.registry.documents import (
     stored_body,
 )
 from spool.registry.file_owners import check_unmanaged
-from spool.registry.following import DOCUMENTS, Subject
+from spool.registry.following import DOCUMENTS, ChangedRowId
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.shares import is_within_share
@@ -118,7 +118,7 @@ class NamedDocument(ManagedDocument, Protocol):
 
 class MemoryTable(Protocol):
     @property
-    def about(self) -> tuple[Subject, ...]:
+    def announced_subjects(self) -> tuple[ChangedRowId, ...]:
         """Return the subjects under which other processes announce changes of this table's rows."""
         ...
 
@@ -136,14 +136,14 @@ class RowKind(Protocol[Row]):
     def noun(self) -> str: ...
 
     @property
-    def about(self) -> Subject: ...
+    def announced_subject(self) -> ChangedRowId: ...
 
     @property
     def row(self) -> Callable[..., Row]: ...
 
     def all(self, rows: RegistryRows) -> dict[str, Row]: ...
 
-    def put(self, rows: RegistryRows, row: Row) -> None: ...
+    def store_row(self, rows: RegistryRows, row: Row) -> None: ...
 
     def delete(self, rows: RegistryRows, id: str) -> None: ...
 
@@ -157,7 +157,7 @@ def sees_everything(_: object) -> bool:
 
 
 # function that raises if a row does not fit all stored rows
-Check = Callable[[RegistryRows, Mapping[str, Row], Row], None]
+DocumentCheck = Callable[[RegistryRows, Mapping[str, Row], Row], None]
 
 
 class DocumentTable(Generic[Row]):
@@ -175,7 +175,7 @@ class DocumentTable(Generic[Row]):
     most: int = 0  # largest number of rows, if no setting limits it
     action: str  # name of audit actions before the dot
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         missing = [name for name in ("kind", "draft", "limit", "action") if not hasattr(self, name)]
         if missing:
             raise TypeError(f"{type(self).__name__} does not declare {', '.join(missing)}: see DocumentTable")
@@ -183,8 +183,8 @@ class DocumentTable(Generic[Row]):
         self._rows: dict[str, Row] = {}
 
     @property
-    def about(self) -> tuple[Subject, ...]:
-        return (self.kind.about,)
+    def announced_subjects(self) -> tuple[ChangedRowId, ...]:
+        return (self.kind.announced_subject,)
 
     async def load(self) -> None:
         self._set_rows(await self._changes.read(self.kind.all))
@@ -207,7 +207,7 @@ class DocumentTable(Generic[Row]):
         return {}
 
     async def _add_row(
-        self, row: Row, *, check: Check[Row] | None = None, most: int | None, actor: Actor
+        self, row: Row, *, check: DocumentCheck[Row] | None = None, most: int | None, actor: Actor
     ) -> Row:
         """
         Add a row. Raises NotAllowed if there would be more than `most` rows (None: no limit), or if a key
@@ -226,7 +226,7 @@ class DocumentTable(Generic[Row]):
                 check_key_share(rows, self.limit, stored, most, actor)
             if check is not None:
                 check(rows, stored, row)
-            self.kind.put(rows, row)
+            self.kind.store_row(rows, row)
             store_row_maker(rows, self.limit, row.id, actor)
             rows.add_audit(
                 row.created, actor, f"{self.action}.create", row.id, after=self._audited_fields(row)
@@ -240,7 +240,7 @@ class DocumentTable(Generic[Row]):
         id: str,
         edit: Callable[[Row], Row],
         *,
-        check: Check[Row] | None = None,
+        check: DocumentCheck[Row] | None = None,
         version: str | None = None,
         actor: Actor,
         **stamp: Any,
@@ -262,7 +262,7 @@ class DocumentTable(Generic[Row]):
             check_unmanaged(self._changes, rows, self.action, id)
             if check is not None:
                 check(rows, stored, after)
-            self.kind.put(rows, after)
+            self.kind.store_row(rows, after)
             old, new = self._audited_fields(before), self._audited_fields(after)
             names = [name for name in new if old[name] != new[name]]
             old, new = ({name: members[name] for name in names} for members in (old, new))
@@ -346,7 +346,7 @@ class ManagedTable(DocumentTable[Row]):
 
     async def create(
         self,
-        draft: Any,
+        channel_fields: Any,
         *,
         id: str | None = None,
         most: int | None,
@@ -361,7 +361,7 @@ class ManagedTable(DocumentTable[Row]):
         Raises NotAllowed beyond `most` rows (None: no limit), or if a key would have too many.
         """
         now = self._changes.now()
-        drafted = self.check_draft(draft)
+        drafted = self.check_draft(channel_fields)
         self.check_changed_dimensions(drafted, field_names(self.draft), known)
         row: Row = self.kind.row(
             **draft_fields(drafted),
@@ -399,7 +399,7 @@ class ManagedTable(DocumentTable[Row]):
     async def delete(self, id: str, *, actor: Actor) -> None:
         await self._remove_row(id, check=self.check_deletion, actor=actor)
 
-    def _conflict_check(self, sees: Sees[Row]) -> Check[Row]:
+    def _conflict_check(self, sees: Sees[Row]) -> DocumentCheck[Row]:
         return lambda rows, stored, row: self.check_conflicts(rows, stored, row, sees)
 
 
@@ -409,14 +409,14 @@ class PlainDocuments:
     the fields `unaudited`.
     """
 
-    def __init__(self, changes: Changes, kind: str, *, unaudited: Collection[str] = ()) -> None:
+    def __init__(self, changes: RegistryChanges, kind: str, *, unaudited: Collection[str] = ()) -> None:
         self._changes = changes
         self._kind = kind
         self._unaudited = unaudited
         self._documents: Mapping[str, Mapping[str, Any]] = {}
 
     @property
-    def about(self) -> tuple[Subject, ...]:
+    def announced_subjects(self) -> tuple[ChangedRowId, ...]:
         return ((DOCUMENTS, self._kind),)
 
     async def load(self) -> None:
@@ -467,11 +467,11 @@ class NamedTable(DocumentTable[NamedRow]):
         folded_name = name.strip().casefold()
         return next((row for row in self.all() if row.name.casefold() == folded_name and sees(row)), None)
 
-    def require_by_id_or_name(self, word: str, sees: Sees[NamedRow] = sees_everything) -> NamedRow:
+    def require_by_id_or_name(self, id_or_name: str, sees: Sees[NamedRow] = sees_everything) -> NamedRow:
         """Search a row by id, then by name. Raises NotThere."""
-        row = self.find(word)
+        row = self.find(id_or_name)
         if row is None or not sees(row):
-            row = self.find_by_name(word, sees)
+            row = self.find_by_name(id_or_name, sees)
         if row is None:
             raise NotThere(f"no {self.kind.noun} has this id or name")
         return row

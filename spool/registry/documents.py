@@ -17,7 +17,7 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar, get_args, get_ori
 import msgspec
 
 from spool.errors import NotAllowed, RegistryDamaged
-from spool.registry.following import DOCUMENTS, Subject
+from spool.registry.following import DOCUMENTS, ChangedRowId
 from spool.turns.threads import prepare_types
 
 
@@ -89,24 +89,24 @@ class DocumentKind(Generic[Row]):
         prepare_types(self.row)
 
     @property
-    def about(self) -> Subject:
+    def announced_subject(self) -> ChangedRowId:
         return (DOCUMENTS, self.name)
 
     def all(self, rows: DocumentRows) -> dict[str, Row]:
-        return {id: self.restore(body) for id, body in rows.documents(self.name).items()}
+        return {id: self.build_row_from_body(body) for id, body in rows.documents(self.name).items()}
 
     def find(self, rows: DocumentRows, id: str) -> Row | None:
         body = rows.document(self.name, id)
-        return None if body is None else self.restore(body)
+        return None if body is None else self.build_row_from_body(body)
 
-    def put(self, rows: DocumentRows, row: Row) -> None:
+    def store_row(self, rows: DocumentRows, row: Row) -> None:
         """Store a row in place of the row with the same id."""
         rows.put_document(self.name, row.id, stored_body(row))
 
     def delete(self, rows: DocumentRows, id: str) -> None:
         rows.delete_document(self.name, id)
 
-    def restore(self, body: Mapping[str, Any]) -> Row:
+    def build_row_from_body(self, body: Mapping[str, Any]) -> Row:
         """Decode a document to its row. Raises RegistryDamaged if that is impossible."""
         try:
             values = {name: form.back(body) for name, form in _stored_forms(self.row).items()}

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import Expectation
 from spool.registry.bearers import live_token_expectation
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import DocumentTable, field_names
 from spool.registry.documents import DocumentKind, stamp_if_changed
 from spool.registry.file_owners import check_unmanaged
@@ -129,7 +129,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
     most = 20_000
     action = "token"
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         super().__init__(changes)
         self._pepper = changes.derive_secret("enrolment tokens")
 
@@ -144,9 +144,9 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
             return None
         return token
 
-    def find_by_id_or_name(self, word: str) -> Sequence[EnrolmentToken]:
-        token = self.find(word)
-        tokens = [token] if token else [token for token in self.all() if token.name == word]
+    def find_by_id_or_name(self, id_or_name: str) -> Sequence[EnrolmentToken]:
+        token = self.find(id_or_name)
+        tokens = [token] if token else [token for token in self.all() if token.name == id_or_name]
         if not tokens:
             raise NotThere("no token has this id or name")
         return tokens
@@ -182,7 +182,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
             for id in old:
                 self.kind.delete(rows, id)
             for token in tokens.values():
-                self.kind.put(rows, token)
+                self.kind.store_row(rows, token)
             for name, first in {token.name: token for token in tokens.values()}.items():
                 after = self._audited_fields(first, ("uses", "expires_at", "labels"))
                 count = sum(token.name == name for token in tokens.values())
@@ -204,7 +204,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
                 return before
             check_unmanaged(self._changes, rows, self.action, id)
             after = replace(after, **{name: getattr(check_token_draft(draft, now), name) for name in fields})
-            self.kind.put(rows, after)
+            self.kind.store_row(rows, after)
             names = [name for name in fields if getattr(before, name) != getattr(after, name)]
             old, new = (self._audited_fields(token, names) for token in (before, after))
             rows.add_audit(now, actor, "token.change", before.name, before=old, after=new)
@@ -212,7 +212,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
 
         return await self._changes.change_rows(edit_token, self._remember_row)
 
-    async def revoke(self, word: str, *, actor: Actor) -> Sequence[EnrolmentToken]:
+    async def revoke(self, id_or_name: str, *, actor: Actor) -> Sequence[EnrolmentToken]:
         """
         Revoke the token with this id, or all tokens with this name. Return all of them, also those revoked
         before.
@@ -222,8 +222,8 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         def with_revocation(token: EnrolmentToken) -> EnrolmentToken:
             return token if token.revoked_at else replace(token, revoked_at=now, last_updated=now)
 
-        ids = [token.id for token in self.find_by_id_or_name(word)]
-        return await self._change_tokens(ids, with_revocation, "token.revoke", word, actor)
+        ids = [token.id for token in self.find_by_id_or_name(id_or_name)]
+        return await self._change_tokens(ids, with_revocation, "token.revoke", id_or_name, actor)
 
     async def add_spent_uses(self, devices_by_token: Mapping[str, int], *, actor: Actor) -> None:
         """Add the uses of devices that will be deleted to `spent`, except for ended tokens."""
@@ -245,19 +245,19 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         target: str,
         actor: Actor,
     ) -> Sequence[EnrolmentToken]:
-        def change_and_audit(rows: RegistryRows) -> dict[str, EnrolmentToken]:
+        def change_and_audit_tokens(rows: RegistryRows) -> dict[str, EnrolmentToken]:
             found = {id: self.kind.find(rows, id) for id in ids}
             changed = {id: change(token) for id, token in found.items() if token is not None}
             for id, token in changed.items():
                 if token != found[id]:
-                    self.kind.put(rows, token)
+                    self.kind.store_row(rows, token)
             if action:
                 now = self._changes.now()
                 rows.add_audit(now, actor, action, target, after={"tokens": len(changed)})
             return changed
 
         changed = await self._changes.change_rows(
-            change_and_audit, lambda changed: self._set_rows({**self._rows, **changed})
+            change_and_audit_tokens, lambda changed: self._set_rows({**self._rows, **changed})
         )
         return list(changed.values())
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from spool.erasure import EVER, Erasure, erased_name, pseudonyms_by_digest, rename_words
 from spool.errors import NotAllowed
 from spool.people import ERASED, SECOND_NAME, USER, USER_EMAIL, People, Pseudonyms, is_address
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.file_owners import FILE_OWNERS, owner_id
 from spool.registry.operators import Actor, Operator
 from spool.registry.registry_rows import RegistryRows
@@ -58,7 +58,7 @@ class ErasedRows:
 
 
 async def erase_in_registry(
-    changes: Changes,
+    changes: RegistryChanges,
     erasure: Erasure,
     labels: Collection[str],
     actor: Actor,
@@ -74,7 +74,7 @@ async def erase_in_registry(
     now = changes.now()
 
     def erase_rows(rows: RegistryRows) -> ErasedRows:
-        erasing = _Erasing(changes.people, erasure, labels, rows)
+        erasing = _RegistryErasure(changes.people, erasure, labels, rows)
         erasing.erase_person(actor, now)
         if all(each.id != erasure.id for each in stored_erasures(rows)):
             rows.put_document(ERASURE, erasure.id, {**asdict(erasure)})
@@ -92,12 +92,12 @@ async def erase_in_registry(
 class _Trial(Exception):
     """Raised to undo the transaction of a trial."""
 
-    def __init__(self, done: ErasedRows) -> None:
+    def __init__(self, erased_rows: ErasedRows) -> None:
         super().__init__("nothing was changed")
-        self.done = done
+        self.done = erased_rows
 
 
-class _Erasing:
+class _RegistryErasure:
     def __init__(self, people: People, erasure: Erasure, labels: Collection[str], rows: RegistryRows) -> None:
         self.done = ErasedRows()
         self._people = people

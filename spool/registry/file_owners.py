@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spool.errors import Managed
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.documents import DocumentKind
-from spool.registry.following import Subject
+from spool.registry.following import ChangedRowId
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 
@@ -49,7 +49,7 @@ def owner_id(action: str, id: str) -> str:
     return f"{action} {id}"
 
 
-def check_unmanaged(changes: Changes, rows: RegistryRows, action: str, id: str) -> None:
+def check_unmanaged(changes: RegistryChanges, rows: RegistryRows, action: str, id: str) -> None:
     """Raise Managed if a file manages the object. In a draft, which applies files, do nothing."""
     if changes.is_draft:
         return
@@ -64,9 +64,9 @@ class FileOwnerTable:
     them.
     """
 
-    about: tuple[Subject, ...] = (FILE_OWNERS.about,)
+    announced_subjects: tuple[ChangedRowId, ...] = (FILE_OWNERS.announced_subject,)
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
         self._owners: Mapping[str, FileOwner] = {}
 
@@ -85,7 +85,7 @@ class FileOwnerTable:
 
     async def store_owner(self, owner: FileOwner) -> None:
         await self._changes.change_rows(
-            lambda rows: FILE_OWNERS.put(rows, owner),
+            lambda rows: FILE_OWNERS.store_row(rows, owner),
             lambda _: self._set_owners({**self._owners, owner.id: owner}),
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-Subject = tuple[str, str]  # kind (see below) and id of a changed row, or "" for all ids
+ChangedRowId = tuple[str, str]  # kind (see below) and id of a changed row, or "" for all ids
 
 KEYS = "key"
 CONNECTIONS = "connection"
@@ -22,7 +22,7 @@ CLUSTERS = "cluster"
 NAMED = frozenset((PERSON, OPERATORS))  # kinds whose ids are names of people
 
 
-def document_subject(kind: str, id: str) -> Subject:
+def document_subject(kind: str, id: str) -> ChangedRowId:
     return (kind, id) if kind == PERSON else (DOCUMENTS, kind)
 
 
@@ -35,9 +35,9 @@ class RegistryNews:
     """
 
     seq: int
-    changed: Collection[Subject] | None = ()
+    changed: Collection[ChangedRowId] | None = ()
 
-    def has_changed(self, about: Collection[Subject]) -> bool:
+    def has_changed(self, about: Collection[ChangedRowId]) -> bool:
         if self.changed is None:
             return True
         return any(change in about or (change[0], "") in about for change in self.changed)

@@ -33,7 +33,7 @@ _CENT = Decimal("0.01")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class InsightDraft:
     """The fields of an insight that a person sets. `cost_impact` is decimal text in dollars."""
 
     title: str
@@ -45,14 +45,14 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Concerned:
+class CallFilter:
     """A filter for the calls that an insight concerns, as in views. "" means unknown."""
 
     include: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exclude: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-prepare_types(Concerned)
+prepare_types(CallFilter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +68,10 @@ class Finding:
     """
 
     key: str
-    draft: Draft
+    draft: InsightDraft
     newest: float | None = None
     channels: tuple[str, ...] = ()
-    concerns: Concerned | None = None
+    concerns: CallFilter | None = None
     severity: str = ""
     csv: str = ""
 
@@ -99,10 +99,10 @@ class Insight:
     severity: str = ""
 
     @property
-    def decoded_concerns(self) -> Concerned | None:
+    def decoded_concerns(self) -> CallFilter | None:
         """Return the filter of the calls that the insight concerns. Raises RegistryDamaged."""
         try:
-            return msgspec.json.decode(self.concerns, type=Concerned) if self.concerns else None
+            return msgspec.json.decode(self.concerns, type=CallFilter) if self.concerns else None
         except msgspec.DecodeError as error:
             raise RegistryDamaged(f"the stored filter of an insight cannot be read: {error}") from error
 
@@ -138,11 +138,11 @@ class Merged:
     left_out: int
 
 
-def check_insight_draft(draft: Draft) -> Draft:
+def check_insight_draft(draft: InsightDraft) -> InsightDraft:
     title = draft.title.strip()
     if not title:
         raise Invalid("an insight needs a title")
-    return Draft(
+    return InsightDraft(
         title=_check_text("title", title, MAX_TITLE),
         description=_check_text("description", draft.description, MAX_TEXT),
         category=_check_text("category", draft.category.strip(), MAX_CATEGORY),
@@ -178,7 +178,7 @@ def check_comment(text: str) -> str:
     return _check_text("text", text.strip(), MAX_TEXT)
 
 
-def encode_concern(concerns: Concerned | None) -> str:
+def encode_concern(concerns: CallFilter | None) -> str:
     return "" if concerns is None else msgspec.json.encode(concerns).decode()
 
 

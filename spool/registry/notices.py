@@ -19,7 +19,7 @@ from spool.registry.texts import web_link_or_empty
 
 # imported only for types, because each command that reads a configuration imports the values
 if TYPE_CHECKING:
-    from spool.registry.changes import Changes
+    from spool.registry.changes import RegistryChanges
     from spool.registry.insights import Insight
     from spool.registry.operators import Actor
     from spool.registry.registry_rows import RegistryRows
@@ -308,7 +308,7 @@ def add_anomaly_notices(rows: RegistryRows, opened: Iterable[tuple[Insight, Coll
 class NoticeTable:
     """The notifications. They are not in memory, because changes of other tables add them."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
         # Channels of the configuration: all of them, and those for insights.
         self.channels: tuple[str, ...] = ()
@@ -344,14 +344,14 @@ class NoticeTable:
         await self._changes.change_rows(lambda rows: add_notices(rows, notices, channels))
 
     async def add_test_notice(self, notice: Notice, channel: str, *, actor: Actor) -> Notification:
-        def add_and_audit(rows: RegistryRows) -> Notification:
+        def add_and_audit_test_notice(rows: RegistryRows) -> Notification:
             add_notices(rows, [notice], [channel])
             rows.add_audit(
                 self._changes.now(), actor, "notification.test", channel, after={"notice": notice.id}
             )
             return _find_notification(rows, notification_id(channel, notice.id))
 
-        return await self._changes.change_rows(add_and_audit)
+        return await self._changes.change_rows(add_and_audit_test_notice)
 
     async def waiting_notifications(self) -> list[Notification]:
         """Return the waiting notifications by channel, each channel's in the order of addition."""
@@ -379,16 +379,16 @@ class NoticeTable:
         return await self._changes.read(lambda rows: _find_notification(rows, id))
 
     async def channel_counts(self) -> Mapping[str, ChannelCounts]:
-        def read_counts(rows: RegistryRows) -> Mapping[str, ChannelCounts]:
+        def read_channel_counts(rows: RegistryRows) -> Mapping[str, ChannelCounts]:
             return {channel: _decode_counts(body) for channel, body in rows.documents(_CHANNEL).items()}
 
-        return await self._changes.read(read_counts)
+        return await self._changes.read(read_channel_counts)
 
     async def update(self, changed: Sequence[Notification]) -> None:
         """Store changed notifications, except those that no longer wait."""
         now = self._changes.now()
 
-        def store_changed(rows: RegistryRows) -> None:
+        def store_changed_notifications(rows: RegistryRows) -> None:
             still = [
                 notification
                 for notification in changed
@@ -402,7 +402,7 @@ class NoticeTable:
                         books.store_notification(notification, now=now)
                 books.store_counts()
 
-        await self._changes.change_rows(store_changed)
+        await self._changes.change_rows(store_changed_notifications)
 
     async def retry_notifications(self, ids: Collection[str], *, actor: Actor) -> int:
         """
@@ -445,12 +445,12 @@ class NoticeTable:
         old = [notification for notification in over[:MAX_OVER] if (notification.settled or 0.0) <= ends]
         expired = [*old, *over[MAX_OVER:]]
 
-        def delete_expired(rows: RegistryRows) -> None:
+        def delete_expired_notifications(rows: RegistryRows) -> None:
             for notification in expired:
                 rows.delete_document(_OVER, notification.id)
 
         if expired:
-            await self._changes.change_rows(delete_expired)
+            await self._changes.change_rows(delete_expired_notifications)
 
     async def _change_notifications(
         self,
@@ -461,7 +461,7 @@ class NoticeTable:
     ) -> int:
         now = self._changes.now()
 
-        def change_and_audit(rows: RegistryRows) -> int:
+        def change_and_audit_notifications(rows: RegistryRows) -> int:
             count = 0
             notifications = _sort_notifications(_find_notification(rows, id) for id in set(ids))
             for channel in sorted({notification.channel for notification in notifications}):
@@ -480,7 +480,7 @@ class NoticeTable:
                 count += len(notice_ids)
             return count
 
-        return await self._changes.change_rows(change_and_audit)
+        return await self._changes.change_rows(change_and_audit_notifications)
 
 
 class _ChannelBooks:

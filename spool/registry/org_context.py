@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -54,7 +54,7 @@ def check_context(text: str) -> str:
 
 
 class OrgContextTable:
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
 
     async def get(self) -> OrgContext | None:
@@ -64,7 +64,7 @@ class OrgContextTable:
         """Replace the notes. An empty text deletes them."""
         text, now = check_context(text), self._changes.now()
 
-        def store_text(rows: RegistryRows) -> OrgContext | None:
+        def store_context_text(rows: RegistryRows) -> OrgContext | None:
             before = _read_context(rows)
             old_text = "" if before is None else before.text
             if text == old_text:
@@ -80,7 +80,7 @@ class OrgContextTable:
             )
             return after
 
-        return await self._changes.change_rows(store_text)
+        return await self._changes.change_rows(store_context_text)
 
 
 def _read_context(rows: RegistryRows) -> OrgContext | None:

@@ -9,7 +9,7 @@ from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
 from spool.registry.assistant_tools import AssistantToolTable, ToolCallTable
 from spool.registry.audit import AuditedChange, AuditRow
-from spool.registry.changes import Changes, DraftChanges, run_without_waiting
+from spool.registry.changes import DraftChanges, RegistryChanges, run_without_waiting
 from spool.registry.document_table import (
     INSIGHTS,
     DocumentTable,
@@ -45,13 +45,13 @@ from spool.registry.tables.statements import StatementTable
 from spool.registry.tables.verdicts import VerdictTable
 from spool.registry.tables.viewings import ViewingTable
 from spool.registry.views import ViewTable
-from spool.statements import Statements
+from spool.statements import StatementStore
 
 
 class DeclaredTable(MemoryTable, Protocol):
     """A table that a higher package defines, and passes when the registry is opened."""
 
-    def __init__(self, changes: Changes) -> None: ...
+    def __init__(self, changes: RegistryChanges) -> None: ...
 
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class _Undone(Exception):
 class Registry:
     """All tables of the registry, opened once by the server process."""
 
-    def __init__(self, changes: Changes, declared: Iterable[type[DeclaredTable]] = ()) -> None:
+    def __init__(self, changes: RegistryChanges, declared: Iterable[type[DeclaredTable]] = ()) -> None:
         self._changes = changes
         self.is_shared = changes.is_shared
         self.people = changes.people
@@ -103,7 +103,7 @@ class Registry:
         self.cluster_settings = ClusterSettingsTable(changes)
         self.inventory = InventoryTable(changes)
         self.recommendations = RecommendationTable(changes)
-        self.statements: Statements = StatementTable(changes)
+        self.statements: StatementStore = StatementTable(changes)
         # exchange rates by month
         self.frozen_rates = PlainDocuments(changes, "frozen_rates", unaudited=("days",))
         self.billed_invoices = PlainDocuments(changes, "billed_invoice")
@@ -134,11 +134,11 @@ class Registry:
         `secret`: from spool.installation.installation_secret.
         """
         try:
-            registry = cls(Changes(store, clock=clock, secret=secret), declared)
+            registry = cls(RegistryChanges(store, clock=clock, secret=secret), declared)
             # later loads then include at least every change up to this position
             await registry.catch_up()
             for table in registry._memory_tables():
-                await registry._changes.load_and_keep_fresh(table.load, *table.about)
+                await registry._changes.load_and_keep_fresh(table.load, *table.announced_subjects)
         except BaseException:
             await store.close()
             raise
@@ -173,14 +173,14 @@ class Registry:
         tables of this registry show all changes once they are stored, never only some.
         """
 
-        def run_and_keep(rows: RegistryRows) -> T:
+        def run_draft_or_undo(rows: RegistryRows) -> T:
             result = run_without_waiting(self._run_draft(rows, work))
             if not keeps(result):
                 raise _Undone(result)
             return result
 
         try:
-            return await self._changes.change_any_table(run_and_keep)
+            return await self._changes.change_any_table(run_draft_or_undo)
         except _Undone as undone:
             result: T = undone.result
             return result
@@ -205,7 +205,7 @@ class Registry:
 
     def set_email_policy(self, policy: str) -> None:
         self.people.policy = policy
-        self.persons.relink()
+        self.persons.reapply_links()
 
     def set_min_group_size(self, people: int, order: Sequence[str] = ()) -> None:
         self.people.min_group = people

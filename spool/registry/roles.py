@@ -17,10 +17,10 @@ from typing import Annotated, Any
 import msgspec
 
 from spool.errors import Invalid, NotAllowed
-from spool.ledger.queries import BILLED_TYPES, COST_TYPES, Wanted
+from spool.ledger.queries import BILLED_TYPES, COST_TYPES, WantedValues
 from spool.people import USER, values_for_filter
-from spool.registry.changes import Changes
-from spool.registry.document_table import Check, NamedTable, check_name_free, draft_fields
+from spool.registry.changes import RegistryChanges
+from spool.registry.document_table import DocumentCheck, NamedTable, check_name_free, draft_fields
 from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import (
@@ -147,7 +147,7 @@ class LedgerSlice:
             for part in self.parts
         )
 
-    def contains(self, include: Wanted, exclude: Wanted) -> bool:
+    def contains(self, include: WantedValues, exclude: WantedValues) -> bool:
         """
         Return True only if the slice contains every call that passes a view's filters, whatever records
         exist.
@@ -173,7 +173,7 @@ class LedgerSlice:
         parts = (part for part in self.parts if all(role_filter.dimension in known for role_filter in part))
         return replace(self, parts=tuple(parts))
 
-    def _part_contains(self, include: Wanted, exclude: Wanted) -> bool:
+    def _part_contains(self, include: WantedValues, exclude: WantedValues) -> bool:
         return any(
             all(
                 role_filter.contains(
@@ -269,11 +269,11 @@ class Role(NewRole, frozen=True, kw_only=True, forbid_unknown_fields=False):
         """Return whether the role shows only some calls or cost types."""
         return self.data_access == LIMITED or bool(self.cost_types)
 
-    def broken_reason(self, known: Collection[str]) -> str | None:
+    def broken_reason(self, known_names: Collection[str]) -> str | None:
         """
         Return why the role's filters match nothing, or None: they use a dimension that is not in `known`.
         """
-        unknown = sorted({role_filter.dimension for role_filter in self.filters} - set(known))
+        unknown = sorted({role_filter.dimension for role_filter in self.filters} - set(known_names))
         if not unknown:
             return None
         return (
@@ -345,7 +345,7 @@ class Rights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class RoleHolder:
     """A person with roles. `has_default_role`: the account role is the default in the OpenID settings."""
 
     person: str
@@ -354,10 +354,10 @@ class Holder:
     has_default_role: bool = False
 
 
-def session_holder(session: Session) -> Holder:
+def session_holder(session: Session) -> RoleHolder:
     """Return whose roles apply in a session. In a session of a console link, only the link's role does."""
     groups = tuple(json.loads(session.groups))
-    return Holder(person=session.account if session.operator else "", groups=groups, base=session.role)
+    return RoleHolder(person=session.account if session.operator else "", groups=groups, base=session.role)
 
 
 _BUILTIN = (
@@ -426,7 +426,7 @@ class Roles:
         )
         return replace(rights, slice=rights.slice_for_cost_types(COUNTED_TYPES))
 
-    def holder_rights(self, holder: Holder) -> Rights:
+    def holder_rights(self, holder: RoleHolder) -> Rights:
         """
         Return the holder's rights. If a created role names the person, a default account role does not count.
         """
@@ -552,7 +552,7 @@ class RoleTable(NamedTable[Role]):
     limit = "roles.max"
     action = "role"
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         super().__init__(changes)
         self._in_force = Roles(())
         changes.people.persons.add_watcher(lambda: self._set_rows(self._rows))
@@ -560,13 +560,13 @@ class RoleTable(NamedTable[Role]):
     def all(self) -> list[Role]:
         return [*BUILTIN.values(), *self._rows.values()]
 
-    def holder_rights(self, holder: Holder) -> Rights:
+    def holder_rights(self, holder: RoleHolder) -> Rights:
         """
         Return the holder's rights under `privacy.min_group`. They are equal for every address of a person.
         """
         return self._apply_min_group(self._in_force.holder_rights(holder))
 
-    def rights_if_saved(self, holder: Holder, draft: NewRole, replaced: str | None = None) -> Rights:
+    def rights_if_saved(self, holder: RoleHolder, draft: NewRole, replaced: str | None = None) -> Rights:
         tried_role = Role(id="", **draft_fields(draft))
         other_roles = (role for id, role in self._rows.items() if id != replaced)
         return self._apply_min_group(
@@ -592,18 +592,18 @@ class RoleTable(NamedTable[Role]):
 
     async def create(
         self,
-        draft: NewRole,
+        channel_fields: NewRole,
         *,
         known: Collection[str],
         limits: RoleLimits,
         actor: Actor,
-        asker: Holder | None = None,
+        asker: RoleHolder | None = None,
     ) -> Role:
         """
         Create a role. Raises NotAllowed beyond the maximum number of roles, or if a key would have too many.
         """
         now = self._changes.now()
-        drafted = check_role_draft(draft, limits)
+        drafted = check_role_draft(channel_fields, limits)
         check_dimensions(role_dimensions(drafted), known)
         id = new_role_id()
         role = Role(id=id, created=now, last_updated=now, last_updated_by=actor.name, **draft_fields(drafted))
@@ -618,7 +618,7 @@ class RoleTable(NamedTable[Role]):
         known: Collection[str],
         limits: RoleLimits,
         actor: Actor,
-        asker: Holder | None = None,
+        asker: RoleHolder | None = None,
     ) -> Role:
         """
         Change a role. Filters that it already has may use deleted dimensions.
@@ -675,7 +675,7 @@ def check_admin_remains(were: Collection[str], remaining: Collection[str]) -> No
 
 
 def _check_rights_that_remain(
-    rows: RegistryRows, before: Mapping[str, Role], after: Mapping[str, Role], asker: Holder | None
+    rows: RegistryRows, before: Mapping[str, Role], after: Mapping[str, Role], asker: RoleHolder | None
 ) -> None:
     were = Roles(before.values())
     become = Roles(after.values())
@@ -692,7 +692,7 @@ def _check_rights_that_remain(
         )
 
 
-def _build_role_check(asker: Holder | None) -> Check[Role]:
+def _build_role_check(asker: RoleHolder | None) -> DocumentCheck[Role]:
     def check_name_and_rights(rows: RegistryRows, kept: Mapping[str, Role], role: Role) -> None:
         check_name_free((*BUILTIN.values(), *kept.values()), role, noun="role")
         _check_rights_that_remain(rows, kept, {**kept, role.id: role}, asker)

@@ -12,24 +12,24 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from spool.log.partial_reports import Expectation
-from spool.streams import Stream, is_same_stream
+from spool.streams import TelemetryStream, is_same_stream
 
 # prefix of the keys of these expectations, unlike those of partial reports
 STREAMS = b"stream/"
 AGREES = 1
 
 
-def stream_expectation(stream: Stream) -> Expectation:
+def stream_expectation(stream: TelemetryStream) -> Expectation:
     facts = (stream.name, stream.type, stream.granularity, stream.keys)
     return Expectation(STREAMS + _encode(facts), AGREES)
 
 
-def claimed_streams(keys: Iterable[bytes]) -> Mapping[bytes, Stream]:
+def claimed_streams(keys: Iterable[bytes]) -> Mapping[bytes, TelemetryStream]:
     return {key: _decode_stream(key.removeprefix(STREAMS)) for key in keys if key.startswith(STREAMS)}
 
 
 def satisfied_expectations(
-    claimed: Mapping[bytes, Stream], known: Mapping[str, Stream], *, room: int
+    claimed: Mapping[bytes, TelemetryStream], known: Mapping[str, TelemetryStream], *, room: int
 ) -> dict[bytes, int]:
     """
     Return the keys of the expectations that hold, each with a number. `room`: the number of streams that may
@@ -44,9 +44,9 @@ def satisfied_expectations(
     }
 
 
-def _decode_stream(facts: bytes) -> Stream:
+def _decode_stream(facts: bytes) -> TelemetryStream:
     name, type, granularity, keys = _facts.decode(facts)
-    return Stream(name=name, type=type, granularity=granularity, keys=keys)
+    return TelemetryStream(name=name, type=type, granularity=granularity, keys=keys)
 
 
 _encode = msgspec.msgpack.Encoder().encode

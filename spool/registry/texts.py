@@ -62,8 +62,8 @@ def web_link_or_empty(link: str) -> str:
     return link if is_web and link.isprintable() and " " not in link else ""
 
 
-def check_one_of(field: str, word: str, allowed: Collection[str]) -> None:
-    if word not in allowed:
+def check_one_of(field: str, value: str, allowed: Collection[str]) -> None:
+    if value not in allowed:
         raise Invalid(f"{field} must be {'one of ' * (len(allowed) > 1)}{', '.join(allowed)}")
 
 
@@ -82,19 +82,21 @@ def check_dimensions(names: Iterable[str], known: Collection[str]) -> None:
         raise unknown_dimension_error(unknown, known)
 
 
-def unknown_dimension_error(name: str, known: Iterable[str]) -> Invalid:
+def unknown_dimension_error(name: str, known_names: Iterable[str]) -> Invalid:
     return Invalid(
-        f"unknown dimension {name[:MAX_DIMENSION]!r}. Use one of: {known_dimensions_text(name, known)}"
+        f"unknown dimension {name[:MAX_DIMENSION]!r}. Use one of: {known_dimensions_text(name, known_names)}"
     )
 
 
-def known_dimensions_text(name: str, known: Iterable[str]) -> str:
+def known_dimensions_text(name: str, known_names: Iterable[str]) -> str:
     """
     Return a sentence with the known dimensions, for a message. For a tag, it says which setting makes the tag
     known.
     """
     tag = name.removeprefix(TAG)[:MAX_DIMENSION]
-    return ", ".join(known) + (f', or add "{tag}" to [ledger] tags' if name.startswith(TAG) and tag else "")
+    return ", ".join(known_names) + (
+        f', or add "{tag}" to [ledger] tags' if name.startswith(TAG) and tag else ""
+    )
 
 
 def storable_text(text: str) -> str:

@@ -16,7 +16,15 @@ import msgspec
 
 from spool.errors import AskedTooMuch, Invalid, NotAllowed
 from spool.ledger.periods import RANGES
-from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PAID_COST, PLAN_TYPES, TOTAL, Wanted
+from spool.ledger.queries import (
+    BILLED_TYPES,
+    COST_TYPES,
+    GRANULARITIES,
+    PAID_COST,
+    PLAN_TYPES,
+    TOTAL,
+    WantedValues,
+)
 from spool.ledger.work import BOUNDED, TREES, UNITS
 from spool.people import values_for_filter
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
@@ -176,7 +184,7 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
     means unknown. An empty filter includes all calls.
     """
 
-    filter: Wanted = {}
+    filter: WantedValues = {}
     connections: ViewConnections = ViewConnections()
     anomalies: Anomalies = Anomalies()
     id: str
@@ -188,7 +196,7 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
         return row_version(self)
 
     @property
-    def include(self) -> Wanted:
+    def include(self) -> WantedValues:
         """Return the included values, as CostQuery has them."""
         return {name: values for name, values in self.filter.items() if not name.startswith(EXCLUDES)}
 
@@ -197,7 +205,7 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
         return next((name for name in (*self.include, *self.exclude) if name in UNITS), None)
 
     @property
-    def exclude(self) -> Wanted:
+    def exclude(self) -> WantedValues:
         return {name[1:]: values for name, values in self.filter.items() if name.startswith(EXCLUDES)}
 
     @property
@@ -213,11 +221,11 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
         )
 
     def has_call(self, value_of: Callable[[str], str]) -> bool:
-        def is_one_of(name: str, values: Collection[str]) -> bool:
+        def has_value_in(name: str, values: Collection[str]) -> bool:
             return any(value in values for value in values_for_filter(name, value_of))
 
-        return all(is_one_of(name, values) for name, values in self.include.items()) and not any(
-            is_one_of(name, values) for name, values in self.exclude.items()
+        return all(has_value_in(name, values) for name, values in self.include.items()) and not any(
+            has_value_in(name, values) for name, values in self.exclude.items()
         )
 
     def broken_reason(self, known: Collection[str]) -> str | None:

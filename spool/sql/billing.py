@@ -11,13 +11,13 @@ from typing import Any
 from spool import billing
 from spool.billing import HourRows, MonthSize, SentHour, StoredDrop
 from spool.listing import ListPage, ListQuery
-from spool.log.planning.plan import Plan
+from spool.log.planning.plan import CommitPlan
 from spool.record import BILLING_DATA, BillingDrop
-from spool.sql.columns import Columns, select_sql, upsert_sql
+from spool.sql.columns import RowColumns, select_sql, upsert_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sql.lists import read_page
 
-_DROP = Columns(StoredDrop)
+_DROP = RowColumns(StoredDrop)
 _ADD_DROP = upsert_sql("billing_drops", _DROP.names, "number")
 _OF_MONTH = "connection = :connection AND month = :month"
 _HOUR = ("connection", "month", "hour", "number", "rows", "bytes", "stored", "body")
@@ -154,7 +154,7 @@ class SqlBillingDrops:
         return await self._transactions.read(lambda on: on.all(statement, **values))
 
 
-def store_drops_of_commit(connection: SqlConnection, plan: Plan) -> None:
+def store_drops_of_commit(connection: SqlConnection, plan: CommitPlan) -> None:
     records = plan.records.get(BILLING_DATA)
     if records:
         drops = [drop for drop in records if isinstance(drop, BillingDrop)]
@@ -167,7 +167,7 @@ def store_drops_of_commit(connection: SqlConnection, plan: Plan) -> None:
 # -- hours that were sent ------------------------------------------------------------------------------------
 
 
-_SENT_HOUR = Columns(SentHour)
+_SENT_HOUR = RowColumns(SentHour)
 _SENT_HOURS = select_sql("billing_hours", _SENT_HOUR.names)
 _SENT = f"{_SENT_HOURS} WHERE connection = :connection AND start >= :since AND start < :until"
 _PUT_SENT = upsert_sql("billing_hours", ("connection", *_SENT_HOUR.names), "connection", "start")

@@ -7,17 +7,17 @@ import msgspec
 
 from spool.clusters import FROM_SETTINGS, Cluster, ClusterCheck
 from spool.log.partial_reports import Expectation
-from spool.sql.columns import Columns, Form, select_sql, upsert_sql
+from spool.sql.columns import ColumnForm, RowColumns, select_sql, upsert_sql
 from spool.sql.connection import SqlTransactions
 from spool.turns.threads import prepare_types
 
 
-def _build_json_form(kind: Any) -> Form:
+def _build_json_form(kind: Any) -> ColumnForm:
     decoder = msgspec.json.Decoder(kind)
-    return Form(lambda value: msgspec.json.encode(value).decode(), decoder.decode)
+    return ColumnForm(lambda value: msgspec.json.encode(value).decode(), decoder.decode)
 
 
-CLUSTER = Columns(
+CLUSTER = RowColumns(
     Cluster, forms={"checks": _build_json_form(tuple[ClusterCheck, ...])}, without=FROM_SETTINGS
 )
 CLUSTERS = select_sql("clusters", CLUSTER.names)

@@ -14,26 +14,26 @@ Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ColumnForm:
     """How a field's values are stored in its column. None is stored as NULL."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
 
 
-JSON = Form(json.dumps, json.loads)
-JSON_TUPLE = Form(json.dumps, lambda text: tuple(json.loads(text)))
-_PLAIN: Mapping[str, Form] = {}
+JSON = ColumnForm(json.dumps, json.loads)
+JSON_TUPLE = ColumnForm(json.dumps, lambda text: tuple(json.loads(text)))
+_PLAIN: Mapping[str, ColumnForm] = {}
 
 
-class Columns(Generic[Row]):
+class RowColumns(Generic[Row]):
     """
     The columns of a row class, without the fields in `without`. `forms`: the fields that are stored in
     another form. Booleans are converted for engines that store numbers.
     """
 
     def __init__(
-        self, row: type[Row], *, forms: Mapping[str, Form] = _PLAIN, without: Collection[str] = ()
+        self, row: type[Row], *, forms: Mapping[str, ColumnForm] = _PLAIN, without: Collection[str] = ()
     ) -> None:
         own_fields = [field for field in fields(row) if field.name not in without]  # type: ignore[arg-type]
         self.names = tuple(field.name for field in own_fields)

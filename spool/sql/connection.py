@@ -4,7 +4,7 @@ The interface of an SQL engine: a connection that runs statements, and transacti
 Both engines must run each statement, with parameters `:name` and tables `{schema}.NAME`. `IN :names` and `NOT
 IN :names` take a list of texts or integers. Without a column that gives the type, cast: `CAST(:name AS
 text)`. `{for_update}` at the end locks rows that other processes may write. SQLite stores booleans as
-numbers, see `Columns`. Where engines differ, one of them overrides a method.
+numbers, see `RowColumns`. Where engines differ, one of them overrides a method.
 """
 
 from __future__ import annotations

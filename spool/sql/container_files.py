@@ -16,11 +16,11 @@ from spool.container_files.values import (
 )
 from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
-from spool.sql.columns import Columns, select_sql, upsert_sql
+from spool.sql.columns import RowColumns, select_sql, upsert_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sql.lists import ToldValues, read_page
 
-FILE = Columns(ContainerFile)
+FILE = RowColumns(ContainerFile)
 FILES = select_sql("container_files", FILE.names)
 _PUT = upsert_sql("container_files", FILE.names, "id")
 _FORGET = "DELETE FROM {schema}.container_files WHERE id IN :ids"
@@ -86,7 +86,7 @@ class SqlContainerRows:
 
     async def select_files(
         self,
-        which: str,
+        condition: str,
         *,
         limit: int,
         now: float = 0.0,
@@ -94,7 +94,7 @@ class SqlContainerRows:
         identity: ClusterIdentity | None = None,
         key: str = "",
     ) -> Sequence[ContainerFile]:
-        statement = f"{FILES} WHERE {_WHERE[which]} LIMIT :limit"
+        statement = f"{FILES} WHERE {_WHERE[condition]} LIMIT :limit"
         return await self._read_files(
             statement, **_identity_parameters(identity), limit=limit, now=now, kind=kind, key=key
         )
@@ -105,13 +105,15 @@ class SqlContainerRows:
     async def write(
         self,
         pairs: Sequence[tuple[ContainerFile | None, ContainerFile]],
-        gone: Sequence[ContainerFile],
+        removed_files: Sequence[ContainerFile],
         changes: Sequence[BookChange],
         *,
         expects: Collection[Expectation] = (),
         most: int | None = None,
     ) -> None:
-        await self._transactions.transaction(lambda connection: write_rows(connection, pairs, gone, changes))
+        await self._transactions.transaction(
+            lambda connection: write_rows(connection, pairs, removed_files, changes)
+        )
 
     async def counts_by_term(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         return {(kind, term): (n, carried) for kind, term, n, carried in await self._read_rows(_BOOKS)}
@@ -161,7 +163,7 @@ class SqlContainerRows:
 def write_rows(
     connection: SqlConnection,
     pairs: Iterable[tuple[ContainerFile | None, ContainerFile]],
-    gone: Iterable[ContainerFile],
+    removed_files: Iterable[ContainerFile],
     changes: Iterable[BookChange],
 ) -> None:
     """Write changed rows, always in the same order, so that two writers cannot deadlock."""
@@ -169,7 +171,7 @@ def write_rows(
     # sorted by the unique name, because ids are random
     new = sorted((after for before, after in pairs if before is None), key=_file_name)
     terms = sorted((asdict(change) for change in changes), key=lambda row: (row["kind"], row["term"]))
-    ids = sorted(file.id for file in gone)
+    ids = sorted(file.id for file in removed_files)
     if ids:
         connection.run(_FORGET, ids=ids)
     for statement, values in (
@@ -193,7 +195,7 @@ def _file_name(file: ContainerFile) -> tuple[str, ...]:
 # -- usage of containers -------------------------------------------------------------------------------------
 
 
-_DAY, _DOCUMENT = Columns(UsageDay), Columns(UsageDocument)
+_DAY, _DOCUMENT = RowColumns(UsageDay), RowColumns(UsageDocument)
 _TABLE = "container_usage"
 _KEY = ("account", "region", "cluster", "day")
 _ONE = (
@@ -212,17 +214,17 @@ class SqlContainerUsage:
     async def document(self, identity: ClusterIdentity, day: int) -> UsageDocument | None:
         identity_values = {"account": identity.account, "region": identity.region, "cluster": identity.name}
 
-        def read_document(connection: SqlConnection) -> UsageDocument | None:
+        def read_usage_document(connection: SqlConnection) -> UsageDocument | None:
             rows = connection.all(_ONE, **identity_values, day=day)
             return _DOCUMENT.read_row(rows[0]) if rows else None
 
-        return await self._transactions.read(read_document)
+        return await self._transactions.read(read_usage_document)
 
     async def days_since(self, since: int) -> Sequence[UsageDay]:
-        def read_days(connection: SqlConnection) -> list[UsageDay]:
+        def read_usage_days(connection: SqlConnection) -> list[UsageDay]:
             return [_DAY.read_row(row) for row in connection.all(_DAYS, since=since)]
 
-        return await self._transactions.read(read_days)
+        return await self._transactions.read(read_usage_days)
 
     async def store_documents(self, documents: Sequence[UsageDocument]) -> None:
         ordered = sorted(documents, key=lambda document: (document.identity, document.day))

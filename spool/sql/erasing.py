@@ -96,14 +96,16 @@ class SqlErasing:
             renamed = renamed.plus(await self._rename_all_amendments(topic, renaming))
         return renamed
 
-    async def _rename_spans(self, stored: StoredSpans, renaming: Renaming) -> None:
-        def read_some(tables: SqlConnection, after: bytes | int) -> list[tuple[Any, ...]]:
-            return tables.all(stored.select, after=after, most=SPANS_AT_ONCE)
+    async def _rename_spans(self, stored_spans: StoredSpans, renaming: Renaming) -> None:
+        def read_some_spans(tables: SqlConnection, after: bytes | int) -> list[tuple[Any, ...]]:
+            return tables.all(stored_spans.select, after=after, most=SPANS_AT_ONCE)
 
-        after = stored.before_first
-        while rows := await self._transactions.read(partial(read_some, after=after)):
-            if changed := await asyncio.to_thread(_rename_in_spans, stored, rows, renaming):
-                await self._transactions.transaction(partial(_put_spans, statement=stored.put, rows=changed))
+        after = stored_spans.before_first
+        while rows := await self._transactions.read(partial(read_some_spans, after=after)):
+            if changed := await asyncio.to_thread(_rename_in_spans, stored_spans, rows, renaming):
+                await self._transactions.transaction(
+                    partial(_put_spans, statement=stored_spans.put, rows=changed)
+                )
             after = rows[-1][0]
 
     async def _rename_some_entries(
@@ -169,10 +171,10 @@ class SqlErasing:
 
 
 def _rename_in_spans(
-    stored: StoredSpans, rows: Iterable[Sequence[Any]], renaming: Renaming
+    stored_spans: StoredSpans, rows: Iterable[Sequence[Any]], renaming: Renaming
 ) -> list[Mapping[str, Any]]:
     change = partial(_rename_given, renaming=renaming)
-    changed = ((key, bytes(packed), stored.change(bytes(packed), change)) for key, packed in rows)
+    changed = ((key, bytes(packed), stored_spans.change(bytes(packed), change)) for key, packed in rows)
     return [{"key": key, "packed": after} for key, before, after in changed if after != before]
 
 
@@ -180,8 +182,8 @@ def _put_spans(tables: SqlConnection, statement: str, rows: Iterable[Mapping[str
     tables.run_each(statement, rows)
 
 
-def _rename_given(given: GivenValues, renaming: Renaming) -> GivenValues:
-    fields = {**given._asdict(), "tags": dict(given.tags)}
+def _rename_given(given_values: GivenValues, renaming: Renaming) -> GivenValues:
+    fields = {**given_values._asdict(), "tags": dict(given_values.tags)}
     # spans rarely state a call's time, so any time counts
     rename_person_in_fields(fields, renaming, EVER)
     return GivenValues(**{**fields, "tags": (*fields["tags"].items(),)})

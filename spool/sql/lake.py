@@ -3,12 +3,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from spool.deliveries.values import Landing
-from spool.sql.columns import Columns, insert_sql, select_sql
+from spool.deliveries.values import LakeDelivery
+from spool.sql.columns import RowColumns, insert_sql, select_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
 
 _LOG = ""  # route under which the log's own editions are stored
-LANDING = Columns(Landing)
+LANDING = RowColumns(LakeDelivery)
 _LANDINGS = select_sql("lake_files", LANDING.names)
 _NEWEST = "SELECT edition, first FROM {schema}.lake_editions WHERE route = :route ORDER BY first DESC"
 _UP_TO = (
@@ -60,14 +60,14 @@ class SqlLandings:
         await self._transactions.transaction(add_edition)
         return edition
 
-    async def landing_before(self, route: str, first: int) -> Landing | None:
+    async def landing_before(self, route: str, first: int) -> LakeDelivery | None:
         statement = f"{_LANDINGS} WHERE route = :route AND first < :first ORDER BY first DESC LIMIT 1"
         row = await self._transactions.read(
             lambda connection: connection.first_row(statement, route=route, first=first)
         )
         return None if row is None else LANDING.read_row(row)
 
-    async def landings_after(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
+    async def landings_after(self, route: str, *, after: int, most: int) -> Sequence[LakeDelivery]:
         statement = f"{_LANDINGS} WHERE route = :route AND first > :after ORDER BY first LIMIT :most"
         rows = await self._transactions.read(
             lambda connection: connection.all(statement, route=route, after=after, most=most)
@@ -98,7 +98,7 @@ def is_lake_route(connection: SqlConnection, route: str) -> bool:
     return connection.first_row(_LANDS, route=route) is not None
 
 
-def add_landing(connection: SqlConnection, landing: Landing) -> None:
+def add_landing(connection: SqlConnection, landing: LakeDelivery) -> None:
     connection.run(_INSERT, **LANDING.stored_values(landing))
 
 

@@ -369,13 +369,13 @@ class SqlLedgerRows(SqlWorkRows):
         rows = self._tables.all(f"SELECT {columns} FROM {self._table('recalculations')} ORDER BY number")
         return [Recalculation(*row) for row in rows]
 
-    def add_recalculation(self, made: Recalculation) -> None:
-        table, columns = self._table("recalculations"), ", ".join(made._fields)
-        values = ", ".join(f":{name}" for name in made._fields)
+    def add_recalculation(self, recalculation: Recalculation) -> None:
+        table, columns = self._table("recalculations"), ", ".join(recalculation._fields)
+        values = ", ".join(f":{name}" for name in recalculation._fields)
         self._tables.run(
             f"INSERT INTO {table} (number, {columns})"
             f" SELECT coalesce(max(number), 0) + 1, {values} FROM {table}",
-            **made._asdict(),
+            **recalculation._asdict(),
         )
 
     def limit_recalculations(self, reach: int) -> None:

@@ -18,16 +18,25 @@ from spool.registry.keys import DISABLED, Key, Secret, fold_name
 from spool.registry.operators import Actor, ConsoleLink, Operator, Session
 from spool.registry.registry_rows import ROW_IDS, Rewriting
 from spool.registry.viewings import Viewing
-from spool.sql.columns import JSON, JSON_TUPLE, Columns, Form, insert_sql, select_sql, update_sql, upsert_sql
+from spool.sql.columns import (
+    JSON,
+    JSON_TUPLE,
+    ColumnForm,
+    RowColumns,
+    insert_sql,
+    select_sql,
+    update_sql,
+    upsert_sql,
+)
 from spool.sql.connection import SqlConnection
 from spool.sql.lists import read_page
 
 Row = TypeVar("Row")
 
 _OF_KEY = {"scopes": JSON_TUPLE, "use_cases": JSON_TUPLE, "labels": JSON}
-_KEY = Columns(Key, forms=_OF_KEY, without=("secrets",))
-_BUCKET = Form(lambda bucket: json.dumps(asdict(bucket)), lambda text: S3Bucket(**json.loads(text)))
-_AUDIT = Columns(AuditRow, forms={"before": JSON, "after": JSON})
+_KEY = RowColumns(Key, forms=_OF_KEY, without=("secrets",))
+_BUCKET = ColumnForm(lambda bucket: json.dumps(asdict(bucket)), lambda text: S3Bucket(**json.loads(text)))
+_AUDIT = RowColumns(AuditRow, forms={"before": JSON, "after": JSON})
 
 _KEYS = select_sql("keys", _KEY.names)
 _ADD_KEY = f"{insert_sql('keys', (*_KEY.names, 'folded'))} RETURNING id"
@@ -45,8 +54,10 @@ class _Table(Generic[Row]):
     processes.
     """
 
-    def __init__(self, name: str, kind: type[Row], *, news: str = "", forms: Mapping[str, Form] = {}) -> None:
-        self.columns = Columns(kind, forms=forms)
+    def __init__(
+        self, name: str, kind: type[Row], *, news: str = "", forms: Mapping[str, ColumnForm] = {}
+    ) -> None:
+        self.columns = RowColumns(kind, forms=forms)
         self.id = ROW_IDS[kind]
         self.name, self.news = name, news
         self.select = select_sql(name, self.columns.names)
@@ -112,7 +123,7 @@ _ADD_AUDIT = """
     VALUES ((SELECT coalesce(max(id), 0) + 1 FROM {schema}.audit),
             :at, :actor, :address, :action, :target, :before, :after)"""
 
-_VIEWING = Columns(Viewing)
+_VIEWING = RowColumns(Viewing)
 _ADD_VIEWING = """
     INSERT INTO {schema}.viewings (id, day, viewer, person, face, page, reason)
     VALUES ((SELECT coalesce(max(id), 0) + 1 FROM {schema}.viewings),
@@ -147,7 +158,7 @@ class SqlRegistryRows:
         row = self._first_row(f"{table.select} WHERE {table.id} = :id", id=id)
         return table.columns.read_row(row) if row else None
 
-    def put(self, row: object) -> None:
+    def store_row(self, row: object) -> None:
         table = _TABLES[type(row)]
         values = table.columns.stored_values(row)
         self._write(table.put, **values)

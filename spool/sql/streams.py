@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from spool.listing import ListPage, ListQuery
-from spool.sql.columns import JSON_TUPLE, Columns, Form, select_sql, upsert_sql
+from spool.sql.columns import JSON_TUPLE, ColumnForm, RowColumns, select_sql, upsert_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sql.lists import read_page
 from spool.streams import (
     ALL_TOTALS,
-    Stream,
     StreamSize,
-    Total,
+    StreamTotal,
+    TelemetryStream,
     TotalsInHand,
     TotalsPart,
     estimated_bytes,
@@ -28,9 +28,9 @@ NEVER = 2**63 - 1  # a time after every possible time, in nanoseconds
 # json.dumps would create an encoder each time
 _sorted_json = json.JSONEncoder(sort_keys=True)
 
-STREAM = Columns(Stream, forms={"keys": JSON_TUPLE})
+STREAM = RowColumns(TelemetryStream, forms={"keys": JSON_TUPLE})
 STREAMS = select_sql("streams", STREAM.names)
-TOTAL = Columns(Total, forms={"dimensions": Form(_sorted_json.encode, json.loads)})
+TOTAL = RowColumns(StreamTotal, forms={"dimensions": ColumnForm(_sorted_json.encode, json.loads)})
 TOTALS = select_sql("stream_totals", TOTAL.names)
 _SIZES = "SELECT name, created_by, bytes FROM {schema}.stream_sizes ORDER BY name"
 # totals of which all operations have left the log
@@ -59,7 +59,7 @@ class SqlStreamRows:
 
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
-        self._streams: dict[str, Stream | None] = {}
+        self._streams: dict[str, TelemetryStream | None] = {}
         self._totals = TotalsInHand()
 
     def prefetch_totals(self, places: Iterable[tuple[str, str]]) -> None:
@@ -80,13 +80,13 @@ class SqlStreamRows:
         for stream_key in places:
             self._totals.note_total(stream_key, stored.get(stream_key))
 
-    def find_stream(self, name: str) -> Stream | None:
+    def find_stream(self, name: str) -> TelemetryStream | None:
         if name not in self._streams:
             row = self._connection.first_row(f"{STREAMS} WHERE name = :name", name=name)
             self._streams[name] = STREAM.read_row(row) if row else None
         return self._streams[name]
 
-    def put_stream(self, stream: Stream) -> None:
+    def put_stream(self, stream: TelemetryStream) -> None:
         self._connection.run(_PUT_STREAM, **STREAM.stored_values(stream))
         self._streams[stream.name] = stream
 
@@ -97,19 +97,19 @@ class SqlStreamRows:
         self._streams.clear()
         self._totals.clear()
 
-    def find_total(self, stream: str, key: str) -> Total | None:
+    def find_total(self, stream: str, key: str) -> StreamTotal | None:
         stream_key = (stream, key)
         if stream_key not in self._totals:
             row = self._connection.first_row(_TOTAL, stream=stream, key=key)
             self._totals.note_total(stream_key, TOTAL.read_row(row) if row else None)
         return self._totals[stream_key]
 
-    def put_total(self, total: Total) -> None:
+    def put_total(self, total: StreamTotal) -> None:
         # `put` needs the previous size
         self.find_total(total.stream, total.key)
         self._totals.put_total(total)
 
-    def totals_at(self, stream: str, start_time: int) -> Sequence[Total]:
+    def totals_at(self, stream: str, start_time: int) -> Sequence[StreamTotal]:
         self.flush()
         statement = f"{TOTALS} WHERE stream = :stream AND start_time = :start_time ORDER BY key"
         rows = self._connection.all(statement, stream=stream, start_time=start_time)
@@ -128,7 +128,7 @@ class SqlStreamRows:
         if growth:
             self._connection.run_each(GROW, [{"name": name, "bytes": size} for name, size in growth])
 
-    def _stored_values(self, total: Total) -> Mapping[str, object]:
+    def _stored_values(self, total: StreamTotal) -> Mapping[str, object]:
         return TOTAL.stored_values(total)
 
 
@@ -141,24 +141,26 @@ class SqlStreams:
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
 
-    async def streams(self) -> Sequence[Stream]:
+    async def streams(self) -> Sequence[TelemetryStream]:
         return [STREAM.read_row(row) for row in await self._read_rows(f"{STREAMS} ORDER BY name")]
 
-    async def totals(self, stream: str) -> Sequence[Total]:
+    async def stream_totals(self, stream: str) -> Sequence[StreamTotal]:
         rows = await self._read_rows(
             f"{TOTALS} WHERE stream = :stream ORDER BY start_time, key", stream=stream
         )
         return [TOTAL.read_row(row) for row in rows]
 
-    async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
-        def read_totals(connection: SqlConnection) -> dict[tuple[str, str], Total]:
+    async def find_totals(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], StreamTotal]:
+        def read_totals(connection: SqlConnection) -> dict[tuple[str, str], StreamTotal]:
             table = SqlStreamRows(connection)
             totals = ((stream_key, table.find_total(*stream_key)) for stream_key in keys)
             return {stream_key: total for stream_key, total in totals if total is not None}
 
         return await self._transactions.read(read_totals)
 
-    async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]:
+    async def totals_page(
+        self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS
+    ) -> ListPage[StreamTotal]:
         within = self._part_condition(stream, part)
         return await self._transactions.snapshot(
             lambda on: read_page(on, "stream_totals", TOTAL.names, query, TOTAL.read_row, within=within)
@@ -220,6 +222,8 @@ def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int
     return newest
 
 
-def settled_totals(connection: SqlConnection, stream: str, *, settled: float, before: int) -> Sequence[Total]:
+def settled_totals(
+    connection: SqlConnection, stream: str, *, settled: float, before: int
+) -> Sequence[StreamTotal]:
     rows = connection.all(_SETTLED, stream=stream, settled=settled, before=before, at_most=TRIMMED_AT_ONCE)
     return [TOTAL.read_row(row) for row in rows]

@@ -23,7 +23,7 @@ from spool.ledger.work import (
     TREES,
     UNITS,
     UNLISTS,
-    Lineage,
+    RunLineage,
     RunTree,
     break_cycles,
     digest_text,
@@ -39,7 +39,7 @@ from spool.sql.dimensions import KEY
 from spool.sql.run_trees import lineage_sql, runs_above_sql, runs_below_sql, used_sets_and_links_sql
 
 if TYPE_CHECKING:
-    from spool.ledger.queries import CostQuery, Derived
+    from spool.ledger.queries import CostQuery, DerivedDimension
     from spool.ledger.work import Units
 
 WORK, SETS, NAMES, UNLISTED = "work", "work_units", "work_names", "work_unlisted"
@@ -83,7 +83,7 @@ class SqlWorkRows(ABC):
     def _table(self, table: str) -> str: ...
 
     @abstractmethod
-    def numbers_having(self, dimension: Derived) -> Sequence[int]:
+    def numbers_having(self, dimension: DerivedDimension) -> Sequence[int]:
         """Return the numbers of the sets of dimensions that have a value in a derived dimension."""
 
     @abstractmethod
@@ -189,7 +189,7 @@ class SqlWorkRows(ABC):
         unlisted = self._unlisted_parents(sets)
         return {units: number_of_set(_replace_unlisted(units, unlisted)) for units in sets}
 
-    def units_of_set(self, number: int) -> Mapping[str, str]:
+    def units_of_set_number(self, number: int) -> Mapping[str, str]:
         row = self._tables.first_row(f"SELECT {_NAMES} FROM {self._table(SETS)} WHERE id = :id", id=number)
         named = f"SELECT id, name FROM {self._table(NAMES)} WHERE id IN :ids"
         names = dict(self._tables.all(named, ids=[id for id in row if id > REST])) if row else {}
@@ -537,9 +537,9 @@ class SqlWorkRows(ABC):
             **values,
         )
 
-    def lineage(
+    def run_lineage(
         self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
-    ) -> Sequence[Lineage]:
+    ) -> Sequence[RunLineage]:
         seen, values = "", dict[str, object](numbers=unit_numbers(unit, names), most=most)
         if of is not None and of.trees_of is not None:
             seen = self._sets_with_calls_sql(":keys", ":since", ":until")
@@ -548,7 +548,7 @@ class SqlWorkRows(ABC):
         statement = lineage_sql(self._table(SETS), _COLUMNS[unit], has_below=has_below, seen=seen)
         rows = self._tables.all(statement, **values)
         return [
-            Lineage(
+            RunLineage(
                 digest_text(RUN, run),
                 parent and digest_text(RUN, parent),
                 session and digest_text(SESSION, session),

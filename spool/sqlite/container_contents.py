@@ -29,13 +29,13 @@ class DiskContents:
         self._drafts += 1
         path = self._directory / f"{id}.{self._drafts}{DRAFT}"
 
-        def make_file() -> BinaryIO:
+        def make_draft_file() -> BinaryIO:
             make_directory(self._directory, 0o700)
             file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
             file.write(head)
             return file
 
-        return DiskDraft(await asyncio.to_thread(make_file), path, self._directory / id)
+        return DiskDraft(await asyncio.to_thread(make_draft_file), path, self._directory / id)
 
     async def read(self, id: str) -> AsyncIterator[bytes]:
         file = await asyncio.to_thread((self._directory / id).open, "rb")
@@ -47,17 +47,17 @@ class DiskContents:
             file.close()
 
     async def remove(self, ids: Sequence[str]) -> None:
-        def delete_files() -> None:
+        def delete_content_files() -> None:
             for id in ids:
                 (self._directory / id).unlink(missing_ok=True)
 
         if ids:
-            await asyncio.to_thread(delete_files)
+            await asyncio.to_thread(delete_content_files)
 
     async def stored_heads(self) -> Mapping[str, bytes]:
         """Return the heads by file id, and delete drafts that a killed process left."""
 
-        def read_heads() -> dict[str, bytes]:
+        def read_content_heads() -> dict[str, bytes]:
             heads = {}
             for path in self._directory.glob("*"):
                 if path.suffix == DRAFT:
@@ -67,7 +67,7 @@ class DiskContents:
                         heads[path.name] = file.readline(MAX_HEAD_BYTES)
             return heads
 
-        return await asyncio.to_thread(read_heads)
+        return await asyncio.to_thread(read_content_heads)
 
 
 def copy_contents(directory: Path, into: Path) -> None:
@@ -85,8 +85,8 @@ def copy_contents(directory: Path, into: Path) -> None:
     flush_directory(target)
 
 
-def _copy_file(path: Path, to: Path) -> None:
-    with path.open("rb") as file, create_flushed_file(to) as copy:
+def _copy_file(path: Path, target: Path) -> None:
+    with path.open("rb") as file, create_flushed_file(target) as copy:
         shutil.copyfileobj(file, copy)
 
 
@@ -100,23 +100,23 @@ class DiskDraft:
         await asyncio.to_thread(self._file.write, data)
 
     async def flush(self) -> None:
-        def flush_and_close() -> None:
+        def flush_and_close_draft() -> None:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
 
-        await asyncio.to_thread(flush_and_close)
+        await asyncio.to_thread(flush_and_close_draft)
 
     async def store_draft(self) -> None:
-        def rename_and_flush() -> None:
+        def rename_and_flush_draft() -> None:
             replace_file(self._path, self._final)
             flush_directory(self._final.parent)
 
-        await asyncio.to_thread(rename_and_flush)
+        await asyncio.to_thread(rename_and_flush_draft)
 
     async def delete_draft(self) -> None:
-        def delete_file() -> None:
+        def delete_draft_file() -> None:
             self._file.close()
             self._path.unlink(missing_ok=True)
 
-        await asyncio.to_thread(delete_file)
+        await asyncio.to_thread(delete_draft_file)

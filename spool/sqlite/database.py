@@ -84,8 +84,8 @@ def is_corrupt(error: sqlite3.Error) -> bool:
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(_DAMAGE)
 
 
-def damage_error(why: str) -> sqlite3.DatabaseError:
-    error = sqlite3.DatabaseError(why)
+def damage_error(reason: str) -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError(reason)
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error
 
@@ -223,14 +223,14 @@ class Database:
 
     async def snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
 
-        def work_in_transaction(connection: sqlite3.Connection) -> T:
+        def run_work_in_transaction(connection: sqlite3.Connection) -> T:
             connection.execute("BEGIN")
             try:
                 return work(connection)
             finally:
                 connection.execute("ROLLBACK")
 
-        return await self._reader.run(work_in_transaction)
+        return await self._reader.run(run_work_in_transaction)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work`, such as a vacuum, a checkpoint or a backup, outside a transaction."""

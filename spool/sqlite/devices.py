@@ -49,11 +49,11 @@ class SqliteDevices:
 
         return await self._database.read(read_devices_and_names)
 
-    async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
+    async def write(self, device_write: DeviceWrite) -> Mapping[str, Device | None]:
         def write_devices(connection: sqlite3.Connection) -> None:
             rows = SqliteConnection(connection)
-            rows.run_each(DELETE, [{"id": id} for id in wanted.deleted])
-            connection.executemany(_PUT, map(_device_values, wanted.devices))
+            rows.run_each(DELETE, [{"id": id} for id in device_write.deleted])
+            connection.executemany(_PUT, map(_device_values, device_write.devices))
             connection.executemany(
                 _PUT_NAME,
                 [
@@ -64,10 +64,10 @@ class SqliteDevices:
                         unenrolled.count,
                         unenrolled.key,
                     )
-                    for unenrolled in wanted.names
+                    for unenrolled in device_write.names
                 ],
             )
-            rows.run_each(FORGET_NAME, [{"name": name} for name in wanted.gone])
+            rows.run_each(FORGET_NAME, [{"name": name} for name in device_write.gone])
 
         try:
             await self._database.transaction(write_devices)
@@ -78,7 +78,7 @@ class SqliteDevices:
     async def wait_for_running_commits(self) -> None:
         """Do nothing, because no other process writes."""
 
-    async def failed_expectations(self, wanted: DeviceWrite) -> Expectations:
+    async def failed_expectations(self, device_write: DeviceWrite) -> Expectations:
         return NO_EXPECTATIONS
 
     async def unenrolled_names(self) -> Sequence[Unenrolled]:

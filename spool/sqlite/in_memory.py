@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from spool.clock import Clock, SystemClock
 from spool.ledger.ledger import Ledger
 from spool.log.protocols import Observer
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings
 from spool.sqlite import recovery
@@ -20,7 +20,7 @@ from spool.sqlite.ledger import SqliteLedger
 from spool.sqlite.memory_log import MemoryDatabase, new_log
 from spool.sqlite.registry import SqliteRegistry
 from spool.sqlite.spool import NO_OTHER_LIMITS, SqliteSpool, read_spool
-from spool.storage import Engine, Storage, StorageOptions
+from spool.storage import Storage, StorageEngine, StorageOptions
 
 
 class MemoryContents:
@@ -69,7 +69,7 @@ async def open_spool(
     clock: Clock,
     observer: Observer | None = None,
     container: ContainerSettings = NO_OTHER_LIMITS,
-    native: Native | None = None,
+    native: NativeModule | None = None,
 ) -> SqliteSpool:
     secret = secrets.token_bytes(32)
     database = MemoryDatabase(SPOOL)
@@ -106,4 +106,4 @@ async def open_storage(options: StorageOptions) -> Storage:
     return spool.as_storage(ledger=await ledger.load(), registry=registry, close=spool.close)
 
 
-ENGINE = Engine(open=open_storage, is_new=lambda directory: True, version=lambda: "memory")
+ENGINE = StorageEngine(open=open_storage, is_new=lambda directory: True, version=lambda: "memory")

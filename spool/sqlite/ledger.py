@@ -27,7 +27,7 @@ from spool.ledger.queries import (
     ROW_TAG,
     TAG,
     CostQuery,
-    Derived,
+    DerivedDimension,
     DerivedDimensions,
     Group,
     needed_sums,
@@ -35,7 +35,7 @@ from spool.ledger.queries import (
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, DimensionValues, Measures, period_start
 from spool.ledger.work import ROLLUP, UNITS, WORK_LIMITS, WorkLimits
 from spool.meters import SCALE
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows
 from spool.sql.work import WORK
 from spool.sqlite.database import (
@@ -113,14 +113,14 @@ def filter_condition(query: CostQuery) -> tuple[str, list[str]]:
     return terms, values
 
 
-def nullable_dimension_sql(dimension: str | Derived) -> str:
+def nullable_dimension_sql(dimension: str | DerivedDimension) -> str:
     """Return SQL for a dimension in a result, where unknown values are NULL."""
     return f"NULLIF({dimension_sql(dimension)}, '')"
 
 
-def dimension_sql(dimension: str | Derived) -> str:
+def dimension_sql(dimension: str | DerivedDimension) -> str:
     """Return SQL for a dimension. The name of a tag becomes part of the SQL."""
-    if isinstance(dimension, Derived):
+    if isinstance(dimension, DerivedDimension):
         name = dimension.name.replace("'", "''")
         return f"{FUNCTION}('{name}'{''.join(f', {dimension_sql(source)}' for source in dimension.sources)})"
     if dimension in DIMENSIONS:
@@ -435,7 +435,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         ).fetchall()
         return rows[0][-2] if rows else 0, [(row[:-2], row[-1]) for row in rows]
 
-    def numbers_having(self, dimension: Derived) -> Sequence[int]:
+    def numbers_having(self, dimension: DerivedDimension) -> Sequence[int]:
         self._register_derived({dimension.name: dimension})
         rows = self._connection.execute(f"SELECT id FROM keys k WHERE {dimension_sql(dimension)} <> ''")
         return [number for (number,) in rows]
@@ -549,7 +549,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         )
 
     def _read_meter_sums(
-        self, width: int, since: int, until: int, query: CostQuery, start: str, which: str, *named: str
+        self, width: int, since: int, until: int, query: CostQuery, start: str, condition: str, *named: str
     ) -> Iterator[MeterSum]:
         self._register_derived(query.derived)
         names = [dimension_sql(query.derived.get(name, name)) for name in query.group_by]
@@ -558,7 +558,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         terms, values = filter_condition(query)
         rows = self._connection.execute(
             f"SELECT {columns}, SUM(h.whole), SUM(h.millionths) FROM meters h JOIN keys k ON k.id = h.key"
-            f" WHERE h.width = ? AND h.start >= ? AND h.start < ? AND {which}{terms} GROUP BY {grouped}",
+            f" WHERE h.width = ? AND h.start >= ? AND h.start < ? AND {condition}{terms} GROUP BY {grouped}",
             (width, since, until, *named, *values),
         )
         for first, *row, status, meter, whole, millionths in rows:
@@ -606,8 +606,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         row = self._connection.execute(statement).fetchone()
         return int(row[0]) if row else None
 
-    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
-        if isinstance(dimension, Derived):
+    def values(self, dimension: str | DerivedDimension, limit: int) -> Sequence[str]:
+        if isinstance(dimension, DerivedDimension):
             self._register_derived({dimension.name: dimension})
         column = dimension_sql(dimension)
         statement = (
@@ -616,7 +616,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         )
         return [value for (value,) in self._connection.execute(statement, (limit,))]
 
-    def combinations(self, dimensions: Sequence[str]) -> Iterator[Sequence[tuple[str, ...]]]:
+    def value_combinations(self, dimensions: Sequence[str]) -> Iterator[Sequence[tuple[str, ...]]]:
         if not dimensions:
             yield [()]
             return
@@ -714,7 +714,7 @@ async def open_ledger(
     clock: Clock,
     tags: Sequence[str] = ("service",),
     chunk: int = CHUNK,
-    packed: Native | None = None,
+    native: NativeModule | None = None,
     work: WorkLimits = WORK_LIMITS,
     watch: Watch | None = None,
 ) -> Ledger:
@@ -722,7 +722,7 @@ async def open_ledger(
     store = await SqliteLedger.open(directory, clock)
     if watch is not None:
         watch(LEDGER, store.is_in_place)
-    return await Ledger(store, clock=clock, tags=tags, chunk=chunk, packed=packed, work=work).load()
+    return await Ledger(store, clock=clock, tags=tags, chunk=chunk, native=native, work=work).load()
 
 
 async def _open_or_replace(path: Path, clock: Clock) -> Database:

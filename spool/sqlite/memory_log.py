@@ -13,15 +13,15 @@ from typing import TypeVar
 
 from spool.clock import Clock
 from spool.log.protocols import Observer
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.settings import SpoolSettings
 from spool.sqlite.database import Database, add_functions
 from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
-from spool.sqlite.log.rest import Rest
+from spool.sqlite.log.rest import NoteWriter
 from spool.sqlite.migrations import migrate, read_statements
-from spool.sqlite.reserve import Reserve
+from spool.sqlite.reserve import DiskReserve
 
 T = TypeVar("T")
 NOWHERE = Path("/dev/null")  # no file can be created in a directory with this name
@@ -79,7 +79,7 @@ def _empty_tables(file: str) -> bytes:
         return connection.serialize()
 
 
-class _NoReserve(Reserve):
+class _NoReserve(DiskReserve):
     def restore(self) -> bool:
         return True
 
@@ -90,7 +90,7 @@ class _NoReserve(Reserve):
         return False
 
 
-class _NoRest(Rest):
+class _NoRest(NoteWriter):
     def start_writing(self) -> None:
         return
 
@@ -105,7 +105,7 @@ def new_log(
     clock: Clock,
     secret: bytes,
     observer: Observer | None = None,
-    native: Native | None = None,
+    native: NativeModule | None = None,
 ) -> SqliteLog:
     return SqliteLog(
         database,

@@ -12,8 +12,8 @@ from spool.clock import Clock
 from spool.log.heard import CALLER_BYTES, KEPT_S, pack_senders, unpack_senders
 from spool.log.partial_reports import SPANS, PartialReport, filter_by_kind
 from spool.log.pending_spans import change_given_values
-from spool.log.planning.plan import Plan
-from spool.shares import Holdings
+from spool.log.planning.plan import CommitPlan
+from spool.shares import UseByOwner
 from spool.sql.erasing import StoredSpans
 from spool.sqlite.database import Database
 
@@ -48,12 +48,12 @@ class SqlitePartialReports:
             lambda connection: [PartialReport(*row) for row in connection.execute(_ALL)]
         )
 
-    async def find(
+    async def find_reports(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
         return await self._database.read(lambda connection: find_reports(connection, keys, under=under))
 
-    async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
+    async def oldest_reports(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
         due = takewhile(lambda report: report.at <= before, filter_by_kind(await self.load(), kind))
         return list(islice(due, most))
 
@@ -90,7 +90,7 @@ _OLDEST_OF_KEY = "SELECT id, count FROM heard WHERE key = ? ORDER BY id LIMIT ?"
 _log = logging.getLogger(__name__)
 
 
-class SqliteHeard:
+class SqliteStoredSenders:
     """
     The senders of recent calls. Beyond `max_senders`, the oldest sender of the key with the most is deleted.
     """
@@ -125,7 +125,7 @@ class SqliteHeard:
             )
 
     @property
-    def knows_any(self) -> bool:
+    def has_any_sender(self) -> bool:
         return bool(self._of_callers)
 
     async def find_senders_of_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:
@@ -137,7 +137,7 @@ class SqliteHeard:
         forgotten = 0
         while removed := await self._database.transaction(partial(_delete_some_old, before=before)):
             forgotten += removed
-        held = Holdings(
+        held = UseByOwner(
             dict(await self._database.read(lambda connection: connection.execute(_HELD).fetchall()))
         )
         over = sum(held.values()) - self._max_senders
@@ -150,7 +150,7 @@ class SqliteHeard:
         return forgotten
 
 
-def store_senders(connection: sqlite3.Connection, plan: Plan) -> None:
+def store_senders(connection: sqlite3.Connection, plan: CommitPlan) -> None:
     """Store the senders of a commit's calls, in the same transaction."""
     rows = [
         (plan.at, key, len(senders), pack_senders(sorted(senders))) for key, senders in plan.heard.items()

@@ -176,7 +176,7 @@ def _prepare_file(connection: sqlite3.Connection, path: Path, kept_log: Path) ->
                 "the spool starts empty, although records were stored here before",
                 extra={"action": "spool_lost", "records": sum(known.kept.values())},
             )
-            known = notes.Note()
+            known = notes.RecoveryNote()
             notes.write_note(path.parent, known)
         migrate_spool(connection)
         _check_tables(connection)
@@ -209,7 +209,9 @@ def _has_read_whole_log(connection: sqlite3.Connection, path: Path, kept_log: Pa
     return False
 
 
-def _balance_lost_numbers(connection: sqlite3.Connection, known: notes.Note, *, seen_all: bool) -> None:
+def _balance_lost_numbers(
+    connection: sqlite3.Connection, known: notes.RecoveryNote, *, seen_all: bool
+) -> None:
     try:
         problem = numbers.find_contradiction(connection)
     except VALUE_ERRORS as error:
@@ -248,7 +250,7 @@ def _salvage_from(connection: sqlite3.Connection, aside: Path) -> None:
         connection.execute("COMMIT")
     except _NothingRead as error:
         connection.execute("ROLLBACK")
-        notes.write_note(aside.parent, notes.Note())
+        notes.write_note(aside.parent, notes.RecoveryNote())
         _log.error(
             "nothing in the damaged file can be read: starting with an empty one (%s)",
             error,
@@ -262,7 +264,7 @@ def _salvage_from(connection: sqlite3.Connection, aside: Path) -> None:
             connection.execute("ROLLBACK")
 
 
-def _salvage_file(connection: sqlite3.Connection, aside: Path, note: notes.Note) -> Salvaged:
+def _salvage_file(connection: sqlite3.Connection, aside: Path, note: notes.RecoveryNote) -> Salvaged:
     from spool.sqlite.damage.salvage import salvage_rows
 
     with closing(empty_database()) as fresh:

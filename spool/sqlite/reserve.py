@@ -26,7 +26,7 @@ CALM_S = 3 * MOST_WAIT_S  # seconds; if the reserve is freed again sooner, the n
 _log = logging.getLogger(__name__)
 
 
-class Reserve:
+class DiskReserve:
     """Files of zeros in the data directory. Methods raise OSError if the directory cannot be accessed."""
 
     def __init__(self, directory: Path, clock: Clock) -> None:

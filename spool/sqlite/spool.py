@@ -18,7 +18,7 @@ from spool.errors import SpoolDamaged
 from spool.installation import derive_secret, installation_secret
 from spool.ledger.ledger import Ledger
 from spool.log.protocols import Observer
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings
 from spool.sql.clusters import SqlClusters
@@ -34,9 +34,9 @@ from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL, DirectoryLock, lock_directory
 from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
-from spool.sqlite.log.rest import Rest
-from spool.sqlite.partial_reports import STORED_SPANS, SqliteHeard, SqlitePartialReports
-from spool.sqlite.reserve import Reserve
+from spool.sqlite.log.rest import NoteWriter
+from spool.sqlite.partial_reports import STORED_SPANS, SqlitePartialReports, SqliteStoredSenders
+from spool.sqlite.reserve import DiskReserve
 from spool.sqlite.streams import open_streams
 from spool.storage import Storage
 from spool.streams import StreamBook
@@ -58,7 +58,7 @@ class SqliteSpool:
     log: SqliteLog
     deliveries: SqliteDeliveries
     partial_reports: SqlitePartialReports
-    heard: SqliteHeard
+    heard: SqliteStoredSenders
     container_files: ContainerFiles
     devices: DeviceTable
     clusters: ClusterTable
@@ -115,19 +115,19 @@ async def open_spool(
     observer: Observer | None = None,
     cache_bytes: int = CACHE_BYTES,
     container: ContainerSettings = NO_OTHER_LIMITS,
-    native: Native | None = None,
+    native: NativeModule | None = None,
 ) -> SqliteSpool:
     """
     Open the spool. Raises SpoolLocked if another process holds the directory, and OtherSchema if a
     build with other tables wrote it.
     """
     lock = lock_directory(directory)
-    reserve = Reserve(directory, clock)
+    reserve = DiskReserve(directory, clock)
     try:
         reserve.give_up_when_full()
         secret = installation_secret(directory)
 
-        async def read() -> SqliteSpool:
+        async def open_recovered_spool() -> SqliteSpool:
             database = await recovery.open_database(directory / SPOOL, clock)
             log = SqliteLog(
                 database,
@@ -135,7 +135,7 @@ async def open_spool(
                 clock=clock,
                 secret=derive_secret(secret, "log"),
                 reserve=reserve,
-                rest=Rest(database),
+                rest=NoteWriter(database),
                 mount=find_mount(directory),
                 routes=delivery_rows,
                 observer=observer,
@@ -147,9 +147,9 @@ async def open_spool(
             )
 
         try:
-            return await read()
+            return await open_recovered_spool()
         except SpoolDamaged:  # the first attempt has marked the damage, so the second attempt salvages
-            return await read()
+            return await open_recovered_spool()
     except BaseException:
         lock.release()
         raise
@@ -178,7 +178,7 @@ async def read_spool(
         book = StreamBook(await streams.streams())
         incarnation = await database.read(recovery.read_incarnation)
         await log.open()
-        heard = SqliteHeard(database, clock, max_senders=settings.max_senders)
+        heard = SqliteStoredSenders(database, clock, max_senders=settings.max_senders)
         await heard.open()
         rows = SqlContainerRows(SqliteTransactions(database, "container metrics"))
         container_files = await ContainerFiles.open(rows, contents, container, clock)

@@ -24,10 +24,10 @@ from spool.sqlite.registry import (
     require_expected_registry,
 )
 from spool.sqlite.spool import SqliteSpool, open_spool
-from spool.storage import Engine, Recovered, Storage, StorageOptions
+from spool.storage import RecoveryResult, Storage, StorageEngine, StorageOptions
 
 if TYPE_CHECKING:
-    from spool.transfer.tables import MadeCopy, OpenTables, Progress
+    from spool.transfer.tables import OpenTables, Progress, UnfinishedStorageCopy
 
 
 async def open_storage(options: StorageOptions) -> Storage:
@@ -64,7 +64,7 @@ async def _open(options: StorageOptions) -> Storage:
             clock=options.clock,
             tags=options.ledger_tags,
             chunk=options.ledger_chunk,
-            packed=options.native,
+            native=options.native,
             work=options.work,
             watch=spool.log.watch_file,
         )
@@ -116,7 +116,7 @@ async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registr
     return registry
 
 
-async def _recover_records(options: StorageOptions, file: Path) -> Recovered:
+async def _recover_records(options: StorageOptions, file: Path) -> RecoveryResult:
     from spool.sqlite.damage.recovering import recover_records
 
     require_finished_copy(options.directory)
@@ -131,10 +131,12 @@ async def _tables_to_copy(options: StorageOptions) -> OpenTables:
     return await tables_opener(options)
 
 
-async def _take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
+async def _take_over(
+    options: StorageOptions, open_tables: OpenTables, progress: Progress
+) -> UnfinishedStorageCopy:
     from spool.sqlite.transfer import take_over
 
-    return await take_over(options, opened, progress)
+    return await take_over(options, open_tables, progress)
 
 
 def _known_faults() -> list[str]:
@@ -146,7 +148,7 @@ def _known_faults() -> list[str]:
     ]
 
 
-ENGINE = Engine(
+ENGINE = StorageEngine(
     open=open_storage,
     is_new=lambda directory: not (directory / SPOOL).exists(),
     version=lambda: f"sqlite {sqlite3.sqlite_version}",

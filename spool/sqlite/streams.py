@@ -8,7 +8,7 @@ from collections import Counter
 from spool import streams
 from spool.clock import Clock
 from spool.errors import SpoolUnavailable
-from spool.log.planning.plan import Plan
+from spool.log.planning.plan import CommitPlan
 from spool.record import NS, UNIT_COST, UnitCostOperation
 from spool.settings import SpoolSettings
 from spool.sql import facts
@@ -24,11 +24,11 @@ SINCE = "streams since"
 async def open_streams(database: Database, clock: Clock) -> SqlStreams:
     """Open the streams. The first call stores the present time, from which on totals are complete."""
 
-    def store_beginning(connection: sqlite3.Connection) -> None:
+    def store_beginning_of_streams(connection: sqlite3.Connection) -> None:
         facts.add_fact(SqliteConnection(connection), SINCE, repr(clock.now()).encode())
 
     try:
-        await database.transaction(store_beginning)
+        await database.transaction(store_beginning_of_streams)
     except sqlite3.Error as error:
         # a full disk is no reason to fail, because existing data can be read; no total counts as complete then
         if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
@@ -36,7 +36,7 @@ async def open_streams(database: Database, clock: Clock) -> SqlStreams:
     return SqlStreams(SqliteTransactions(database, "streams"))
 
 
-def apply_commit(connection: sqlite3.Connection, plan: Plan) -> None:
+def apply_commit(connection: sqlite3.Connection, plan: CommitPlan) -> None:
     """Apply a commit's unit-cost operations to the totals, in the same transaction."""
     records = plan.records.get(UNIT_COST)
     if not records:

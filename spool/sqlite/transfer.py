@@ -42,9 +42,9 @@ from spool.transfer.tables import (
     KeptContent,
     KeptTable,
     KeptTables,
-    MadeCopy,
     OpenTables,
     Progress,
+    UnfinishedStorageCopy,
     newest_numbers,
     portable_table_name,
     require_known_tables,
@@ -136,7 +136,9 @@ _BEGUN = frozenset({"facts", "state"})  # tables in which a new file already has
 _log = logging.getLogger(__name__)
 
 
-async def take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
+async def take_over(
+    options: StorageOptions, open_tables: OpenTables, progress: Progress
+) -> UnfinishedStorageCopy:
     """
     Fill a new directory from another storage. It is marked as an unfinished copy from the start.
 
@@ -151,21 +153,21 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
         try:
             for name, file in FILES.items():
                 await (await Database.open(directory / file, PREPARE[name])).close()
-            await asyncio.to_thread(_fill_directory, options, opened, progress)
+            await asyncio.to_thread(_fill_directory, options, open_tables, progress)
         except Exception:
             await asyncio.to_thread(discard_copy, directory)
             raise
     finally:
         lock.release()
-    return MadeCopy(
+    return UnfinishedStorageCopy(
         finish=partial(asyncio.to_thread, finish_copy, directory),
         discard=partial(asyncio.to_thread, discard_copy, directory),
     )
 
 
-def _fill_directory(options: StorageOptions, opened: OpenTables, progress: Progress) -> None:
+def _fill_directory(options: StorageOptions, open_tables: OpenTables, progress: Progress) -> None:
     directory = options.directory
-    with opened() as tables:
+    with open_tables() as tables:
         _warn_about_settings(tables.table("facts"), options.settings)
         installation.store_secret(directory / installation.FILE, tables.secret)
         known = {NEWEST_NUMBERS}

@@ -25,7 +25,7 @@ import msgspec
 
 from spool.disks import create_flushed_file, flush_directory
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
-from spool.storage import Engine, StorageOptions
+from spool.storage import StorageEngine, StorageOptions
 from spool.transfer.copying import CopiedStorage, fill_storage, recount_storage
 from spool.transfer.tables import (
     KeptContent,
@@ -61,8 +61,8 @@ class ArchiveManifest:
 
 async def export_archive(
     source: StorageOptions,
-    engine: Engine,
-    to: Path,
+    engine: StorageEngine,
+    target: Path,
     *,
     version: str,
     made_at: str,
@@ -76,12 +76,12 @@ async def export_archive(
     """
     if engine.tables is None:
         raise NotAllowed("this storage engine has no data that can be copied")
-    if await asyncio.to_thread(to.exists):
-        raise AlreadyThere(f"{to} already exists")
+    if await asyncio.to_thread(target.exists):
+        raise AlreadyThere(f"{target} already exists")
     opened = await engine.tables(source)
     progress("recounting the source", 0)
     books = await recount_storage(source, engine)
-    draft = to.with_name(f"{to.name}{UNFINISHED}")
+    draft = target.with_name(f"{target.name}{UNFINISHED}")
 
     def write_archive() -> ArchiveManifest:
         draft.unlink(missing_ok=True)
@@ -93,22 +93,22 @@ async def export_archive(
             members = _write_members(archive, tables, progress)
             manifest = ArchiveManifest(version=version, made_at=made_at, books=books, members=members)
             archive.writestr(MANIFEST, json.dumps(asdict(manifest), indent=2))
-        draft.rename(to)
-        flush_directory(to.parent)
+        draft.rename(target)
+        flush_directory(target.parent)
         return manifest
 
     try:
         return await asyncio.to_thread(write_archive)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise NotAllowed(f"{to} cannot be written: {error.strerror}") from error
+        raise NotAllowed(f"{target} cannot be written: {error.strerror}") from error
     except Exception:
         draft.unlink(missing_ok=True)
         raise
 
 
 async def import_archive(
-    archive: Path, target: StorageOptions, engine: Engine, progress: Progress = no_progress
+    archive: Path, target: StorageOptions, engine: StorageEngine, progress: Progress = no_progress
 ) -> CopiedStorage:
     """
     Fill a storage from an archive, with the checks of `spool.transfer.copying`.
@@ -175,15 +175,15 @@ def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -
     sum = sha256()
     with archive.open(name, "w", force_zip64=True) as member:
 
-        def write_packed(packed: bytes) -> None:
+        def write_packed_member(packed: bytes) -> None:
             sum.update(packed)
             member.write(packed)
 
         for of_kind in frames:
             for frame in of_kind:
                 data = msgspec.msgpack.encode(frame)
-                write_packed(compressor.compress(_LENGTH.pack(len(data)) + data))
-        write_packed(compressor.flush())
+                write_packed_member(compressor.compress(_LENGTH.pack(len(data)) + data))
+        write_packed_member(compressor.flush())
     return sum.hexdigest()
 
 

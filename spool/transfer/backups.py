@@ -45,7 +45,7 @@ class Manifest:
 
 async def back_up(
     copy: Callable[[Path], Awaitable[None]],
-    to: Path,
+    target: Path,
     *,
     version: str,
     made_at: str,
@@ -56,7 +56,7 @@ async def back_up(
 
     Files of a killed run are deleted. Raises AlreadyThere, or NotAllowed if `to` cannot be written.
     """
-    draft = _draft_path(to)
+    draft = _draft_path(target)
 
     def write_manifest() -> Manifest:
         paths = sorted(path for path in draft.rglob("*") if path.is_file())
@@ -64,24 +64,24 @@ async def back_up(
         manifest = Manifest(version=version, made_at=made_at, records=records, files=files)
         with create_flushed_file(draft / MANIFEST) as file:
             file.write(_encode_manifest(manifest))
-        put_in_place(draft, to)
+        put_in_place(draft, target)
         return manifest
 
     try:
-        await asyncio.to_thread(_make_draft, draft, to)
+        await asyncio.to_thread(_make_draft, draft, target)
         await copy(draft)
         return await asyncio.to_thread(write_manifest)
     except OSError as error:
         delete_draft(draft)
-        raise NotAllowed(f"{to} cannot be written: {error.strerror}") from error
+        raise NotAllowed(f"{target} cannot be written: {error.strerror}") from error
     except BaseException:
         delete_draft(draft)
         raise
 
 
-def _make_draft(draft: Path, to: Path) -> None:
-    if to.exists():
-        raise AlreadyThere(f"{to} already exists: choose a new directory for the backup")
+def _make_draft(draft: Path, target: Path) -> None:
+    if target.exists():
+        raise AlreadyThere(f"{target} already exists: choose a new directory for the backup")
     delete_draft(draft)
     draft.mkdir(mode=0o700)
 

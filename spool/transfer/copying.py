@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from spool.errors import NotAllowed, SpoolDamaged
 from spool.record import TOPICS
-from spool.storage import Engine, StorageOptions
+from spool.storage import StorageEngine, StorageOptions
 from spool.transfer.tables import OpenTables, Progress, no_progress
 
 Terms = Mapping[str, Mapping[str, int]]
@@ -29,9 +29,9 @@ class CopiedStorage:
 
 async def copy_storage(
     source: StorageOptions,
-    source_engine: Engine,
+    source_engine: StorageEngine,
     target: StorageOptions,
-    target_engine: Engine,
+    target_engine: StorageEngine,
     progress: Progress = no_progress,
 ) -> CopiedStorage:
     """
@@ -49,12 +49,16 @@ async def copy_storage(
 
 
 async def fill_storage(
-    opened: OpenTables, before: CopiedStorage, target: StorageOptions, engine: Engine, progress: Progress
+    open_tables: OpenTables,
+    before: CopiedStorage,
+    target: StorageOptions,
+    engine: StorageEngine,
+    progress: Progress,
 ) -> CopiedStorage:
     """Fill an empty storage from the opened tables, and recount it. `before`: the source's accounting."""
     if engine.take_over is None:
         raise NotAllowed("this storage engine cannot be filled from another storage")
-    made_copy = await engine.take_over(target, opened, progress)
+    made_copy = await engine.take_over(target, open_tables, progress)
     try:
         progress("recounting the copy", 0)
         after = await recount_storage(replace(target, is_unfinished_copy=True), engine)
@@ -67,7 +71,7 @@ async def fill_storage(
     return after
 
 
-async def recount_storage(options: StorageOptions, engine: Engine) -> CopiedStorage:
+async def recount_storage(options: StorageOptions, engine: StorageEngine) -> CopiedStorage:
     """
     Count the accounting of a storage again. No server may have it open. Raises SpoolDamaged if it does not
     balance.

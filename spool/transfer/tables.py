@@ -108,7 +108,7 @@ OpenTables = Callable[[], AbstractContextManager[KeptTables]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MadeCopy:
+class UnfinishedStorageCopy:
     """
     A finished copy that cannot be used, even after a crash, until `finish`. `discard` deletes it.
 

@@ -25,7 +25,7 @@ from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
 from spool.deliveries.values import Delivery, RouteSpec
 from spool.devices.device import Device
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.books import route_topic
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
@@ -298,7 +298,7 @@ async def _trouble(storage: Storage) -> None:
     names = [f"{name}/{topic}" for name in ("archive", "old-lake") for topic in (AI_TELEMETRY, UNIT_COST)]
     await storage.deliveries.set_routes([RouteSpec(name=name, topic=route_topic(name)) for name in names])
     await _calls(storage)
-    await storage.log.append(_sum(now))
+    await storage.log.append_submission(_sum(now))
     rejected = await _due(storage, "archive/ai-telemetry")
     await storage.deliveries.set_aside(rejected, error="the model is not known", status="422")
     cut_off = await _due(storage, "archive/unit-cost")
@@ -387,7 +387,9 @@ def _sum(now: float) -> Submission:
         id=b"o" * 16, stream="requests", stream_type="allocation", operation="sum", start_time=int(now) * NS,
         granularity="DAILY", element_name="acme", value="2",
     )  # fmt: skip
-    return Submission(topic=UNIT_COST, received=1, records=[operation], identities=[Identity(operation.id)])
+    return Submission(
+        topic=UNIT_COST, received=1, records=[operation], identities=[RecordIdentity(operation.id)]
+    )
 
 
 def on_console(house: Tollhouse) -> str:

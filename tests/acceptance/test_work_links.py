@@ -13,7 +13,7 @@ from typing import Any
 import urllib3
 
 from spool.installation import FILE
-from spool.ledger.work import Digests
+from spool.ledger.work import WorkDigests
 from spool.registry.scopes import CREATE_EVENT
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
@@ -25,7 +25,7 @@ SESSIONS, PULL_REQUESTS = 30, 4
 class Sender:
     """Sends calls of sessions, some of which state a pull request, and links of the sessions."""
 
-    def __init__(self, seed: int, digests: Digests) -> None:
+    def __init__(self, seed: int, digests: WorkDigests) -> None:
         self._digests = digests
         self._random = random.Random(seed)
         self._count = 0
@@ -67,7 +67,9 @@ def calls_by_pull_request(tollhouse: Tollhouse) -> dict[str | None, int]:
     return {row["pull_request"]: row["calls"] for row in rows}
 
 
-def by_hand(records: list[dict[str, Any]], links: dict[str, str], digests: Digests) -> dict[str | None, int]:
+def by_hand(
+    records: list[dict[str, Any]], links: dict[str, str], digests: WorkDigests
+) -> dict[str | None, int]:
     return dict(
         Counter(
             record["tags"].get("pull_request")
@@ -80,7 +82,7 @@ def by_hand(records: list[dict[str, Any]], links: dict[str, str], digests: Diges
 def test_acknowledged_links_survive_kill_9(installations: Any) -> None:
     tollhouse: Tollhouse = installations()
     key, events_key = tollhouse.key("calls"), tollhouse.key("links", "--scope", CREATE_EVENT)
-    digests = Digests((tollhouse.data / FILE).read_bytes())
+    digests = WorkDigests((tollhouse.data / FILE).read_bytes())
     sender, chance = Sender(3, digests), random.Random(3)
     for _ in range(KILLS):
         stop = threading.Event()

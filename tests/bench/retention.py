@@ -20,7 +20,7 @@ import click
 from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY
@@ -78,8 +78,10 @@ async def _load(log: Log, firsts: range) -> None:
 async def _send(log: Log, firsts: Iterator[int], size: int) -> None:
     for first in firsts:
         batch = [call(number, 5000, 0) for number in range(first, first + size)]
-        identities = [Identity(record.id) for record in batch]
-        await log.append(Submission(topic=AI_TELEMETRY, received=size, records=batch, identities=identities))
+        identities = [RecordIdentity(record.id) for record in batch]
+        await log.append_submission(
+            Submission(topic=AI_TELEMETRY, received=size, records=batch, identities=identities)
+        )
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

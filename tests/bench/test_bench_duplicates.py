@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.duplicates import DuplicateIndex, encode_place, hours_around_start
 from spool.record import AI_TELEMETRY, NS
 
@@ -80,18 +80,18 @@ def test_bench_duplicates() -> None:
     index = filled()
     now = BEGIN + DAYS * 86_400
     numbers = random.Random(1).sample(range(IDS), LOOKUPS)
-    new = [(Identity(id_of(IDS + number)), now * NS) for number in numbers]
-    known = [(Identity(id_of(number)), start_of(number)) for number in numbers]
+    new = [(RecordIdentity(id_of(IDS + number)), now * NS) for number in numbers]
+    known = [(RecordIdentity(id_of(number)), start_of(number)) for number in numbers]
     plain = {identity.id for identity, _ in known}
 
-    def look_up(asked: list[tuple[Identity, int]]) -> int:
+    def look_up(asked: list[tuple[RecordIdentity, int]]) -> int:
         found = 0
         for identity, start in asked:
             _, hours = hours_around_start(start, now * NS)
             found += index.find_place((index.short_id(identity.id),), hours, now) is not None
         return found
 
-    def look_up_in_a_set(asked: list[tuple[Identity, int]]) -> int:
+    def look_up_in_a_set(asked: list[tuple[RecordIdentity, int]]) -> int:
         return sum(identity.id in plain for identity, _ in asked)
 
     assert look_up(known) == LOOKUPS

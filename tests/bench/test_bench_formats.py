@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from gateway.normalise import any_format
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 from tests.gateway.normalise.formats.payloads import case, run
 
 ROUNDS, EVENTS = 9, 512
@@ -43,7 +43,7 @@ def test_an_event_costs_about_what_parsing_it_costs() -> None:
     Decoding, normalising, tags and dedup key together take about as long as orjson.loads of the same body.
     """
     body = batch()
-    ours = best(lambda: run(any_format.normalise_body("litellm", body, options=Options())))
+    ours = best(lambda: run(any_format.normalise_body("litellm", body, options=ReadOptions())))
     theirs = best(lambda: orjson.loads(body))
     size = len(body) / EVENTS / 1000
     print(
@@ -62,7 +62,7 @@ def test_a_broken_member_costs_the_batch_little() -> None:
     """
     body = batch()
     broken = body.replace(b'"saved_cache_cost": 0.0', b'"saved_cache_cost": NaN', 1)
-    whole = best(lambda: run(any_format.normalise_body("litellm", body, options=Options())))
-    cut = best(lambda: run(any_format.normalise_body("litellm", broken, options=Options())))
+    whole = best(lambda: run(any_format.normalise_body("litellm", body, options=ReadOptions())))
+    cut = best(lambda: run(any_format.normalise_body("litellm", broken, options=ReadOptions())))
     print(f"\nwhole {whole * 1e3:.1f} ms, with a NaN {cut * 1e3:.1f} ms, ratio {cut / whole:.1f}")
     assert cut <= 10 * whole

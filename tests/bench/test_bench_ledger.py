@@ -12,7 +12,7 @@ from time import process_time
 import pytest
 
 from spool.ledger.queries import CostQuery
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, NS, Inference, pack_records, unpack_records
 from spool.sqlite.ledger import COLUMNS, open_ledger
 from tests.bench.many_rows import add_rows
@@ -51,7 +51,7 @@ async def test_counting_costs_a_fraction_of_ingest(tmp_path: Path) -> None:
     log = FakeLog()
     for place in range(0, RECORDS, 1000):
         log.entries.append(
-            Entry(
+            LogEntry(
                 topic=AI_TELEMETRY,
                 first=place + 1,
                 committed_at=BEGIN + 2 * HOUR,

@@ -72,7 +72,7 @@ async def opened(database: Database | None, directory: Path) -> Registry:
 async def disk_bytes(database: Database | None, directory: Path) -> int:
     if database is None:
         return sum(path.stat().st_size for path in directory.iterdir())
-    statement = database.fill_in_names("SELECT pg_total_relation_size('{schema}.documents')")
+    statement = database.fill_in_table_names("SELECT pg_total_relation_size('{schema}.documents')")
     [(size,)] = await database.control.read(lambda connection: connection.execute(statement).fetchall())
     return int(size)
 

@@ -19,7 +19,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from gateway.normalise import otlp
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 from tests.bench.yardstick import scalar
 from tests.gateway.normalise.otlp.items import NOW, finished
 
@@ -250,7 +250,7 @@ def test_normalising_costs_little_more_than_reading(dialect: str) -> None:
     """A span of the conventions becomes a record in about 1.5 times the time of reading it."""
     scope, attributes, limit = DIALECTS[dialect]
     encoded = [body(scope, attributes) for _ in range(5)]
-    options = Options()
+    options = ReadOptions()
 
     def normalise(one: bytes) -> None:
         outcome = finished(otlp.normalise_otlp("traces", one, json=False, options=options))

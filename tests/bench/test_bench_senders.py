@@ -13,13 +13,13 @@ from time import process_time
 
 import pytest
 
-from gateway.intake.shadows import Shadows, sender_rows_to_store
+from gateway.intake.shadows import ReportedCallers, sender_rows_to_store
 from gateway.normalise import otlp
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 from spool.settings import SpoolSettings
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.memory_log import MemoryDatabase
-from spool.sqlite.partial_reports import SqliteHeard
+from spool.sqlite.partial_reports import SqliteStoredSenders
 from tests.bench.load import payloads
 from tests.bench.senders import costs
 from tests.gateway.normalise.otlp.items import finished
@@ -38,8 +38,8 @@ pytestmark = pytest.mark.bench
 def test_senders_of_real_spans_are_remembered(spans: int, of_span: bool, rounds: int) -> None:
     """Each conversation is stored once, and is known afterwards."""
     clock, limit = MovedClock(), SpoolSettings().max_senders
-    heard = SqliteHeard(MemoryDatabase(SPOOL), clock, max_senders=limit)
-    shadows = Shadows(clock, heard=heard, max_senders=limit)
+    heard = SqliteStoredSenders(MemoryDatabase(SPOOL), clock, max_senders=limit)
+    shadows = ReportedCallers(clock, heard=heard, max_senders=limit)
     bodies = [
         payloads.real_spans(spans, service, conversation_of_span=of_span)
         for service in range(payloads.REAL_SERVICES)
@@ -50,7 +50,7 @@ def test_senders_of_real_spans_are_remembered(spans: int, of_span: bool, rounds:
         outcomes = []
         for _ in range(PAYLOADS_AT_ONCE):
             body = payloads.numbered(bodies[number % len(bodies)], number)
-            outcomes.append(finished(otlp.normalise_otlp("traces", body, json=False, options=Options())))
+            outcomes.append(finished(otlp.normalise_otlp("traces", body, json=False, options=ReadOptions())))
             number += 1
         read = process_time()
         stored = 0

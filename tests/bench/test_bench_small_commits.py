@@ -24,7 +24,7 @@ import pytest
 
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config, ServerSettings
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.log.values import Commit
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
@@ -122,7 +122,7 @@ def send(url: str, key: str, numbers: range) -> None:
     connection.close()
 
 
-async def delivered(app: App, count: int) -> None:
+async def delivered(app: TollhouseApp, count: int) -> None:
     while True:
         books = await app.services.storage.log.books()
         if books.routes[f"upstream/{AI_TELEMETRY}"]["delivered"] == count:
@@ -147,7 +147,7 @@ async def test_the_steps_of_a_small_request(tmp_path: Path, monkeypatch: pytest.
             ),
         )
         commits = Commits()
-        app = App(config, version="0", observer=commits)
+        app = TollhouseApp(config, version="0", observer=commits)
         await app.start()
         try:
             registry = app.services.storage.registry

@@ -21,7 +21,7 @@ import pytest
 from gateway.normalise import otlp
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.shapes import FIELD_NAMES
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from spool.packed.native import MODULE, load_native
 from tests.bench import test_bench_normalise as normalising
 from tests.bench.load.payloads import REAL_MODELS
@@ -41,8 +41,8 @@ MICROSECONDS_A_MESSAGE = 0.15  # maximum time per message with the compiled modu
 
 Attributes = dict[str, Any]
 Generator = Callable[[random.Random], Attributes]
-Reader = Callable[[bytes], Outcome]
-OPTIONS = Options()
+Reader = Callable[[bytes], ReadOutcome]
+OPTIONS = ReadOptions()
 POOL = [f"app.part-{number}.{word}" for number in range(64) for word in ("id", "flag", "zone", "step")]
 DECLARED = sorted({*semconv.METERS, *(name for table in FIELD_NAMES.values() for name in table)})
 TEXTS = ("on", "eu", "blue", "7f3a", "checkout")
@@ -102,7 +102,7 @@ def familiar(generator: Generator, chance: random.Random) -> Generator:
     return lambda chance: chance.choice(sets)
 
 
-def by_rules(body: bytes) -> Outcome:
+def by_rules(body: bytes) -> ReadOutcome:
     return finished(otlp.normalise_otlp("traces", body, json=False, options=OPTIONS))
 
 
@@ -114,7 +114,7 @@ def with_module() -> tuple[Reader, Callable[[], object]]:
     # every request is looked up, as those of known senders are
     memory = SpanMemory(load_native(), MemoryPace(most_skipped=0, most_rested=0, look_share=1))
 
-    def read(body: bytes) -> Outcome:
+    def read(body: bytes) -> ReadOutcome:
         remembered = run(memory.normalise_if_known(body, OPTIONS))
         return by_rules(body) if remembered is None else remembered
 

@@ -59,13 +59,13 @@ def main() -> None:
     (to / DIGEST).write_text(digest() + "\n")
 
 
-def _picture(browser: Browser, tollhouse: Tollhouse, to: Path, theme: str) -> None:
+def _picture(browser: Browser, tollhouse: Tollhouse, target: Path, theme: str) -> None:
     with browser.new_context(viewport=WIDE, color_scheme=theme, reduced_motion="reduce") as context:  # type: ignore[arg-type]
         console = Console(context, tollhouse)
         console.sign_in("viewer")
         console.open("/")
         console.page.get_by_role("button", name="live").wait_for()
-        console.page.screenshot(path=to / f"overview-{theme}.png")
+        console.page.screenshot(path=target / f"overview-{theme}.png")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
 from spool.deliveries.values import Delivery, RouteSpec
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, USAGE_EVENTS, UnitCostOperation, UsageEvent
 from spool.settings import SpoolSettings
@@ -118,7 +118,7 @@ async def _add_others(storage: Storage, at: int) -> None:
     )  # fmt: skip
     events = [UsageEvent(id=bytes([n]) * 16, source="app", event_type="page.rendered") for n in (1, 2)]
     for topic, records in ((UNIT_COST, [operation]), (USAGE_EVENTS, events)):
-        identities = [Identity(record.id) for record in records]
-        await storage.log.append(
+        identities = [RecordIdentity(record.id) for record in records]
+        await storage.log.append_submission(
             Submission(topic=topic, received=len(records), records=records, identities=identities)
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from exporters.focus import charges as focus
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from tests.clients import environments
 from tests.exporters import test_focus
 from tests.gateway.cli import test_billed_rows
@@ -38,7 +38,9 @@ def billed(version: str = focus.VERSION) -> bytes:
 
 def counted(version: str = focus.VERSION) -> bytes:
     """Export records like a destination."""
-    entry = Entry(topic="ai-telemetry", first=1, committed_at=test_focus.AT + 60, records=test_focus.RECORDS)
+    entry = LogEntry(
+        topic="ai-telemetry", first=1, committed_at=test_focus.AT + 60, records=test_focus.RECORDS
+    )
     charges = asyncio.run(focus.sum_charges([entry]))
     return focus.csv_header(focus.EXPORTED[version]) + focus.charge_lines(
         charges, columns=focus.EXPORTED[version]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from exporters import batch as batches
 from exporters.errors import SendError
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import Record
 
 
@@ -29,7 +29,7 @@ class Capture:
     async def prepare_delivery(self, delivery: Delivery) -> str | None:
         return None
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         self.deliveries.append(delivery)
         answer = self._answers.popleft() if self._answers else None
         if answer is not None:

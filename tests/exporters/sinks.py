@@ -17,7 +17,7 @@ from typing import Any
 from exporters.focus import charges as focus
 from exporters.service import cbf
 from spool.ledger.queries import CostRow
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import CURRENCY, Correction, Inference, UsageMetric, record_to_json
 from tests.exporters import test_metrics, test_spans
 
@@ -35,7 +35,7 @@ def added(amounts: Iterable[Amount]) -> Money:
         return {currency: total for currency, total in sums.items() if total}
 
 
-async def focus_rows(entries: Sequence[Entry]) -> list[dict[str, str]]:
+async def focus_rows(entries: Sequence[LogEntry]) -> list[dict[str, str]]:
     charges = await focus.sum_charges(entries)
     text = await asyncio.to_thread(lambda: focus.csv_header() + focus.charge_lines(charges))
     return list(csv.DictReader(io.StringIO(text.decode())))
@@ -45,7 +45,7 @@ def of_focus(rows: Iterable[dict[str, str]]) -> Money:
     return added((row["BillingCurrency"], row["BilledCost"]) for row in rows)
 
 
-def of_files(entries: Iterable[Entry]) -> Money:
+def of_files(entries: Iterable[LogEntry]) -> Money:
     """Return the money in the JSON of records, as files, webhooks and Kafka topics have it."""
     rows = [record_to_json(record) for entry in entries for record in entry.records if record is not None]
     return added(amount for row in rows for amount in _of_row(row))
@@ -56,7 +56,7 @@ def _of_row(row: dict[str, Any]) -> list[Amount]:
     return [(CURRENCY, row["cost"] or 0), *row.get("charges", {}).items(), *before]
 
 
-def of_chain(entries: Sequence[Entry]) -> Money:
+def of_chain(entries: Sequence[LogEntry]) -> Money:
     """Return the money that another Tollhouse reads from spans and metrics."""
     records = [record for entry in entries for record in entry.records]
     spans = test_spans.taken_in(*[record for record in records if isinstance(record, Inference)])

@@ -12,7 +12,7 @@ from typing import Any
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteSpec, RouteState
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, Inference, Record, UsageMetric
@@ -50,17 +50,17 @@ class Spooled:
     clock: Clock
 
     async def add(self, records: Sequence[Record], *, topic: str = AI_TELEMETRY) -> None:
-        await self.log.append(
+        await self.log.append_submission(
             Submission(
                 topic=topic,
                 received=len(records),
                 records=list(records),
-                identities=[Identity(record.id) for record in records],
+                identities=[RecordIdentity(record.id) for record in records],
             )
         )
 
     async def state(self, route: str = ROUTE) -> RouteState:
-        return next(state for state in await self.deliveries.routes() if state.name == route)
+        return next(state for state in await self.deliveries.route_states() if state.name == route)
 
     async def terms(self, route: str = ROUTE) -> dict[str, int]:
         """Return the route's accounting terms that are not zero."""

@@ -9,7 +9,7 @@ import pytest
 from exporters import batch
 from exporters.errors import Rejected
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, Record
 from tests.exporters.spools import ROUTE, call, calls, counter
 
@@ -18,8 +18,8 @@ def delivery(first: int, last: int) -> Delivery:
     return Delivery(id=1, route=ROUTE, first=first, last=last, attempts=0, idempotency_key="k")
 
 
-def entry(first: int, records: Sequence[Record | None]) -> Entry:
-    return Entry(topic=AI_TELEMETRY, first=first, committed_at=float(first), records=records)
+def entry(first: int, records: Sequence[Record | None]) -> LogEntry:
+    return LogEntry(topic=AI_TELEMETRY, first=first, committed_at=float(first), records=records)
 
 
 def test_shadows_and_damage_are_told_from_what_leaves() -> None:

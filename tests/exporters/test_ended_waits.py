@@ -24,7 +24,7 @@ from exporters.settings import UpstreamSettings
 from spool.container_files.values import STATUS, ContainerFile
 from spool.deliveries.values import Delivery, Settlement
 from spool.devices.device import Device
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from tests.exporters.capture import Capture
 from tests.exporters.spools import SPEC, StoppedClock, calls, spooled
 
@@ -114,7 +114,7 @@ class StatusFile:
     async def unreported_files(self, *, limit: int) -> list[ContainerFile]:
         return []
 
-    async def postpone(self, file: ContainerFile, problem: str, *, not_before: float) -> None:
+    async def postpone_sending(self, file: ContainerFile, problem: str, *, not_before: float) -> None:
         self.file = replace(file, problem=problem, not_before=not_before)
 
     async def wait_for_changes(self) -> None:
@@ -149,7 +149,7 @@ async def billing(upstream: Upstream, clock: StoppedClock, _: Path) -> AsyncIter
 @asynccontextmanager
 async def route(upstream: Upstream, clock: StoppedClock, place: Path) -> AsyncIterator[Sender]:
     class Exporter(Capture):
-        async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
             await upstream.send()
             return await super().send(delivery, entries)
 

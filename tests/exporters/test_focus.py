@@ -22,7 +22,7 @@ from exporters.focus.rows import charges_from_rows
 from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery
 from spool.log.planning.corrections import shadow_correction
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import NS, Correction, Inference, Record
 from tests.csv_reading import HOSTILE, assert_harmless
 from tests.exporters.spools import call, counter
@@ -70,7 +70,7 @@ RECORDS: list[Record] = [
 
 
 def rows(records: list[Record] = RECORDS, *, later_s: int = 60) -> list[dict[str, str]]:
-    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + later_s, records=records)
+    entry = LogEntry(topic="ai-telemetry", first=1, committed_at=AT + later_s, records=records)
     text = focus.csv_header() + focus.charge_lines(asyncio.run(focus.sum_charges([entry])))
     return list(csv.DictReader(io.StringIO(text.decode())))
 
@@ -108,7 +108,7 @@ def test_a_version_has_its_names_of_providers(version: str, names: set[str]) -> 
     those of 1.2, in order.
     """
     columns = focus.VERSIONS[version]
-    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=RECORDS)
+    entry = LogEntry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=RECORDS)
     charges = asyncio.run(focus.sum_charges([entry]))
     text = (focus.csv_header(columns) + focus.charge_lines(charges, columns=columns)).decode()
     made = list(csv.DictReader(io.StringIO(text)))
@@ -318,7 +318,7 @@ async def test_a_file_with_other_columns_is_moved_aside(
     (tmp_path / "focus.csv.1").write_text("taken")
     path.write_bytes(b"BillingAccountId,BilledCost\ntollhouse,1\n")
     exporter = FileExporter(path, write=destination.encode_delivery, head=focus.csv_header())
-    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
+    entry = LogEntry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
     await exporter.prepare_delivery(delivery)
     await exporter.send(delivery, [entry])
@@ -333,7 +333,7 @@ async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
     """Only the file's first line is the header. A repeated delivery replaces the lines that it wrote."""
     path = tmp_path / "focus.csv"
     exporter = FileExporter(path, write=destination.encode_delivery, head=focus.csv_header())
-    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
+    entry = LogEntry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
     for _ in range(2):
         mark = await exporter.prepare_delivery(delivery)
@@ -354,7 +354,7 @@ def test_no_line_is_a_formula(name: str) -> None:
     """A spreadsheet must show a sender's names of models, users and teams, and never run them as formulas."""
     names = dict.fromkeys(("request_model", "team", "user", "api_key", "device", "region"), name)
     record = paid(1, response_model=None, cost="-1.5", **names)
-    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[record])
+    entry = LogEntry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[record])
     charges = asyncio.run(focus.sum_charges([entry]))
     text = (focus.csv_header() + focus.charge_lines(charges, account=name)).decode()
     assert_harmless(text, rows=1)
@@ -367,7 +367,7 @@ def test_a_whole_delivery_is_not_one_turn_of_the_event_loop() -> None:
     Encoding a whole delivery lets waiting senders run in between. The result is the same as without pauses.
     """
     records = [paid(n, user=f"user-{n}") for n in range(1, 200)]
-    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=records)
+    entry = LogEntry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=records)
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=199, attempts=0, idempotency_key="k")
     turns = 0
 

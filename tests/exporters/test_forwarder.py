@@ -14,8 +14,8 @@ from exporters.errors import Retryable
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder
 from spool.deliveries.values import Delivery, Settlement
-from spool.leases import HeldTasks, SoleNode
-from spool.log.values import Entry
+from spool.leases import LeaseTasks, SoleNode
+from spool.log.values import LogEntry
 from tests.exporters.capture import Capture
 from tests.exporters.spools import ROUTE, SPEC, Spooled, StoppedClock, calls, spooled
 from tests.loop_turns import until_all_wait
@@ -28,7 +28,7 @@ class Gate(Capture):
         super().__init__(max_records=max_records)
         self.sending, self.open, self.closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         self.sending.set()
         await self.open.wait()
         return await super().send(delivery, entries)
@@ -152,7 +152,7 @@ async def test_what_is_being_sent_ends_as_it_began(tmp_path: Path) -> None:
         first.open.set()
         assert {"delivered": 10} == await drained(spool)
         assert [1, 6] == [first.deliveries[0].first, second.deliveries[0].first]
-        (state,) = await spool.deliveries.routes()
+        (state,) = await spool.deliveries.route_states()
         assert 0 == state.ambiguous
         await first.closed.wait()
 
@@ -178,7 +178,7 @@ async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> 
     async with forwarding(tmp_path, first) as (spool, routes):
         await first.sending.wait()
         await routes.apply_routes_and_syncs([], None)
-        (state,) = await spool.deliveries.routes()
+        (state,) = await spool.deliveries.route_states()
         assert state.state == "orphaned"
         assert state.queued == 10
         await routes.apply_routes_and_syncs([config(second, "second")], None)
@@ -205,7 +205,7 @@ async def test_the_end_of_a_route_is_a_fault(tmp_path: Path) -> None:
             await waiting
 
 
-class Turns(HeldTasks, SoleNode):
+class Turns(LeaseTasks, SoleNode):
     """Leases that a test grants and revokes."""
 
 

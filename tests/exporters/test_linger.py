@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import spool.sqlite.in_memory
-from exporters.pace import CommitLinger, Linger
+from exporters.pace import CommitLinger, SendLinger
 from spool.clock import AHEAD_S, elapsed_s
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings
@@ -22,7 +22,7 @@ from tests.spool.contract.examples import add, call
 async def test_everything_leaves_without_further_records(seconds: float, records: int) -> None:
     """Records that do not fill a delivery wait for their time, not for the next commit."""
     opened = await spool.sqlite.in_memory.open_spool(settings=SpoolSettings(hold=0), clock=MovedClock())
-    linger = Linger(opened.log, AI_TELEMETRY, seconds=seconds, max_records=10)
+    linger = SendLinger(opened.log, AI_TELEMETRY, seconds=seconds, max_records=10)
     await add(opened.log, *[call(number) for number in range(records)])
 
     steps = []

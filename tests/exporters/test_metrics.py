@@ -13,12 +13,12 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from exporters.otlp.telemetry import MetricsRequest
 from gateway.normalise.otlp import normalise_otlp
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 from spool.ledger import money
 from spool.ledger.sums import COUNTS, HourlySums
 from spool.ledger.verdicts import counting_verdict
 from spool.log.planning.corrections import shadow_correction
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import CALL_UNIT, NS, Correction, Record, UsageMetric
 from tests.exporters.spools import call, counter
 
@@ -50,7 +50,7 @@ def metrics_request(records: Iterable[tuple[UsageMetric | Correction, float]]) -
 def taken_in(*records: UsageMetric | Correction) -> list[Record]:
     """Return the records that another Tollhouse makes of the request."""
     slices = normalise_otlp(
-        "metrics", metrics_request((record, 1.0) for record in records), json=False, options=Options()
+        "metrics", metrics_request((record, 1.0) for record in records), json=False, options=ReadOptions()
     )
     while True:
         try:
@@ -134,7 +134,7 @@ def test_a_correction_leaves_as_sums_that_may_fall() -> None:
     }
     sums = HourlySums()
     sums.add_entries(
-        [Entry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=[before, *taken])]
+        [LogEntry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=[before, *taken])]
     )
     added = [row for _, _, row in sums.hourly_rows()]
     assert sum(row[2] for row in added) == 4
@@ -155,7 +155,7 @@ def test_a_correction_moves_a_call_to_another_kind() -> None:
     )  # fmt: skip
     sums = HourlySums()
     records = [before, *taken_in(correction)]
-    sums.add_entries([Entry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=records)])
+    sums.add_entries([LogEntry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=records)])
     calls: Counter[tuple[str, str]] = Counter()
     for _, key, row in sums.hourly_rows():
         calls[key.status, key.cost_source] += row[0]
@@ -176,7 +176,7 @@ def test_a_call_that_was_taken_back_is_one_call_less() -> None:
     assert ("tollhouse.correction.calls", -1, "search") == (calls.name, calls.value, calls.team)
     sums = HourlySums()
     sums.add_entries(
-        [Entry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=[failed, *taken])]
+        [LogEntry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=[failed, *taken])]
     )
     added = list(sums.hourly_rows())
     assert 0 == sum(row[0] for _, _, row in added)

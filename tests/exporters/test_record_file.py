@@ -20,7 +20,7 @@ from exporters.destinations.ndjson import encode_delivery
 from exporters.errors import Misconfigured, Retryable
 from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, Record, record_to_json
 from tests.exporters.spools import call, calls
 from tests.small_disk import small_disk
@@ -54,7 +54,7 @@ async def attempt(
     exporter: FileExporter, sent: Delivery, records: Sequence[Record]
 ) -> tuple[Delivery, Settlement]:
     ready = await marked(exporter, sent)
-    entry = Entry(topic=AI_TELEMETRY, first=sent.first, committed_at=0.0, records=records)
+    entry = LogEntry(topic=AI_TELEMETRY, first=sent.first, committed_at=0.0, records=records)
     return ready, await exporter.send(ready, [entry])
 
 
@@ -216,7 +216,7 @@ async def test_a_cancelled_delivery_ends_before_its_repeat_begins(
     The disk may still write for a cancelled delivery. The repeat waits for that write and finds its lines.
     """
     ready = await marked(exporter, delivery(1, 3))
-    entry = Entry(topic=AI_TELEMETRY, first=1, committed_at=0.0, records=calls(1, 3))
+    entry = LogEntry(topic=AI_TELEMETRY, first=1, committed_at=0.0, records=calls(1, 3))
     loop, writing, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
     flush = os.fsync
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from exporters.pace import RestingWorkers
 from exporters.route_loop import RouteLoop
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from tests.exporters.capture import Capture
 from tests.exporters.spools import SPEC, Spooled, StoppedClock, calls, spooled
 
@@ -26,7 +26,7 @@ class _Together(Capture):
         super().__init__(max_records=1)
         self._barrier = asyncio.Barrier(count)
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         await self._barrier.wait()
         return await super().send(delivery, entries)
 

@@ -24,7 +24,7 @@ from exporters.pace import ANOTHER_SUSPECT_S, MAX_SUSPECTS, Backoff, RouteThrott
 from exporters.route_loop import FAULTS, RouteLoop
 from spool.deliveries.values import Delivery, Settlement
 from spool.errors import SpoolUnavailable
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from tests.exporters.capture import Capture
 from tests.exporters.spools import ROUTE, SPEC, Spooled, StoppedClock, calls, record_id, spooled
 from tests.rounds import examples
@@ -95,7 +95,7 @@ async def test_a_fault_of_our_own_is_a_retry(spool: Spooled, caplog: pytest.LogC
     """If an exporter fails inside, the delivery is retried under its key, and the fault is logged."""
 
     class Broken(Capture):
-        async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
             raise KeyError("a secret value")
 
     await spool.add(calls(1, 10))
@@ -112,7 +112,7 @@ async def test_a_fault_that_repeats_parks_the_route(spool: Spooled, clock: Stopp
     broken = {"is": True}
 
     class Broken(Capture):
-        async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
             if delivery.first == 1 and broken["is"]:
                 raise ValueError("a secret value")
             return await super().send(delivery, entries)
@@ -146,7 +146,7 @@ async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
     sending = asyncio.Event()
 
     class Slow(Capture):
-        async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
             self.deliveries.append(delivery)
             sending.set()
             await asyncio.Event().wait()
@@ -225,7 +225,7 @@ class Picky(Capture):
 
     refused = frozenset(map(record_id, (3, 7)))
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         numbers = range(delivery.first, delivery.last + 1)
         if any(record_id(number) in self.refused for number in numbers):
             raise BAD
@@ -380,7 +380,7 @@ class Choking(Capture):
         self.poison = record
         self.status = status
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         if delivery.first <= self.poison <= delivery.last:
             self.deliveries.append(delivery)
             raise Retryable(str(self.status), status=self.status)
@@ -420,7 +420,7 @@ async def test_what_is_always_answered_with_500_waits_beside_what_passes(
     class Ill(Choking):
         is_down = False
 
-        async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
             if self.is_down:
                 raise Retryable("500", status=500)
             return await super().send(delivery, entries)
@@ -475,7 +475,7 @@ ANSWERS: dict[str, SendError | None] = {
 class Partial(Capture):
     """An exporter that accepts all but one record of every batch of more than five."""
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         settlement = await super().send(delivery, entries)
         if delivery.count <= 5:
             return settlement
@@ -529,7 +529,7 @@ async def test_a_delivery_does_not_stay_in_hand_when_the_storage_fails(
         raise SpoolUnavailable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(spool.deliveries, "routes", away)
+        patch.setattr(spool.deliveries, "route_states", away)
         with pytest.raises(SpoolUnavailable):
             await route.forward_one_delivery()
     clock.move(60)

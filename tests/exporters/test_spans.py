@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from exporters.otlp.spans import SpanEncoder
 from exporters.otlp.telemetry import OUT_OF_RANGE
 from gateway.normalise.otlp import normalise_otlp
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 from spool.identity import stand_in_span_ids
 from spool.meters import METERS
 from spool.record import NS, Inference
@@ -78,7 +78,7 @@ def attributes(span: Span) -> dict[str, Any]:
 def taken_in(*records: Inference) -> list[Inference]:
     """Return the records that another Tollhouse makes of the request."""
     body = SpanEncoder().encode_request((record, COMMITTED_AT) for record in records)
-    slices = normalise_otlp("traces", body, json=False, options=Options())
+    slices = normalise_otlp("traces", body, json=False, options=ReadOptions())
     while True:
         try:
             next(slices)

@@ -14,7 +14,7 @@ from exporters.otlp.telemetry import TelemetryExporter
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, Inference
 from tests.exporters.spools import ROUTE, call, calls
 
@@ -53,7 +53,7 @@ async def test_the_loop_has_its_turns_while_a_delivery_is_encoded(count: int) ->
     beside = asyncio.create_task(others())
     await asyncio.sleep(0)
     delivery = Delivery(id=1, route=ROUTE, first=1, last=count, attempts=0, idempotency_key="k")
-    entry = Entry(topic=AI_TELEMETRY, first=1, committed_at=AT, records=calls(1, count))
+    entry = LogEntry(topic=AI_TELEMETRY, first=1, committed_at=AT, records=calls(1, count))
     assert Settlement(delivered=count) == await exporter.send(delivery, [entry])
     beside.cancel()
     assert (count - 1) // TURN == turns

@@ -23,7 +23,7 @@ import urllib3
 
 from exporters.settings import DestinationSettings
 from gateway.configuration.sections import Config, ServerSettings
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
@@ -57,7 +57,7 @@ class Calls:
     def copy(self) -> Calls:
         return Calls(self.key, dict(self.sent), dict(self.acknowledged))
 
-    async def send(self, app: App, rng: random.Random, count: int) -> int:
+    async def send(self, app: TollhouseApp, rng: random.Random, count: int) -> int:
         """Send one request with `count` new calls; return its status."""
         calls = [(f"chatcmpl-{rng.getrandbits(96):024x}", rng.randrange(1, 10**6)) for _ in range(count)]
         made = {name: content_hash(name, tokens, "ada") for name, tokens in calls}
@@ -69,7 +69,7 @@ class Calls:
             self.acknowledged.update(made)
         return status
 
-    async def post(self, app: App, body: bytes) -> int:
+    async def post(self, app: TollhouseApp, body: bytes) -> int:
         """Return the response's status, or 0 without a response."""
         try:
             return (await asyncio.to_thread(post, app.url, body, self.key)).status
@@ -88,16 +88,16 @@ def config(directory: Path, *, archive: bool) -> Config:
 
 
 @asynccontextmanager
-async def running(directory: Path, *, archive: bool = True, **server: Any) -> AsyncIterator[App]:
+async def running(directory: Path, *, archive: bool = True, **server: Any) -> AsyncIterator[TollhouseApp]:
     """Run a server with extra [server] settings."""
     async with started(config(directory, archive=archive), **server) as app:
         yield app
 
 
 @asynccontextmanager
-async def started(base: Config, **server: Any) -> AsyncIterator[App]:
+async def started(base: Config, **server: Any) -> AsyncIterator[TollhouseApp]:
     """Run a server from this configuration with extra [server] settings."""
-    app = App(replace(base, server=replace(base.server, **server)), version="0")
+    app = TollhouseApp(replace(base, server=replace(base.server, **server)), version="0")
     await app.start()
     try:
         yield app
@@ -321,7 +321,7 @@ async def _run(directory: Path, calls: Calls, rng: random.Random) -> tuple[list[
         if fresh not in ((200, 401) if storage.registry is not None else (503,)):
             problems.append(f"a fresh record was answered {fresh}")
         if not await drain(app):
-            problems.append(f"not drained: {await storage.deliveries.routes()}")
+            problems.append(f"not drained: {await storage.deliveries.route_states()}")
         books = await storage.log.verify()
         problems += books.imbalances
         counted = books.topics.get(AI_TELEMETRY, {}).get("damaged", 0)
@@ -329,11 +329,11 @@ async def _run(directory: Path, calls: Calls, rng: random.Random) -> tuple[list[
     return problems, counted
 
 
-async def drain(app: App) -> bool:
+async def drain(app: TollhouseApp) -> bool:
     """Wait until the archive has everything. Return False on a timeout or on damage."""
     deliveries = app.services.storage.deliveries
     for _ in range(int(DRAIN_S / 0.05)):
-        if all(route.queued == 0 for route in await deliveries.routes() if route.name == ROUTE):
+        if all(route.queued == 0 for route in await deliveries.route_states() if route.name == ROUTE):
             return True
         if is_marked_damaged(app.config.data_dir):
             return False

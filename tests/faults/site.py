@@ -96,7 +96,7 @@ class FaultSite:
     def until(self, condition: Callable[[FaultSite], bool], what: str, timeout_s: float = 120.0) -> None:
         wait_for(lambda: condition(self), timeout_s, what)
 
-    def routes(self) -> list[dict[str, Any]]:
+    def route_states(self) -> list[dict[str, Any]]:
         shown: list[dict[str, Any]] = KEEP_ALIVE.request("GET", f"{self.url}/readyz").json()["routes"]
         return shown
 
@@ -134,7 +134,7 @@ class FaultSite:
         return len(self.tollhouse.asked("/dead")["dead"])
 
     def _upstream_route(self) -> dict[str, Any]:
-        return next(route for route in self.routes() if route["route"] == UPSTREAM_ROUTE)
+        return next(route for route in self.route_states() if route["route"] == UPSTREAM_ROUTE)
 
     def heal(self, *, since: float | None = None) -> float:
         """
@@ -174,7 +174,7 @@ class FaultSite:
         of `topic`) is drained.
         """
         self.until(
-            lambda one: not any(r["queued"] for r in one.routes() if r["route"].endswith(topic)),
+            lambda one: not any(r["queued"] for r in one.route_states() if r["route"].endswith(topic)),
             "all routes are drained",
             timeout_s,
         )

@@ -19,7 +19,7 @@ from spool.clock import SystemClock
 from spool.engines import POSTGRES, SQLITE, open_storage
 from spool.erasing import continue_due_erasures, erase_from_storage
 from spool.erasure import new_erasure
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.ledger.ledger import Ledger
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS
@@ -65,9 +65,9 @@ async def erase_until(directory: Path, step: str, schema: Schema | None) -> None
             call(id=bytes([number]) * 16, user=user, start_time=start)
             for number, user in enumerate((NAME, OTHER, "bob") * 20, start=1)
         ]
-        identities = [Identity(record.id) for record in records]
+        identities = [RecordIdentity(record.id) for record in records]
         submission = Submission(topic=AI_TELEMETRY, received=60, records=records, identities=identities)
-        await storage.log.append(submission)
+        await storage.log.append_submission(submission)
         await storage.ledger.catch_up(storage.log)
         await registry.persons.link_names([LinkedPerson(names=(NAME, OTHER))], most=9, actor=ROOT)
         owner, method = STEPS[step]

@@ -160,7 +160,7 @@ def run_salvage(
 
 
 def _queued(site: FaultSite, name: str) -> int:
-    return next(int(route["queued"]) for route in site.routes() if route["route"] == name)
+    return next(int(route["queued"]) for route in site.route_states() if route["route"] == name)
 
 
 @pytest.mark.fault("F4")

@@ -100,7 +100,7 @@ def _run(site: FaultSite, rng: random.Random, seconds: float) -> Third:
                 memory.append(site.resident_mib())
             site.upstream.behave(ACCEPT)
         latencies = sorted(site.oracle.latencies_s)
-    site.until(lambda one: not any(route["queued"] for route in one.routes()), "all is delivered", 120)
+    site.until(lambda one: not any(route["queued"] for route in one.route_states()), "all is delivered", 120)
     if seconds > RETAIN_EVERY_S:  # the run is longer than the interval at which delivered entries are deleted
         time.sleep(RETAIN_EVERY_S + 15)
     files = site.tollhouse.directory.glob("tollhouse-data/*.sqlite")

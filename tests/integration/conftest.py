@@ -28,7 +28,7 @@ from gateway.operations.requests import admission
 from gateway.operations.requests.admission import answer_with_etag
 from gateway.people.authentication.bearer import Bearer
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from gateway.service.assembly import background
 from spool.clock import Clock
 from spool.record import AI_TELEMETRY, Correction, Inference, UsageMetric
@@ -66,7 +66,7 @@ class Answer:
 class Serving:
     """A running server, with a key that may send AI telemetry."""
 
-    app: App
+    app: TollhouseApp
     key: str
     client: ClientSession
 
@@ -231,7 +231,7 @@ async def servers(place: Path) -> AsyncIterator[Serve]:
         usual = {"listen": "127.0.0.1:0", "grpc_listen": ""}
         settings = dataclasses.replace(base, data_dir=directory, server=ServerSettings(**{**usual, **server}))
         again = None if reread is None else partial(reread, settings)
-        app = App(settings, version="0", clock=clock, reread=again, local=local)
+        app = TollhouseApp(settings, version="0", clock=clock, reread=again, local=local)
         await app.start()
         made.append(Serving(app=app, key="", client=ClientSession(auto_decompress=False)))
         made[-1].key = await made[-1].make_key(key_name, use_cases=[SEND_AI_TELEMETRY])

@@ -43,7 +43,7 @@ from gateway.operations.list import declared_tables
 from gateway.operations.money.own_prices import PriceTable
 from gateway.operations.money.reports.declared import ScheduledReportTable
 from gateway.operations.records.event_mappings import EventMappingTable
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from gateway.service.assembly.demo import planted_channels
 from gateway.service.demo import filling
 from gateway.service.demo.filling import ANTHROPIC, OPENAI, SILENT_KEY, Filled, fill_directory
@@ -54,7 +54,7 @@ from gateway.service.demo.plants import (
     FOUND_BY,
     PLANTS,
     SAVINGS,
-    Plants,
+    PlantedProblems,
     least_month,
     missed_plants,
     plants_without_room,
@@ -165,7 +165,7 @@ def costs_and_savings(end: int) -> tuple[Decimal, dict[str, Decimal]]:
     }
     costs, savings = Decimal(0), dict.fromkeys(CHEAPER, Decimal(0))
     month = Month(
-        Period(end=end, days=30, records=4_000), seed=1, plants=Plants(PLANTS, end=end), prices=book
+        Period(end=end, days=30, records=4_000), seed=1, plants=PlantedProblems(PLANTS, end=end), prices=book
     )
     for call in (record for _, reports in month.iterate_days() for record, _ in reports):
         if not isinstance(call, Inference):
@@ -179,12 +179,12 @@ def costs_and_savings(end: int) -> tuple[Decimal, dict[str, Decimal]]:
     return costs, savings
 
 
-def priced(book: PriceBook, call: Inference, **changes: Any) -> Decimal:
-    return Decimal(book.estimate_record(msgspec.structs.replace(call, **changes)) or 0)
+def priced(price_book: PriceBook, call: Inference, **changes: Any) -> Decimal:
+    return Decimal(price_book.estimate_record(msgspec.structs.replace(call, **changes)) or 0)
 
 
-def of_model(book: PriceBook, call: Inference, model: str) -> Decimal:
-    return priced(book, call, request_model=model, response_model=call.response_model and model)
+def of_model(price_book: PriceBook, call: Inference, model: str) -> Decimal:
+    return priced(price_book, call, request_model=model, response_model=call.response_model and model)
 
 
 # Plant -> what one of its calls costs if somebody acts on the recommendation.
@@ -291,7 +291,7 @@ def test_a_pair_needs_what_both_need_and_what_each_takes_from_the_other() -> Non
 
 def made(seed: int, end: int = NOON) -> list[dict[str, Any]]:
     period = Period(end=end, days=3, records=600)
-    month = Month(period, seed=seed, plants=Plants(PLANTS, end=end), prices=PriceBook.load())
+    month = Month(period, seed=seed, plants=PlantedProblems(PLANTS, end=end), prices=PriceBook.load())
     return [record_to_json(record) for _, reports in month.iterate_days() for record, _ in reports]
 
 
@@ -305,7 +305,7 @@ def test_a_month_is_what_was_asked_for() -> None:
     The month has about the requested number of calls, all within its days, from every source, and sorted by
     time within a day.
     """
-    month = Month(PERIOD, seed=1, plants=Plants((), end=NOON), prices=PriceBook.load())
+    month = Month(PERIOD, seed=1, plants=PlantedProblems((), end=NOON), prices=PriceBook.load())
     days = list(month.iterate_days())
     calls = [record for _, reports in days for record, _ in reports if isinstance(record, Inference)]
     assert 0.95 * PERIOD.records < len(calls) < 1.05 * PERIOD.records
@@ -322,7 +322,7 @@ def test_sessions_of_assistants_have_units_of_work() -> None:
     In a demo month, sessions of assistants have units of work. Some of their runs were started by a run of the same
     session. Some sessions state a pull request, others none.
     """
-    month = Month(PERIOD, seed=1, plants=Plants((), end=NOON), prices=PriceBook.load())
+    month = Month(PERIOD, seed=1, plants=PlantedProblems((), end=NOON), prices=PriceBook.load())
     calls = [
         record
         for _, reports in month.iterate_days()
@@ -594,7 +594,7 @@ async def test_a_served_demo_reports_only_what_it_planted(tmp_path: Path) -> Non
     made_at = int(time.time()) - 10 * DAY_S
     period = Period(end=made_at, days=3, records=300)
     await fill_directory(tmp_path, period, seed=1, plants=words, clock=FakeClock(made_at))
-    app = App(
+    app = TollhouseApp(
         Config(data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0"
     )
     await app.start()

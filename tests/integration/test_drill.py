@@ -14,7 +14,7 @@ from gateway.cli import main
 from gateway.cli.drill import command as drill_command
 from gateway.cli.drill.command import DrillSite
 from gateway.cli.drill.server import DrillServer, drill_config
-from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, NoPowerCut, Traffic, make_calls
+from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, DrillTraffic, NoPowerCut, make_calls
 from gateway.configuration.reader import load_config
 
 CONFIG = """
@@ -135,7 +135,12 @@ def test_a_cut_finds_the_server_stopped(tmp_path: Path, monkeypatch: pytest.Monk
     receiver = DrillReceiver()
     server = DrillServer(None, scratch=tmp_path, receiver=receiver.url)
     site = DrillSite(
-        config=None, scratch=tmp_path, server=server, receiver=receiver, traffic=Traffic(server), hold_s=0.0
+        config=None,
+        scratch=tmp_path,
+        server=server,
+        receiver=receiver,
+        traffic=DrillTraffic(server),
+        hold_s=0.0,
     )
     result = drill_command.power_cut(site)
     receiver.close()
@@ -153,7 +158,12 @@ def test_losses_and_repeats_are_counted(tmp_path: Path) -> None:
     receiver = DrillReceiver()
     server = DrillServer(None, scratch=tmp_path, receiver=receiver.url)
     site = DrillSite(
-        config=None, scratch=tmp_path, server=server, receiver=receiver, traffic=Traffic(server), hold_s=0.0
+        config=None,
+        scratch=tmp_path,
+        server=server,
+        receiver=receiver,
+        traffic=DrillTraffic(server),
+        hold_s=0.0,
     )
     lost, once, again, twice = make_calls(4).names
     site.traffic.acknowledged.update((lost, once, again, twice))

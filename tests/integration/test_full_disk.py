@@ -15,7 +15,7 @@ from aiohttp import ClientSession
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.service import app as apps
 from gateway.service.addresses.areas import GRPC_SERVICES
-from gateway.service.app import App, StartAbandoned
+from gateway.service.app import StartAbandoned, TollhouseApp
 from spool.log.books import ACCEPTED
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings
@@ -40,8 +40,8 @@ def look_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apps, "LOOK_AGAIN_S", 0.1)
 
 
-def server_on(disk: Path) -> App:
-    return App(
+def server_on(disk: Path) -> TollhouseApp:
+    return TollhouseApp(
         Config(data_dir=disk / "data", server=LOCAL, spool=SpoolSettings(hold=0, counter_wait=0)), version="0"
     )
 
@@ -52,13 +52,13 @@ async def send(session: ClientSession, url: str, key: str) -> tuple[int, str | N
         return response.status, response.headers.get("Retry-After")
 
 
-async def accepted(app: App) -> int:
+async def accepted(app: TollhouseApp) -> int:
     books = await app.services.storage.log.books()
     return books.topics.get(AI_TELEMETRY, {}).get(ACCEPTED, 0)
 
 
 @asynccontextmanager
-async def waiting(app: App) -> AsyncIterator[tuple[asyncio.Task[None], str, str]]:
+async def waiting(app: TollhouseApp) -> AsyncIterator[tuple[asyncio.Task[None], str, str]]:
     """
     Start an app that finds the disk full. Yield its task and the HTTP and gRPC addresses
     where it answers meanwhile.

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.insights import inspector as inspecting
-from gateway.money.insights.facts import Facts
+from gateway.money.insights.facts import InsightFacts
 from gateway.money.insights.inspector import DETECTORS, run_detectors
 from gateway.operations.money.insights import make_inspector
 from spool.deliveries.values import RouteSpec
@@ -168,14 +168,14 @@ async def test_an_insight_ends_with_its_state(
     assert "addressed" == item["status"]
 
 
-def broken(facts: Facts) -> Sequence[Finding]:
+def broken(facts: InsightFacts) -> Sequence[Finding]:
     """Raise, like a detector with a bug."""
     raise ZeroDivisionError
 
 
 def test_one_mistake_does_not_silence_the_others(caplog: pytest.LogCaptureFixture) -> None:
     """If a detector fails, the answer and the log name it, and all other detectors run."""
-    seen = run_detectors(Facts(now=0.0), (broken, *DETECTORS))
+    seen = run_detectors(InsightFacts(now=0.0), (broken, *DETECTORS))
     assert ["broken"] == list(seen.failed)
     assert [detector.__name__ for detector in DETECTORS] == list(seen.looked_for)
     assert "a detector failed" in caplog.text

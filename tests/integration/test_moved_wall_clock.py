@@ -13,7 +13,7 @@ from aiohttp import ClientSession
 
 from gateway.cli.operator.client import OperatorClient
 from gateway.configuration.sections import Config, ServerSettings
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.clock import SteadyClock, SystemClock
 from spool.ledger.queries import CostQuery
 from spool.record import AI_TELEMETRY
@@ -46,7 +46,7 @@ async def test_a_jump_costs_nothing(tmp_path: Path, step: float) -> None:
         server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""),
         spool=SpoolSettings(hold=0, counter_wait=0),
     )
-    app = App(config, version="0", clock=clock)
+    app = TollhouseApp(config, version="0", clock=clock)
     await app.start()
     key = await app.create_first_key()
     names = (f"chatcmpl-{number:024x}" for number in itertools.count())
@@ -93,7 +93,9 @@ async def test_an_operator_sees_the_step_and_agrees(tmp_path: Path) -> None:
     """
     wall = JumpingClock()
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
-    app = App(Config(data_dir=tmp_path / "data", server=server), version="0", clock=SteadyClock(wall))
+    app = TollhouseApp(
+        Config(data_dir=tmp_path / "data", server=server), version="0", clock=SteadyClock(wall)
+    )
     await app.start()
     client = OperatorClient(Config(data_dir=tmp_path / "data"), "ada@example.com")
     try:

@@ -12,9 +12,9 @@ import pytest_asyncio
 
 from gateway.configuration.sections import Config, Publication
 from gateway.intake.attribution import Attribution
-from gateway.intake.deposits import Deposits
+from gateway.intake.deposits import RecordDeposits
 from gateway.intake.publisher import Publisher
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.ledger.ledger import Ledger
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, UNIT_COST
@@ -44,8 +44,10 @@ class Publishing:
             "output_tokens": 2,
         }
         record = call(self.n, **{**said, "input_tokens": 8, "team": team, **changes})
-        await self.spool.log.append(
-            Submission(topic=AI_TELEMETRY, received=1, records=[record], identities=[Identity(record.id)])
+        await self.spool.log.append_submission(
+            Submission(
+                topic=AI_TELEMETRY, received=1, records=[record], identities=[RecordIdentity(record.id)]
+            )
         )
         await self.ledger.catch_up(self.spool.log)
 
@@ -54,7 +56,7 @@ class Publishing:
         publisher = Publisher(
             [rule],
             ledger=self.ledger,
-            deposits=Deposits(log, Attribution(Config())),
+            deposits=RecordDeposits(log, Attribution(Config())),
             streams=streams,
             book=StreamBook(await streams.streams()),
             clock=self.clock,
@@ -62,7 +64,7 @@ class Publishing:
         return await publisher.publish_rule(rule)
 
     async def totals(self, stream: str) -> dict[str | None, str]:
-        return {total.element_name: total.value for total in await self.spool.streams.totals(stream)}
+        return {total.element_name: total.value for total in await self.spool.streams.stream_totals(stream)}
 
 
 @pytest_asyncio.fixture

@@ -24,7 +24,7 @@ from gateway.configuration.sections import Config, ServerSettings
 from gateway.http.listening import listener
 from gateway.service import app as apps
 from gateway.service import listeners
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from gateway.service.assembly import background
 from spool.clock import SystemClock
 from spool.log.values import Receipt, Submission
@@ -256,7 +256,7 @@ async def test_a_stop_waits_for_bodies_once(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(listeners, "UPLOAD_S", 0.05)
     monkeypatch.setattr(listeners, "DRAIN_S", 3600.0)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
-    app = App(Config(data_dir=tmp_path / "data", server=server), version="0")
+    app = TollhouseApp(Config(data_dir=tmp_path / "data", server=server), version="0")
     await app.start()
     key = await app.create_first_key()
     head = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Type: {JSON}\r\n"
@@ -355,7 +355,7 @@ async def test_an_upload_that_stands_still_holds_up_a_stop_only_as_long_as_the_d
     """
     monkeypatch.setattr(listeners, "DRAIN_S", 0.1)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="127.0.0.1:0")
-    app = App(Config(data_dir=tmp_path / "data", server=server), version="0")
+    app = TollhouseApp(Config(data_dir=tmp_path / "data", server=server), version="0")
     await app.start()
     key = await app.create_first_key()
     head = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Type: {JSON}\r\n"
@@ -377,18 +377,18 @@ async def test_a_stop_waits_for_a_commit_in_hand(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(listener, "STOP_S", 0.05)
     monkeypatch.setattr(listeners, "DRAIN_S", 120.0)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
-    app = App(Config(data_dir=tmp_path / "data", server=server), version="0")
+    app = TollhouseApp(Config(data_dir=tmp_path / "data", server=server), version="0")
     await app.start()
     key = await app.create_first_key()
     log, begun = app.services.storage.log, asyncio.Event()
-    append = log.append
+    append = log.append_submission
 
     async def slow(submission: Submission) -> Receipt:
         begun.set()
         await asyncio.sleep(0.5)
         return await append(submission)
 
-    monkeypatch.setattr(log, "append", slow)
+    monkeypatch.setattr(log, "append_submission", slow)
     body = traces(JSON)
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(app.url))
     head = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Type: {JSON}\r\n"

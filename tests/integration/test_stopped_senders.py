@@ -9,7 +9,7 @@ from aiohttp import ClientSession
 
 from gateway.monitoring.metrics import CACHE_S
 from gateway.operations.money.insights import make_inspector
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.registry.insights import Insight
 from spool.registry.tables.sender_hours import HOUR_S, RUNNING
 from tests.integration.conftest import ACTOR, Serve, Serving
@@ -20,7 +20,7 @@ STOPPED = 'tollhouse_sender_stopped{kind="key",sender="sender"} 1.0'
 OPEN = 'tollhouse_insights{detector="stopped_sender",severity="warning"} 1.0'
 
 
-async def insights(app: App) -> list[Insight]:
+async def insights(app: TollhouseApp) -> list[Insight]:
     registry = app.services.storage.registry
     assert registry is not None
     return [
@@ -41,7 +41,7 @@ async def stop(serving: Serving) -> None:
     await registry.sender_hours.add({RUNNING: ran, ("otel", "sender"): sent}, now=now)
 
 
-async def metrics(app: App) -> str:
+async def metrics(app: TollhouseApp) -> str:
     async with ClientSession() as client, client.get(app.operator_url + "/metrics") as response:
         return await response.text()
 
@@ -52,7 +52,7 @@ async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
     for number in range(3):
         if number == 2:
             await serving.app.stop()
-            serving.app = App(serving.app.config, version="0")
+            serving.app = TollhouseApp(serving.app.config, version="0")
             await serving.app.start()
         merged = (await make_inspector(serving.app.services.operators).find_and_store_insights()).merged
         assert (number == 0, 0) == (merged.new, merged.gone)

@@ -19,7 +19,7 @@ from spool.errors import SpoolUnavailable
 from spool.postgres.registry.follower import Follower
 from spool.record import AI_TELEMETRY
 from spool.registry import changes
-from spool.registry.insights import ADDRESSED, Draft
+from spool.registry.insights import ADDRESSED, InsightDraft
 from spool.registry.notices import NOT_ARRIVING
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_BILLING_DATA
@@ -142,7 +142,7 @@ async def test_both_show_the_same_open_insights(gateways: tuple[Serving, Serving
         series = 'tollhouse_insights{detector="",severity="critical"}'
         return [open_insights] * 2 == [(await metrics(each)).get(series, 0.0) for each in gateways]
 
-    note = await one.insights.create(Draft(title="a note", category=NOT_ARRIVING), actor=ACTOR)
+    note = await one.insights.create(InsightDraft(title="a note", category=NOT_ARRIVING), actor=ACTOR)
     await until(lambda: both_show(1.0))
     await other.insights.change(note.id, status=ADDRESSED, actor=ACTOR)
     await until(lambda: both_show(0.0))
@@ -270,7 +270,7 @@ async def test_streams_that_are_defined_twice_at_once(
         path = "/unit-cost/v1/telemetry/allocation/calls/sum"
         statuses.append((await gateways[gateway].send(path, body, key=keys[gateway])).status)
     assert [200, 400, 200] == statuses
-    [total] = await gateways[0].app.services.storage.streams.totals("calls")
+    [total] = await gateways[0].app.services.storage.streams.stream_totals("calls")
     assert total.value == "2"
     assert total.dimensions == {"Region": ["eu"]}
 

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.monitoring import health as healths
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from tests.integration.conftest import Serve
 from tests.integration.payloads import JSON, traces
 from tests.small_disk import small_disk
@@ -76,7 +76,7 @@ async def test_files_that_come_back_are_used_again(serve: Serve) -> None:
 async def test_memory_is_not_called_a_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """On tmpfs, the receipt, `/readyz`, the metrics and the log say that a reboot loses everything."""
     with small_disk(tmp_path / "disk", mib=128) as disk:
-        app = App(
+        app = TollhouseApp(
             Config(data_dir=disk / "data", server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")),
             version="0",
         )

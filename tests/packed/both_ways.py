@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from exporters.batch import Tally, build_batch_without_shadows
+from exporters.batch import SendTally, build_batch_without_shadows
 from exporters.errors import Rejected
 from exporters.otlp.spans import PackedSpans, SpanEncoder, join_export_request
 from exporters.otlp.telemetry import OUT_OF_RANGE
@@ -19,8 +19,8 @@ from spool.ledger.sums import HourlySums
 from spool.log.amendments import replace_fields
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry
-from spool.log.values import Entry
-from spool.packed.native import Native
+from spool.log.values import LogEntry
+from spool.packed.native import NativeModule
 from spool.packed.records import PackedRecords, packed_records
 from spool.packed.sums import PackedSums
 from spool.record import Inference, Record
@@ -37,7 +37,7 @@ class Both:
     in a server.
     """
 
-    native: Native
+    native: NativeModule
     rule: SpanEncoder = field(default_factory=SpanEncoder)
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class Both:
         assert _sums(here, None) == _sums(there, self.native)
         return True
 
-    def _by_rule(self, delivery: Delivery, entry: Entry) -> object:
+    def _by_rule(self, delivery: Delivery, entry: LogEntry) -> object:
         batch = build_batch_without_shadows(delivery, [entry])
         if not all(isinstance(record, Inference) for record, _ in batch.records):
             return None
@@ -87,9 +87,11 @@ class Both:
         except OUT_OF_RANGE:
             return Rejected
 
-    def _as_packed(self, delivery: Delivery, entry: Entry) -> object:
+    def _as_packed(self, delivery: Delivery, entry: LogEntry) -> object:
         try:
-            found: tuple[Tally, list[bytes]] | None = asyncio.run(self.writer.encode_spans(delivery, [entry]))
+            found: tuple[SendTally, list[bytes]] | None = asyncio.run(
+                self.writer.encode_spans(delivery, [entry])
+            )
         except OUT_OF_RANGE:
             return Rejected
         if found is None:  # the rules also leave out shadows of counters, but this test does not compare that
@@ -97,8 +99,8 @@ class Both:
         return found[0], join_export_request(found[1])
 
 
-def entry_of(begin: int, records: Sequence[Record | None], at: float) -> Entry:
-    return Entry(topic="ai-telemetry", first=FIRST + begin, committed_at=at, records=records)
+def entry_of(begin: int, records: Sequence[Record | None], at: float) -> LogEntry:
+    return LogEntry(topic="ai-telemetry", first=FIRST + begin, committed_at=at, records=records)
 
 
 def _decoded(
@@ -111,7 +113,7 @@ def _decoded(
     return records
 
 
-def _sums(entry: Entry, native: Native | None) -> tuple[object, ...]:
+def _sums(entry: LogEntry, native: NativeModule | None) -> tuple[object, ...]:
     """Return the sums of one entry, added as a whole and in two parts."""
     sums = HourlySums(TAGS, digests=DIGESTS)
     try:
@@ -124,7 +126,7 @@ def _sums(entry: Entry, native: Native | None) -> tuple[object, ...]:
     return sums.hours, sums.meters, sums.work, sums.work_names, sums.first, sums.damaged, sums.absurd
 
 
-async def _add(sums: PackedSums, entry: Entry) -> None:
+async def _add(sums: PackedSums, entry: LogEntry) -> None:
     assert isinstance(entry.records, PackedRecords)
     for part in entry.split(max(1, len(entry.records) * 2 // 3)):
         await sums.add_entry(part)

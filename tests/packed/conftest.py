@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from spool.packed.native import MODULE, Native, load_native
+from spool.packed.native import MODULE, NativeModule, load_native
 
 
 @pytest.fixture(scope="session")
-def native() -> Native:
+def native() -> NativeModule:
     pytest.importorskip(MODULE, reason="the compiled module is not installed: make native")
     return load_native()

@@ -20,7 +20,7 @@ from exporters.otlp.spans import PackedSpans, SpanEncoder
 from spool.errors import EntryUnreadable
 from spool.ledger.sums import MAX_TOKENS, HourlySums
 from spool.log.entries import codec
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.packed.sums import PackedSums
 from spool.record import NS, Inference
 from tests.faults.scenarios import SEED
@@ -54,7 +54,7 @@ def seeds() -> Iterator[int]:
         number += 1
 
 
-def tried(native: Native, target: Callable[[random.Random], None]) -> None:
+def tried(native: NativeModule, target: Callable[[random.Random], None]) -> None:
     """Run a target round by round. Assert that the module never panics."""
     for seed in seeds():
         try:
@@ -97,7 +97,7 @@ def count_of(packed: bytes) -> int:
     return first & 0x0F if first & 0xF0 == 0x90 else int.from_bytes(packed[1:3])
 
 
-def test_walker(native: Native) -> None:
+def test_walker(native: NativeModule) -> None:
     """The walker finds the same records as the rule, and none if the rule finds damage."""
 
     def target(chance: random.Random) -> None:
@@ -117,7 +117,7 @@ def test_walker(native: Native) -> None:
     tried(native, target)
 
 
-def test_spans_and_sums(native: Native) -> None:
+def test_spans_and_sums(native: NativeModule) -> None:
     """
     Changed bytes that are still valid records give the rules' spans and sums, even if the module has
     learned earlier records.
@@ -136,7 +136,7 @@ def test_spans_and_sums(native: Native) -> None:
     tried(native, target)
 
 
-def test_offsets_that_fit_nothing(native: Native) -> None:
+def test_offsets_that_fit_nothing(native: NativeModule) -> None:
     """
     The encoder and the sums check every offset that they receive, and leave records with an invalid
     offset to Python.
@@ -184,7 +184,7 @@ def amount(chance: random.Random) -> str:
     return text
 
 
-def test_decimal_text_and_counts(native: Native) -> None:
+def test_decimal_text_and_counts(native: NativeModule) -> None:
     """Money is added up to the last digit. A text that is no amount is refused, as by the rule."""
     both = Both(native)
     counts = (0, 1, MAX_TOKENS, MAX_TOKENS + 1, 2**63 - 1)

@@ -20,7 +20,7 @@ from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry
 from spool.log.planning.corrections import late_report_correction
 from spool.meters import METERS
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.packed.records import packed_records
 from spool.packed.sums import PackedSums
 from spool.record import NS, Inference, Record, UsageMetric
@@ -139,7 +139,7 @@ def test_every_field_is_tried() -> None:
 
 
 @given(data=st.data())
-def test_any_records_are_read_the_same(native: Native, data: st.DataObject) -> None:
+def test_any_records_are_read_the_same(native: NativeModule, data: st.DataObject) -> None:
     """
     The drawn records include records of earlier versions with fewer items, amended records, shadows and
     counters. Any range of them gives the same result.
@@ -156,7 +156,7 @@ def test_any_records_are_read_the_same(native: Native, data: st.DataObject) -> N
 
 
 @given(data=st.data())
-def test_changed_bytes_are_damage_or_read_the_same(native: Native, data: st.DataObject) -> None:
+def test_changed_bytes_are_damage_or_read_the_same(native: NativeModule, data: st.DataObject) -> None:
     """Bytes that pass the checksum but are no record are damage for both readers, and raise nothing else."""
     records: list[Record] = data.draw(st.lists(plain | inferences, min_size=1, max_size=5))
     packed = bytearray(codec.encode_records(records))
@@ -191,7 +191,7 @@ def varied(record: Inference, number: int) -> Inference:
     return Inference(**{**values, **fields})
 
 
-def test_records_of_every_trace_case_are_read_the_same(native: Native) -> None:
+def test_records_of_every_trace_case_are_read_the_same(native: NativeModule) -> None:
     """
     Each product's record is read many times with other ids, times and counts, in one entry and in ranges of
     it. A range with too many odd records is left to Python.
@@ -216,7 +216,7 @@ def test_records_of_every_trace_case_are_read_the_same(native: Native) -> None:
 
 
 @pytest.mark.parametrize("spans", [1, 10, 100])
-def test_bodies_of_the_bench_are_read_the_same(native: Native, spans: int) -> None:
+def test_bodies_of_the_bench_are_read_the_same(native: NativeModule, spans: int) -> None:
     """
     In bodies of the benchmark, the module reads all records except the first of each combination, from
     which it learns.
@@ -228,7 +228,7 @@ def test_bodies_of_the_bench_are_read_the_same(native: Native, spans: int) -> No
         assert both.compare(codec.encode_records(list(outcome.records)))
 
 
-def test_more_combinations_than_are_remembered(native: Native) -> None:
+def test_more_combinations_than_are_remembered(native: NativeModule) -> None:
     """If models, users and tags keep changing, the memory hands its sums to Python and starts again empty."""
     both = Both(native)
     many = [
@@ -239,13 +239,13 @@ def test_more_combinations_than_are_remembered(native: Native) -> None:
     assert both.compare(codec.encode_records([*many[4000:], *CALLS]))
 
 
-def test_sums_beyond_any_number_of_the_module(native: Native) -> None:
+def test_sums_beyond_any_number_of_the_module(native: NativeModule) -> None:
     """Maximum amounts are added more often than fits into 128 bits, so Python adds the rest."""
     call = Inference(id=bytes(16), source="s", cost="10000000", cache_read_tokens=2**63 - 1)
     assert Both(native).compare(codec.encode_records([call] * 20_000))
 
 
-def test_calls_without_usage_have_sums_of_their_own(native: Native) -> None:
+def test_calls_without_usage_have_sums_of_their_own(native: NativeModule) -> None:
     """The module and the rules agree which calls used nothing and cost nothing (`spool.ledger.cost_kinds`)."""
     some: Sequence[dict[str, Any]] = (
         {},
@@ -264,7 +264,7 @@ def test_calls_without_usage_have_sums_of_their_own(native: Native) -> None:
     assert Both(native).compare(codec.encode_records(varied))
 
 
-async def test_a_correction_of_a_call_with_other_tags(native: Native) -> None:
+async def test_a_correction_of_a_call_with_other_tags(native: NativeModule) -> None:
     """
     A correction gets the tags that its call had, while a new call in the same read gets the tags that are
     configured now.
@@ -293,7 +293,7 @@ async def test_a_correction_of_a_call_with_other_tags(native: Native) -> None:
 
 
 async def test_calls_that_differ_are_handed_over_in_steps(
-    native: Native, monkeypatch: pytest.MonkeyPatch
+    native: NativeModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     Each call differs from all others, so Python decodes a separate sum for it. Other tasks get a turn after

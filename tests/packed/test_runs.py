@@ -6,13 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spool.log.runs import build_run, merge_runs
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 
 runs = st.lists(st.integers(0, 2**64 - 1), max_size=300).map(lambda ids: array("Q", sorted(ids)))
 
 
 @given(one=runs, other=runs)
-def test_runs_are_merged_and_marked_the_same(native: Native, one: array[int], other: array[int]) -> None:
+def test_runs_are_merged_and_marked_the_same(
+    native: NativeModule, one: array[int], other: array[int]
+) -> None:
     """Python and the module merge runs with shared, distinct or no ids equally."""
     both = merge_runs(one, other)
     assert both == merge_runs(one, other, native)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post
 from tests.bench.load.payloads import LITELLM, numbered, protobuf_spans
@@ -243,7 +243,7 @@ def by_rules(given: Sequence[Request], tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.mark.parametrize("name", WAYS)
 def test_the_same_requests_leave_the_same_bytes_and_sums(
-    native: Native,
+    native: NativeModule,
     by_rules: Callable[[int], Found],
     given: Sequence[Request],
     name: str,

@@ -18,7 +18,7 @@ from docs.generate.configuration import tables
 from exporters.lake.columns import COLUMNS
 from gateway.cli import main
 from gateway.http.openapi import openapi_document
-from gateway.monitoring.metrics import Metrics
+from gateway.monitoring.metrics import ProcessMetrics
 from gateway.monitoring.snapshot import FIGURES
 from gateway.operations.files.kinds import file_kinds
 from gateway.service.addresses.table import ADDRESSES
@@ -94,7 +94,7 @@ def _metrics() -> Iterator[str]:
     for figure in FIGURES:
         yield f"metric tollhouse_{figure.name}"
         yield from (f"label tollhouse_{figure.name} {label}" for label in figure.labels)
-    for family in Metrics().registry.collect():
+    for family in ProcessMetrics().registry.collect():
         yield f"metric {family.name}"
         for sample in family.samples:
             yield from (f"label {family.name} {label}" for label in sample.labels)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from spool.ledger.work import UNITS, Digests, unit_number
+from spool.ledger.work import UNITS, WorkDigests, unit_number
 
-DIGESTS = Digests(b"")
+DIGESTS = WorkDigests(b"")
 
 
 def as_shown(unit: str, name: str, *, session: str | None = None) -> str:

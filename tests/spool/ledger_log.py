@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from gateway.intake.prices import PriceBook
 from spool.ledger.repricing import Pricer
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import NS, Correction, Inference, Record
 
 HOUR = 3600
@@ -47,7 +47,7 @@ class FakeLog:
     """The readers' part of a log: numbered entries, closed at once."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[LogEntry] = []
         self._grown = asyncio.Event()
         self._read = asyncio.Event()
         self._read_upto = 0
@@ -55,7 +55,9 @@ class FakeLog:
         self._given = 1  # lower record numbers belong to the other log
 
     def add(self, records: Sequence[Record | None], *, at: float = BEGIN) -> None:
-        entry = Entry(topic="ai-telemetry", first=self.closed_below(), committed_at=at, records=list(records))
+        entry = LogEntry(
+            topic="ai-telemetry", first=self.closed_below(), committed_at=at, records=list(records)
+        )
         for number, record in enumerate(records, start=entry.first):
             if isinstance(record, Correction):
                 record.corrects_number = self._numbers.get(record.corrects)
@@ -85,7 +87,7 @@ class FakeLog:
     async def newest_number(self, topic: str) -> int:
         return max(self.closed_below(topic), self._given)
 
-    async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[Entry]:
+    async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[LogEntry]:
         found = []
         for entry in self.entries:
             low, high = max(first, entry.first), min(last, entry.last)
@@ -148,7 +150,7 @@ def recount(log: FakeLog, *dimensions: str) -> dict[Group, tuple[int, int, int, 
 
 
 def _count(
-    totals: dict[Group, list[Any]], entry: Entry, record: Inference, sign: int, dimensions: Sequence[str]
+    totals: dict[Group, list[Any]], entry: LogEntry, record: Inference, sign: int, dimensions: Sequence[str]
 ) -> None:
     seconds = entry.committed_at if record.start_time is None else record.start_time // NS
     group = (int(seconds) // HOUR * HOUR, *(_value(record, name) for name in dimensions))

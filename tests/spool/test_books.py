@@ -11,7 +11,7 @@ import pytest
 from spool.errors import NotThere
 from spool.log.books import (
     METER_TOO_LARGE,
-    Terms,
+    SubmissionTerms,
     check_equations,
     is_counter_name,
     pack_terms,
@@ -37,7 +37,10 @@ def test_a_row_without_the_newest_term_is_read() -> None:
 
 def test_tags_left_out_are_a_term_of_the_row() -> None:
     """The number of left-out tags is added over submissions like every other term."""
-    rows = [Terms(topic="ai-telemetry", left_out=2), Terms(topic="ai-telemetry", left_out=5)]
+    rows = [
+        SubmissionTerms(topic="ai-telemetry", left_out=2),
+        SubmissionTerms(topic="ai-telemetry", left_out=5),
+    ]
     assert 7 == sum_terms(unpack_terms(pack_terms(rows)))["ai-telemetry", "left_out"]
 
 
@@ -47,7 +50,7 @@ def test_no_term_is_new_to_the_release_before() -> None:
     damaged. So large meters are counted only in metrics.
     """
     assert not is_counter_name(METER_TOO_LARGE)
-    assert METER_TOO_LARGE not in Terms.__struct_fields__
+    assert METER_TOO_LARGE not in SubmissionTerms.__struct_fields__
 
 
 NESTED = b"\x91" * 10_000 + b"\xc0"
@@ -58,7 +61,7 @@ def test_lists_within_lists_are_a_damaged_row() -> None:
     A row with nested lists is damaged. This holds even after the last known term, where a later release may
     have more values, because skipped values are parsed as well.
     """
-    row = pack_terms([Terms(topic="ai-telemetry")])
+    row = pack_terms([SubmissionTerms(topic="ai-telemetry")])
     assert row[:3] == b"\x91\xdc\x00"  # the row is one msgpack list of more than 15 items
     row = row[:3] + bytes([row[3] + 1]) + row[4:] + NESTED
     for packed in (NESTED, row):

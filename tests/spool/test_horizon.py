@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from spool.log.horizon import Horizon
+from spool.log.horizon import LogWatermarks
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from tests.moved_clock import MovedClock
 
@@ -12,7 +12,7 @@ from tests.moved_clock import MovedClock
 def test_the_horizon_stands_still_while_a_commit_is_made() -> None:
     """Records that a running commit may still change are not shown before the commit ends."""
     clock = MovedClock()
-    horizon = Horizon(hold_s=10, clock=clock)
+    horizon = LogWatermarks(hold_s=10, clock=clock)
     horizon.freeze_watermarks()
     horizon.thaw_watermarks({AI_TELEMETRY: 5})
     assert {} == horizon.freeze_watermarks()
@@ -24,7 +24,7 @@ def test_the_horizon_stands_still_while_a_commit_is_made() -> None:
 
 def test_a_failed_commit_opens_nothing() -> None:
     """A commit without numbers opens and closes nothing."""
-    horizon = Horizon(hold_s=0, clock=MovedClock())
+    horizon = LogWatermarks(hold_s=0, clock=MovedClock())
     horizon.set_start_state({AI_TELEMETRY: 3})
     horizon.freeze_watermarks()
     horizon.thaw_watermarks()
@@ -50,7 +50,7 @@ def test_a_commit_closes_in_all_topics_at_once() -> None:
     If the hold ends while the topics are read, the records of a commit are either open in all topics or closed in
     all topics.
     """
-    horizon = Horizon(hold_s=4, clock=EveryLookASecond())
+    horizon = LogWatermarks(hold_s=4, clock=EveryLookASecond())
     horizon.set_start_state({AI_TELEMETRY: 1, USAGE_EVENTS: 1})
     horizon.freeze_watermarks()
     horizon.thaw_watermarks({AI_TELEMETRY: 11, USAGE_EVENTS: 6})
@@ -65,7 +65,7 @@ def test_a_commit_closes_in_all_topics_at_once() -> None:
 async def test_a_busy_log_wakes_its_readers_in_steps() -> None:
     """Hundreds of commits wake a reader only from time to time, and the reader misses none."""
     clock = MovedClock()
-    horizon = Horizon(hold_s=10, clock=clock)
+    horizon = LogWatermarks(hold_s=10, clock=clock)
     seen: list[int] = []
     has_all = asyncio.Event()
 

@@ -8,7 +8,7 @@ import pytest
 
 from spool import leases
 from spool.errors import SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
-from spool.leases import HeldTasks, SoleNode
+from spool.leases import LeaseTasks, SoleNode
 
 
 class Endless:
@@ -38,7 +38,7 @@ async def settled() -> None:
 
 async def test_work_runs_while_its_lease_is_held() -> None:
     """Work does not run before or after its lease, and starts again when the lease is gained again."""
-    held, work = HeldTasks(), Endless()
+    held, work = LeaseTasks(), Endless()
     task = asyncio.create_task(held.run_while_leased("ledger", work.run))
     await settled()
     assert work.began == 0
@@ -64,7 +64,7 @@ async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
     When a lease is given back, work that can end by itself is requested to end, and other work is cancelled.
     The lease is free once all work under its name has ended.
     """
-    held, polite, other = HeldTasks(), Endless(), Endless()
+    held, polite, other = LeaseTasks(), Endless(), Endless()
     tasks = [
         asyncio.create_task(held.run_while_leased("route", polite.run, finish=polite.asked.set)),
         asyncio.create_task(held.run_while_leased("route", other.run)),
@@ -85,7 +85,7 @@ async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
 @pytest.mark.parametrize("error", [ValueError("a defect"), SpoolDamaged("a page")])
 async def test_a_defect_of_the_work_is_told(error: Exception) -> None:
     """If work under a lease fails, the supervisor of its task gets the error."""
-    held = HeldTasks()
+    held = LeaseTasks()
     held.gain_lease("ledger")
 
     async def fail() -> None:
@@ -108,7 +108,7 @@ async def test_work_begins_again_when_the_storage_was_away(monkeypatch: pytest.M
         SpoolFull("no room", retry_after_s=1),
         ExceptionGroup("all", [SpoolUnavailable("gone")]),
     ]
-    held = HeldTasks()
+    held = LeaseTasks()
     held.gain_lease("ledger")
 
     async def fail() -> None:

@@ -21,8 +21,8 @@ from spool.ledger.ledger import Ledger
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry
 from spool.log.runs import build_run, merge_runs
-from spool.log.values import Entry
-from spool.packed.native import INTERFACE, MODULE, MOST_FAULTS, Native, load_if_enabled
+from spool.log.values import LogEntry
+from spool.packed.native import INTERFACE, MODULE, MOST_FAULTS, NativeModule, load_if_enabled
 from spool.packed.records import packed_records
 from spool.record import Inference
 from spool.sqlite.in_memory import new_ledger
@@ -78,7 +78,7 @@ class PackedLog(FakeLog):
 
     packed_reads = 0
 
-    async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[Entry]:
+    async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[LogEntry]:
         entries = await super().read(topic, first, last)
         native = options.get("packed")
         if native is None:
@@ -87,12 +87,12 @@ class PackedLog(FakeLog):
         return [packed_entry(native, entry) for entry in entries]
 
 
-def packed_entry(native: Native, entry: Entry) -> Entry:
+def packed_entry(native: NativeModule, entry: LogEntry) -> LogEntry:
     packed = codec.encode_records(list(entry.records))
     cached = CachedEntry(codec.split_records(packed), packed)
     records = packed_records(native, cached, entry.first, entry.first, entry.last, {})
     assert records is not None
-    return Entry(topic=entry.topic, first=entry.first, committed_at=entry.committed_at, records=records)
+    return LogEntry(topic=entry.topic, first=entry.first, committed_at=entry.committed_at, records=records)
 
 
 def test_a_module_that_is_not_wanted_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +125,9 @@ async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFix
     If the module fails, the count starts again, so that every record counts once. After three failures
     Tollhouse counts without the module.
     """
-    native = Native(module())
+    native = NativeModule(module())
     log, plain = PackedLog(), await Ledger(new_ledger(), clock=FakeClock()).load()
-    ledger = await Ledger(new_ledger(), clock=FakeClock(), packed=native).load()
+    ledger = await Ledger(new_ledger(), clock=FakeClock(), native=native).load()
     log.add(CALLS)
     with caplog.at_level(logging.ERROR, logger="spool.packed.native"):
         assert 6 == await ledger.catch_up(log) == await plain.catch_up(log)
@@ -140,11 +140,11 @@ async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFix
 
 async def test_a_delivery_leaves_as_python_writes_it_where_the_module_fails() -> None:
     """After the module's first failure, and when it is off, Python encodes the delivery."""
-    native, client = Native(module()), KeptClient()
+    native, client = NativeModule(module()), KeptClient()
     settings = DestinationSettings(name="d", type="otlp", url="http://127.0.0.1:1")
     exporter = TelemetryExporter(client, OtlpEndpoint(settings, None))
     delivery = Delivery(id=1, route="d/ai-telemetry", first=1, last=5, attempts=0, idempotency_key="k")
-    entry = Entry(topic="ai-telemetry", first=1, committed_at=BEGIN, records=CALLS)
+    entry = LogEntry(topic="ai-telemetry", first=1, committed_at=BEGIN, records=CALLS)
     expected = SpanEncoder().encode_request(
         (record, BEGIN) for record in CALLS if isinstance(record, Inference)
     )
@@ -158,7 +158,7 @@ async def test_a_delivery_leaves_as_python_writes_it_where_the_module_fails() ->
 
 def test_runs_of_ids_are_merged_where_the_module_fails() -> None:
     """If the module fails, merged runs equal those of Python."""
-    native = Native(module())
+    native = NativeModule(module())
     one, other = array("Q", [1, 5, 9]), array("Q", [2, 5])
     assert merge_runs(one, other) == merge_runs(one, other, native)
     with_it, without = build_run(1, 2, 3.0, one, native), build_run(1, 2, 3.0, one)

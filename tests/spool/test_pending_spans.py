@@ -36,8 +36,10 @@ def span(number: int, sender: str = "alice") -> LinkedSpan:
     return LinkedSpan(sender, TRACE, number.to_bytes(8))
 
 
-def step(number: int, above: int | None, kind: int = STEP, given: GivenValues | None = None) -> SpanStep:
-    return TRACE, id_of(number), None if above is None else id_of(above), kind, given
+def step(
+    number: int, above: int | None, kind: int = STEP, given_values: GivenValues | None = None
+) -> SpanStep:
+    return TRACE, id_of(number), None if above is None else id_of(above), kind, given_values
 
 
 def call(number: int, above: str, place: int) -> CallBelow:
@@ -80,18 +82,22 @@ def test_a_call_gets_what_the_spans_around_it_give(many: int) -> None:
     """The nearest span counts. Values are stored once, also with a number that others had before."""
     spans = PendingSpans(200)
     spans.add_calls("alice", [call(5, id_of(4), 70)])
-    add(spans, *[step(number, 1, given=ANN) for number in range(100, 100 + many)])
+    add(spans, *[step(number, 1, given_values=ANN) for number in range(100, 100 + many)])
     spans.undo_new_spans()  # undo the new spans, as if the commit had failed
     spans.add_calls("alice", [call(5, id_of(4), 70)])
     rows = commit(spans)
-    add(spans, step(3, 2, given=GivenValues(session="s", tags=(("agent", "inner"),))), step(6, 5, given=BOB))
-    add(spans, *[step(number, 99, given=BOB) for number in range(100, 100 + many)])
+    add(
+        spans,
+        step(3, 2, given_values=GivenValues(session="s", tags=(("agent", "inner"),))),
+        step(6, 5, given_values=BOB),
+    )
+    add(spans, *[step(number, 99, given_values=BOB) for number in range(100, 100 + many)])
     rows += commit(spans)
     for each in (spans, loaded(rows, 200)):
         add(each, step(2, None, RUN, ANN), step(2, None, RUN, BOB))
         around = GivenValues("ann", None, "s", None, (("agent", "inner"), ("branch", "main")))
         assert [] == list(each.calls_below([span(2)]))
-        assert 1 == add(each, step(4, 3, given=GivenValues(team="t")))
+        assert 1 == add(each, step(4, 3, given_values=GivenValues(team="t")))
         assert [(70, ([id_of(2)], around._replace(team="t")))] == list(each.calls_below([span(4)]))
 
 
@@ -107,7 +113,11 @@ def test_calls_of_runs_below_get_values_but_one_states_the_runs() -> None:
 def test_values_of_forgotten_spans_are_forgotten() -> None:
     spans = PendingSpans(10)
     for number in range(1, 1000):
-        add(spans, step(number, 9999, given=GivenValues(session=str(number))), step(number, 9998, given=ANN))
+        add(
+            spans,
+            step(number, 9999, given_values=GivenValues(session=str(number))),
+            step(number, 9998, given_values=ANN),
+        )
         commit(spans)
     [sender] = spans._senders.values()
     assert 13 >= len(sender.given)
@@ -196,7 +206,7 @@ def test_circles_end() -> None:
 
 def test_damaged_rows_are_left_out() -> None:
     spans = PendingSpans(10)
-    add(spans, step(1, 99, given=ANN))
+    add(spans, step(1, 99, given_values=ANN))
     [row] = commit(spans)
     name, items, _ = msgpack.decode(row.body)
     bodies = [row.body[:-1], b"", msgpack.encode((name, items[:-1], [])), msgpack.encode((name, items, []))]

@@ -9,7 +9,7 @@ from spool.log.retention import (
     UNKNOWN_RETRY_S,
     Candidate,
     DrainRate,
-    Progress,
+    ReaderProgress,
     removable_entries,
 )
 
@@ -45,15 +45,15 @@ def test_retry_after_follows_the_drain() -> None:
     """
     rate = DrainRate()
     assert UNKNOWN_RETRY_S == rate.retry_after_s(0.02)
-    rate.add_sample(0, Progress(0, 100_000))
+    rate.add_sample(0, ReaderProgress(0, 100_000))
     assert UNKNOWN_RETRY_S == rate.retry_after_s(0.02)
-    rate.add_sample(10, Progress(1000, 100_000))
+    rate.add_sample(10, ReaderProgress(1000, 100_000))
     assert 20 == rate.retry_after_s(0.02)
-    rate.add_sample(10.5, Progress(999_999, 100_000))
+    rate.add_sample(10.5, ReaderProgress(999_999, 100_000))
     assert 20 == rate.retry_after_s(0.02)
-    rate.add_sample(20, Progress(10_000_000, 100_000))
+    rate.add_sample(20, ReaderProgress(10_000_000, 100_000))
     assert 1 == rate.retry_after_s(0.02)
     standing = DrainRate()
     for now in (0, 10):
-        standing.add_sample(now, Progress(5, 100))
+        standing.add_sample(now, ReaderProgress(5, 100))
     assert MOST_RETRY_S == standing.retry_after_s(0.02)

@@ -173,7 +173,7 @@ def test_a_start_behind_the_last_record_goes_on_after_it() -> None:
     """On a machine without a clock battery, time never starts before the last record on disk."""
     machine = WallClock(wall=EARLIEST + DAY)
     clock = machine.steady()
-    clock.begin_after_commit(NOON)
+    clock.start_after_last_commit(NOON)
     assert NOON == clock.now()
     machine.wall = NOON + 600
     assert NOON + 600 == clock.now()
@@ -183,13 +183,13 @@ def test_a_start_after_a_long_stop_removes_nothing_for_an_hour() -> None:
     """A clock that is ahead looks like a long stop. Time is believed, but old records stay an hour longer."""
     machine = WallClock()
     clock = machine.steady()
-    clock.begin_after_commit(NOON - 9 * DAY)
+    clock.start_after_last_commit(NOON - 9 * DAY)
     assert clock.now() == NOON
     assert clock.deletion_time() == NOON - 9 * DAY
     assert HOUR == clock.deletion_delay_s
     machine.go_on(HOUR)
     assert machine.wall == clock.deletion_time()
-    clock.begin_after_commit(machine.wall - 60)
+    clock.start_after_last_commit(machine.wall - 60)
     assert machine.wall == clock.deletion_time()
 
 

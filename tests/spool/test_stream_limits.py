@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spool.clock import SystemClock
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.values import Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
 from spool.settings import MIB, SpoolSettings
@@ -72,7 +72,7 @@ def operations(part: int) -> Submission:
         )
         for n in range(3000)
     ]  # fmt: skip
-    identities = [Identity(one.id) for one in records]
+    identities = [RecordIdentity(one.id) for one in records]
     return Submission(topic=UNIT_COST, received=3000, records=records, identities=identities)
 
 
@@ -82,7 +82,7 @@ async def test_totals_are_no_part_of_max_bytes(tmp_path: Path) -> None:
         tmp_path, settings=SpoolSettings(hold=0, max_bytes=16 * MIB), clock=SystemClock()
     )
     for part in range(4):
-        await spool.log.append(operations(part))
+        await spool.log.append_submission(operations(part))
     (size,) = await spool.streams.stream_sizes()
     stats = await spool.log.stats()
     await spool.close()

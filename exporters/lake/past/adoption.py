@@ -26,12 +26,12 @@ from exporters.lake.exporter import store_manifest
 from exporters.lake.file_checks import find_file_format
 from exporters.lake.manifest import Adoption, LakeManifest
 from exporters.lake.past.records import RECORDS, TopicRecords, time_ns
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from exporters.lake.tables import RowDigest, table_for_route
 from exporters.lake.verification import ReadManifest, read_manifests
 from spool.clock import Clock
-from spool.deliveries.protocols import Deliveries, Landings
-from spool.deliveries.values import Delivery, Landing, Settlement
+from spool.deliveries.protocols import Deliveries, LakeDeliveries
+from spool.deliveries.values import Delivery, LakeDelivery, Settlement
 from spool.errors import NotAllowed
 from spool.ledger import money
 from spool.log.brought import build_import_submission, imported_ranges, imported_ranges_key
@@ -54,8 +54,8 @@ class LakeSettler:
     are taken but not settled wait for the next start of the routes. Files are fetched into `scratch`.
     """
 
-    store: Store
-    landings: Landings
+    store: LakeStore
+    landings: LakeDeliveries
     deliveries: Deliveries
     log: Log
     clock: Clock
@@ -90,7 +90,7 @@ class LakeSettler:
             raise NotAllowed(
                 f"the delivery {delivery.first} to {delivery.last} of {self.route} has already begun to land"
             )
-        await self.deliveries.split(delivery, reason="the data lake has a part of it", at=at)
+        await self.deliveries.split_delivery(delivery, reason="the data lake has a part of it", at=at)
 
     async def _take_next_due(self, *, below: int, max_records: int) -> Delivery | None:
         now = self.clock.now() + _FOR_EVER_S
@@ -147,10 +147,12 @@ class LakeSettler:
             files=[],
         )
         body = await store_manifest(self.store, self.landings, self.clock, contents, self.scratch)
-        landing = Landing(
+        landing = LakeDelivery(
             route=self.route, first=delivery.first, last=delivery.last, edition=edition, body=body
         )
-        await self.deliveries.settle(delivery, Settlement(delivered=delivery.count, landing=landing))
+        await self.deliveries.store_settlement(
+            delivery, Settlement(delivered=delivery.count, landing=landing)
+        )
 
     async def settle_shared_records(
         self, read_manifest: ReadManifest, deliveries: Sequence[Delivery]
@@ -162,7 +164,7 @@ class LakeSettler:
         contents = read_manifest.body
         await self.store.fetch(read_manifest.name, self.scratch / "there")
         body = await asyncio.to_thread((self.scratch / "there").read_bytes)
-        landing = Landing(
+        landing = LakeDelivery(
             route=self.route, first=contents.first, last=contents.last, edition=contents.edition, body=body
         )
         for delivery in deliveries:
@@ -172,7 +174,7 @@ class LakeSettler:
                 damaged=damaged,
                 landing=landing if delivery is deliveries[-1] else None,
             )
-            await self.deliveries.settle(delivery, settlement)
+            await self.deliveries.store_settlement(delivery, settlement)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,8 +216,8 @@ class _RestoredRecords:
 class LakeAdoption:
     """An adoption. No server may use the storage meanwhile. Files are fetched into folders of `directory`."""
 
-    store: Store
-    landings: Landings
+    store: LakeStore
+    landings: LakeDeliveries
     deliveries: Deliveries
     log: Log
     reports: PartialReports
@@ -292,7 +294,7 @@ class LakeAdoption:
         state = next(
             (
                 route_state
-                for route_state in await self.deliveries.routes()
+                for route_state in await self.deliveries.route_states()
                 if route_state.name == self._route
             ),
             None,
@@ -426,7 +428,7 @@ class LakeAdoption:
             await self._append_to_log(waiting, restored)
 
     def _is_known(self, record: Record, restored: _RestoredRecords) -> bool:
-        return record.id not in restored.ids and self.log.whereabouts(record.id) is not None
+        return record.id not in restored.ids and self.log.find_id_place(record.id) is not None
 
     async def _append_to_log(self, records: Sequence[Record], restored: _RestoredRecords) -> None:
         first = self.log.next_number(self._topic)
@@ -434,7 +436,7 @@ class LakeAdoption:
         note = build_import_submission(
             self._topic, records, note=self._note_key, done=ranges, at=self.clock.now(), certain=False
         )
-        await self.log.append(note)
+        await self.log.append_submission(note)
         if self.log.next_number(self._topic) != first + len(records):
             raise NotAllowed(
                 "another process writes to this log: stop every gateway, and restore the backup again"
@@ -483,7 +485,7 @@ class LakeAdoption:
         for lake_manifest, deliveries in shared_deliveries:
             await settling.settle_shared_records(lake_manifest, deliveries)
         for delivery in held:
-            await self.deliveries.retry(delivery, reason="it waited for an adoption", not_before=0)
+            await self.deliveries.schedule_retry(delivery, reason="it waited for an adoption", not_before=0)
 
     async def _store_adoption(
         self, lake_manifest: ReadManifest, shared: int, counts: _AdoptionCounts

@@ -25,9 +25,9 @@ from exporters.lake.file_checks import find_file_format
 from exporters.lake.manifest import LakeFile
 from exporters.lake.partitions import FileFormat
 from exporters.lake.past.records import READ, build_past_record
-from exporters.lake.stores import Store
-from spool.deliveries.protocols import Landings, PastDates, PastRecord
-from spool.deliveries.values import Landing
+from exporters.lake.stores import LakeStore
+from spool.deliveries.protocols import LakeDeliveries, PastDates, PastRecord
+from spool.deliveries.values import LakeDelivery
 from spool.disks import make_directory
 from spool.errors import SpoolUnavailable
 from spool.ledger.sums import AHEAD_S
@@ -46,8 +46,8 @@ _MODEL: Final = frozenset({"response_model", "request_model", "model"})
 class LakeHistory:
     """A reader of past records, as the protocol PastRecords requires. Files are copied below `directory`."""
 
-    store: Store
-    landings: Landings
+    store: LakeStore
+    landings: LakeDeliveries
     route: str
     directory: Path
     leave_out: Collection[str] = ()
@@ -62,7 +62,7 @@ class LakeHistory:
             columns |= {"tags", *(f"tags.{name}" for name in tags)}
         return bool(columns & left_out)
 
-    async def read(
+    async def read_records(
         self, dates: PastDates, *, below: int, most: int | None = None, oldest_first: bool = False
     ) -> AsyncGenerator[Sequence[PastRecord], None]:
         until = asyncio.get_running_loop().time() + READ_S
@@ -78,7 +78,7 @@ class LakeHistory:
                 if remaining <= 0:
                     return
 
-    async def find(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
+    async def find_record(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
         until = asyncio.get_running_loop().time() + READ_S
         for file in await self._find_files(dates, below):
             async with self._temporary_copy(file, until) as (format, path):
@@ -141,7 +141,7 @@ class LakeHistory:
                 await asyncio.to_thread(shutil.rmtree, directory)
 
 
-def _landing_time(landing: Landing) -> float:
+def _landing_time(landing: LakeDelivery) -> float:
     return datetime.fromisoformat(manifest.decode_manifest(landing.body).landed_at).timestamp()
 
 
@@ -164,7 +164,7 @@ def _find_record(format: FileFormat, path: Path, id: str) -> PastRecord | None:
     return None if position is None else build_past_record(next(format.read_rows(path, READ, skip=position)))
 
 
-def _files_in_dates(page: Sequence[Landing], dates: PastDates, below: int) -> list[LakeFile]:
+def _files_in_dates(page: Sequence[LakeDelivery], dates: PastDates, below: int) -> list[LakeFile]:
     manifests = [manifest.decode_manifest(landing.body) for landing in page if landing.first < below]
     return [
         file

@@ -30,7 +30,7 @@ from exporters.lake.file_checks import find_file_format
 from exporters.lake.manifest import ImportedPart, LakeManifest
 from exporters.lake.partitions import DeliveryFiles, FileFormat
 from exporters.lake.past.records import RECORDS, TopicRecords, time_ns
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from spool.clock import Clock
 from spool.ledger import money
 from spool.record import AI_TELEMETRY, NS, decimal_text, utc_iso
@@ -52,7 +52,7 @@ class LakeImport:
     in memory. `records`: the rules of one topic.
     """
 
-    store: Store
+    store: LakeStore
     clock: Clock
     destination: str
     format: FileFormat

@@ -13,10 +13,10 @@ from exporters.lake.columns import LakeTable
 from exporters.lake.manifest import LakeManifest
 from exporters.lake.tables import TABLES, LakeDay, RowDigest
 from exporters.lake.verification import FOREIGN, MISSING, LakeDifference
-from spool.deliveries.protocols import LakeRecount, Landings
+from spool.deliveries.protocols import LakeDeliveries, LakeRecount
 from spool.ledger import money
 from spool.log.protocols import ReadableLog
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 
 MOST_NUMBERS: Final = 500_000  # maximum record numbers per run; a run takes about ten seconds
 _READ_AT_ONCE: Final = 4096
@@ -29,7 +29,7 @@ _NONE: Final = LakeDay()
 
 @dataclass(frozen=True, kw_only=True)
 class LogRecount:
-    landings: Landings
+    landings: LakeDeliveries
     log: ReadableLog
     destination: str
     topic: str
@@ -92,7 +92,7 @@ class LogRecount:
                     await asyncio.sleep(0)
         return rows, digest.hexdigest()
 
-    def _encode_rows(self, entry: Entry, edition: str) -> list[tuple[Any, ...]]:
+    def _encode_rows(self, entry: LogEntry, edition: str) -> list[tuple[Any, ...]]:
         rows = []
         for number, record in enumerate(entry.records, entry.first):
             if record is None:

@@ -64,7 +64,7 @@ _OF_CALL: Final = (
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
-Fields = Mapping[str, Any]
+RecordFields = Mapping[str, Any]
 
 
 def build_past_record(values: tuple[Any, ...]) -> PastRecord | None:
@@ -150,9 +150,9 @@ class TopicRecords:
     kinds: frozenset[str]
     read_columns: tuple[str, ...]
     # function that returns None if the record cannot be restored
-    record_of: Callable[[Fields], Record | None]
+    record_of: Callable[[RecordFields], Record | None]
 
-    def restore_record(self, row: Fields) -> Record | None:
+    def restore_record(self, row: RecordFields) -> Record | None:
         """
         Return the record of a row, or None if it cannot be restored. Raises an error, such as ValueError or
         TypeError, if a value has a wrong type.
@@ -163,7 +163,7 @@ class TopicRecords:
         return record
 
 
-def _restore_event(row: Fields) -> Record | None:
+def _restore_event(row: RecordFields) -> Record | None:
     if row["event_type"] is None:
         return None
     return UsageEvent(
@@ -179,7 +179,7 @@ def _restore_event(row: Fields) -> Record | None:
     )
 
 
-def _restore_operation(row: Fields) -> Record | None:
+def _restore_operation(row: RecordFields) -> Record | None:
     if None in (row["stream"], row["stream_type"], row["operation"]):
         return None
     value = row["value"]
@@ -198,7 +198,7 @@ def _restore_operation(row: Fields) -> Record | None:
     )
 
 
-def _restore_drop(row: Fields) -> Record | None:
+def _restore_drop(row: RecordFields) -> Record | None:
     if None in (row["connection_id"], row["body"]):
         return None
     body = row["body"]
@@ -223,7 +223,7 @@ def _decode_object(value: Any) -> dict[str, Any]:
     return dict(value or ())
 
 
-def _topic_records(topic: str, kind: str, record_of: Callable[[Fields], Record | None]) -> TopicRecords:
+def _topic_records(topic: str, kind: str, record_of: Callable[[RecordFields], Record | None]) -> TopicRecords:
     table = TABLES[topic]
     kinds = frozenset({kind})
     return TopicRecords(

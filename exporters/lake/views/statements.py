@@ -55,7 +55,7 @@ def _read_sql(name: str) -> str:
     return files(__package__).joinpath(f"{name}.sql").read_text("utf-8")
 
 
-def _views_sql(dialect: Dialect) -> str:
+def _views_sql(dialect: SqlDialect) -> str:
     column = {name: dialect.quote(name) for name in (*COLUMNS, "date")}
     at = column["at"]
     known_since = f"coalesce({column['known_at']}, {column['committed_at']})"
@@ -81,7 +81,7 @@ def _call_column_sql(name: str, quoted: str) -> str:
     )
 
 
-def check_engine_can_read(dialect: Dialect, settings: DestinationSettings) -> None:
+def check_engine_can_read(dialect: SqlDialect, settings: DestinationSettings) -> None:
     if settings.type not in dialect.stores:
         raise ValueError(
             f"{dialect.name} cannot read stores of type {settings.type}; it reads {', '.join(dialect.stores)}"
@@ -92,7 +92,7 @@ def check_engine_can_read(dialect: Dialect, settings: DestinationSettings) -> No
         )
 
 
-def placeholder_values(dialect: Dialect, settings: DestinationSettings) -> Mapping[str, str]:
+def placeholder_values(dialect: SqlDialect, settings: DestinationSettings) -> Mapping[str, str]:
     columns = (
         dialect.column.format(name=name, quoted=dialect.quote(name), type=dialect.types[type])
         for name, type in COLUMNS.items()
@@ -101,14 +101,14 @@ def placeholder_values(dialect: Dialect, settings: DestinationSettings) -> Mappi
     return {"columns": ",\n".join(columns), "place": address, "rows": _rows_sql(dialect, settings, address)}
 
 
-def _files_address(dialect: Dialect, settings: DestinationSettings) -> str:
+def _files_address(dialect: SqlDialect, settings: DestinationSettings) -> str:
     scheme = dialect.stores[settings.type]
     path = str(settings.path) if settings.type == "file" else settings.url.partition("://")[2]
     start = f"{scheme}://" if scheme else ""
     return f"{start}{path.rstrip('/')}/{TABLE}/v{VERSION}".replace("'", "''")
 
 
-def _rows_sql(dialect: Dialect, settings: DestinationSettings, address: str) -> str:
+def _rows_sql(dialect: SqlDialect, settings: DestinationSettings, address: str) -> str:
     if dialect.name == "clickhouse":
         return _clickhouse_rows_sql(dialect, settings, address)
     if dialect.name != "duckdb":
@@ -122,7 +122,7 @@ def _rows_sql(dialect: Dialect, settings: DestinationSettings, address: str) -> 
     return f"read_json('{address}/*/*.ndjson.zst', format = 'newline_delimited', {options})"
 
 
-def _clickhouse_rows_sql(dialect: Dialect, settings: DestinationSettings, address: str) -> str:
+def _clickhouse_rows_sql(dialect: SqlDialect, settings: DestinationSettings, address: str) -> str:
     columns = ", ".join(f"`{name}` {dialect.types[type]}" for name, type in COLUMNS.items()).replace(
         "'", "\\'"
     )
@@ -135,7 +135,7 @@ def _clickhouse_rows_sql(dialect: Dialect, settings: DestinationSettings, addres
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dialect:
+class SqlDialect:
     """
     An SQL engine. `stores` maps each destination type that the engine can read to the beginning of its addresses.
 
@@ -177,7 +177,7 @@ def _types_by_column_type(
     }
 
 
-DUCKDB: Final = Dialect(
+DUCKDB: Final = SqlDialect(
     name="duckdb",
     stores={"s3": "s3", "gcs": "gs", "azure": "az", "file": ""},
     types=_types_by_column_type(
@@ -192,7 +192,7 @@ DUCKDB: Final = Dialect(
     day="CAST({} AT TIME ZONE 'UTC' AS DATE)",
     hour="date_trunc('hour', {} AT TIME ZONE 'UTC')",
 )
-CLICKHOUSE: Final = Dialect(
+CLICKHOUSE: Final = SqlDialect(
     name="clickhouse",
     stores={"s3": "https", "gcs": "https", "file": ""},
     types=_types_by_column_type(
@@ -209,7 +209,7 @@ CLICKHOUSE: Final = Dialect(
     usd="CAST({} AS Nullable(Decimal(18, 6)))",
     quote=_quote_with_backticks,
 )
-ATHENA: Final = Dialect(
+ATHENA: Final = SqlDialect(
     name="athena",
     column="  `{name}` {type}",  # in Athena, CREATE TABLE quotes names differently from queries
     stores={"s3": "s3"},
@@ -225,7 +225,7 @@ ATHENA: Final = Dialect(
     day="CAST({} AS DATE)",
     hour="date_trunc('hour', {})",
 )
-BIGQUERY: Final = Dialect(
+BIGQUERY: Final = SqlDialect(
     name="bigquery",
     stores={"gcs": "gs"},
     types=_types_by_column_type(
@@ -243,7 +243,7 @@ BIGQUERY: Final = Dialect(
     quote=_quote_with_backticks,
     schema="tollhouse.",
 )
-SNOWFLAKE: Final = Dialect(
+SNOWFLAKE: Final = SqlDialect(
     name="snowflake",
     stores={"s3": "s3", "gcs": "gcs"},
     types=_types_by_column_type(
@@ -261,7 +261,7 @@ SNOWFLAKE: Final = Dialect(
     column="  {quoted} {type} AS (value:{name}::{type})",
     quote=_quote_in_capitals,
 )
-SPARK: Final = Dialect(
+SPARK: Final = SqlDialect(
     name="spark",
     stores={"s3": "s3a", "gcs": "gs", "file": "file"},
     types=_types_by_column_type(
@@ -277,6 +277,6 @@ SPARK: Final = Dialect(
     hour="date_trunc('HOUR', {})",
     quote=_quote_with_backticks,
 )
-DIALECTS: Final[Mapping[str, Dialect]] = {
+DIALECTS: Final[Mapping[str, SqlDialect]] = {
     dialect.name: dialect for dialect in (DUCKDB, CLICKHOUSE, ATHENA, BIGQUERY, SNOWFLAKE, SPARK)
 }

@@ -109,11 +109,11 @@ def _annotation_name(name: str) -> str:
     return f"_{cleaned}" if cleaned[:1].isdigit() else cleaned or "_"
 
 
-def settings_problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+def settings_problems(shown_name: str, settings: NotifySettings) -> Iterator[str]:
     if not settings.url:
-        yield f"{shown}.url is required for type 'alertmanager'"
-    yield from problems_of_url(f"{shown}.url", settings.url)
-    yield from problems_of_headers(f"{shown}.headers", settings.headers)
+        yield f"{shown_name}.url is required for type 'alertmanager'"
+    yield from problems_of_url(f"{shown_name}.url", settings.url)
+    yield from problems_of_headers(f"{shown_name}.headers", settings.headers)
 
 
 TYPE = ChannelType(

@@ -45,7 +45,7 @@ NO_TLS = "none"
 _ADDRESS = re.compile(r"(?!.*=\?)[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+")
 _SERVER = re.compile(r"[^\s/@]+:\d{1,5}")
 
-Refused = Mapping[str, tuple[int, bytes]]
+RefusedRecipients = Mapping[str, tuple[int, bytes]]
 
 
 class EmailChannel:
@@ -104,7 +104,9 @@ class EmailChannel:
         signs_in = (password, f"\0{self._settings.username}\0{password}")
         return [password, *(base64.b64encode(text.encode()).decode() for text in signs_in)]
 
-    async def _run_session(self, command: Callable[[smtplib.SMTP], Refused | object]) -> Refused:
+    async def _run_session(
+        self, command: Callable[[smtplib.SMTP], RefusedRecipients | object]
+    ) -> RefusedRecipients:
         """
         Connect, sign in, call `command` and quit. Return the refused recipients.
 
@@ -113,7 +115,7 @@ class EmailChannel:
         password = self._password.value() if self._password else ""
         connections: list[smtplib.SMTP] = []
 
-        def run_session() -> Refused:
+        def run_smtp_session() -> RefusedRecipients:
             with _connect(self._settings) as smtp:
                 connections.append(smtp)
                 if self._settings.username:
@@ -122,7 +124,7 @@ class EmailChannel:
             return answer if isinstance(answer, dict) else {}
 
         try:
-            return await asyncio.to_thread(run_session)
+            return await asyncio.to_thread(run_smtp_session)
         except (OSError, smtplib.SMTPException) as error:
             raise _send_error(error, self._password_forms()) from error
         except asyncio.CancelledError:
@@ -199,7 +201,9 @@ def _build_tls_context(settings: NotifySettings) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=settings.ca_file)
 
 
-def _send_mail(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: list[str]) -> Refused:
+def _send_mail(
+    smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: list[str]
+) -> RefusedRecipients:
     try:
         return smtp.send_message(mail, sender, recipients)
     except smtplib.SMTPRecipientsRefused as error:
@@ -224,21 +228,21 @@ def _decode_text(text: bytes | str) -> str:
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
 
 
-def settings_problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+def settings_problems(shown_name: str, settings: NotifySettings) -> Iterator[str]:
     port = settings.server.rpartition(":")[2]
     if not (_SERVER.fullmatch(settings.server) and 0 < int(port) < 65536):
-        yield f"{shown}.server must be HOST:PORT for type 'email', such as \"smtp.example.com:587\""
+        yield f"{shown_name}.server must be HOST:PORT for type 'email', such as \"smtp.example.com:587\""
     if not _is_email_address(settings.sender):
-        yield f"{shown}.sender must be an email address for type 'email'"
+        yield f"{shown_name}.sender must be an email address for type 'email'"
     if not 1 <= len(settings.to) <= MAX_RECIPIENTS or len(set(settings.to)) != len(settings.to):
-        yield f"{shown}.to must be 1 to {MAX_RECIPIENTS} different email addresses for type 'email'"
+        yield f"{shown_name}.to must be 1 to {MAX_RECIPIENTS} different email addresses for type 'email'"
     for address in settings.to:
         if not _is_email_address(address):
-            yield f"{shown}.to: {address!r} is not an email address"
+            yield f"{shown_name}.to: {address!r} is not an email address"
     if bool(settings.username) != has_secret(settings):
-        yield f"{shown}: set both username and secret_file for type 'email', or neither"
+        yield f"{shown_name}: set both username and secret_file for type 'email', or neither"
     if settings.username and settings.tls == NO_TLS:
-        yield f"{shown}.tls = 'none' would send the password unencrypted"
+        yield f"{shown_name}.tls = 'none' would send the password unencrypted"
 
 
 def _is_email_address(text: str) -> bool:

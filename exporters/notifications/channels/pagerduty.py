@@ -110,10 +110,10 @@ def trigger_event(notice: Notice, *, key: str) -> dict[str, object]:
     }
 
 
-def settings_problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+def settings_problems(shown_name: str, settings: NotifySettings) -> Iterator[str]:
     if not has_secret(settings):
-        yield f"{shown}.secret_file is required for type 'pagerduty': it holds the integration key"
-    yield from problems_of_url(f"{shown}.url", settings.url)
+        yield f"{shown_name}.secret_file is required for type 'pagerduty': it holds the integration key"
+    yield from problems_of_url(f"{shown_name}.url", settings.url)
 
 
 TYPE = ChannelType(

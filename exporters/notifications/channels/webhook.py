@@ -139,13 +139,13 @@ def client_settings(settings: NotifySettings) -> ClientSettings:
     )
 
 
-def settings_problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+def settings_problems(shown_name: str, settings: NotifySettings) -> Iterator[str]:
     if not settings.url:
-        yield f"{shown}.url is required for type 'webhook'"
+        yield f"{shown_name}.url is required for type 'webhook'"
     if not has_secret(settings):
-        yield f"{shown}.secret_file is required for type 'webhook': it holds the secret for signatures"
-    yield from problems_of_url(f"{shown}.url", settings.url)
-    yield from problems_of_headers(f"{shown}.headers", settings.headers)
+        yield f"{shown_name}.secret_file is required for type 'webhook': it holds the secret for signatures"
+    yield from problems_of_url(f"{shown_name}.url", settings.url)
+    yield from problems_of_headers(f"{shown_name}.headers", settings.headers)
 
 
 TYPE = ChannelType(name="webhook", build=WebhookChannel, problems=settings_problems, groups=False)

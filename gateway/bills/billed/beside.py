@@ -18,17 +18,17 @@ from itertools import chain, groupby
 import msgspec
 
 from gateway.bills.reconciliation.counting import find_seller
-from spool.currencies import Converter, divide_by_scale, find_no_rate
+from spool.currencies import CurrencyConverter, divide_by_scale, find_no_rate
 from spool.ledger import money
 from spool.ledger.billed import AMORTIZED, CLOSED, COUNTED, FROZEN, INVOICED, OPEN, PROVISIONAL, BilledDay
 from spool.ledger.costs import combine_rows, periods_of_query
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import (
     BILLED_DIMENSIONS,
-    AnswersCosts,
     CostQuery,
     CostRow,
-    Derived,
+    CostsLedger,
+    DerivedDimension,
     Group,
     narrow_query,
 )
@@ -39,7 +39,7 @@ from spool.turns.threads import sort_in_steps
 
 # name and value of the dimension that marks billed rows; no user's query can use this name
 _BILLED, _YES = ("(billed)", "yes")
-_BASIS = Derived(name="basis", label="basis", sources=(), value=lambda _: COUNTED)
+_BASIS = DerivedDimension(name="basis", label="basis", sources=(), value=lambda _: COUNTED)
 _Place = tuple[int, Group]  # place of an amount in a report: index of its period, and its group
 
 
@@ -64,7 +64,7 @@ async def billed_cost_details(
         return fields
     reasons: Counter[str] = Counter()
     foreign: Counter[str] = Counter()
-    converter = Converter(ledger.rates or find_no_rate, query.currency)
+    converter = CurrencyConverter(ledger.rates or find_no_rate, query.currency)
     for day in stored_days:
         # the rows of the query list the amounts that have no rate
         rate = converter.rate(CURRENCY, day.day) or 0
@@ -156,7 +156,7 @@ class WithMissing:
     amount that the last query added.
     """
 
-    def __init__(self, asked: AnswersCosts, whole: Ledger) -> None:
+    def __init__(self, asked: CostsLedger, whole: Ledger) -> None:
         self._asked = asked
         self._whole = whole
         self.counted = "0"
@@ -230,12 +230,14 @@ def _unbilled_cost_queries(query: CostQuery, sellers: Mapping[int, frozenset[str
         yield narrow_query(counted, include={}, exclude={_BILLED: (_YES,)}) if billed else counted
 
 
-def _billed_seller_dimension(sellers: Collection[str]) -> Derived:
-    def yes_if_billed(values: tuple[str, ...]) -> str:
+def _billed_seller_dimension(sellers: Collection[str]) -> DerivedDimension:
+    def yes_if_billed_seller(values: tuple[str, ...]) -> str:
         source, provider, model = values
         return _YES if find_seller(source, provider, model) in sellers else ""
 
-    return Derived(name=_BILLED, label="", sources=("source", "provider", "model"), value=yes_if_billed)
+    return DerivedDimension(
+        name=_BILLED, label="", sources=("source", "provider", "model"), value=yes_if_billed_seller
+    )
 
 
 def _row_with_only_money(row: CostRow) -> CostRow:

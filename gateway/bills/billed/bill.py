@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.reconciliation.matching import (
-    Keys,
+    KeyMatching,
     Owner,
     choose_source_by_day,
     classify_bill_rows,
@@ -44,7 +44,7 @@ class Bill:
     accrued: Mapping[int, Sequence[BilledMoney]]
     quantities: Mapping[int, Sequence[BilledTokens]]
     families: Mapping[str, str]
-    keys: Keys
+    keys: KeyMatching
     states: Mapping[int, str]
     sources: Mapping[int, str]
     foreign: Mapping[int, Mapping[str, int]]
@@ -100,7 +100,7 @@ def build_bill(sides: BillSides) -> Bill:
         accrued=_rows_by_day(row for row in report.accrued if of_money.get(row.day) == row.source),
         quantities=_rows_by_day(tokens),
         families=families,
-        keys=Keys(owners, theirs, {row.key for row in sides.counted}),
+        keys=KeyMatching(owners, theirs, {row.key for row in sides.counted}),
         states=states,
         sources={day: of_money[day] for day in states},
         foreign=foreign,

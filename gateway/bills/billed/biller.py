@@ -19,7 +19,7 @@ from typing import Any
 from gateway.bills.billed.bill import Bill, BillSides, build_bill
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id, day_digest
 from gateway.bills.billed.layers import (
-    Base,
+    BilledUsageByModel,
     DividedDay,
     LayerRules,
     RefundShare,
@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Month:
+class _MonthInputs:
     """The inputs for dividing the bills of a month among its calls."""
 
     month: CalendarMonth
@@ -71,7 +71,7 @@ class _Month:
     prices: TokenPrices
     counted: dict[str, list[CountedUse]] = field(default_factory=lambda: defaultdict(list))
     # earlier months with calls that the bills of this month correct, by month name
-    earlier: dict[str, _Month] = field(default_factory=dict)
+    earlier: dict[str, _MonthInputs] = field(default_factory=dict)
 
     def newest_import_at(self, provider: str, source: str, day: int) -> float:
         times = [
@@ -268,7 +268,7 @@ class Biller:
         frozen = await self._read_frozen_months(month)
         if not infos and not frozen.days:
             return await frozen.finish_closing_and_reopening()
-        read = _Month(month, infos, TokenPrices(await asyncio.to_thread(sources.prices)))
+        read = _MonthInputs(month, infos, TokenPrices(await asyncio.to_thread(sources.prices)))
         if infos:
             await self._load_counted_uses(read, now)
         bills = [await self._read_bill(read, name, now) for name in sorted({info.provider for info in infos})]
@@ -311,14 +311,21 @@ class Biller:
         return changed + await (await self._read_frozen_months(month)).finish_closing_and_reopening()
 
     async def _read_later_refunds(
-        self, read: _Month, provider: str, infos: Sequence[StatementInfo]
+        self, month_inputs: _MonthInputs, provider: str, infos: Sequence[StatementInfo]
     ) -> list[BilledLater]:
-        later_infos = [info for info in infos if info.provider == provider and info.end > read.month.end]
+        later_infos = [
+            info for info in infos if info.provider == provider and info.end > month_inputs.month.end
+        ]
         later_rows: list[BilledLater] = []
-        month, until = CalendarMonth.at(read.month.end), max((info.end for info in later_infos), default=0)
+        month, until = (
+            CalendarMonth.at(month_inputs.month.end),
+            max((info.end for info in later_infos), default=0),
+        )
         while month.start < until:
             within = [info for info in later_infos if _overlaps_month(info, month)]
-            bill = await self._read_bill(_Month(month, within, read.prices), provider, self._clock.now())
+            bill = await self._read_bill(
+                _MonthInputs(month, within, month_inputs.prices), provider, self._clock.now()
+            )
             later_rows += refunds_billed_later(
                 row for day in bill.states for row in bill.amounts.get(day, ())
             )
@@ -326,7 +333,7 @@ class Biller:
         return later_rows
 
     async def _divide_refunds(
-        self, read: _Month, bill: Bill, day: int, infos: Sequence[StatementInfo]
+        self, month_inputs: _MonthInputs, bill: Bill, day: int, infos: Sequence[StatementInfo]
     ) -> list[RefundShare]:
         """
         Divide the refunds and corrections in a day's bill among the calls that they are about. These calls
@@ -337,10 +344,10 @@ class Biller:
             return []
         rows = dated_refunds(of_bill)
         now, worth = self._clock.now(), Counter[int]()
-        bills: dict[str, tuple[_Month, Bill]] = {read.month.name: (read, bill)}
+        bills: dict[str, tuple[_MonthInputs, Bill]] = {month_inputs.month.name: (month_inputs, bill)}
         for name in sorted({CalendarMonth.at(at).name for row in rows for at in corrected_days(row)}):
             if name not in bills:
-                earlier = await self._load_earlier_month(read, name, infos)
+                earlier = await self._load_earlier_month(month_inputs, name, infos)
                 bills[name] = earlier, await self._read_bill(earlier, bill.provider, now, refunds=rows)
             for use in bills[name][0].counted.get(bill.provider, ()):
                 worth[use.day] += sum(use.values.values())
@@ -360,33 +367,37 @@ class Biller:
             )
         return refund_shares
 
-    async def _load_earlier_month(self, read: _Month, name: str, infos: Sequence[StatementInfo]) -> _Month:
-        if name not in read.earlier:
+    async def _load_earlier_month(
+        self, month_inputs: _MonthInputs, name: str, infos: Sequence[StatementInfo]
+    ) -> _MonthInputs:
+        if name not in month_inputs.earlier:
             month = CalendarMonth.of(name)
             within = [info for info in infos if _overlaps_month(info, month)]
-            read.earlier[name] = _Month(month, within, read.prices)
-            await self._load_counted_uses(read.earlier[name], self._clock.now())
-        return read.earlier[name]
+            month_inputs.earlier[name] = _MonthInputs(month, within, month_inputs.prices)
+            await self._load_counted_uses(month_inputs.earlier[name], self._clock.now())
+        return month_inputs.earlier[name]
 
-    async def _load_counted_uses(self, read: _Month, now: float) -> None:
-        for day in read.month.days:
+    async def _load_counted_uses(self, month_inputs: _MonthInputs, now: float) -> None:
+        for day in month_inputs.month.days:
             if day > now:
                 break
             sums = await self._sources.ledger.usage_of_day(day)
-            for name, rows in (await asyncio.to_thread(group_uses_by_seller, sums, read.prices)).items():
-                read.counted[name] += rows
+            for name, rows in (
+                await asyncio.to_thread(group_uses_by_seller, sums, month_inputs.prices)
+            ).items():
+                month_inputs.counted[name] += rows
 
     async def _read_bill(
-        self, read: _Month, provider: str, now: float, *, refunds: Sequence[BilledMoney] = ()
+        self, month_inputs: _MonthInputs, provider: str, now: float, *, refunds: Sequence[BilledMoney] = ()
     ) -> Bill:
-        month = read.month
+        month = month_inputs.month
         statement_rows = await self._sources.statements.statement_rows(
             provider=provider, start=month.start, end=month.end
         )
         self._currencies[month.name] |= foreign_currencies(statement_rows)
         covered: dict[str, set[int]] = defaultdict(set)
         unsettled: dict[str, set[int]] = defaultdict(set)
-        for info in read.infos:
+        for info in month_inputs.infos:
             if info.provider == provider:
                 days = {day for day in month.days if info.start <= day < info.end}
                 covered[info.source] |= days
@@ -397,7 +408,7 @@ class Biller:
             days=month.days,
             open_from=int(now) // DAY_S * DAY_S,
             rows=await convert_rows(self._sources.ledger, statement_rows),
-            counted=read.counted.get(provider, ()),
+            counted=month_inputs.counted.get(provider, ()),
             covered={source: frozenset(days) for source, days in covered.items()},
             unsettled={source: frozenset(days) for source, days in unsettled.items()},
             owners=self._sources.owners(),
@@ -405,25 +416,29 @@ class Biller:
         )
         return await asyncio.to_thread(build_bill, sides)
 
-    async def _usage_money_by_provider(self, read: _Month, bills: Sequence[Bill]) -> dict[str, Base]:
+    async def _usage_money_by_provider(
+        self, month_inputs: _MonthInputs, bills: Sequence[Bill]
+    ) -> dict[str, BilledUsageByModel]:
         """
         Return the usage amounts of the month by provider, without discounts, taxes and fees. Each day's calls
         are read once for all providers.
         """
         bases = {bill.provider: Counter[tuple[Dimensions, str]]() for bill in bills}
         for day in sorted({day for bill in bills for day in bill.states}):
-            uses = await self._calls_by_seller(read, day)
+            uses = await self._calls_by_seller(month_inputs, day)
             for bill in (bill for bill in bills if day in bill.states):
                 theirs = uses.get(bill.provider, ())
                 for key, amount in (await asyncio.to_thread(divide_day, bill, day, theirs)).base.items():
                     bases[bill.provider][key] += amount
         return {**bases}
 
-    async def _calls_by_seller(self, read: _Month, day: int) -> Mapping[str, _Uses]:
+    async def _calls_by_seller(self, month_inputs: _MonthInputs, day: int) -> Mapping[str, _Uses]:
         sums = await self._sources.ledger.detailed_usage_of_day(day)
-        return await asyncio.to_thread(_uses_by_seller, sums, read.prices)
+        return await asyncio.to_thread(_uses_by_seller, sums, month_inputs.prices)
 
-    def _build_billed_day(self, read: _Month, bill: Bill, day: int, divided: DividedDay) -> BilledDay:
+    def _build_billed_day(
+        self, month_inputs: _MonthInputs, bill: Bill, day: int, divided: DividedDay
+    ) -> BilledDay:
         source, state = bill.sources[day], bill.states[day]
         foreign = bill.foreign.get(day, {})
         return BilledDay(
@@ -438,7 +453,7 @@ class Biller:
                 *map(_sort_amounts, (divided.reasons, divided.accrued, foreign)),
             ),
             source=source,
-            read_at=read.newest_import_at(bill.provider, source, day),
+            read_at=month_inputs.newest_import_at(bill.provider, source, day),
             made_at=self._clock.now(),
             reasons=divided.reasons,
             accrued=divided.accrued,

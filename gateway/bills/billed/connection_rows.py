@@ -74,8 +74,10 @@ _IDLE = json.dumps({ROW_TAG + "workload": IDLE})[1:-1]
 _LAST = BILLED_TYPES["discounted_amortized_cost"]
 _rows = msgspec.json.Decoder(list[dict[str, Any]])
 
-Place = tuple[Dimensions, str, int]  # place of an amount: dimensions, charge, and bit mask of cost types
-Sums = dict[int, Counter[Place]]  # amounts by day and place
+ChargedPlace = tuple[
+    Dimensions, str, int
+]  # place of an amount: dimensions, charge, and bit mask of cost types
+AmountsByDay = dict[int, Counter[ChargedPlace]]  # amounts by day and place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ class RowRules:
         }
 
 
-def add_json_rows(sums_by_day: Sums, text: bytes, rules: RowRules) -> None:
+def add_json_rows(sums_by_day: AmountsByDay, text: bytes, rules: RowRules) -> None:
     """
     Add the rows of one hour, given as JSON objects separated by commas. Rows that Tollhouse generated are
     skipped.
@@ -137,7 +139,9 @@ def _with_invoiced_if_closed(mask: int, *, is_closed: bool) -> int:
     return mask | INVOICED if is_closed and mask & _LAST else mask
 
 
-def build_day_sums(totals: Mapping[Place, int], divided: Collection[Dimensions] = ()) -> list[BilledSum]:
+def build_day_sums(
+    totals: Mapping[ChargedPlace, int], divided: Collection[Dimensions] = ()
+) -> list[BilledSum]:
     """
     Return the sums of a day. If there are more than MAX_SETS sets of dimensions, those with the smallest
     amounts are merged by provider, region and service, or only by provider. `divided` are sets whose amount
@@ -152,7 +156,9 @@ def build_day_sums(totals: Mapping[Place, int], divided: Collection[Dimensions] 
     return sorted(sums)
 
 
-def _add_to_day(sums_by_day: Sums, day: int, row_key: Place, part: int, nodes: Collection[str]) -> None:
+def _add_to_day(
+    sums_by_day: AmountsByDay, day: int, row_key: ChargedPlace, part: int, nodes: Collection[str]
+) -> None:
     """
     Add an amount to a day. If the day has many sets of dimensions, merge those with the smallest amounts,
     because a month may have a million rows.
@@ -165,8 +171,8 @@ def _add_to_day(sums_by_day: Sums, day: int, row_key: Place, part: int, nodes: C
 
 
 def _merge_small_dimension_sets(
-    sums: Mapping[Place, int], limit: int, nodes: Collection[str] = ()
-) -> Counter[Place]:
+    sums: Mapping[ChargedPlace, int], limit: int, nodes: Collection[str] = ()
+) -> Counter[ChargedPlace]:
     """
     Keep the sets of dimensions with the largest amounts and merge the others.
 
@@ -185,7 +191,7 @@ def _merge_small_dimension_sets(
         joint = {
             dimensions: _dimensions_to_merge_into(dimensions, nodes, is_last=True) for dimensions in joint
         }
-    together: Counter[Place] = Counter()
+    together: Counter[ChargedPlace] = Counter()
     for (dimensions, charge, mask), amount in sums.items():
         shown = joint.get(dimensions, dimensions)
         together[shown, charge, mask] += amount

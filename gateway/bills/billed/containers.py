@@ -15,7 +15,7 @@ from typing import Any
 from gateway.bills.billed.connection_rows import (
     IDLE,
     OWNERS,
-    Place,
+    ChargedPlace,
     RowRules,
     billing_dimensions,
     columns_from_tags,
@@ -23,7 +23,7 @@ from gateway.bills.billed.connection_rows import (
     node_id,
 )
 from gateway.bills.billed.spreading import divide_by_weights
-from gateway.clusters.usage.usage import CPU, GPU, MEMORY, Amounts, DayUsage, UsagePlace
+from gateway.clusters.usage.usage import CPU, GPU, MEMORY, DayUsage, UsageAmounts, UsagePlace
 from spool.container_files.values import ClusterIdentity
 from spool.ledger import money
 from spool.ledger.billed import CONTAINERS, USAGE
@@ -90,7 +90,7 @@ class DividedRows:
     are the nodes that rows are about.
     """
 
-    amounts: Counter[Place] = field(default_factory=Counter)
+    amounts: Counter[ChargedPlace] = field(default_factory=Counter)
     places: set[Dimensions] = field(default_factory=set)
     covered: set[Node] = field(default_factory=set)
 
@@ -129,7 +129,7 @@ def price_cluster_day(
 
 
 def divide_among_workloads(
-    amounts: Mapping[Place, int], clusters: Sequence[ClusterDay], rules: RowRules
+    amounts: Mapping[ChargedPlace, int], clusters: Sequence[ClusterDay], rules: RowRules
 ) -> DividedRows:
     """
     Divide amounts about a whole cluster or node among the workloads that ran there. Rows that name a
@@ -157,9 +157,9 @@ def divide_among_workloads(
 
 def price_unbilled_usage(
     clusters: Sequence[ClusterDay], covered: Collection[Node], rules: RowRules
-) -> Counter[Place]:
+) -> Counter[ChargedPlace]:
     """Return the cost of usage on nodes that no billed row is about, at the prices from the settings."""
-    totals: Counter[Place] = Counter()
+    totals: Counter[ChargedPlace] = Counter()
     masks = mask_of_all_cost_types(is_closed=rules.is_closed)
     for cluster in clusters:
         identity = cluster.identity
@@ -208,7 +208,7 @@ def _unbilled_usage_values(cluster: ClusterDay, covered: Collection[Node]) -> It
 def _usage_value(
     identity: ClusterIdentity,
     node: str,
-    amounts: Amounts,
+    amounts: UsageAmounts,
     prices: Sequence[ContainerPrice],
 ) -> int:
     price = next(
@@ -262,7 +262,7 @@ def _find_and_cover_node(
 
 def _divide_row_among_workloads(
     divided_rows: DividedRows,
-    row_key: Place,
+    row_key: ChargedPlace,
     amount: int,
     whose: tuple[ClusterDay, str],
     rules: RowRules,

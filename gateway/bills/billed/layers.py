@@ -60,9 +60,13 @@ _UNITS = ["images", "seconds", "pages", "characters"]
 SERVICES = frozenset([*_FEES, *_UNITS, "storage", "session", "token_fee", "per_request", SEAT, OTHER])
 # place of an amount: dimensions, charge, basis, and bit mask of cost types
 _Place = tuple[Dimensions, str, str, int]
-Base = Mapping[tuple[Dimensions, str], int]  # billed usage by dimensions and model family, in units of money
+BilledUsageByModel = Mapping[
+    tuple[Dimensions, str], int
+]  # billed usage by dimensions and model family, in units of money
 _WITHOUT_METER = (REFUND, CORRECTION, WHOLE)  # kinds of lines that do not name a kind of token
-_Part = tuple[BilledMoney, int, int | None]  # part of an amount: billed row, amount, and quantity of its cell
+_AmountPart = tuple[
+    BilledMoney, int, int | None
+]  # part of an amount: billed row, amount, and quantity of its cell
 
 
 class RefundShare(NamedTuple):
@@ -113,7 +117,7 @@ class DividedDay:
     sums: list[BilledSum]
     reasons: Mapping[str, int]
     accrued: Mapping[str, int]
-    base: Base
+    base: BilledUsageByModel
     # whether the layer is a discount without usage on its own day, so that it must be spread over the month's usage
     wants_month: bool
 
@@ -126,7 +130,7 @@ def divide_day(
     day: int,
     uses: Iterable[tuple[Dimensions, CountedUse]],
     *,
-    month: Base | None = None,
+    month: BilledUsageByModel | None = None,
     refunds: Iterable[RefundShare] = (),
     rules: LayerRules = _RULES,
 ) -> DividedDay:
@@ -134,7 +138,7 @@ def divide_day(
     Divide a day of a bill among its calls. Taxes are divided in proportion to `month`, the usage amounts of
     the month. `refunds` are the parts of this day's refunds and corrections.
     """
-    day_sums = _Day(bill, day, DayCalls(bill, uses), rules)
+    day_sums = _DayDivision(bill, day, DayCalls(bill, uses), rules)
     day_sums.add_refunds(refunds)
     return day_sums.divide_amounts(month or {})
 
@@ -149,7 +153,7 @@ def bill_dimensions(provider: str, row: BilledMoney | None = None) -> Dimensions
     return Dimensions(**{**known, "kind": BILLED, "provider": provider, "size": 0})  # type: ignore[arg-type]
 
 
-class _Day:
+class _DayDivision:
     def __init__(
         self,
         bill: Bill,
@@ -173,7 +177,7 @@ class _Day:
         for dimensions, charge, basis, amount in refunds:
             self._add_amount(dimensions, charge, basis, _WITHIN, amount)
 
-    def divide_amounts(self, month: Base) -> DividedDay:
+    def divide_amounts(self, month: BilledUsageByModel) -> DividedDay:
         for rows_by_day, charge, arranged in (
             (self._bill.amounts, USAGE, EVERY),
             (self._bill.accrued, COMMITMENT, AMORTIZED),
@@ -196,7 +200,7 @@ class _Day:
         reasons = self._reasons[arranged].items()
         return {reason: amount for reason, amount in reasons if amount}
 
-    def _divide_line(self, row: BilledMoney, arranged: int, month: Base) -> None:
+    def _divide_line(self, row: BilledMoney, arranged: int, month: BilledUsageByModel) -> None:
         charge = classify_charge(row)
         # `refunds` has the calls' shares of this amount, so the line itself stays unallocated
         if row.corrects and charge in (REFUND, CORRECTION):
@@ -249,7 +253,7 @@ class _Day:
         self._add_unassigned(row, OTHER, spread_result.unreported, arranged)
         self._add_amount(self._line_dimensions(), ROUNDING, UNALLOCATED, arranged, spread_result.rest)
 
-    def _usage_money_of_model(self, base: Base, row: BilledMoney) -> dict[Dimensions, int]:
+    def _usage_money_of_model(self, base: BilledUsageByModel, row: BilledMoney) -> dict[Dimensions, int]:
         """
         Return the usage amounts of calls to which a line applies: those of its model, or of all models.
         Nonpositive amounts are omitted.
@@ -261,7 +265,7 @@ class _Day:
                 weights[dimensions] += amount
         return {dimensions: weight for dimensions, weight in weights.items() if weight > 0}
 
-    def _divide_layer(self, row: BilledMoney, charge: str, base: Base) -> None:
+    def _divide_layer(self, row: BilledMoney, charge: str, base: BilledUsageByModel) -> None:
         self._add_amount(self._line_dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
         spread_result = divide_by_weights(row.amount, self._usage_money_of_model(base, row))
         for dimensions, share in spread_result.shares.items():
@@ -324,7 +328,7 @@ def divide_refunds(
     quantities = billed_tokens_by_cell(calls, billed_tokens)
     known = _charged_cells(charged, calls, quantities)
     refund_shares: list[RefundShare] = []
-    parts: list[tuple[BilledCell, _Part]] = []
+    parts: list[tuple[BilledCell, _AmountPart]] = []
     for row in sorted(rows, key=repr):
         if row.of not in METERS and row.of not in POOLED and row.of not in _WITHOUT_METER:
             refund_shares += _divide_service_refund(row, bill, calls)

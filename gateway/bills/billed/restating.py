@@ -47,7 +47,7 @@ from spool.statements import day_text
 _AS_BILLED = BILLED_TYPES["billed_cost"]
 _BITS = [bit for bit in BILLED_TYPES.values() if bit != INVOICED]
 
-Place = tuple[Dimensions, str, int]  # place of an amount: dimensions, basis, and bit mask of cost types
+BilledPlace = tuple[Dimensions, str, int]  # place of an amount: dimensions, basis, and bit mask of cost types
 Made = list[tuple[BilledDay, Sequence[BilledSum]]]
 
 
@@ -56,7 +56,7 @@ def subtract_known_sums(new_sums: Sequence[BilledSum], known: Iterable[BilledSum
     Return the recalculated amounts of a closed day minus the stored ones, which are those of the closed day
     and of its correction entries. The result belongs to no invoice.
     """
-    differences: Counter[Place] = Counter()
+    differences: Counter[BilledPlace] = Counter()
     for sign, sums in ((1, new_sums), (-1, known)):
         for billed_sum in sums:
             if mask := billed_sum.arranged & ~INVOICED:
@@ -69,7 +69,7 @@ def subtract_known_sums(new_sums: Sequence[BilledSum], known: Iterable[BilledSum
 
 
 @dataclass(frozen=True, slots=True)
-class Restated:
+class DayRestatement:
     """
     The amounts of a recalculated day minus those of its closed state. `total` is in the cost type
     `billed_cost`. `reasons` and `accrued` are differences as well.
@@ -83,7 +83,7 @@ class Restated:
     @classmethod
     def since_closing(
         cls, day: BilledDay, sums: Sequence[BilledSum], closed: BilledDay, known: Sequence[BilledSum]
-    ) -> Restated:
+    ) -> DayRestatement:
         reasons, accrued = (
             _subtract_amounts(day.reasons, closed.reasons),
             _subtract_amounts(day.accrued, closed.accrued),
@@ -94,7 +94,7 @@ class Restated:
     def total(self) -> int:
         return _sum_with_mask(self.sums, _AS_BILLED)
 
-    def unbilled_part(self, billed: int) -> Restated:
+    def unbilled_part(self, billed: int) -> DayRestatement:
         """Return the part that the provider has not billed itself, with every row reduced in proportion."""
         whole = abs(self.total)
         unbilled_amount = whole - min(whole, abs(billed))
@@ -114,11 +114,13 @@ class Restated:
             {name: _proportional_part(amount, unbilled_amount, whole) for name, amount in by_reason.items()}
             for by_reason in (self.reasons, self.accrued)
         )
-        return Restated(self.day, [billed_sum for billed_sum in sums if billed_sum.amount], reasons, accrued)
+        return DayRestatement(
+            self.day, [billed_sum for billed_sum in sums if billed_sum.amount], reasons, accrued
+        )
 
 
-def _proportional_part(amount: int, share: int, whole: int) -> int:
-    part = abs(amount) * share // whole
+def _proportional_part(amount: int, share: int, total: int) -> int:
+    part = abs(amount) * share // total
     return -part if amount < 0 else part
 
 
@@ -156,7 +158,7 @@ def amounts_billed_later(totals: Mapping[int, int], later: Iterable[BilledLater]
 
 
 def build_correction_entry(
-    restatement: Restated, at: int, known: Sequence[BilledDay], *, mark: str
+    restatement: DayRestatement, at: int, known: Sequence[BilledDay], *, mark: str
 ) -> BilledDay:
     """
     Return the correction that is booked on day `at` for an earlier day whose bill was restated. Changes that earlier
@@ -202,7 +204,7 @@ class FrozenMonths:
         self.days: dict[tuple[int, str], BilledDay] = {}
         self._corrections: list[BilledDay] = []
         # changes to the amounts of closed days, by day and provider
-        self._found: dict[tuple[int, str], Restated] = {}
+        self._found: dict[tuple[int, str], DayRestatement] = {}
 
     async def load_stored_days(self) -> FrozenMonths:
         days = await self._ledger.billed_days(self._month.start, self._month.end)
@@ -225,7 +227,7 @@ class FrozenMonths:
             return [] if is_kept else [(day, sums)]
         closed = self.days[day.day, day.provider]
         known = await self._ledger.billed_sums(closed.day, closed.provider)
-        self._found[day.day, day.provider] = Restated.since_closing(day, sums, closed, known)
+        self._found[day.day, day.provider] = DayRestatement.since_closing(day, sums, closed, known)
         return []
 
     @property
@@ -250,7 +252,7 @@ class FrozenMonths:
                 new_entries += await self._correction_entry(restatement.unbilled_part(billed.get(day, 0)))
         return new_entries
 
-    async def _correction_entry(self, restatement: Restated) -> Made:
+    async def _correction_entry(self, restatement: DayRestatement) -> Made:
         text = day_text(restatement.day.day)
         entries = [
             correction

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from gateway.bills.billed.closing import day_digest
 from gateway.bills.billed.connection_rows import (
-    Place,
+    AmountsByDay,
+    ChargedPlace,
     RowRules,
-    Sums,
     add_json_rows,
     amounts_by_reason,
     build_day_sums,
@@ -219,7 +219,7 @@ class RowBook:
         key = f"{rules.provider}{CONNECTION}{rules.connection}:{month}"
         days = CalendarMonth.of(month)
         rules = replace(rules, nodes=await self._known_node_names(days))
-        sums_by_day: Sums = {}
+        sums_by_day: AmountsByDay = {}
         written_days: set[int] = set()
         changed = 0
         self._covered = {node_key: nodes for node_key, nodes in self._covered.items() if node_key[0] != key}
@@ -258,7 +258,7 @@ class RowBook:
         return changed
 
     async def _store_divided_day(
-        self, day: int, amounts: Mapping[Place, int], key: str, rules: RowRules, newest: float
+        self, day: int, amounts: Mapping[ChargedPlace, int], key: str, rules: RowRules, newest: float
     ) -> int:
         """Store a day after all of its rows were read. Return 1 if it changed."""
         clusters = await self._clusters_of_day(day)
@@ -285,7 +285,7 @@ class RowBook:
     async def _store_day(
         self,
         day: int,
-        amounts: Mapping[Place, int],
+        amounts: Mapping[ChargedPlace, int],
         key: str,
         rules: RowRules,
         *,
@@ -332,7 +332,7 @@ class RowBook:
         return [day for day in days if day.connection]
 
 
-def _add_hour(sums_by_day: Sums, hour: HourRows, rules: RowRules) -> None:
+def _add_hour(sums_by_day: AmountsByDay, hour: HourRows, rules: RowRules) -> None:
     add_json_rows(
         sums_by_day,
         hour.json_rows,

@@ -23,11 +23,11 @@ from gateway.bills.contracts.declared import (
 )
 from gateway.bills.reconciliation.matching import day_of_middle
 from gateway.intake.price_terms import PREPAID, PRIORITY
-from spool.currencies import Converter, divide_by_scale
+from spool.currencies import CurrencyConverter, divide_by_scale
 from spool.ledger import money
 from spool.statements import ACCRUED, StatementRow
 
-Place = tuple[str, str, str]  # place of an amount: contract, charge and team
+ContractPlace = tuple[str, str, str]  # place of an amount: contract, charge and team
 Charged = tuple[str, str]  # key of a sum: contract and charge
 # Kinds of terms -> the charges that their lines on a bill replace. The first charge decides which lines these are.
 _REPLACED: Mapping[Sequence[str], Sequence[str]] = {
@@ -38,10 +38,10 @@ _REPLACED: Mapping[Sequence[str], Sequence[str]] = {
 
 
 def replace_by_billed_amounts(
-    parts: MutableMapping[Place, int],
+    parts: MutableMapping[ContractPlace, int],
     contracts: Sequence[Contract],
     bills: Mapping[str, Sequence[StatementRow]],
-    converter: Converter,
+    converter: CurrencyConverter,
 ) -> set[Charged]:
     """
     Replace the estimated parts of contract charges by the billed amounts, for each provider whose bill has lines for
@@ -74,7 +74,7 @@ def _line_charge(row: StatementRow) -> str:
     return contract_charge_of_line(row.kind, is_negative=row.amount < 0) if is_money else ""
 
 
-def _sum_rows(rows: Iterable[StatementRow], converter: Converter) -> int | None:
+def _sum_rows(rows: Iterable[StatementRow], converter: CurrencyConverter) -> int | None:
     amounts = []
     for row in rows:
         rate = converter.rate(str(row.currency), day_of_middle(row))

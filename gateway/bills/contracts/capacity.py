@@ -18,7 +18,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gateway.bills.billed.spreading import divide_in_sequence
-from gateway.bills.contracts.declared import HOUR, TERM, Contract, Term, first_day_and_end, price_term
+from gateway.bills.contracts.declared import HOUR, TERM, Contract, ContractTerm, first_day_and_end, price_term
 from gateway.intake.price_terms import CAPACITY, PREPAID, PriceTerm, covering_terms
 from gateway.intake.prices import PriceBook
 from spool.ledger import money
@@ -29,16 +29,16 @@ from spool.statements import DAY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
+class PrepaidCapacity:
     """A prepaid term of a contract in a month. `by_day` is its cost in units of the contract's currency."""
 
     contract: Contract
-    term: Term
+    term: ContractTerm
     price: PriceTerm
     by_day: Mapping[int, int]
 
 
-def capacity_terms(contracts: Iterable[Contract], days: Sequence[int], now: float) -> list[Capacity]:
+def capacity_terms(contracts: Iterable[Contract], days: Sequence[int], now: float) -> list[PrepaidCapacity]:
     """
     Return the prepaid terms that apply on a day of a calendar month which has begun. `days` are its days. Terms about
     workloads are left out, because they have no price.
@@ -55,16 +55,18 @@ def capacity_terms(contracts: Iterable[Contract], days: Sequence[int], now: floa
             }
             if by_day:
                 price = price_term(contract, term)
-                found.append(Capacity(contract=contract, term=term, price=price, by_day=by_day))
+                found.append(PrepaidCapacity(contract=contract, term=term, price=price, by_day=by_day))
     return found
 
 
-def _period_cost(term: Term) -> Fraction:
+def _period_cost(term: ContractTerm) -> Fraction:
     stated = (term.number, term.price) if term.kind == CAPACITY else (term.amount,)
     return prod(map(Fraction, stated), start=Fraction(money.UNIT))
 
 
-def divide_by_days(contract: Contract, term: Term, amount: Fraction, days: Sequence[int]) -> dict[int, int]:
+def divide_by_days(
+    contract: Contract, term: ContractTerm, amount: Fraction, days: Sequence[int]
+) -> dict[int, int]:
     """Divide an amount per period of a term. Return the parts of the contract's days in a calendar month."""
     first, end = first_day_and_end(contract)
     if term.per == HOUR:
@@ -116,10 +118,10 @@ class CalledSum(NamedTuple):
     tokens: TokenSum
 
 
-class Covered:
+class PrepaidCoverage:
     """Decides which prepaid term covers a call, by the same rule that decides which term sets its price."""
 
-    def __init__(self, terms: Sequence[Capacity]) -> None:
+    def __init__(self, terms: Sequence[PrepaidCapacity]) -> None:
         self._prices = [term.price for term in terms]
         self._spans = [(price.start_ns, price.end_ns) for price in self._prices]
         self._known: dict[CalledModel, Sequence[int]] = {}
@@ -137,7 +139,7 @@ class Covered:
 
 
 def add_calls_to_uses(
-    uses: Sequence[CapacityUse], sums: Iterable[CalledSum], covered: Covered, listed: PriceBook
+    uses: Sequence[CapacityUse], sums: Iterable[CalledSum], covered: PrepaidCoverage, listed: PriceBook
 ) -> None:
     """
     Add the calls to the use of the term that covers them; `uses` is changed. `listed` has the prices without

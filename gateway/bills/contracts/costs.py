@@ -12,8 +12,14 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
-from gateway.bills.contracts.bills import Charged, Place, replace_by_billed_amounts
-from gateway.bills.contracts.capacity import CalledModel, Capacity, CapacityUse, Covered, divide_among_teams
+from gateway.bills.contracts.bills import Charged, ContractPlace, replace_by_billed_amounts
+from gateway.bills.contracts.capacity import (
+    CalledModel,
+    CapacityUse,
+    PrepaidCapacity,
+    PrepaidCoverage,
+    divide_among_teams,
+)
 from gateway.bills.contracts.declared import UNUSED, Contract, first_day_and_end, has_amounts
 from gateway.bills.contracts.reading import ChargeReader, prepaid_charges
 from gateway.bills.contracts.sums import DayCharge
@@ -29,13 +35,13 @@ from gateway.bills.contracts.workloads import (
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import final_bill_rows
 from gateway.bills.reconciliation.counting import TokenPrices
-from spool.currencies import Converter, divide_by_scale, find_no_rate
+from spool.currencies import CurrencyConverter, divide_by_scale, find_no_rate
 from spool.ledger import money
 from spool.ledger.queries import CostQuery, next_full_hour
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import CURRENCY, utc_iso
 from spool.registry.field_notes import example, words
-from spool.statements import Statements
+from spool.statements import StatementStore
 
 ServedInSpan = Callable[[int, int], Awaitable[ServedSpan]]
 SourcedPlace = tuple[str, str, str, str]  # place of an amount: contract, charge, team and source
@@ -154,30 +160,35 @@ class ContractQuestion:
     """
 
     reader: ChargeReader
-    statements: Statements
+    statements: StatementStore
     month: CalendarMonth
     currency: str
     served: ServedInSpan
 
     @property
-    def converter(self) -> Converter:
-        return Converter(self.reader.ledger.rates or find_no_rate, self.currency)
+    def converter(self) -> CurrencyConverter:
+        return CurrencyConverter(self.reader.ledger.rates or find_no_rate, self.currency)
 
 
-async def contract_costs(asking: ContractQuestion) -> ContractCosts:
+async def contract_costs(question: ContractQuestion) -> ContractCosts:
     """Return the costs of contracts in a month, up to today."""
-    terms, uses, covered = await asking.reader.prepaid_terms_and_uses(asking.month)
+    terms, uses, covered = await question.reader.prepaid_terms_and_uses(question.month)
     if terms:
-        await _add_hours_with_calls(asking, covered, uses)
-    charges = [*prepaid_charges(terms, uses), *await asking.reader.usage_dependent_charges([asking.month])]
-    lacking = Counter[tuple[Charged, str]]()
-    parts = _sum_cost_parts(asking, charges, lacking)
-    contracts = [
-        each for each in asking.reader.contracts if has_amounts(each) and _overlaps_month(each, asking.month)
+        await _add_hours_with_calls(question, covered, uses)
+    charges = [
+        *prepaid_charges(terms, uses),
+        *await question.reader.usage_dependent_charges([question.month]),
     ]
-    bills = await final_bill_rows(asking.statements, (each.provider for each in contracts), asking.month)
-    billed = replace_by_billed_amounts(parts, contracts, bills, asking.converter)
-    capacity = [_capacity_row(*of_term, asking) for of_term in zip(terms, uses, strict=True)]
+    lacking = Counter[tuple[Charged, str]]()
+    parts = _sum_cost_parts(question, charges, lacking)
+    contracts = [
+        each
+        for each in question.reader.contracts
+        if has_amounts(each) and _overlaps_month(each, question.month)
+    ]
+    bills = await final_bill_rows(question.statements, (each.provider for each in contracts), question.month)
+    billed = replace_by_billed_amounts(parts, contracts, bills, question.converter)
+    capacity = [_capacity_row(*of_term, question) for of_term in zip(terms, uses, strict=True)]
     sums = Counter[SourcedPlace]()
     for (contract, charge, team), part in parts.items():
         source = "statement" if (contract, charge) in billed else "contract"
@@ -185,28 +196,28 @@ async def contract_costs(asking: ContractQuestion) -> ContractCosts:
     unconverted = Counter[str]()
     for (charged, currency), amount in lacking.items():
         unconverted[currency] += 0 if charged in billed else amount
-    for each, of_month, days in await _read_workloads(asking):
+    for each, of_month, days in await _read_workloads(question):
         own = Counter[SourcedPlace]()
-        unconverted[CURRENCY] += _add_workload(own, each.term.contract.name, days, asking.converter)
-        capacity.append(_workload_row(each, of_month, own, asking))
+        unconverted[CURRENCY] += _add_workload(own, each.term.contract.name, days, question.converter)
+        capacity.append(_workload_row(each, of_month, own, question))
         sums.update(own)
-    return _build_contract_costs(asking, sums, unconverted, capacity)
+    return _build_contract_costs(question, sums, unconverted, capacity)
 
 
 async def _read_workloads(
-    asking: ContractQuestion,
+    question: ContractQuestion,
 ) -> list[tuple[WorkloadMonth, WorkloadOfMonth, list[WorkloadDay]]]:
     """
     Return the workloads of the month with their costs by day. If the counters of model servers are incomplete
     for the month, only reported tokens count.
     """
-    reader, month = asking.reader, asking.month
+    reader, month = question.reader, question.month
     workloads = await reader.workloads(month)
     if not workloads:
         return []
     terms = [each.term for each in workloads]
-    await _add_hours_with_calls(asking, Covered(terms), [each.calls for each in workloads])
-    served = await asking.served(month.start, month.end)
+    await _add_hours_with_calls(question, PrepaidCoverage(terms), [each.calls for each in workloads])
+    served = await question.served(month.start, month.end)
     add_served_tokens(workloads, served.tokens)
     prices = TokenPrices(reader.prices.without_contracts())
     day = min(month.days[-1], int(reader.now) // DAY_S * DAY_S)
@@ -229,7 +240,7 @@ async def _read_workloads(
 
 
 def _add_workload(
-    parts: Counter[SourcedPlace], contract: str, days: Iterable[WorkloadDay], converter: Converter
+    parts: Counter[SourcedPlace], contract: str, days: Iterable[WorkloadDay], converter: CurrencyConverter
 ) -> int:
     """
     Add the costs of a workload to `parts`. Return the amount of days without an exchange rate, which is not
@@ -252,11 +263,11 @@ def _overlaps_month(contract: Contract, month: CalendarMonth) -> bool:
 
 
 async def _add_hours_with_calls(
-    asking: ContractQuestion, covered: Covered, uses: Sequence[CapacityUse]
+    question: ContractQuestion, covered: PrepaidCoverage, uses: Sequence[CapacityUse]
 ) -> None:
-    since = datetime.fromtimestamp(asking.month.start, UTC)
-    until = min(datetime.fromtimestamp(asking.month.end, UTC), next_full_hour(asking.reader.now))
-    if await asking.reader.ledger.limit_to_hourly_sums(since) > since:
+    since = datetime.fromtimestamp(question.month.start, UTC)
+    until = min(datetime.fromtimestamp(question.month.end, UTC), next_full_hour(question.reader.now))
+    if await question.reader.ledger.limit_to_hourly_sums(since) > since:
         return
     for use in uses:
         use.hours = set()
@@ -268,7 +279,7 @@ async def _add_hours_with_calls(
         exclude={"status": ("cached",)},
         measures=("calls",),
     )
-    for row in await asking.reader.ledger.costs(query):
+    for row in await question.reader.ledger.costs(query):
         hour = int(row.start.timestamp())
         index = covered.covering_term_index(CalledModel(*(name or "" for name in row.group)), hour)
         hours = None if index is None else uses[index].hours
@@ -277,14 +288,14 @@ async def _add_hours_with_calls(
 
 
 def _sum_cost_parts(
-    asking: ContractQuestion, charges: Iterable[DayCharge], lacking: Counter[tuple[Charged, str]]
-) -> dict[Place, int]:
+    question: ContractQuestion, charges: Iterable[DayCharge], lacking: Counter[tuple[Charged, str]]
+) -> dict[ContractPlace, int]:
     """
     Divide the amounts of contracts among teams, in the requested currency. Amounts without an exchange rate
     are added to `lacking`, by currency.
     """
-    converter = asking.converter
-    parts: dict[Place, int] = defaultdict(int)
+    converter = question.converter
+    parts: dict[ContractPlace, int] = defaultdict(int)
     for each in charges:
         rate = converter.rate(each.contract.currency, each.day)
         if rate is None:
@@ -296,18 +307,18 @@ def _sum_cost_parts(
 
 
 def _build_contract_costs(
-    asking: ContractQuestion,
+    question: ContractQuestion,
     parts: Mapping[SourcedPlace, int],
     unconverted: Mapping[str, int],
     capacity: list[CapacityOfMonth],
 ) -> ContractCosts:
-    month = asking.month
+    month = question.month
     return ContractCosts(
         contract_costs=ContractMonth(
             month=month.name,
             start=utc_iso(month.start) or "",
             end=utc_iso(month.end) or "",
-            currency=asking.currency,
+            currency=question.currency,
         ),
         total=ContractTotal(
             cost=money.units_to_text(sum(parts.values())),
@@ -332,8 +343,8 @@ def _build_contract_costs(
     )
 
 
-def _capacity_row(term: Capacity, use: CapacityUse, asking: ContractQuestion) -> CapacityOfMonth:
-    contract, converter = term.contract, asking.converter
+def _capacity_row(term: PrepaidCapacity, use: CapacityUse, question: ContractQuestion) -> CapacityOfMonth:
+    contract, converter = term.contract, question.converter
     cost = unused = value = 0
     for day, own in term.by_day.items():
         rate, of_dollars = converter.rate(contract.currency, day), converter.rate(CURRENCY, day)
@@ -356,22 +367,22 @@ def _capacity_row(term: Capacity, use: CapacityUse, asking: ContractQuestion) ->
         utilisation=_format_percentage(value, cost),
         calls=sum(team.calls for team in of_teams),
         unpriced_calls=sum(team.unpriced for team in of_teams),
-        idle_hours=None if use.hours is None else len(_begun_hours(term, asking.reader.now) - use.hours),
+        idle_hours=None if use.hours is None else len(_begun_hours(term, question.reader.now) - use.hours),
     )
 
 
 def _workload_row(
-    found: WorkloadMonth,
+    workload_month: WorkloadMonth,
     of_month: WorkloadOfMonth,
     parts: Mapping[SourcedPlace, int],
-    asking: ContractQuestion,
+    question: ContractQuestion,
 ) -> CapacityOfMonth:
-    if found.calls.hours is not None:
-        found.calls.hours |= found.tokens.hours
+    if workload_month.calls.hours is not None:
+        workload_month.calls.hours |= workload_month.tokens.hours
     by_charge = Counter[str]()
     for (_, charge, *_), part in parts.items():
         by_charge[charge] += part
-    shown = _capacity_row(found.term, found.calls, asking)
+    shown = _capacity_row(workload_month.term, workload_month.calls, question)
     cost, value = sum(by_charge.values()), money.text_to_units(shown.list_value)
     return replace(
         shown,
@@ -391,6 +402,6 @@ def _format_date(day: int) -> str:
     return f"{datetime.fromtimestamp(day, UTC):%Y-%m-%d}"
 
 
-def _begun_hours(term: Capacity, now: float) -> set[int]:
+def _begun_hours(term: PrepaidCapacity, now: float) -> set[int]:
     hours = (hour for day in term.by_day for hour in range(day, day + DAY_S, HOUR_S))
     return {hour for hour in hours if hour <= now}

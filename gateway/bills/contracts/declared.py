@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.core.fields import KEPT, changes_struct, item_struct, single_item_struct
 from gateway.intake.price_terms import CAPACITY, DISCOUNT, KINDS, PREPAID, PRIORITY, TIER_PRICE, PriceTerm
-from gateway.intake.rate_cards.card import Amounts
+from gateway.intake.rate_cards.card import CardPrices
 from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.processing import PRICED_TIERS
@@ -121,7 +121,7 @@ class StatedTerm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, 
         return self.cluster, self.namespace, self.workload
 
 
-class Term(StatedTerm, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=False):
+class ContractTerm(StatedTerm, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=False):
     """A stored term, which may have fields of a newer release."""
 
 
@@ -173,7 +173,7 @@ class NewContract(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Contract(NewContract, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A stored contract. Times are epoch seconds."""
 
-    terms: tuple[Term, ...] = ()
+    terms: tuple[ContractTerm, ...] = ()
     id: str
     created: float
     last_updated: float
@@ -210,7 +210,7 @@ def price_term(contract: NewContract, term: StatedTerm) -> PriceTerm:
         models=term.models,
         tier=term.tier,
         factor=factor,
-        amounts=Amounts(**stated) if stated else None,
+        amounts=CardPrices(**stated) if stated else None,
     )
 
 
@@ -277,13 +277,13 @@ def _have_common_workload(one: NewContract, other: NewContract) -> bool:
     return max(first, other_first) < min(end, other_end) and bool(set.intersection(*workloads))
 
 
-def _check_term(number: int, term: StatedTerm, since: date, end: date | None) -> Term:
+def _check_term(number: int, term: StatedTerm, since: date, end: date | None) -> ContractTerm:
     at = f"terms.{number}"
     check_one_of(f"{at}.kind", term.kind, _FIELDS)
     what, (needed, further) = str(term.kind), _FIELDS[term.kind]
     if term.kind == CAPACITY and term.is_workload:
         what, needed, further = "capacity of a workload", _OF_WORKLOAD, ("models",)
-    for name in Term.__struct_fields__:
+    for name in ContractTerm.__struct_fields__:
         is_stated = bool(getattr(term, name))
         if name in needed and not is_stated:
             raise Invalid(f"{at}.{name} is required for {what}")
@@ -317,7 +317,7 @@ def _check_term(number: int, term: StatedTerm, since: date, end: date | None) ->
         for name in (_OF_WORKLOAD if term.is_workload else ())
     }
     stored = {**msgspec.structs.asdict(term), "models": models, **amounts, **names}
-    return Term(**stored)
+    return ContractTerm(**stored)
 
 
 def _check_day(field: str, text: str) -> str:

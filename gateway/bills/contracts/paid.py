@@ -13,9 +13,9 @@ from gateway.bills.contracts.declared import all_contracts, first_day_and_end, h
 from gateway.bills.contracts.reading import charge_reader, prepaid_charges
 from gateway.bills.contracts.sums import DayCharge
 from gateway.bills.plans.charge_rows import (
-    Amount,
+    DayAmount,
+    PeriodPlace,
     PeriodSum,
-    Place,
     begun_days_in_query,
     calendar_months,
     check_query_limits,
@@ -26,7 +26,7 @@ from gateway.bills.plans.charge_rows import (
 )
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
-from spool.currencies import Converter, divide_by_scale, find_no_rate
+from spool.currencies import CurrencyConverter, divide_by_scale, find_no_rate
 from spool.errors import Invalid
 from spool.ledger.costs import periods_of_query
 from spool.ledger.ledger import Ledger
@@ -70,11 +70,11 @@ class ContractCharges:
             **{dimension.name: dimension for dimension in self.ledger.derived_dimensions()},
             **query.derived,
         }
-        converter = Converter(self.whole.rates or find_no_rate, query.currency)
+        converter = CurrencyConverter(self.whole.rates or find_no_rate, query.currency)
         starts = [start for start, _ in periods_of_query(query)]
         runs = day_runs_by_period(days, query.zone, [start.timestamp() for start in starts])
         period_of = {days[index]: run.period for run in runs for index in range(run.first, run.end)}
-        sums: dict[Place, PeriodSum] = defaultdict(PeriodSum)
+        sums: dict[PeriodPlace, PeriodSum] = defaultdict(PeriodSum)
         for each in charges:
             if each.day not in period_of:
                 continue
@@ -89,7 +89,7 @@ class ContractCharges:
                 if group is None or not self.ledger.has_call(partial(value_or_empty, values)):
                     continue
                 sums[period_of[each.day], group].add_amount(
-                    Amount(own_part, cost, lacking), own, query.currency
+                    DayAmount(own_part, cost, lacking), own, query.currency
                 )
                 check_query_limits(sums)
         return sums_to_rows(sums, starts)

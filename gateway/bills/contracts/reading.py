@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from gateway.bills.contracts.capacity import (
     CalledModel,
     CalledSum,
-    Capacity,
     CapacityUse,
-    Covered,
+    PrepaidCapacity,
+    PrepaidCoverage,
     add_calls_to_uses,
     capacity_terms,
 )
@@ -32,7 +32,7 @@ from gateway.bills.contracts.declared import (
 from gateway.bills.contracts.sums import ContractSums, DayCharge, ModelUse
 from gateway.bills.contracts.workloads import WorkloadMonth, WorkloadUse, add_reported_calls, workload_terms
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.coverage import Coverage, DividedLedger, usable_plans
+from gateway.bills.plans.coverage import DividedLedger, SeatRule, usable_plans
 from gateway.bills.reconciliation.counting import TokenPrices, tokens_by_kind, values_by_kind
 from gateway.bills.reconciliation.sides import WRITE_1H, WRITE_5M
 from gateway.intake.prices import PriceBook
@@ -44,9 +44,9 @@ from spool.ledger.queries import (
     EVERY_METER,
     METERED_COST,
     PRICED_BY,
-    AnswersCosts,
     CostQuery,
     CostRow,
+    CostsLedger,
     next_full_hour,
 )
 from spool.ledger.repricing import TokenSum
@@ -67,17 +67,17 @@ class ChargeReader:
     """
 
     ledger: Ledger
-    metered: AnswersCosts
+    metered: CostsLedger
     contracts: Sequence[Contract]
     prices: PriceBook
     now: float
 
     async def prepaid_terms_and_uses(
         self, month: CalendarMonth
-    ) -> tuple[list[Capacity], list[CapacityUse], Covered]:
+    ) -> tuple[list[PrepaidCapacity], list[CapacityUse], PrepaidCoverage]:
         """Return the prepaid terms in a month, their uses, and the rule that assigns calls to them."""
         terms = capacity_terms(self.contracts, month.days, self.now)
-        covered, listed = Covered(terms), self.prices.without_contracts()
+        covered, listed = PrepaidCoverage(terms), self.prices.without_contracts()
         uses = [CapacityUse() for _ in terms]
         sums = await self._calls_on_term_days(terms)
         await asyncio.to_thread(add_calls_to_uses, uses, sums, covered, listed)
@@ -90,7 +90,7 @@ class ChargeReader:
         """
         costs = await self._container_costs(month)
         terms = workload_terms(self.contracts, costs, [day for day in month.days if day <= self.now])
-        covered, listed = Covered(terms), self.prices.without_contracts()
+        covered, listed = PrepaidCoverage(terms), self.prices.without_contracts()
         uses, tokens = [CapacityUse() for _ in terms], [WorkloadUse() for _ in terms]
         sums = await self._calls_on_term_days(terms)
         await asyncio.to_thread(add_calls_to_uses, uses, sums, covered, listed)
@@ -115,7 +115,7 @@ class ChargeReader:
             (int(row.start.timestamp()), _row_workload(row)): money.text_to_units(row.cost) for row in rows
         }
 
-    async def _calls_on_term_days(self, terms: Sequence[Capacity]) -> list[CalledSum]:
+    async def _calls_on_term_days(self, terms: Sequence[PrepaidCapacity]) -> list[CalledSum]:
         days = sorted({day for term in terms for day in term.by_day})
         if not days:
             return []
@@ -147,7 +147,7 @@ class ChargeReader:
                     ),
                     prepaid=_prepaid_by_day(contract, months, self.now),
                 )
-                found = await asyncio.to_thread(sums.charges)
+                found = await asyncio.to_thread(sums.day_charges)
                 charges += [charge for charge in found if charge.day >= asked[0].start]
         return charges
 
@@ -176,7 +176,7 @@ class ChargeReader:
 
 
 def charge_reader(whole: Ledger, registry: Registry, prices: PriceBook, now: float) -> ChargeReader:
-    coverage = Coverage(usable_plans(registry, whole.dimensions()), whole, registry.people)
+    coverage = SeatRule(usable_plans(registry, whole.dimensions()), whole, registry.people)
     return ChargeReader(
         ledger=whole,
         metered=DividedLedger(whole, coverage, METERED_COST),
@@ -195,7 +195,7 @@ async def read_month_charges(
     return await charge_reader(ledger, registry, prices, now).usage_dependent_charges([month])
 
 
-def prepaid_charges(terms: Iterable[Capacity], uses: Iterable[CapacityUse]) -> Iterator[DayCharge]:
+def prepaid_charges(terms: Iterable[PrepaidCapacity], uses: Iterable[CapacityUse]) -> Iterator[DayCharge]:
     """Yield the cost of prepaid terms by day. A day without a covered call is unused."""
     for term, use in zip(terms, uses, strict=True):
         for day, amount in term.by_day.items():
@@ -220,8 +220,8 @@ def _prepaid_by_day(contract: Contract, months: Iterable[CalendarMonth], now: fl
     return by_day
 
 
-def _model_uses(rows: Iterable[CostRow], book: PriceBook) -> list[ModelUse]:
-    prices = TokenPrices(book)
+def _model_uses(rows: Iterable[CostRow], price_book: PriceBook) -> list[ModelUse]:
+    prices = TokenPrices(price_book)
     return [_model_use(row, prices) for row in rows]
 
 

@@ -24,7 +24,7 @@ from gateway.bills.contracts.declared import (
     MONTH,
     TERM,
     Contract,
-    Term,
+    ContractTerm,
     first_day_and_end,
     price_term,
 )
@@ -92,7 +92,7 @@ class ContractSums:
     prepaid: Mapping[int, int]  # cost of prepaid terms by day
     _paid: Counter[int] = field(default_factory=Counter)
 
-    def charges(self) -> list[DayCharge]:
+    def day_charges(self) -> list[DayCharge]:
         return list(self._all_charges())
 
     def _all_charges(self) -> Iterator[DayCharge]:
@@ -116,7 +116,7 @@ class ContractSums:
             for days, granted in self._begun_periods_with_quantity(term):
                 yield from self._credit_charges(days, granted, by_day)
 
-    def _terms_of_kind(self, kind: str) -> list[Term]:
+    def _terms_of_kind(self, kind: str) -> list[ContractTerm]:
         return [term for term in self.contract.terms if term.kind == kind]
 
     def _count_charges_as_paid(self, charges: Iterable[DayCharge]) -> Iterator[DayCharge]:
@@ -133,7 +133,7 @@ class ContractSums:
         days = (day for month in self.months for day in month.days)
         return [day for day in days if first <= day < end and day <= self.now]
 
-    def _begun_periods_with_quantity(self, term: Term) -> Iterator[tuple[list[int], int]]:
+    def _begun_periods_with_quantity(self, term: ContractTerm) -> Iterator[tuple[list[int], int]]:
         """
         Yield the begun days of each period of a term, with the allowed or minimum quantity of the period. If
         the contract covers only some days of a month, the quantity is reduced in proportion.
@@ -150,7 +150,7 @@ class ContractSums:
                 own = sum(first <= day < end for day in span)
                 yield days, int(quantity * own / len(span))
 
-    def _allowance_charges(self, term: Term) -> Iterator[DayCharge]:
+    def _allowance_charges(self, term: ContractTerm) -> Iterator[DayCharge]:
         """
         Yield the reductions by an allowance: its amount, or the share of the calls' cost that its free tokens
         have in all tokens. Each call has the same share, so the order of calls does not matter.
@@ -170,7 +170,7 @@ class ContractSums:
             for day, part in zip(days, divide_in_sequence(free, weights), strict=True):
                 yield self._day_charge(ALLOWANCE, day, -part, by_day)
 
-    def _fee_by_day(self, term: Term, lines: Mapping[int, int]) -> Mapping[int, int]:
+    def _fee_by_day(self, term: ContractTerm, lines: Mapping[int, int]) -> Mapping[int, int]:
         amounts = Counter[int]()
         share = Fraction(term.percent or 0) / 100
         for month in self.months if term.amount else ():
@@ -179,7 +179,7 @@ class ContractSums:
             )
         return {day: amounts[day] + int(max(0, lines.get(day, 0)) * share) for day in self._begun_days()}
 
-    def _minimum_charges(self, term: Term, lines: Mapping[int, int]) -> Iterator[DayCharge]:
+    def _minimum_charges(self, term: ContractTerm, lines: Mapping[int, int]) -> Iterator[DayCharge]:
         """
         Yield the amount by which the costs of a period are below the minimum. It counts on the last day of
         the period.

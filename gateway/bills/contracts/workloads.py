@@ -15,7 +15,7 @@ from operator import mul
 from typing import NamedTuple
 
 from gateway.bills.billed.spreading import divide_in_sequence
-from gateway.bills.contracts.capacity import CalledSum, Capacity, CapacityUse, Covered
+from gateway.bills.contracts.capacity import CalledSum, CapacityUse, PrepaidCapacity, PrepaidCoverage
 from gateway.bills.contracts.declared import (
     COMMITMENT,
     UNUSED,
@@ -89,7 +89,7 @@ class WorkloadUse:
 class WorkloadMonth(NamedTuple):
     """A term about a workload in a month, its covered calls, and its tokens."""
 
-    term: Capacity
+    term: PrepaidCapacity
     calls: CapacityUse
     tokens: WorkloadUse
 
@@ -108,7 +108,7 @@ class WorkloadDay(NamedTuple):
 
 def workload_terms(
     contracts: Iterable[Contract], costs: Mapping[tuple[int, Workload], int], days: Sequence[int]
-) -> list[Capacity]:
+) -> list[PrepaidCapacity]:
     """Return the terms about workloads that apply on some of the days, with their container costs by day."""
     found = []
     for contract in contracts:
@@ -119,11 +119,13 @@ def workload_terms(
                 places = ((day, term.workload_key) for day in own_days)
                 by_day = {day: costs[day, place] for day, place in places if (day, place) in costs}
                 price = price_term(contract, term)
-                found.append(Capacity(contract=contract, term=term, price=price, by_day=by_day))
+                found.append(PrepaidCapacity(contract=contract, term=term, price=price, by_day=by_day))
     return found
 
 
-def add_reported_calls(uses: Sequence[WorkloadUse], sums: Iterable[CalledSum], covered: Covered) -> None:
+def add_reported_calls(
+    uses: Sequence[WorkloadUse], sums: Iterable[CalledSum], covered: PrepaidCoverage
+) -> None:
     for day, team, called, total in sums:
         index = covered.covering_term_index(called, day)
         if index is None:
@@ -157,26 +159,30 @@ def add_served_tokens(workloads: Sequence[WorkloadMonth], served: Iterable[Serve
             use.add_model_tokens(counted.model, counted.tokens)
 
 
-def token_weights(found: WorkloadMonth, prices: TokenPrices, day: int) -> tuple[str | None, ModelTokens]:
+def token_weights(
+    workload_month: WorkloadMonth, prices: TokenPrices, day: int
+) -> tuple[str | None, ModelTokens]:
     """
     Return the model with the most tokens in the term, and its list prices as weights. If the prices are
     unknown, return None and the default weights.
     """
-    models = found.tokens.models
+    models = workload_month.tokens.models
     model = min(models, key=lambda name: (-sum(models[name]), name), default=None)
     if model is not None:
-        listed = prices.list_prices_on_day(found.term.contract.provider, model, "", day)
+        listed = prices.list_prices_on_day(workload_month.term.contract.provider, model, "", day)
         if listed.get(INPUT) and listed.get(OUTPUT):
             return model, ModelTokens(listed[INPUT], listed.get(CACHE_READ, listed[INPUT]), listed[OUTPUT])
     return None, DEFAULT_WEIGHTS
 
 
-def divide_daily_costs(found: WorkloadMonth, weights: ModelTokens, now: float) -> Iterator[WorkloadDay]:
+def divide_daily_costs(
+    workload_month: WorkloadMonth, weights: ModelTokens, now: float
+) -> Iterator[WorkloadDay]:
     """
     Divide the cost of each day among its teams. If the hours with calls are unknown, a day with tokens has no
     unused part.
     """
-    term, (used_hours, use) = found.term, (found.calls.hours, found.tokens)
+    term, (used_hours, use) = workload_month.term, (workload_month.calls.hours, workload_month.tokens)
     for day, cost in term.by_day.items():
         reported = {team: tokens.weighted_sum(weights) for team, tokens in sorted(use.reported[day].items())}
         known = sum(reported.values())

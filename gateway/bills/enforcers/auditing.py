@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from gateway.bills.enforcers import faults
-from gateway.bills.enforcers.faults import Band, EnforcerFault, JudgedReading, OurBudget
+from gateway.bills.enforcers.faults import EnforcerFault, JudgedReading, MoneyBudget, SpendBounds
 from gateway.bills.enforcers.source import EnforcerType
 from gateway.bills.enforcers.types.list import TYPES
 from gateway.configuration.sections import EnforcerSettings
@@ -37,7 +37,7 @@ MAX_WINDOWS = 100  # windows compared for each enforcer, because each needs sums
 TOO_MANY_WINDOWS = f"the enforcer of this limit has more than {MAX_WINDOWS} windows"
 LIVE_S = 2 * 86400.0  # how far back to look for the newest call of an enforcer
 
-Amounts = Mapping[str, Decimal]  # cost by value of the dimension that an enforcer limits
+CostByValue = Mapping[str, Decimal]  # cost by value of the dimension that an enforcer limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class LimitAudit:
     limit: EnforcerLimit
     read_at: float
     reason: str = ""
-    band: Band | None = None  # lower and upper bound of our spend at the last judged reading
+    band: SpendBounds | None = None  # lower and upper bound of our spend at the last judged reading
     judged_at: float | None = None
     faults: Sequence[EnforcerFault] = ()
 
@@ -66,7 +66,7 @@ class AuditSources:
     clock: Clock
     settings: Callable[[], Sequence[EnforcerSettings]]
     delays: Callable[[], Awaitable[Mapping[str, float]]]
-    budgets: Callable[[], Sequence[OurBudget]]
+    budgets: Callable[[], Sequence[MoneyBudget]]
 
 
 class EnforcerAuditor:
@@ -95,7 +95,7 @@ class EnforcerAuditor:
             readings = await self._sources.table.readings(enforcer.name)
             if readings:
                 of_type = TYPES[enforcer.type]
-                sums = _Sums(self._sources.ledger, of_type, now, _delay_s(of_type, delays))
+                sums = _EnforcerSums(self._sources.ledger, of_type, now, _delay_s(of_type, delays))
                 budgets = self._sources.budgets()
                 audit = await asyncio.to_thread(_EnforcerAudit, enforcer, readings, sums, budgets)
                 audits += await audit.audit_limits(readings[-1].limits)
@@ -116,7 +116,7 @@ def _delay_s(of_type: EnforcerType, delays: Mapping[str, float]) -> float:
 
 
 @dataclass(slots=True)
-class _Sums:
+class _EnforcerSums:
     """
     Queries of the totals for one enforcer. Results are cached, because many limits have the same window.
     """
@@ -230,13 +230,13 @@ class _EnforcerAudit:
         self,
         enforcer: EnforcerSettings,
         readings: Sequence[EnforcerReading],
-        sums: _Sums,
-        budgets: Sequence[OurBudget],
+        sums: _EnforcerSums,
+        budgets: Sequence[MoneyBudget],
     ) -> None:
         self._enforcer = enforcer
         self._last_at = readings[-1].at
         self._sums = sums
-        self._budgets: dict[tuple[str, str | None] | None, list[OurBudget]] = defaultdict(list)
+        self._budgets: dict[tuple[str, str | None] | None, list[MoneyBudget]] = defaultdict(list)
         for budget in budgets:
             self._budgets[self._budget_dimension_and_value(budget)].append(budget)
         self._series: dict[tuple[str, ...], list[tuple[float, EnforcerLimit]]] = {}
@@ -313,11 +313,11 @@ class _EnforcerAudit:
         return next((value for value in limit.values if (value,) in known), None)
 
     async def _comparable_readings(
-        self, series: Sequence[tuple[float, EnforcerLimit]]
+        self, limit_series: Sequence[tuple[float, EnforcerLimit]]
     ) -> Sequence[tuple[float, EnforcerLimit]]:
         newest = await self._sums.newest_call_hour()
-        last = series[-1][1]
-        settled = [(at, limit) for at, limit in series if self._sums.is_complete_until(at, newest)][
+        last = limit_series[-1][1]
+        settled = [(at, limit) for at, limit in limit_series if self._sums.is_complete_until(at, newest)][
             -faults.IN_A_ROW :
         ]
         same = [
@@ -334,7 +334,7 @@ class _EnforcerAudit:
 
     async def _spend_bounds(
         self, limit: EnforcerLimit, value: str, at: float, by: str = "", group: str = ""
-    ) -> Band:
+    ) -> SpendBounds:
         assert limit.starts_at is not None
         low_until = _hour_start(at - self._sums.delay_s - MARGIN_S)
         # after its reset, a counter may lack earlier calls, and an enforcer may reset it some minutes late
@@ -343,7 +343,7 @@ class _EnforcerAudit:
         high = await self._sum_spend(
             limit.dimension, value, _hour_start(limit.starts_at), _next_hour(at), by, group
         )
-        return Band(low=low, high=high)
+        return SpendBounds(low=low, high=high)
 
     async def _sum_spend(
         self, dimension: str, value: str, since: float, until: float, by: str, group: str
@@ -355,27 +355,27 @@ class _EnforcerAudit:
     async def _find_faults(
         self,
         limit: EnforcerLimit,
-        series: Sequence[tuple[float, EnforcerLimit]],
+        limit_series: Sequence[tuple[float, EnforcerLimit]],
         judged: Sequence[JudgedReading],
         value: str,
     ) -> Sequence[EnforcerFault]:
         budgets = self._budgets[limit.dimension, None] + self._budgets[limit.dimension, value]
         found = faults.differing_limit_faults(limit, budgets, self._last_at)
         found += faults.fixed_days_faults(limit, budgets, self._last_at)
-        found += faults.late_reset_faults(series)
-        reset = faults.find_wrong_reset(series)
-        if reset is not None and await self._is_consistent_with_reset(reset, series, value):
+        found += faults.late_reset_faults(limit_series)
+        reset = faults.find_wrong_reset(limit_series)
+        if reset is not None and await self._is_consistent_with_reset(reset, limit_series, value):
             found.append(reset.fault(limit))
         elif len(judged) == faults.IN_A_ROW:
-            found += await self._counter_faults(limit, series, judged, value)
-        found += await self._missing_refusal_faults(limit, series, value)
+            found += await self._counter_faults(limit, limit_series, judged, value)
+        found += await self._missing_refusal_faults(limit, limit_series, value)
         found += await self._unpriced_faults(limit, value)
         return found
 
     async def _is_consistent_with_reset(
-        self, reset: faults.Reset, series: Sequence[tuple[float, EnforcerLimit]], value: str
+        self, reset: faults.UnexpectedReset, limit_series: Sequence[tuple[float, EnforcerLimit]], value: str
     ) -> bool:
-        for at, limit in series:
+        for at, limit in limit_series:
             if at >= reset.after and limit.spent is not None:
                 high = await self._sum_spend(
                     limit.dimension, value, _hour_start(reset.before), _next_hour(at), "", ""
@@ -387,22 +387,22 @@ class _EnforcerAudit:
     async def _counter_faults(
         self,
         limit: EnforcerLimit,
-        series: Sequence[tuple[float, EnforcerLimit]],
+        limit_series: Sequence[tuple[float, EnforcerLimit]],
         judged: Sequence[JudgedReading],
         value: str,
     ) -> list[EnforcerFault]:
         if not faults.are_outside_bands(judged):
             return []
-        cause = faults.proven_cause(judged, [each for _, each in series])
-        cause = cause or await self._unchanged_counter_cause(series, judged[-1], value)
-        cause = cause or await self._missing_calls_phrase(limit, series, judged, value)
+        cause = faults.proven_cause(judged, [each for _, each in limit_series])
+        cause = cause or await self._unchanged_counter_cause(limit_series, judged[-1], value)
+        cause = cause or await self._missing_calls_phrase(limit, limit_series, judged, value)
         return [faults.counter_fault(limit, judged[-1], cause)]
 
     async def _unchanged_counter_cause(
-        self, series: Sequence[tuple[float, EnforcerLimit]], last: JudgedReading, value: str
+        self, limit_series: Sequence[tuple[float, EnforcerLimit]], last: JudgedReading, value: str
     ) -> str:
         streak = []
-        for at, limit in reversed([each for each in series if each[0] <= last.at]):
+        for at, limit in reversed([each for each in limit_series if each[0] <= last.at]):
             if limit.spent is None or Decimal(limit.spent) != last.spent:
                 break
             streak.append((at, limit))
@@ -413,7 +413,7 @@ class _EnforcerAudit:
     async def _missing_calls_phrase(
         self,
         limit: EnforcerLimit,
-        series: Sequence[tuple[float, EnforcerLimit]],
+        limit_series: Sequence[tuple[float, EnforcerLimit]],
         judged: Sequence[JudgedReading],
         value: str,
     ) -> str:
@@ -424,7 +424,7 @@ class _EnforcerAudit:
         assert limit.starts_at is not None
         same = [
             (at, each)
-            for at, each in series
+            for at, each in limit_series
             if at <= judged[-1].at and (each.starts_at, each.ends_at) == (limit.starts_at, limit.ends_at)
         ]
         readings = [await self._judge_reading(at, each, value) for at, each in same]
@@ -445,9 +445,9 @@ class _EnforcerAudit:
         return ""
 
     async def _missing_refusal_faults(
-        self, limit: EnforcerLimit, series: Sequence[tuple[float, EnforcerLimit]], value: str
+        self, limit: EnforcerLimit, limit_series: Sequence[tuple[float, EnforcerLimit]], value: str
     ) -> list[EnforcerFault]:
-        crossed_at = await self._limit_reached_at(limit, series, value)
+        crossed_at = await self._limit_reached_at(limit, limit_series, value)
         if crossed_at is None:
             return []
         since = _next_hour(crossed_at + 2 * self._sums.delay_s + MARGIN_S)
@@ -457,10 +457,10 @@ class _EnforcerAudit:
         return faults.missing_refusal_faults(limit, crossed_at, hours, self._last_at)
 
     async def _limit_reached_at(
-        self, limit: EnforcerLimit, series: Sequence[tuple[float, EnforcerLimit]], value: str
+        self, limit: EnforcerLimit, limit_series: Sequence[tuple[float, EnforcerLimit]], value: str
     ) -> float | None:
         crossed_at = None
-        for at, each in reversed(series):
+        for at, each in reversed(limit_series):
             if (each.limit, each.starts_at) != (limit.limit, limit.starts_at) or not each.enforcing:
                 break
             spent = (
@@ -477,7 +477,7 @@ class _EnforcerAudit:
         calls = await self._sums.unpriced_calls_by_model(limit.dimension, _hour_start(limit.starts_at))
         return faults.unpriced_faults(limit, calls.get(value, {}), self._last_at)
 
-    def _budget_dimension_and_value(self, budget: OurBudget) -> tuple[str, str | None] | None:
+    def _budget_dimension_and_value(self, budget: MoneyBudget) -> tuple[str, str | None] | None:
         """
         Return the dimension by which a limit may have the same calls as the budget, and its value (None for
         every value). Return None if no limit can have the budget's calls.

@@ -24,7 +24,7 @@ _NAMED_MODELS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OurBudget:
+class MoneyBudget:
     """A budget in money, with its amount of the running period. `granularity` is daily, weekly, monthly or other."""
 
     name: str
@@ -35,7 +35,7 @@ class OurBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class SpendBounds:
     """The lowest and the highest amount that the counted calls allow for a limit's counter at a moment."""
 
     low: Decimal
@@ -46,7 +46,7 @@ class Band:
 class JudgedReading:
     at: float
     spent: Decimal | None
-    band: Band
+    band: SpendBounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class EnforcerFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reset:
+class UnexpectedReset:
     """
     A counter reset between the readings at `before` and `after`, although the enforcer stated `stated` as the
     reset time.
@@ -129,11 +129,11 @@ def standstill_cause(first: JudgedReading, last: JudgedReading) -> str:
     return f"it stood still since {utc_iso(first.at)} while our sum rose from ${before:,.2f} to ${after:,.2f}"
 
 
-def _is_within(spent: Decimal, band: Band) -> bool:
+def _is_within(spent: Decimal, band: SpendBounds) -> bool:
     return is_at_least(spent, band.low) and is_at_most(spent, band.high)
 
 
-def is_sum_without_group(each: JudgedReading, group: Band) -> bool:
+def is_sum_without_group(each: JudgedReading, group: SpendBounds) -> bool:
     """Return whether the counter equals the counted spend without the spend of a group of calls."""
     low, high = each.band.low - group.low, each.band.high - group.high
     return each.spent is not None and group.low > CENT and low - CENT <= each.spent <= high + CENT
@@ -165,25 +165,25 @@ def _has_two_mixed_counters(series: Sequence[EnforcerLimit]) -> bool:
     return falls >= 2 and len(ends) == 2
 
 
-def find_wrong_reset(series: Sequence[tuple[float, EnforcerLimit]]) -> Reset | None:
+def find_wrong_reset(limit_series: Sequence[tuple[float, EnforcerLimit]]) -> UnexpectedReset | None:
     """
     Return the newest reset that the stated window does not explain: the counter fell and stayed low before
     the window ended.
     """
-    for (before_at, before), (after_at, after) in reversed([*pairwise(series)]):
+    for (before_at, before), (after_at, after) in reversed([*pairwise(limit_series)]):
         if before.spent is None or after.spent is None or before.limit != after.limit:
             continue
         has_fallen = Decimal(after.spent) < Decimal(before.spent) * DROP and Decimal(before.spent) > CENT
-        stays = sum(each_at >= after_at for each_at, _ in series) >= IN_A_ROW
+        stays = sum(each_at >= after_at for each_at, _ in limit_series) >= IN_A_ROW
         was_due = before.ends_at is not None and before.ends_at <= after_at
         if has_fallen and stays and not was_due:
-            return Reset(before=before_at, after=after_at, stated=before.ends_at)
+            return UnexpectedReset(before=before_at, after=after_at, stated=before.ends_at)
     return None
 
 
-def late_reset_faults(series: Sequence[tuple[float, EnforcerLimit]]) -> list[EnforcerFault]:
+def late_reset_faults(limit_series: Sequence[tuple[float, EnforcerLimit]]) -> list[EnforcerFault]:
     """Report a counter that was not reset, although its window ended long before the last three readings."""
-    newest = series[-IN_A_ROW:]
+    newest = limit_series[-IN_A_ROW:]
     ended = {each.ends_at for _, each in newest}
     [end, *others] = ended
     if others or end is None or len(newest) < IN_A_ROW or newest[0][0] <= end + LATE_S:
@@ -245,7 +245,7 @@ def missing_refusal_faults(
 
 
 def differing_limit_faults(
-    limit: EnforcerLimit, budgets: Sequence[OurBudget], read_at: float
+    limit: EnforcerLimit, budgets: Sequence[MoneyBudget], read_at: float
 ) -> list[EnforcerFault]:
     """Report a budget of the same calls and period that has another amount than the limit."""
     if limit.limit is None:
@@ -266,7 +266,7 @@ def differing_limit_faults(
 
 
 def fixed_days_faults(
-    limit: EnforcerLimit, budgets: Sequence[OurBudget], read_at: float
+    limit: EnforcerLimit, budgets: Sequence[MoneyBudget], read_at: float
 ) -> list[EnforcerFault]:
     """
     Report a window of 28 to 31 days that is not a calendar month, if a budget of the same calls is monthly.

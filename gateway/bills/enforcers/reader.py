@@ -151,14 +151,14 @@ class EnforcerReader:
                 limits.append(limit)
             return not is_truncated
 
-        async def fetch_page(path: str) -> Any:
+        async def fetch_enforcer_page(path: str) -> Any:
             nonlocal requests
             requests += 1
             if requests > MAX_REQUESTS:
                 raise PullFailed(f"a reading needs more than {MAX_REQUESTS:,} requests", retry_after_s=None)
             return await get_json(enforcer, path, self._fetch)
 
-        await TYPES[enforcer.type].read(fetch_page, add_limit, now)
+        await TYPES[enforcer.type].read(fetch_enforcer_page, add_limit, now)
         return EnforcerReading(at=now, limits=tuple(limits), truncated=is_truncated)
 
 

@@ -14,10 +14,10 @@ from fractions import Fraction
 
 from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.sums import AskedDays, SeatMonth
+from gateway.bills.plans.sums import PlanDays, SeatMonth
 from gateway.bills.reconciliation.matching import day_of_middle
 from spool.ledger import money
-from spool.statements import SEAT, SEATS, StatementInfo, StatementRow, Statements
+from spool.statements import SEAT, SEATS, StatementInfo, StatementRow, StatementStore
 
 DISCOUNT, TAX = "discount", "tax"
 SEAT_COUNT, FEE, INCLUDED, OVERAGE = "seat_count", "fee_differs", "included_differs", "overage_differs"
@@ -58,7 +58,7 @@ class BillDifference:
 
 
 async def read_bills(
-    statements: Statements, providers: Iterable[str], month: CalendarMonth, asked_days: AskedDays
+    statements: StatementStore, providers: Iterable[str], month: CalendarMonth, asked_days: PlanDays
 ) -> dict[str, PlanBill]:
     """Return the final bills that cover every day of the month, by provider."""
     rows_by_provider = await final_bill_rows(statements, providers, month)
@@ -66,7 +66,7 @@ async def read_bills(
 
 
 async def final_bill_rows(
-    statements: Statements, providers: Iterable[str], month: CalendarMonth
+    statements: StatementStore, providers: Iterable[str], month: CalendarMonth
 ) -> dict[str, list[StatementRow]]:
     """Return the rows of the final bills that cover every day of the month, by provider."""
     provider_names = sorted(set(providers) - {""})
@@ -99,7 +99,7 @@ def _source_of_whole_month(known: Iterable[StatementInfo], provider: str, month:
     return max(whole, key=lambda source: (rows[source], source), default=None)
 
 
-def sum_bill(rows: Sequence[StatementRow], asked_days: AskedDays) -> PlanBill:
+def sum_bill(rows: Sequence[StatementRow], asked_days: PlanDays) -> PlanBill:
     """Sum the lines of a bill by what they pay for, without taxes."""
     sums: dict[str, dict[str, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
     seats = Fraction(0)

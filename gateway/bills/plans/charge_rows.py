@@ -23,11 +23,11 @@ from spool.ledger.queries import CostQuery, CostRow, DerivedDimensions, Group, r
 from spool.record import CURRENCY
 from spool.statements import DAY_S
 
-Place = tuple[int, Group]  # place of an amount: index of its period, and its group
-Values = Mapping[str, str]  # the values of an amount's dimensions, by dimension
+PeriodPlace = tuple[int, Group]  # place of an amount: index of its period, and its group
+DimensionTexts = Mapping[str, str]  # the values of an amount's dimensions, by dimension
 
 
-class Amount(NamedTuple):
+class DayAmount(NamedTuple):
     """
     An amount of a day in its own currency (`own`) and in the query's currency (`cost`). `lacking` is the part
     of `own` that has no exchange rate.
@@ -55,7 +55,7 @@ class PeriodSum:
     charges: Counter[str] = field(default_factory=Counter)
     lacking: Counter[str] = field(default_factory=Counter)
 
-    def add_amount(self, amount: Amount, own_currency: str, currency: str) -> None:
+    def add_amount(self, amount: DayAmount, own_currency: str, currency: str) -> None:
         self.cost += amount.cost
         if own_currency != currency:
             self.converted += amount.cost
@@ -73,7 +73,7 @@ class PeriodSum:
         )
 
 
-def sums_to_rows(sums: Mapping[Place, PeriodSum], starts: Sequence[datetime]) -> list[CostRow]:
+def sums_to_rows(sums: Mapping[PeriodPlace, PeriodSum], starts: Sequence[datetime]) -> list[CostRow]:
     """Return the sums as rows, without those that are 0."""
     return [
         amounts.to_cost_row(starts[period], group)
@@ -89,11 +89,11 @@ def check_query_limits(sums: Sized) -> None:
         limit.check_time()
 
 
-def value_or_empty(values: Values, name: str) -> str:
+def value_or_empty(values: DimensionTexts, name: str) -> str:
     return values.get(name, "")
 
 
-def group_if_included(query: CostQuery, derived: DerivedDimensions, values: Values) -> Group | None:
+def group_if_included(query: CostQuery, derived: DerivedDimensions, values: DimensionTexts) -> Group | None:
     """Return the group of a charge, or None if it does not pass the filters of the query."""
 
     def dimension_value(name: str) -> str:
@@ -107,13 +107,13 @@ def group_if_included(query: CostQuery, derived: DerivedDimensions, values: Valu
     return query.shown_group(tuple(dimension_value(name) or None for name in query.group_by))
 
 
-def running_sums(amounts: Iterable[Amount]) -> list[Amount]:
+def running_sums(amounts: Iterable[DayAmount]) -> list[DayAmount]:
     """Return the cumulative sums of the amounts, beginning with the sum of none."""
-    return [*accumulate(amounts, _add_amounts, initial=Amount())]
+    return [*accumulate(amounts, _add_amounts, initial=DayAmount())]
 
 
-def _add_amounts(before: Amount, amount: Amount) -> Amount:
-    return Amount(*map(sum, zip(before, amount, strict=True)))
+def _add_amounts(before: DayAmount, amount: DayAmount) -> DayAmount:
+    return DayAmount(*map(sum, zip(before, amount, strict=True)))
 
 
 def day_runs_by_period(days: range, zone: tzinfo, starts: Sequence[float]) -> list[Run]:

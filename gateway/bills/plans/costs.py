@@ -18,15 +18,15 @@ import msgspec
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import BillDifference, PlanBill, apply_bills, read_bills
-from gateway.bills.plans.coverage import Coverage, parse_seat_mark, usable_plans
+from gateway.bills.plans.coverage import SeatRule, parse_seat_mark, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable
 from gateway.bills.plans.fees import seat_dimension_values
 from gateway.bills.plans.sums import (
     NOTHING,
-    AskedDays,
+    PlanDays,
     SeatMonth,
+    SeatUsage,
     SeatUse,
-    Uses,
     billing_cycles,
     included_allowance,
     months_of_seats,
@@ -34,7 +34,7 @@ from gateway.bills.plans.sums import (
 )
 from gateway.bills.plans.unmet import name_mismatch_sentences
 from gateway.bills.plans.uses import UseReader
-from spool.currencies import Converter, find_no_rate
+from spool.currencies import CurrencyConverter, find_no_rate
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
@@ -189,50 +189,52 @@ class SeatNames:
         return self._people.is_dropped(self.user_of_seat(mark))
 
 
-async def read_plan_costs(asking: PlanQuestion) -> PlanCosts:
+async def read_plan_costs(question: PlanQuestion) -> PlanCosts:
     """Return the costs of plans in a month, limited to what a person may see."""
-    month, currency = asking.month, asking.currency
+    month, currency = question.month, question.currency
     note_viewed_people({}, (USER,))
-    plans = usable_plans(asking.registry, asking.ledger.dimensions())
+    plans = usable_plans(question.registry, question.ledger.dimensions())
     # read names and plans at the same time, because a seat's mark is its position in its plan
-    names = SeatNames(asking.registry)
-    coverage = Coverage(plans, asking.ledger, asking.registry.people)
-    days = AskedDays(
+    names = SeatNames(question.registry)
+    coverage = SeatRule(plans, question.ledger, question.registry.people)
+    days = PlanDays(
         days=month.days,
-        begun=sum(day <= asking.now for day in month.days),
-        converter=Converter(asking.whole.rates or find_no_rate, currency),
+        begun=sum(day <= question.now for day in month.days),
+        converter=CurrencyConverter(question.whole.rates or find_no_rate, currency),
     )
     known = [plan for plan, _ in plans]
     reader = UseReader(coverage=coverage, plans=known, month=month, currency=currency)
-    shown = used = await reader.read_uses(asking.ledger)
-    if not asking.ledger.is_whole:
-        used = await reader.read_uses(asking.whole)
+    shown = used = await reader.read_uses(question.ledger)
+    if not question.ledger.is_whole:
+        used = await reader.read_uses(question.whole)
     billers = [plan.billed_by for plan in known]
-    unmet = await name_mismatch_sentences(asking.ledger, coverage, plans, used, month, asking.registry.people)
-    inputs = _Asked(
+    unmet = await name_mismatch_sentences(
+        question.ledger, coverage, plans, used, month, question.registry.people
+    )
+    inputs = _PlanCostInputs(
         plans=known,
         unmet=unmet,
         views={plan.id: view for plan, view in plans},
         month=month,
         days=days,
-        now=asking.now,
-        ledger=asking.ledger,
-        limit=asking.limit,
-        bills=await read_bills(asking.registry.statements, billers, month, days),
+        now=question.now,
+        ledger=question.ledger,
+        limit=question.limit,
+        bills=await read_bills(question.registry.statements, billers, month, days),
         names=names,
     )
     return await asyncio.to_thread(_build_plan_costs, inputs, used, shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _PlanCostInputs:
     """The inputs for the costs of plans, except usage."""
 
     plans: Sequence[AssistantPlan]
     unmet: Mapping[str, str]  # plan id -> why no cost is known
     views: Mapping[str, View]  # plan id -> the view with the calls that the plan covers
     month: CalendarMonth
-    days: AskedDays
+    days: PlanDays
     now: float
     ledger: SlicedLedger
     limit: int
@@ -240,13 +242,15 @@ class _Asked:
     names: SeatNames
 
 
-def _build_plan_costs(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
+def _build_plan_costs(inputs: _PlanCostInputs, seat_usage: SeatUsage, shown_usage: SeatUsage) -> PlanCosts:
     """
-    Build the costs of plans. `shown` is the part of `used` that the person sees. This is slow with thousands
-    of seats, so call it in a thread.
+    Build the costs of plans. `shown_usage` is the part of `seat_usage` that the person sees. This is slow with
+    thousands of seats, so call it in a thread.
     """
     month, limit = inputs.month, inputs.limit
-    by_plans = list(chain.from_iterable(months_of_seats(plan, inputs.days, used) for plan in inputs.plans))
+    by_plans = list(
+        chain.from_iterable(months_of_seats(plan, inputs.days, seat_usage) for plan in inputs.plans)
+    )
     months, differing, billed = apply_bills(by_plans, inputs.bills)
     seen = _visible_months(months, inputs)
     return PlanCosts(
@@ -258,46 +262,48 @@ def _build_plan_costs(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
             row_count=len(seen),
             truncated=len(seen) > limit,
         ),
-        total=_total_of_visible_seats(months, seen, shown),
-        plans=list(_plan_rows(seen, shown, billed, inputs.unmet)),
-        idle_seats=_idle_seats(inputs, used)[:limit],
+        total=_total_of_visible_seats(months, seen, shown_usage),
+        plans=list(_plan_rows(seen, shown_usage, billed, inputs.unmet)),
+        idle_seats=_idle_seats(inputs, seat_usage)[:limit],
         differences=list(map(_difference_fields, differing)) if inputs.ledger.is_whole else [],
-        rows=_seat_rows(seen, shown, limit, inputs.names),
+        rows=_seat_rows(seen, shown_usage, limit, inputs.names),
     )
 
 
-def _visible_months(months: Iterable[SeatMonth], inputs: _Asked) -> list[SeatMonth]:
+def _visible_months(months: Iterable[SeatMonth], inputs: _PlanCostInputs) -> list[SeatMonth]:
     return [month for month in months if inputs.ledger.has_call(partial(_seat_dimension, month, inputs))]
 
 
-def _seat_dimension(month: SeatMonth, inputs: _Asked, name: str) -> str:
+def _seat_dimension(month: SeatMonth, inputs: _PlanCostInputs, name: str) -> str:
     view = inputs.views[month.plan.id]
     return seat_dimension_values(month.plan, view, month.seat, month.seat.user).get(name, "")
 
 
-def _visible_use(month: SeatMonth, shown: Uses) -> SeatUse:
-    return shown.use_between(month.mark, month.start, month.end)
+def _visible_use(month: SeatMonth, shown_usage: SeatUsage) -> SeatUse:
+    return shown_usage.use_between(month.mark, month.start, month.end)
 
 
-def _included_value(months: Iterable[SeatMonth], shown: Uses) -> str:
-    values = [seat_month.included_part(_visible_use(seat_month, shown).worth) for seat_month in months]
+def _included_value(months: Iterable[SeatMonth], shown_usage: SeatUsage) -> str:
+    values = [seat_month.included_part(_visible_use(seat_month, shown_usage).worth) for seat_month in months]
     return money.units_to_text(sum(values))
 
 
-def _total_of_visible_seats(months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown: Uses) -> PlanTotal:
+def _total_of_visible_seats(
+    months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown_usage: SeatUsage
+) -> PlanTotal:
     """
     Sum the seats that the person sees. The value of visible calls counts even if their seat is not visible.
     """
     fees = sum(seat_month.fee for seat_month in seen)
     overage = sum(seat_month.overage for seat_month in seen)
     return PlanTotal(
-        paid=money.units_to_text(fees + overage + shown.metered),
+        paid=money.units_to_text(fees + overage + shown_usage.metered),
         fees=money.units_to_text(fees),
         overage=money.units_to_text(overage),
-        metered=money.units_to_text(shown.metered),
-        included_value=_included_value(months, shown),
-        unconverted=_sum_by_currency([shown.unpaid, *(seat_month.lacking for seat_month in seen)]),
-        included_unconverted=_sum_by_currency([shown.unvalued]),
+        metered=money.units_to_text(shown_usage.metered),
+        included_value=_included_value(months, shown_usage),
+        unconverted=_sum_by_currency([shown_usage.unpaid, *(seat_month.lacking for seat_month in seen)]),
+        included_unconverted=_sum_by_currency([shown_usage.unvalued]),
     )
 
 
@@ -325,7 +331,7 @@ def _format_seat_count(count: Fraction | None) -> str | None:
 
 
 def _plan_rows(
-    seen: Sequence[SeatMonth], shown: Uses, billed: Collection[str], unmet: Mapping[str, str]
+    seen: Sequence[SeatMonth], shown_usage: SeatUsage, billed: Collection[str], unmet: Mapping[str, str]
 ) -> Iterator[PlanOfMonth]:
     by_plan: dict[str, list[SeatMonth]] = defaultdict(list)
     for seat_month in seen:
@@ -335,7 +341,7 @@ def _plan_rows(
         fees = sum(seat_month.fee for seat_month in months)
         overage = sum(seat_month.overage for seat_month in months)
         included = included_allowance(plan, [seat_month.seat for seat_month in months])
-        used = [used_in_plan_unit(plan, _visible_use(seat_month, shown)) for seat_month in months]
+        used = [used_in_plan_unit(plan, _visible_use(seat_month, shown_usage)) for seat_month in months]
         yield PlanOfMonth(
             id=plan.id,
             name=plan.name,
@@ -343,7 +349,7 @@ def _plan_rows(
             paid=money.units_to_text(fees + overage),
             fees=money.units_to_text(fees),
             overage=money.units_to_text(overage),
-            included_value=_included_value(months, shown),
+            included_value=_included_value(months, shown_usage),
             unit=plan.unit,
             used=money.units_to_text(sum(used)),
             included=None if included is None else money.units_to_text(included),
@@ -353,7 +359,7 @@ def _plan_rows(
         )
 
 
-def _idle_seats(inputs: _Asked, used: Uses) -> list[IdleSeat]:
+def _idle_seats(inputs: _PlanCostInputs, seat_usage: SeatUsage) -> list[IdleSeat]:
     """
     Return seats that were held for a whole cycle that ended in the month, without any call, highest fee first.
 
@@ -362,7 +368,7 @@ def _idle_seats(inputs: _Asked, used: Uses) -> list[IdleSeat]:
     idle_seats: list[tuple[int, IdleSeat]] = []
     for plan in inputs.plans:
         for days in _ended_cycles(plan, inputs):
-            months = months_of_seats(plan, days, used)
+            months = months_of_seats(plan, days, seat_usage)
             if plan.is_pooled and any(seat_month.beyond for seat_month in months):
                 continue
             idle = (
@@ -375,19 +381,19 @@ def _idle_seats(inputs: _Asked, used: Uses) -> list[IdleSeat]:
     return [seat for _, seat in idle_seats]
 
 
-def _ended_cycles(plan: AssistantPlan, inputs: _Asked) -> Iterator[AskedDays]:
+def _ended_cycles(plan: AssistantPlan, inputs: _PlanCostInputs) -> Iterator[PlanDays]:
     last = min(inputs.month.end, inputs.now)
     for cycle in billing_cycles(plan.cycle_day, inputs.month.start, inputs.month.end):
         if cycle.end <= last:
-            yield AskedDays(days=cycle.days, begun=len(cycle.days), converter=inputs.days.converter)
+            yield PlanDays(days=cycle.days, begun=len(cycle.days), converter=inputs.days.converter)
 
 
-def _is_idle(month: SeatMonth, inputs: _Asked) -> bool:
+def _is_idle(month: SeatMonth, inputs: _PlanCostInputs) -> bool:
     is_whole = month.held_days == month.days and not month.lacking
     return is_whole and month.use == NOTHING and month.fee > 0 and not inputs.names.is_dropped(month.mark)
 
 
-def _idle_seat(month: SeatMonth, days: AskedDays, names: SeatNames) -> IdleSeat:
+def _idle_seat(month: SeatMonth, days: PlanDays, names: SeatNames) -> IdleSeat:
     return IdleSeat(
         plan=month.plan.name,
         user=names.user_of_seat(month.mark),
@@ -398,7 +404,9 @@ def _idle_seat(month: SeatMonth, days: AskedDays, names: SeatNames) -> IdleSeat:
     )
 
 
-def _seat_rows(seen: Sequence[SeatMonth], shown: Uses, limit: int, names: SeatNames) -> list[SeatOfMonth]:
+def _seat_rows(
+    seen: Sequence[SeatMonth], shown_usage: SeatUsage, limit: int, names: SeatNames
+) -> list[SeatOfMonth]:
     plans: dict[str, set[str]] = defaultdict(set)
     for seat_month in seen:
         plans[seat_month.seat.user.casefold()].add(seat_month.plan.name)
@@ -408,8 +416,8 @@ def _seat_rows(seen: Sequence[SeatMonth], shown: Uses, limit: int, names: SeatNa
         rows.append(
             _seat_row(
                 seat_month,
-                _visible_use(seat_month, shown),
-                shown,
+                _visible_use(seat_month, shown_usage),
+                shown_usage,
                 other_plans,
                 names.user_of_seat(seat_month.mark),
             )
@@ -418,7 +426,7 @@ def _seat_rows(seen: Sequence[SeatMonth], shown: Uses, limit: int, names: SeatNa
 
 
 def _seat_row(
-    month: SeatMonth, use: SeatUse, shown: Uses, other_plans: Collection[str], user: str
+    month: SeatMonth, use: SeatUse, shown_usage: SeatUsage, other_plans: Collection[str], user: str
 ) -> SeatOfMonth:
     plan, seat = month.plan, month.seat
     return SeatOfMonth(
@@ -430,7 +438,7 @@ def _seat_row(
         paid=money.units_to_text(month.fee + month.overage),
         fees=money.units_to_text(month.fee),
         overage=money.units_to_text(month.overage),
-        included_value=_included_value([month], shown),
+        included_value=_included_value([month], shown_usage),
         unit=plan.unit,
         used=money.units_to_text(used_in_plan_unit(plan, use)),
         beyond=money.units_to_text(month.beyond),

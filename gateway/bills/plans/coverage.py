@@ -27,9 +27,9 @@ from spool.ledger.queries import (
     TOTAL,
     CostQuery,
     CostRow,
-    Derived,
+    DerivedDimension,
     Group,
-    Wanted,
+    WantedValues,
     narrow_query,
 )
 from spool.people import SECOND_NAME, USER, People, values_for_filter
@@ -45,7 +45,7 @@ _Held = tuple[int, str, View]  # a held seat: position of its plan, mark of the 
 _PLACE = itemgetter(0)
 NOT_COVERED = ("",)
 # plan dimension of billed rows, which belong to no plan: only fees do
-_NO_PLAN = Derived(name=PLAN, label="", sources=(), value=lambda _: "")
+_NO_PLAN = DerivedDimension(name=PLAN, label="", sources=(), value=lambda _: "")
 _Place = tuple[datetime, Group]
 
 
@@ -80,7 +80,7 @@ def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[As
     ]
 
 
-class Coverage:
+class SeatRule:
     """
     The rule that decides which seat covers a call.
 
@@ -89,7 +89,7 @@ class Coverage:
     """
 
     def __init__(
-        self, plans: Sequence[tuple[AssistantPlan, View]], ledger: AskedLedger, people: People
+        self, plans: Sequence[tuple[AssistantPlan, View]], ledger: VisibleLedger, people: People
     ) -> None:
         self._plans = plans
         self._people = people
@@ -118,7 +118,7 @@ class Coverage:
                 cuts.add(at)
         yield from pairwise(sorted(cuts))
 
-    def seat_dimension(self, at: int) -> Derived:
+    def seat_dimension(self, at: int) -> DerivedDimension:
         """
         Return the dimension for a span that begins at `at`. Its value is the seat id, or "" if no plan covers
         the call.
@@ -132,12 +132,12 @@ class Coverage:
         ]
         return self._lasting((NAME, marks, self._plans, self._derived), partial(self._define, day))
 
-    def _define(self, day: str) -> Derived:
+    def _define(self, day: str) -> DerivedDimension:
         held = self._seats_by_user(day)
         # If nobody has a seat, any dimension gives the same result. The provider has few values, so the query
         # reads few sums.
         if not held:
-            return Derived(name=NAME, label="", sources=("provider",), value=lambda _: "")
+            return DerivedDimension(name=NAME, label="", sources=("provider",), value=lambda _: "")
 
         @lru_cache(_MEMO)  # cached, because many calls have the same dimension values
         def seat_mark_of_call(values: tuple[str, ...]) -> str:
@@ -147,7 +147,7 @@ class Coverage:
             marks = (mark for _, mark, view in sorted(seats, key=_PLACE) if view.has_call(value_of))
             return next(marks, "")
 
-        return Derived(name=NAME, label="", sources=self._sources, value=seat_mark_of_call)
+        return DerivedDimension(name=NAME, label="", sources=self._sources, value=seat_mark_of_call)
 
     def _seats_by_user(self, day: str) -> Mapping[str, Sequence[_Held]]:
         held: dict[str, list[_Held]] = defaultdict(list)
@@ -171,14 +171,16 @@ class Coverage:
         return (name,) if derived is None else derived.sources
 
 
-class AskedLedger(Protocol):
+class VisibleLedger(Protocol):
     """A ledger that answers cost queries, for all calls or for those that a person may see."""
 
     async def costs_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]: ...
 
-    def derived_dimensions(self) -> Sequence[Derived]: ...
+    def derived_dimensions(self) -> Sequence[DerivedDimension]: ...
 
-    def lasting_dimension(self, depends_on: object, define: Callable[[], Derived]) -> Derived: ...
+    def lasting_dimension(
+        self, depends_on: object, define: Callable[[], DerivedDimension]
+    ) -> DerivedDimension: ...
 
     def dimensions(self) -> Sequence[str]: ...
 
@@ -196,7 +198,7 @@ class DividedLedger:
     """
 
     def __init__(
-        self, ledger: AskedLedger, coverage: Coverage, cost_type: str, charges: Sequence[Charges] = ()
+        self, ledger: VisibleLedger, coverage: SeatRule, cost_type: str, charges: Sequence[Charges] = ()
     ) -> None:
         self._ledger = ledger
         self._coverage = coverage
@@ -217,7 +219,7 @@ class DividedLedger:
 
     def _queries_by_span(self, query: CostQuery) -> Sequence[CostQuery]:
         since, until = int(query.since.timestamp()), int(query.until.timestamp())
-        sides: dict[str, Wanted] = {"include": {}, "exclude": {}}
+        sides: dict[str, WantedValues] = {"include": {}, "exclude": {}}
         sides[self._side] = {NAME: NOT_COVERED}
         divided = narrow_query(query, **sides)
         parts = []

@@ -13,7 +13,7 @@ from gateway.core.fields import KEPT, changes_struct, item_struct, single_item_s
 from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.people import People
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
 from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, example_id, words
@@ -210,7 +210,7 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
     limit = "plans.max"
     action = "plan"
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         super().__init__(changes)
         self.people = changes.people
         # plan id -> the plan, and a copy of it in which people's addresses are hashed

@@ -18,9 +18,9 @@ from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.contracts.paid import ContractCharges
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.charge_rows import (
-    Amount,
+    DayAmount,
+    PeriodPlace,
     PeriodSum,
-    Place,
     Run,
     begun_days_in_query,
     calendar_months,
@@ -31,12 +31,12 @@ from gateway.bills.plans.charge_rows import (
     sums_to_rows,
     value_or_empty,
 )
-from gateway.bills.plans.coverage import Coverage, DividedLedger, is_seat_held, seat_mark, usable_plans
+from gateway.bills.plans.coverage import DividedLedger, SeatRule, is_seat_held, seat_mark, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
-from gateway.bills.plans.sums import AskedDays, SeatMonth, Uses, fees_by_day, months_of_seats
+from gateway.bills.plans.sums import PlanDays, SeatMonth, SeatUsage, fees_by_day, months_of_seats
 from gateway.bills.plans.uses import UseReader
 from gateway.intake.prices import PriceBook
-from spool.currencies import Converter, find_no_rate
+from spool.currencies import CurrencyConverter, find_no_rate
 from spool.ledger import money
 from spool.ledger.costs import periods_of_query
 from spool.ledger.ledger import Ledger
@@ -72,7 +72,7 @@ class SeatFees:
 
     plans: Sequence[tuple[AssistantPlan, View]]
     names: Mapping[str, str]
-    coverage: Coverage
+    coverage: SeatRule
     people: People
     ledger: SlicedLedger
     whole: Ledger
@@ -83,7 +83,7 @@ class SeatFees:
         if not days:
             return []
         with_overage = [plan for plan, _ in self.plans if _has_overage(plan)]
-        uses: dict[CalendarMonth, Uses] = {}
+        uses: dict[CalendarMonth, SeatUsage] = {}
         for month in calendar_months(days) if with_overage else ():
             reader = UseReader(coverage=self.coverage, plans=with_overage, month=month, currency=CURRENCY)
             uses[month] = await reader.read_uses(self.whole)
@@ -98,7 +98,7 @@ class SeatFees:
         self,
         query: CostQuery,
         days: range,
-        uses: Mapping[CalendarMonth, Uses],
+        uses: Mapping[CalendarMonth, SeatUsage],
         users: Sequence[str],
     ) -> list[CostRow]:
         derived = {
@@ -108,9 +108,9 @@ class SeatFees:
         spelled = {self.people.person_identity(user): user for user in users} | {user: user for user in users}
         starts = [start for start, _ in periods_of_query(query)]
         runs = day_runs_by_period(days, query.zone, [start.timestamp() for start in starts])
-        sums: dict[Place, PeriodSum] = defaultdict(PeriodSum)
+        sums: dict[PeriodPlace, PeriodSum] = defaultdict(PeriodSum)
         for plan, view in self.plans:
-            asked_days = AskedDays(
+            asked_days = PlanDays(
                 days=days, begun=len(days), converter=self._currency_converter(query.currency)
             )
             fees = running_sums(_convert_by_day(fees_by_day(plan, asked_days), plan, asked_days))
@@ -144,15 +144,15 @@ class SeatFees:
         return sums_to_rows(sums, starts)
 
     def _overages_by_seat(
-        self, plan: AssistantPlan, days: range, uses: Mapping[CalendarMonth, Uses], currency: str
-    ) -> Mapping[str, Sequence[Amount]]:
+        self, plan: AssistantPlan, days: range, uses: Mapping[CalendarMonth, SeatUsage], currency: str
+    ) -> Mapping[str, Sequence[DayAmount]]:
         """
         Return running sums of overage by seat id. The overage of a month is divided evenly over the days that
         have begun and on which the seat is held.
         """
-        found: dict[str, dict[int, Amount]] = defaultdict(dict)
+        found: dict[str, dict[int, DayAmount]] = defaultdict(dict)
         for month, used in uses.items():
-            asked_days = AskedDays(
+            asked_days = PlanDays(
                 days=month.days,
                 begun=sum(day <= self.now for day in month.days),
                 converter=self._currency_converter(plan.currency),
@@ -160,14 +160,14 @@ class SeatFees:
             for seat_month in months_of_seats(replace_fields(plan, fee="0"), asked_days, used):
                 if seat_month.overage:
                     found[seat_month.mark].update(self._spread_overage(seat_month, asked_days, currency))
-        nothing = Amount()
+        nothing = DayAmount()
         return {
             mark: running_sums([by_day.get(day, nothing) for day in days]) for mark, by_day in found.items()
         }
 
     def _spread_overage(
-        self, month: SeatMonth, asked_days: AskedDays, currency: str
-    ) -> Iterator[tuple[int, Amount]]:
+        self, month: SeatMonth, asked_days: PlanDays, currency: str
+    ) -> Iterator[tuple[int, DayAmount]]:
         begun = range(max(1, asked_days.begun))
         held = [
             asked_days.days[index] for index in begun if is_seat_held(month.seat, asked_days.texts[index])
@@ -177,7 +177,7 @@ class SeatFees:
         held = held or [asked_days.days[begun[-1]]]
         lacking: Counter[str] = Counter()
         converter = self._currency_converter(currency)
-        in_currency = AskedDays(days=asked_days.days, begun=asked_days.begun, converter=converter)
+        in_currency = PlanDays(days=asked_days.days, begun=asked_days.begun, converter=converter)
         cost = in_currency.convert_and_sum(
             {asked_days.days[begun[-1]]: month.overage}, month.plan.currency, lacking
         )
@@ -185,10 +185,10 @@ class SeatFees:
         amounts = (month.overage, cost, lacking[month.plan.currency])
         parts = zip(*(divide_in_sequence(amount, even) for amount in amounts), strict=True)
         for day, part in zip(held, parts, strict=True):
-            yield day, Amount(*part)
+            yield day, DayAmount(*part)
 
-    def _currency_converter(self, currency: str) -> Converter:
-        return Converter(self.whole.rates or find_no_rate, currency)
+    def _currency_converter(self, currency: str) -> CurrencyConverter:
+        return CurrencyConverter(self.whole.rates or find_no_rate, currency)
 
 
 def _has_overage(plan: AssistantPlan) -> bool:
@@ -196,11 +196,11 @@ def _has_overage(plan: AssistantPlan) -> bool:
 
 
 def _add_amounts(
-    sums: Mapping[Place, PeriodSum],
+    sums: Mapping[PeriodPlace, PeriodSum],
     runs: Sequence[Run],
     days: range,
     group: Group,
-    running: Sequence[Amount],
+    running: Sequence[DayAmount],
     plan: AssistantPlan,
     currency: str,
     count: int,
@@ -209,17 +209,17 @@ def _add_amounts(
         first, end = max(run.first, days.start), min(run.end, days.stop)
         if first < end:
             parts = zip(running[first], running[end], strict=True)
-            amount = Amount(*(count * (through - before) for before, through in parts))
+            amount = DayAmount(*(count * (through - before) for before, through in parts))
             sums[run.period, group].add_amount(amount, plan.currency, currency)
 
 
 def _convert_by_day(
-    amounts: Mapping[int, int], plan: AssistantPlan, asked_days: AskedDays
-) -> Iterator[Amount]:
+    amounts: Mapping[int, int], plan: AssistantPlan, asked_days: PlanDays
+) -> Iterator[DayAmount]:
     for day in asked_days.days:
         lacking: Counter[str] = Counter()
         cost = asked_days.convert_and_sum({day: amounts[day]}, plan.currency, lacking)
-        yield Amount(amounts[day], cost, lacking[plan.currency])
+        yield DayAmount(amounts[day], cost, lacking[plan.currency])
 
 
 def _held_day_indexes(seat: Seat, days: Sequence[str]) -> range:
@@ -241,7 +241,7 @@ def ledger_divided_by_plans(
     `ledger` shows.
     """
     plans = usable_plans(registry, ledger.dimensions())
-    coverage = Coverage(plans, ledger, registry.people)
+    coverage = SeatRule(plans, ledger, registry.people)
     if cost_type != PAID_COST:
         return DividedLedger(ledger, coverage, cost_type)
     fees = SeatFees(

@@ -437,14 +437,16 @@ class SeatPull(Protocol):
     def names_file(self) -> Path | None: ...
 
 
-async def update_plan_seats(plans: PlanTable, pull: SeatPull, pages: Sequence[Any], *, now: float) -> str:
+async def update_plan_seats(
+    plans: PlanTable, seat_pull: SeatPull, pages: Sequence[Any], *, now: float
+) -> str:
     """
     Update the seats of a plan from a pulled list; return a message about the changes, or "".
 
     Raises Invalid or NotThere if the list or the plan cannot be used. Then nothing is changed.
     """
-    plan = plans.require_by_id_or_name(pull.plan)
-    changes = await asyncio.to_thread(_merge_pulled_pages, pull, plan, pages, now, plans.people)
+    plan = plans.require_by_id_or_name(seat_pull.plan)
+    changes = await asyncio.to_thread(_merge_pulled_pages, seat_pull, plan, pages, now, plans.people)
     if _sort_seats(changes.seats) == _sort_seats(plan.seats):
         return ""
     await plans.change(plan.id, {"seats": changes.seats}, version=plan.version, actor=PULLER)
@@ -453,19 +455,19 @@ async def update_plan_seats(plans: PlanTable, pull: SeatPull, pages: Sequence[An
 
 
 def _merge_pulled_pages(
-    pull: SeatPull, plan: AssistantPlan, pages: Sequence[Any], now: float, people: People
+    seat_pull: SeatPull, plan: AssistantPlan, pages: Sequence[Any], now: float, people: People
 ) -> SeatChanges:
     today = datetime.fromtimestamp(now, UTC).date().isoformat()
-    listed = parse_seat_pages(f"pull {pull.name}", pages)
+    listed = parse_seat_pages(f"pull {seat_pull.name}", pages)
     names = None
-    if pull.names_file is not None:
+    if seat_pull.names_file is not None:
         try:
-            with pull.names_file.open("rb") as file:
-                content = read_bounded(file, f"names_file {pull.names_file}")
+            with seat_pull.names_file.open("rb") as file:
+                content = read_bounded(file, f"names_file {seat_pull.names_file}")
         except OSError as error:
-            raise Invalid(f"names_file {pull.names_file}: {error.strerror}") from error
-        names = parse_user_names(str(pull.names_file), content)
-    seats = seats_of_tier(listed, tier=pull.tier, names=names)
+            raise Invalid(f"names_file {seat_pull.names_file}: {error.strerror}") from error
+        names = parse_user_names(str(seat_pull.names_file), content)
+    seats = seats_of_tier(listed, tier=seat_pull.tier, names=names)
     people.reject_dropped_names(seat.user for seat in seats)
     return merge_seat_list(plan.seats, seats, today, people.person_identity)
 

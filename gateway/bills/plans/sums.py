@@ -19,7 +19,7 @@ from datetime import UTC, date, datetime
 from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.plans.coverage import is_seat_held, seat_mark
 from gateway.bills.plans.declared import CALLS, USD, AssistantPlan, Seat
-from spool.currencies import Converter, divide_by_scale
+from spool.currencies import CurrencyConverter, divide_by_scale
 from spool.ledger import money
 from spool.statements import DAY_S, day_text
 
@@ -27,7 +27,7 @@ MarkedSeat = tuple[Seat, str]  # a seat and its mark
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
+class BillingCycle:
     """The days of a billing cycle, from `start` to before `end`, in epoch seconds."""
 
     start: int
@@ -38,7 +38,7 @@ class Cycle:
         return range(self.start, self.end, DAY_S)
 
 
-def billing_cycles(day: int, start: int, end: int) -> Iterator[Cycle]:
+def billing_cycles(day: int, start: int, end: int) -> Iterator[BillingCycle]:
     """
     Yield the cycles that overlap the time from `start` to before `end`.
 
@@ -54,7 +54,7 @@ def billing_cycles(day: int, start: int, end: int) -> Iterator[Cycle]:
     while begin < end:
         month += 1
         next_begin = _cycle_start(month, day)
-        yield Cycle(begin, next_begin)
+        yield BillingCycle(begin, next_begin)
         begin = next_begin
 
 
@@ -96,7 +96,7 @@ def _empty_spans() -> dict[str, dict[int, SeatUse]]:
 
 
 @dataclass(slots=True)
-class Uses:
+class SeatUsage:
     """
     Usage of seats, by seat id and start of the span. A span never crosses the start or end of a month, a
     billing cycle or a seat.
@@ -124,12 +124,12 @@ class Uses:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedDays:
+class PlanDays:
     """The days of a month or a cycle, the number of days that have begun, and the currency converter."""
 
     days: Sequence[int]
     begun: int
-    converter: Converter
+    converter: CurrencyConverter
     texts: Sequence[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -188,7 +188,7 @@ class SeatMonth:
 
 
 @dataclass(slots=True)
-class Beyond:
+class Overage:
     """
     A seat's usage above what is included: quantity, price in the plan's currency, and value at list prices.
     """
@@ -198,9 +198,9 @@ class Beyond:
     value: int = 0
 
 
-def months_of_seats(plan: AssistantPlan, asked_days: AskedDays, uses: Uses) -> list[SeatMonth]:
+def months_of_seats(plan: AssistantPlan, asked_days: PlanDays, uses: SeatUsage) -> list[SeatMonth]:
     """Return the seats that are held on a requested day, with the fees of the days that have begun."""
-    beyond: dict[str, Beyond] = defaultdict(Beyond)
+    beyond: dict[str, Overage] = defaultdict(Overage)
     for cycle in billing_cycles(plan.cycle_day, asked_days.start, asked_days.end):
         for seats in _sharing_groups(plan, cycle):
             _add_overage(beyond, plan, cycle, seats, asked_days, uses)
@@ -217,10 +217,10 @@ def _seat_month(
     plan: AssistantPlan,
     seat: Seat,
     mark: str,
-    asked_days: AskedDays,
-    uses: Uses,
+    asked_days: PlanDays,
+    uses: SeatUsage,
     fees: Mapping[int, int],
-    beyond: Beyond,
+    beyond: Overage,
 ) -> SeatMonth:
     lacking: Counter[str] = Counter()
     use = uses.use_between(mark, asked_days.start, asked_days.end)
@@ -266,7 +266,7 @@ def used_in_plan_unit(plan: AssistantPlan, use: SeatUse) -> int:
     return int(used * money.UNIT // unit_value)
 
 
-def _sharing_groups(plan: AssistantPlan, cycle: Cycle) -> Iterator[Sequence[MarkedSeat]]:
+def _sharing_groups(plan: AssistantPlan, cycle: BillingCycle) -> Iterator[Sequence[MarkedSeat]]:
     first, last = day_text(cycle.start), day_text(cycle.end - DAY_S)
     groups: dict[str, list[MarkedSeat]] = defaultdict(list)
     for seat_index, seat in enumerate(plan.seats):
@@ -277,12 +277,12 @@ def _sharing_groups(plan: AssistantPlan, cycle: Cycle) -> Iterator[Sequence[Mark
 
 
 def _add_overage(
-    beyond_by_mark: dict[str, Beyond],
+    beyond_by_mark: dict[str, Overage],
     plan: AssistantPlan,
-    cycle: Cycle,
+    cycle: BillingCycle,
     seats: Sequence[MarkedSeat],
-    asked_days: AskedDays,
-    uses: Uses,
+    asked_days: PlanDays,
+    uses: SeatUsage,
 ) -> None:
     included = included_allowance(plan, [seat for seat, _ in seats])
     if included is None:
@@ -309,7 +309,7 @@ def _overage_price(plan: AssistantPlan, beyond: int) -> int:
     return int(beyond * money.text_to_units(plan.overage_price or "0") // money.UNIT)
 
 
-def fees_by_day(plan: AssistantPlan, asked_days: AskedDays) -> dict[int, int]:
+def fees_by_day(plan: AssistantPlan, asked_days: PlanDays) -> dict[int, int]:
     """
     Divide a seat's fee among the requested days that have begun, in units of the plan's currency. All days of
     a cycle together have the whole fee.

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.coverage import NAME, NOT_COVERED, AskedLedger, Coverage, is_seat_held, seat_mark
+from gateway.bills.plans.coverage import NAME, NOT_COVERED, SeatRule, VisibleLedger, is_seat_held, seat_mark
 from gateway.bills.plans.declared import AssistantPlan
-from gateway.bills.plans.sums import Uses
+from gateway.bills.plans.sums import SeatUsage
 from spool.ledger.queries import TOTAL, CostQuery, narrow_query
 from spool.people import People
 from spool.registry.views import View
@@ -21,10 +21,10 @@ PlanAndView = tuple[AssistantPlan, View]
 
 
 async def name_mismatch_sentences(
-    ledger: AskedLedger,
-    coverage: Coverage,
+    ledger: VisibleLedger,
+    coverage: SeatRule,
     plans: Sequence[PlanAndView],
-    used: Uses,
+    seat_usage: SeatUsage,
     month: CalendarMonth,
     people: People,
 ) -> Mapping[str, str]:
@@ -35,7 +35,7 @@ async def name_mismatch_sentences(
     A plan is left out if one of its people made a call under another plan.
     """
     sentences = {}
-    for plan, view in _plans_without_users(plans, used, month, people):
+    for plan, view in _plans_without_users(plans, seat_usage, month, people):
         calls = await _count_uncovered_calls(ledger, coverage, view, month)
         if calls:
             word = "call" if calls == 1 else "calls"
@@ -45,7 +45,7 @@ async def name_mismatch_sentences(
 
 
 def _plans_without_users(
-    plans: Sequence[PlanAndView], used: Uses, month: CalendarMonth, people: People
+    plans: Sequence[PlanAndView], seat_usage: SeatUsage, month: CalendarMonth, people: People
 ) -> Iterable[PlanAndView]:
     days = [day_text(day) for day in month.days]
     busy: set[str] = set()
@@ -56,7 +56,7 @@ def _plans_without_users(
             if any(is_seat_held(seat, day) for day in days):
                 name = people.person_identity(seat.user)
                 names.add(name)
-                use = used.use_between(seat_mark(plan, index), month.start, month.end)
+                use = seat_usage.use_between(seat_mark(plan, index), month.start, month.end)
                 if use.calls or use.unpriced:
                     busy.add(name)
         seated.append(names)
@@ -66,7 +66,7 @@ def _plans_without_users(
 
 
 async def _count_uncovered_calls(
-    ledger: AskedLedger, coverage: Coverage, view: View, month: CalendarMonth
+    ledger: VisibleLedger, coverage: SeatRule, view: View, month: CalendarMonth
 ) -> int:
     queries = [
         narrow_query(

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from itertools import chain
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.coverage import NAME, AskedLedger, Coverage
+from gateway.bills.plans.coverage import NAME, SeatRule, VisibleLedger
 from gateway.bills.plans.declared import AssistantPlan
-from gateway.bills.plans.sums import SeatUse, Uses, billing_cycles
+from gateway.bills.plans.sums import SeatUsage, SeatUse, billing_cycles
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.record import CURRENCY
@@ -26,19 +26,19 @@ class UseReader:
     covers. Corrections are included.
     """
 
-    coverage: Coverage
+    coverage: SeatRule
     plans: Sequence[AssistantPlan]
     month: CalendarMonth
     currency: str
 
-    async def read_uses(self, ledger: AskedLedger) -> Uses:
+    async def read_uses(self, ledger: VisibleLedger) -> SeatUsage:
         in_dollars = await self._fetch_rows(ledger, CURRENCY)
         in_currency = in_dollars
         if self.currency != CURRENCY:
             in_currency = await self._fetch_rows(ledger, self.currency)
         return await asyncio.to_thread(self._sum_uses, in_dollars, in_currency)
 
-    async def _fetch_rows(self, ledger: AskedLedger, currency: str) -> Sequence[Sequence[CostRow]]:
+    async def _fetch_rows(self, ledger: VisibleLedger, currency: str) -> Sequence[Sequence[CostRow]]:
         # runs in a thread, because it is slow with thousands of seats
         queries = await asyncio.to_thread(self._span_queries, currency)
         return await ledger.costs_of_queries(queries)
@@ -65,8 +65,8 @@ class UseReader:
 
     def _sum_uses(
         self, in_dollars: Sequence[Sequence[CostRow]], in_currency: Sequence[Sequence[CostRow]]
-    ) -> Uses:
-        uses = Uses()
+    ) -> SeatUsage:
+        uses = SeatUsage()
         for row in chain.from_iterable(in_dollars):
             if mark := row.group[0]:
                 calls = row.calls - row.errors - row.cached
@@ -89,7 +89,7 @@ def _value_at_list_prices(row: CostRow) -> int:
     return money.text_to_units(row.estimated) or money.text_to_units(row.cost)
 
 
-def _add_money(uses: Uses, row: CostRow) -> None:
+def _add_money(uses: SeatUsage, row: CostRow) -> None:
     mark = row.group[0]
     if not mark:
         uses.metered += money.text_to_units(row.cost)

@@ -31,5 +31,5 @@ def month_accuracy(month: str, result: Reconciliation | None) -> dict[str, Any]:
     }
 
 
-def _format_percent(part: int, whole: int) -> str | None:
-    return None if whole <= 0 else f"{Decimal(100 * part) / whole:.2f}"
+def _format_percent(part: int, total: int) -> str | None:
+    return None if total <= 0 else f"{Decimal(100 * part) / total:.2f}"

@@ -38,10 +38,10 @@ from gateway.bills.reconciliation.sides import (
     BilledMoney,
     BilledSums,
     BilledTokens,
-    Cell,
+    ComparisonCell,
     CountedSums,
     CountedUse,
-    Place,
+    MeterPlace,
     Prices,
     divide_whole_number,
     new_counts,
@@ -49,8 +49,8 @@ from gateway.bills.reconciliation.sides import (
 
 CHEAPER = frozenset({"batch", "flex"})  # tiers that are cheaper than the standard tier
 # one amount of the comparison: part of the difference, cell, and meter ("" for OWN)
-Entry = tuple[str, Cell, str]
-Regional = dict[Place, dict[str, int]]  # by region
+PartKey = tuple[str, ComparisonCell, str]
+Regional = dict[MeterPlace, dict[str, int]]  # by region
 
 
 @dataclass(slots=True)
@@ -70,11 +70,11 @@ class _Worth:
     billed_in: dict[str, int] = field(default_factory=new_counts)
 
 
-_AtOurPrices = dict[Cell, dict[str, _Worth]]
+_AtOurPrices = dict[ComparisonCell, dict[str, _Worth]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Levels:
+class ComparisonLevels:
     """
     The dimensions by which both the bill and the ledger distinguish tokens, and those by which the bill also
     distinguishes money. Money never has a dimension that tokens lack.
@@ -91,8 +91,8 @@ class Levels:
     money_region: bool = False
     money_context: bool = False
 
-    def fine_cell(self, row: BilledTokens | BilledMoney | CountedUse) -> Cell:
-        return Cell(
+    def fine_cell(self, row: BilledTokens | BilledMoney | CountedUse) -> ComparisonCell:
+        return ComparisonCell(
             row.day,
             row.key if self.key else "",
             row.model if self.model else "",
@@ -101,9 +101,9 @@ class Levels:
             max((least for least in self.contexts if least <= (row.context or 0)), default=0),
         )
 
-    def coarse_cell(self, cell: Cell) -> Cell:
+    def coarse_cell(self, cell: ComparisonCell) -> ComparisonCell:
         """Return the cell with only the dimensions that the bill's amounts state."""
-        return Cell(
+        return ComparisonCell(
             cell.day,
             cell.key if self.money_key else "",
             cell.model if self.money_model else "",
@@ -129,7 +129,7 @@ class Levels:
 
 
 @dataclass(slots=True, kw_only=True)
-class Split:
+class SplitDifference:
     """
     The billed and the counted sums of all cells, and the parts of the difference between them.
 
@@ -143,22 +143,22 @@ class Split:
     token.
     """
 
-    levels: Levels
-    billed: dict[Cell, BilledSums] = field(default_factory=lambda: defaultdict(BilledSums))
-    counted: dict[Cell, CountedSums] = field(default_factory=lambda: defaultdict(CountedSums))
+    levels: ComparisonLevels
+    billed: dict[ComparisonCell, BilledSums] = field(default_factory=lambda: defaultdict(BilledSums))
+    counted: dict[ComparisonCell, CountedSums] = field(default_factory=lambda: defaultdict(CountedSums))
     metered: set[int] = field(default_factory=set)  # days on which a bill states token counts
-    parts: dict[Entry, int] = field(default_factory=new_counts)
-    extra: dict[Place, int] = field(default_factory=dict)  # billed minus counted tokens of each place
-    values: dict[Place, int] = field(default_factory=new_counts)
-    listed: dict[Place, int] = field(default_factory=dict)
+    parts: dict[PartKey, int] = field(default_factory=new_counts)
+    extra: dict[MeterPlace, int] = field(default_factory=dict)  # billed minus counted tokens of each place
+    values: dict[MeterPlace, int] = field(default_factory=new_counts)
+    listed: dict[MeterPlace, int] = field(default_factory=dict)
     repeats: Repeats = field(default_factory=Repeats)
-    worth: dict[Place, int] = field(default_factory=new_counts)
-    full: dict[Place, int] = field(default_factory=new_counts)
-    premium: dict[Place, int] = field(default_factory=new_counts)
-    paid: dict[Place, int] = field(default_factory=new_counts)
-    sold: dict[Place, int] = field(default_factory=new_counts)
-    lines: dict[Place, int] = field(default_factory=new_counts)
-    billed_money: dict[Cell, int] = field(default_factory=new_counts)
+    worth: dict[MeterPlace, int] = field(default_factory=new_counts)
+    full: dict[MeterPlace, int] = field(default_factory=new_counts)
+    premium: dict[MeterPlace, int] = field(default_factory=new_counts)
+    paid: dict[MeterPlace, int] = field(default_factory=new_counts)
+    sold: dict[MeterPlace, int] = field(default_factory=new_counts)
+    lines: dict[MeterPlace, int] = field(default_factory=new_counts)
+    billed_money: dict[ComparisonCell, int] = field(default_factory=new_counts)
     counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     reported_fees: dict[str, int] = field(default_factory=new_counts)  # by kind
@@ -171,12 +171,12 @@ class Split:
     def billed_total(self) -> int:
         return sum(self.billed_money.values())
 
-    def cells_of_model(self, model: str) -> set[Cell]:
+    def cells_of_model(self, model: str) -> set[ComparisonCell]:
         return {cell for cell, _ in self.worth if cell.model == model}
 
     def names_on_side(self, dimension: str, *, billed: bool) -> set[str]:
         field_of = attrgetter(dimension)
-        side: Mapping[Cell, BilledSums | CountedSums] = self.billed if billed else self.counted
+        side: Mapping[ComparisonCell, BilledSums | CountedSums] = self.billed if billed else self.counted
         found = {field_of(cell) for cell, sums in side.items() if sums.calls or any(sums.tokens.values())}
         if billed:
             found |= {field_of(cell) for cell, amount in self.billed_money.items() if amount}
@@ -189,13 +189,13 @@ class Split:
 def split_difference(
     tokens: Iterable[BilledTokens],
     money: Sequence[BilledMoney],
-    counted: Iterable[CountedUse],
+    counted_uses: Iterable[CountedUse],
     *,
     prices: Prices,
-    levels: Levels,
+    levels: ComparisonLevels,
     metered: Iterable[int] = (),
     imputed: bool = False,
-) -> Split:
+) -> SplitDifference:
     """
     Split the difference of the given rows into its parts.
 
@@ -203,13 +203,13 @@ def split_difference(
     bill states that nothing was used. `imputed` means that no bill states money, so billed tokens are
     valued at our prices.
     """
-    result = Split(levels=levels, metered=set(metered))
-    _add_sides(result, tokens, money, counted, prices)
+    result = SplitDifference(levels=levels, metered=set(metered))
+    _add_sides(result, tokens, money, counted_uses, prices)
     paid_rates = _paid_rates(result)
     theirs_of = {cell: _billed_or_counted_tokens(result, cell) for cell in {*result.billed, *result.counted}}
     result.repeats = find_repeats(theirs_of, result.counted)
     matched_moves = list(find_moves(theirs_of, result.counted, prices, result.repeats.billed_times))
-    arrived: dict[Place, list[Move]] = defaultdict(list)
+    arrived: dict[MeterPlace, list[TokenMove]] = defaultdict(list)
     for move in matched_moves:
         arrived[move.target].append(move)
     at_our_prices: _AtOurPrices = defaultdict(lambda: defaultdict(_Worth))
@@ -269,10 +269,10 @@ def split_difference(
 
 
 def _add_sides(
-    split_sides: Split,
+    split_sides: SplitDifference,
     tokens: Iterable[BilledTokens],
     money: Iterable[BilledMoney],
-    counted: Iterable[CountedUse],
+    counted_uses: Iterable[CountedUse],
     prices: Prices,
 ) -> None:
     levels = split_sides.levels
@@ -286,7 +286,7 @@ def _add_sides(
             if billed_row.region:
                 theirs.regional[billed_row.region, billed_row.meter] += billed_row.quantity
             split_sides.metered.add(billed_row.day)
-    for row in counted:
+    for row in counted_uses:
         sums = split_sides.counted[levels.fine_cell(row)]
         sums.add_use(row)
         if row.context > 0:
@@ -320,7 +320,7 @@ def _common_kind(kind: str, kinds: Collection[str]) -> str:
     return unit if kind not in kinds and unit in kinds else kind
 
 
-def _paid_rates(split_sides: Split) -> dict[tuple[str, str], int]:
+def _paid_rates(split_sides: SplitDifference) -> dict[tuple[str, str], int]:
     tokens: dict[tuple[str, str], int] = defaultdict(int)
     for cell, sums in split_sides.billed.items():
         for meter, quantity in sums.tokens.items():
@@ -331,7 +331,7 @@ def _paid_rates(split_sides: Split) -> dict[tuple[str, str], int]:
     return {key: amount // tokens[key] for key, amount in paid.items() if tokens.get(key)}
 
 
-def _billed_or_counted_tokens(split_sides: Split, cell: Cell) -> dict[str, int]:
+def _billed_or_counted_tokens(split_sides: SplitDifference, cell: ComparisonCell) -> dict[str, int]:
     ours = split_sides.counted.get(cell, CountedSums()).tokens
     return (
         _divide_pooled_meters(split_sides.billed.get(cell, BilledSums()).tokens, ours)
@@ -371,7 +371,9 @@ def _add_worth_by_region(
             sums.billed_in[region] += worth * tokens // whole
 
 
-def _correct_move_values(split_sides: Split, at_our_prices: _AtOurPrices, matched_moves: list[Move]) -> None:
+def _correct_move_values(
+    split_sides: SplitDifference, at_our_prices: _AtOurPrices, matched_moves: list[TokenMove]
+) -> None:
     coarse = split_sides.levels.coarse_cell
     for move, less, gain in move_value_corrections(
         matched_moves,
@@ -385,7 +387,7 @@ def _correct_move_values(split_sides: Split, at_our_prices: _AtOurPrices, matche
             at_our_prices[coarse(cell)][meter].worth += amount
 
 
-def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
+def _move_regions(sums: _Worth, move: TokenMove, ours: CountedSums) -> None:
     for (region, regional_meter), value in ours.regional.items():
         if regional_meter == move.source[1]:
             sums.counted_in[region] += int(
@@ -393,7 +395,7 @@ def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
             )
 
 
-def _add_rate_parts(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
+def _add_rate_parts(split_sides: SplitDifference, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
     for (cell, meter), amount in split_sides.paid.items():
         split_sides.parts[RATE, cell, meter] += amount
     for cell, by_meter in at_our_prices.items():
@@ -417,7 +419,7 @@ def _add_rate_parts(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed:
         _count_unbilled_as_free(split_sides)
 
 
-def _count_unbilled_as_free(split_sides: Split) -> None:
+def _count_unbilled_as_free(split_sides: SplitDifference) -> None:
     """
     Count tokens without a billed line as billed at 0. The exception is days with amounts that belong to no
     tokens, because such amounts may be for them.
@@ -429,7 +431,7 @@ def _count_unbilled_as_free(split_sides: Split) -> None:
             split_sides.paid[cell, meter] += 0
 
 
-def billed_meter(split_sides: Split, cell: Cell, meter: str) -> str:
+def billed_meter(split_sides: SplitDifference, cell: ComparisonCell, meter: str) -> str:
     if (cell, meter) in split_sides.paid:
         return meter
     pools = [
@@ -444,14 +446,14 @@ def normalize_tier(stated: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class TokenMove:
     """
     Tokens that the ledger has in one cell (`source`) and the bill in another (`target`). Prices are per
     token.
     """
 
-    source: Place
-    target: Place
+    source: MeterPlace
+    target: MeterPlace
     tokens: int
     price: Fraction  # average price per unit in the ledger
     target_price: Fraction
@@ -463,45 +465,45 @@ class Move:
 
 
 def find_moves(
-    billed: Mapping[Cell, Mapping[str, int]],
-    counted: Mapping[Cell, CountedSums],
+    billed: Mapping[ComparisonCell, Mapping[str, int]],
+    counted_sums: Mapping[ComparisonCell, CountedSums],
     prices: Prices,
-    times: Callable[[Cell], Fraction] = lambda _: Fraction(1),
-) -> Iterator[Move]:
+    times: Callable[[ComparisonCell], Fraction] = lambda _: Fraction(1),
+) -> Iterator[TokenMove]:
     """
     Yield the moves between the tiers and context windows of a model, and then between kinds of its input.
     `billed` are billed tokens by METERS.
 
     If the bill repeats rows, tokens are compared once and the moves multiplied by `times`.
     """
-    groups: dict[Cell, list[Cell]] = defaultdict(list)
+    groups: dict[ComparisonCell, list[ComparisonCell]] = defaultdict(list)
     for cell in sorted(billed):
         groups[cell._replace(tier=STANDARD, context=0)].append(cell)
     for cells in groups.values():
         extras = {
             (cell, meter): int(billed[cell].get(meter, 0) / times(cell))
-            - (counted[cell].tokens.get(meter, 0) if cell in counted else 0)
+            - (counted_sums[cell].tokens.get(meter, 0) if cell in counted_sums else 0)
             for cell in cells
             for meter in METERS
         }
         for meters in (*((meter,) for meter in METERS), INPUT_METERS):
             chosen = {cell_meter: extra for cell_meter, extra in extras.items() if cell_meter[1] in meters}
-            for move in _match_moves(chosen, extras, counted, prices):
+            for move in _match_moves(chosen, extras, counted_sums, prices):
                 yield replace(move, tokens=int(move.tokens * times(move.source[0])))
 
 
 def _match_moves(
-    chosen: Mapping[Place, int],
-    remaining: dict[Place, int],
-    counted: Mapping[Cell, CountedSums],
+    chosen: Mapping[MeterPlace, int],
+    remaining: dict[MeterPlace, int],
+    counted_sums: Mapping[ComparisonCell, CountedSums],
     prices: Prices,
-) -> Iterator[Move]:
+) -> Iterator[TokenMove]:
     if min(chosen.values()) >= 0 or max(chosen.values()) <= 0:
         return
     for source in (cell_meter for cell_meter, extra in chosen.items() if extra < 0):
         cell, meter = source
         valued, listed = (
-            counted[cell].valued.get(meter, 0),
+            counted_sums[cell].valued.get(meter, 0),
             prices(cell.model, cell.tier, cell.day, cell.context).get(meter, 0),
         )
         for target in (
@@ -516,9 +518,9 @@ def _match_moves(
                 continue
             remaining[source] += tokens
             remaining[target] -= tokens
-            price = Fraction(counted[cell].values[meter], valued)
+            price = Fraction(counted_sums[cell].values[meter], valued)
             target_price = price * target_listed / listed
-            yield Move(
+            yield TokenMove(
                 source=source,
                 target=target,
                 tokens=tokens,
@@ -529,12 +531,12 @@ def _match_moves(
 
 
 def move_value_corrections(
-    matched_moves: list[Move],
-    coarse: Callable[[Cell], Cell],
-    worth: Callable[[Place], int],
-    listed: Callable[[Place], int],
-    paid: Callable[[Place], int | None],
-) -> Iterator[tuple[Move, int, int]]:
+    matched_moves: list[TokenMove],
+    coarse: Callable[[ComparisonCell], ComparisonCell],
+    worth: Callable[[MeterPlace], int],
+    listed: Callable[[MeterPlace], int],
+    paid: Callable[[MeterPlace], int | None],
+) -> Iterator[tuple[TokenMove, int, int]]:
     """
     Yield, for each move with large inputs, by how much its tokens are worth more at both ends than their
     prices say.
@@ -543,7 +545,7 @@ def move_value_corrections(
     both cells billed at the same ratio to our prices, but no token gets cheaper than its list price. `worth`
     returns the value of a money cell's billed tokens at our prices, and `listed` their value at list prices.
     """
-    between: dict[tuple[Place, Place], list[Move]] = defaultdict(list)
+    between: dict[tuple[MeterPlace, MeterPlace], list[TokenMove]] = defaultdict(list)
     for move in matched_moves:
         source = move.source
         target = move.target

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from gateway.bills.reconciliation.cells import Entry, Split
+from gateway.bills.reconciliation.cells import PartKey, SplitDifference
 from gateway.bills.reconciliation.limits import ALIKE, LARGE_SHARE, LEAST_DAYS, MICRO, MOST_LISTED, NOTHING
 from gateway.bills.reconciliation.rate_series import model_rate_series
 from gateway.bills.reconciliation.sides import (
     OTHER,
     RATE,
     VOLUME,
-    Cell,
     Commitment,
+    ComparisonCell,
     ContractSum,
     CountedUse,
-    Place,
+    MeterPlace,
 )
 from gateway.bills.reconciliation.wording import format_dollars
 
@@ -37,13 +37,13 @@ OF_KINDS = frozenset({"cache_split", "cache_ttl_1h"})
 TIER_NOT_GIVEN = "tier_not_given"
 
 
-class Portion(NamedTuple):
+class ClaimedPortion(NamedTuple):
     amount: int
     tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class CauseClaim:
     """
     A cause and its part of the difference. `amount` and `tokens` are billed minus counted.
 
@@ -63,11 +63,11 @@ class Claim:
     models: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
-    by_cell: Mapping[Cell, int] = field(default_factory=dict, repr=False)
+    by_cell: Mapping[ComparisonCell, int] = field(default_factory=dict, repr=False)
     since: int = 0  # first day of the claim; 0 means all days
     is_of_tokens: bool = True
     beside: tuple[str, ...] = ()  # other causes that would explain the same amounts
-    parts: Mapping[Entry, Portion] = field(default_factory=dict, repr=False)
+    parts: Mapping[PartKey, ClaimedPortion] = field(default_factory=dict, repr=False)
 
     @property
     def is_hint(self) -> bool:
@@ -77,7 +77,7 @@ class Claim:
 
 def build_claim(
     cause: str,
-    by_cell: Mapping[Cell, int],
+    by_cell: Mapping[ComparisonCell, int],
     *,
     sure: str,
     evidence: str,
@@ -89,14 +89,14 @@ def build_claim(
     since: int = 0,
     is_of_tokens: bool = True,
     beside: Iterable[str] = (),
-    taken: Mapping[Entry, Portion] | None = None,
-) -> Claim:
+    taken: Mapping[PartKey, ClaimedPortion] | None = None,
+) -> CauseClaim:
     """Return a claim. `exchange`: days only exchange amounts."""
     by_day: dict[int, int] = defaultdict(int)
     for cell, amount in by_cell.items():
         by_day[cell.day] += amount
     moved = sum(map(abs, by_day.values()))
-    return Claim(
+    return CauseClaim(
         cause=cause,
         amount=sum(by_cell.values()),
         tokens=tokens,
@@ -117,7 +117,7 @@ def build_claim(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class BillComparison:
     """
     The input of the checks for causes.
 
@@ -129,8 +129,8 @@ class Case:
     `late_days`: days to which the bill added the rows of earlier days.
     """
 
-    split: Split
-    remainder: Left
+    split: SplitDifference
+    remainder: UnexplainedDifference
     key_tokens: Mapping[str, Mapping[tuple[int, str], int]] = field(default_factory=dict)
     own_keys: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     hours: Mapping[int, int] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class Case:
     sums: Sequence[ContractSum] = ()
     late_days: Collection[int] = ()
 
-    def is_within_rounding(self, entry: Entry, worth: int | None = None) -> bool:
+    def is_within_rounding(self, entry: PartKey, worth: int | None = None) -> bool:
         """
         Return whether the price difference of an entry is at most half of the last digit per billed line.
 
@@ -156,18 +156,22 @@ class Case:
             digit *= 2
         return 2 * abs(left) <= digit * max(1, self.split.lines.get((cell, meter), 0))
 
-    def possible_rounding(self, place: Place) -> int:
+    def possible_rounding(self, meter_place: MeterPlace) -> int:
         """
         Return the largest rounding error of a billed amount, if lines may be rounded before a factor is
         applied.
         """
-        digit: int = max(self.precision.get(place[0].day, 0), MICRO)
-        return digit * max(1, self.split.lines.get(place, 0))
+        digit: int = max(self.precision.get(meter_place[0].day, 0), MICRO)
+        return digit * max(1, self.split.lines.get(meter_place, 0))
 
-    def is_negligible(self, place: Place, amount: int) -> bool:
-        return abs(amount) <= max(self.possible_rounding(place), int(abs(self.split.worth[place]) * NOTHING))
+    def is_negligible(self, meter_place: MeterPlace, amount: int) -> bool:
+        return abs(amount) <= max(
+            self.possible_rounding(meter_place), int(abs(self.split.worth[meter_place]) * NOTHING)
+        )
 
-    def are_amounts_as_expected(self, rest: Mapping[Place, int], expected: Mapping[Place, int]) -> bool:
+    def are_amounts_as_expected(
+        self, rest: Mapping[MeterPlace, int], expected: Mapping[MeterPlace, int]
+    ) -> bool:
         """
         Return whether the unclaimed amounts `rest` are as expected. Differences within the rounding, or
         within the share NOTHING of the value, are ignored. The rounding must be small compared with the
@@ -183,7 +187,7 @@ class Case:
     def are_few_days(self, days: Collection[int]) -> bool:
         return len(days) < min(LEAST_DAYS, len(self.days))
 
-    def priced_entries(self, model: str) -> list[Entry]:
+    def priced_entries(self, model: str) -> list[PartKey]:
         """Return the entries of price differences of a model, including differences of 0."""
         return [
             (RATE, cell, meter)
@@ -194,13 +198,13 @@ class Case:
     def claim_entries_with_rates(
         self,
         cause: str,
-        entries: list[Entry],
+        entries: list[PartKey],
         sure: str,
         evidence: str,
         advice: str,
-        portions: Mapping[Entry, Portion] | None = None,
+        portions: Mapping[PartKey, ClaimedPortion] | None = None,
         beside: Sequence[str] = (),
-    ) -> Iterator[Claim]:
+    ) -> Iterator[CauseClaim]:
         """Claim portions of entries, or whole entries together with the price differences in their cells."""
         entries = entries if portions else self.remainder.with_unexplained_rates(entries)
         claim = self.remainder.claim_entries(
@@ -209,35 +213,35 @@ class Case:
         if claim is not None:
             yield claim
 
-    def models(self) -> list[str]:
+    def compared_models(self) -> list[str]:
         return sorted(
             {cell.model for cell in (*self.split.billed, *self.split.counted, *self.split.billed_money)}
         )
 
 
-class Left:
-    def __init__(self, split: Split) -> None:
+class UnexplainedDifference:
+    def __init__(self, split: SplitDifference) -> None:
         self._split = split
-        self.amounts: dict[Entry, int] = dict(split.parts)
-        self.extra: dict[Place, int] = dict(split.extra)
-        self.explained: set[Cell] = set()  # explained cells with one-sided calls
+        self.amounts: dict[PartKey, int] = dict(split.parts)
+        self.extra: dict[MeterPlace, int] = dict(split.extra)
+        self.explained: set[ComparisonCell] = set()  # explained cells with one-sided calls
         # keys and models with calls of another tier that were not reported as such
         self.unreported_tiers: set[tuple[str, str]] = set()
         # models with calls on both sides, for which a claim already explains tokens
         self.changed: set[str] = set()
         # cells in which a claim that is only likely makes the remaining tokens uncertain
-        self.doubtful: set[Cell] = set()
+        self.doubtful: set[ComparisonCell] = set()
         self.may_be_silent: list[int] = []  # hours without calls that may be silent by chance
         self.shift = 0  # hours by which the ledger's times are ahead of the bill's days
-        self._priced: set[Place] = set()  # places whose whole price difference a claim explains
+        self._priced: set[MeterPlace] = set()  # places whose whole price difference a claim explains
         # cells of the finest level, by the cell of the bill's amounts and meter
-        self._fine: dict[Place, list[Cell]] = defaultdict(list)
+        self._fine: dict[MeterPlace, list[ComparisonCell]] = defaultdict(list)
 
     @property
     def unexplained_amount(self) -> int:
         return sum(self.amounts.values())
 
-    def remaining_billed_amount(self, cell: Cell, meter: str) -> int | None:
+    def remaining_billed_amount(self, cell: ComparisonCell, meter: str) -> int | None:
         """
         Return the billed amount without portions that claims explain. Return None if its price is claimed as
         a whole, or if only one side has its tokens, because their price may differ.
@@ -249,18 +253,18 @@ class Left:
             return None
         return self._split.paid[cell, meter] - self._split.parts.get(entry, 0) + self.amounts.get(entry, 0)
 
-    def _are_cells_explained(self, cell: Cell, meter: str) -> bool:
+    def _are_cells_explained(self, cell: ComparisonCell, meter: str) -> bool:
         if not self._fine:
             for fine, kind in self._split.values:
                 self._fine[self._split.levels.coarse_cell(fine), kind].append(fine)
         cells = self._fine.get((cell, meter), ())
         return bool(cells) and all(related_cell in self.explained for related_cell in cells)
 
-    def volume_entries(self) -> list[Entry]:
+    def volume_entries(self) -> list[PartKey]:
         """Return the entries of tokens that only one side has, including those without a price."""
         return [(VOLUME, cell, meter) for cell, meter in self.extra]
 
-    def with_unexplained_rates(self, volume: Iterable[Entry]) -> list[Entry]:
+    def with_unexplained_rates(self, volume: Iterable[PartKey]) -> list[PartKey]:
         """
         Return the entries of one-sided tokens, and the price differences in their cells that belong to these
         tokens.
@@ -287,14 +291,14 @@ class Left:
                 entries += of_calls
         return entries
 
-    def divide_rates(self, entries: Sequence[Entry]) -> dict[Entry, Portion]:
+    def divide_rates(self, entries: Sequence[PartKey]) -> dict[PartKey, ClaimedPortion]:
         """
         Return the portions of price differences that belong to `entries`, if their money cells also have
         other one-sided tokens. The portions are in proportion to the value of the tokens.
         """
         chosen = set(entries)
-        own_worth: dict[Place, int] = defaultdict(int)
-        whole: dict[Place, int] = defaultdict(int)
+        own_worth: dict[MeterPlace, int] = defaultdict(int)
+        whole: dict[MeterPlace, int] = defaultdict(int)
         for entry in self.volume_entries():
             cell_meter = self._split.levels.coarse_cell(entry[1]), entry[2]
             worth = abs(self.amounts.get(entry, 0))
@@ -306,8 +310,8 @@ class Left:
             if entry[0] == RATE and 0 < own_worth[cell_meter := (entry[1], entry[2])] < whole[cell_meter]
         }
 
-    def _is_one_share(self, volume: Sequence[Entry], rates: Sequence[Entry]) -> bool:
-        worth: dict[Place, int] = defaultdict(int)
+    def _is_one_share(self, volume: Sequence[PartKey], rates: Sequence[PartKey]) -> bool:
+        worth: dict[MeterPlace, int] = defaultdict(int)
         for entry in volume:
             if entry[0] == VOLUME:
                 worth[self._split.levels.coarse_cell(entry[1]), entry[2]] += self.amounts.get(entry, 0)
@@ -318,16 +322,16 @@ class Left:
         deviation = sum(abs(self.amounts[entry] - share * worth[entry[1], entry[2]]) for entry in rates)
         return deviation <= ALIKE * sum(abs(self.amounts[entry]) for entry in rates)
 
-    def entries_of_part(self, part: str) -> list[Entry]:
+    def entries_of_part(self, part: str) -> list[PartKey]:
         return [entry for entry in self.amounts if entry[0] == part]
 
-    def rate_entries(self, model: str) -> list[Entry]:
+    def rate_entries(self, model: str) -> list[PartKey]:
         return [entry for entry in self.entries_of_part(RATE) if entry[1].model == model]
 
     def claim_entries(
         self,
         cause: str,
-        entries: Iterable[Entry],
+        entries: Iterable[PartKey],
         *,
         sure: str,
         evidence: str,
@@ -335,11 +339,11 @@ class Left:
         exchange: bool = False,
         since: int = 0,
         regions: Iterable[str] = (),
-        portions: Mapping[Entry, Portion] | None = None,
+        portions: Mapping[PartKey, ClaimedPortion] | None = None,
         explains_calls: bool = False,
         beside: Iterable[str] = (),
         are_prices_known: bool = False,
-    ) -> Claim | None:
+    ) -> CauseClaim | None:
         """
         Claim whole entries, or `portions` of some. Return None if nothing of them is left to claim.
 
@@ -349,16 +353,16 @@ class Left:
         in the same cells. `are_prices_known`: the cause itself explains the price differences.
         """
         amount = tokens = priced = prices = 0
-        by_cell: dict[Cell, int] = defaultdict(int)
+        by_cell: dict[ComparisonCell, int] = defaultdict(int)
         entries = list(entries)
         is_any_taken, parts = False, set()
-        taken: dict[Entry, Portion] = {}
+        taken: dict[PartKey, ClaimedPortion] = {}
         touched = {cell for part, cell, _ in entries if part == VOLUME}
         if not touched.isdisjoint(self.doubtful):
             sure = WEAK
         if sure == WEAK or beside:
             self.doubtful |= touched
-        priced_whole: set[Place] = set()
+        priced_whole: set[MeterPlace] = set()
         for entry in entries:
             part, cell, meter = entry
             share = self.amounts.pop(entry, None)
@@ -369,7 +373,7 @@ class Left:
             if portion is not None:
                 share, moved_tokens = self._reduce_entry(entry, share, moved_tokens, portion)
             is_any_taken = True
-            taken[entry] = Portion(share or 0, moved_tokens or 0)
+            taken[entry] = ClaimedPortion(share or 0, moved_tokens or 0)
             parts.add(part)
             if part == RATE and portion is None:
                 priced_whole.add((cell, meter))
@@ -406,32 +410,32 @@ class Left:
             taken=taken,
         )
 
-    def share_of_entry(self, entry: Entry, share: Fraction) -> Portion:
+    def share_of_entry(self, entry: PartKey, share: Fraction) -> ClaimedPortion:
         part, cell, meter = entry
         tokens = self.extra.get((cell, meter), 0) if part == VOLUME else 0
-        return Portion(round(self.amounts.get(entry, 0) * share), round(tokens * share))
+        return ClaimedPortion(round(self.amounts.get(entry, 0) * share), round(tokens * share))
 
-    def rest_of_entry(self, entry: Entry, portion: Portion) -> Portion:
+    def rest_of_entry(self, entry: PartKey, portion: ClaimedPortion) -> ClaimedPortion:
         _, cell, meter = entry
         amount = self.amounts.get(entry, 0)
         tokens = self.extra.get((cell, meter), 0)
-        return Portion(amount - portion.amount, tokens - portion.tokens)
+        return ClaimedPortion(amount - portion.amount, tokens - portion.tokens)
 
-    def billed_portion(self, entry: Entry) -> Portion:
+    def billed_portion(self, entry: PartKey) -> ClaimedPortion:
         """Return the value of an entry's billed tokens at our prices, and their number."""
         _, cell, meter = entry
         split = self._split
-        return Portion(
+        return ClaimedPortion(
             split.values.get((cell, meter), 0) + split.parts.get(entry, 0), self.billed_tokens(cell, meter)
         )
 
-    def billed_tokens(self, cell: Cell, meter: str) -> int:
+    def billed_tokens(self, cell: ComparisonCell, meter: str) -> int:
         split = self._split
         own_tokens = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
         return own_tokens + split.extra.get((cell, meter), 0)
 
     def _reduce_entry(
-        self, entry: Entry, share: int | None, tokens: int | None, portion: Portion
+        self, entry: PartKey, share: int | None, tokens: int | None, portion: ClaimedPortion
     ) -> tuple[int, int | None]:
         part, cell, meter = entry
         is_all = part == VOLUME and tokens is not None and abs(tokens - portion.tokens) <= 1

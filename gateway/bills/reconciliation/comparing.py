@@ -16,8 +16,8 @@ from operator import attrgetter
 
 from gateway.bills.reconciliation.causes.list import find_claims, with_other_causes
 from gateway.bills.reconciliation.causes.rest import last_digit
-from gateway.bills.reconciliation.cells import Split, split_difference
-from gateway.bills.reconciliation.claims import OF_PRICES, Case, Claim, Left
+from gateway.bills.reconciliation.cells import SplitDifference, split_difference
+from gateway.bills.reconciliation.claims import OF_PRICES, BillComparison, CauseClaim, UnexplainedDifference
 from gateway.bills.reconciliation.contract_prices import (
     CONTRACT_PRICE,
     BilledPrices,
@@ -26,18 +26,18 @@ from gateway.bills.reconciliation.contract_prices import (
 )
 from gateway.bills.reconciliation.limits import COARSEST, OWNER_DAYS
 from gateway.bills.reconciliation.matching import (
-    Keys,
+    KeyMatching,
     Owner,
     choose_source_by_day,
     classify_bill_rows,
     rename_to_families,
     shared_levels,
 )
-from gateway.bills.reconciliation.overrides import Override, suggest_overrides
+from gateway.bills.reconciliation.overrides import BilledPriceOverride, suggest_overrides
 from gateway.bills.reconciliation.owed import OwedLine, owed_lines
 from gateway.bills.reconciliation.restating import (
     EXCHANGE_RATE,
-    Conversion,
+    BillConversion,
     FixedRate,
     claim_exchange_rate,
     claim_exchanged_keys,
@@ -60,8 +60,8 @@ from gateway.bills.reconciliation.sides import (
     VOLUME,
     BilledMoney,
     BilledTokens,
-    Cell,
     Commitment,
+    ComparisonCell,
     ContractSum,
     CountedUse,
     Prices,
@@ -75,11 +75,11 @@ from spool.statements import StatementRow
 OPEN, AGREES, EXPLAINED, DIFFERS, UNKNOWN = "open", "agrees", "explained", "differs", "no statement"
 FINAL = (AGREES, EXPLAINED, DIFFERS)  # states of days that were compared, and not left open
 
-Naming = Callable[[Cell], str]
+Naming = Callable[[ComparisonCell], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tolerance:
+class DayTolerance:
     """
     The differences of a day that are allowed, as percentages of the billed amounts. A cent, plus the rounding
     of the bill, is always allowed.
@@ -162,17 +162,19 @@ class Reconciliation:
     days: Sequence[Line] = ()
     models: Sequence[Line] = ()
     keys: Sequence[Line] = ()
-    claims: Sequence[Claim] = ()
+    claims: Sequence[CauseClaim] = ()
     only_billed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     only_counted: Mapping[str, Sequence[str]] = field(default_factory=dict)
     renamed: Sequence[tuple[str, str]] = ()
     # model names as the ledger writes them, by model family
     spelled: Mapping[str, Sequence[str]] = field(default_factory=dict)
     regions: frozenset[str] = frozenset()  # regions that our calls report
-    hints: Sequence[Claim] = ()  # causes that are likely but not proven, so their amounts stay unexplained
+    hints: Sequence[
+        CauseClaim
+    ] = ()  # causes that are likely but not proven, so their amounts stay unexplained
     accounts: Sequence[str] = ()  # accounts of the compared bills
     owed: Sequence[OwedLine] = ()  # discounts that the provider owes
-    overrides: Sequence[Override] = ()
+    overrides: Sequence[BilledPriceOverride] = ()
     owners: Sequence[OwnerPair] = ()
     error: int = 0  # sum of the unexplained amounts by day and model, without their signs
     # number of calls whose cost may be wrong, by reason
@@ -182,7 +184,7 @@ class Reconciliation:
     def has_final_day(self) -> bool:
         return any(line.state in FINAL for line in self.days)
 
-    def cost_filter(self, claim: Claim) -> dict[str, list[str]]:
+    def cost_filter(self, claim: CauseClaim) -> dict[str, list[str]]:
         """Return the costs filter for our calls that a claim is about, or an empty one if no filter fits."""
         names = sorted({name for model in claim.models for name in self.spelled.get(model, ())})
         regions = sorted(self.regions.intersection(claim.regions))
@@ -193,7 +195,7 @@ class Reconciliation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BothSides:
+class ComparisonInput:
     """
     The bills and the counted usage of one provider. `days` begin at midnight UTC. Days from `open_from` on
     are not over.
@@ -214,37 +216,41 @@ class BothSides:
     hours: Mapping[int, int] = field(default_factory=dict)
     failed_hours: Mapping[int, int] = field(default_factory=dict)
     owners: Sequence[Owner] = ()
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    conversion: Conversion | None = None  # the conversion, if one currency was converted to dollars
+    tolerance: DayTolerance = field(default_factory=DayTolerance)
+    conversion: BillConversion | None = None  # the conversion, if one currency was converted to dollars
     commitments: Sequence[Commitment] = ()  # capacity that contracts state
     sums: Sequence[ContractSum] = ()  # amounts of contracts for the whole month
     listed: Prices | None = None  # prices without contracts, if there are contracts
 
 
-def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
+def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True) -> Reconciliation:
     """
     Compare a provider's bills with the ledger, and find the causes.
 
     Without `has_causes`, no check runs and the result has only the total and facts about the bills.
     """
-    bill_rows = classify_bill_rows(row for row in facts.rows if row.provider == facts.provider)
-    of_tokens = choose_source_by_day(bill_rows.tokens, facts.covered)
-    of_money = choose_source_by_day(bill_rows.money, facts.covered)
+    bill_rows = classify_bill_rows(
+        row for row in comparison_input.rows if row.provider == comparison_input.provider
+    )
+    of_tokens = choose_source_by_day(bill_rows.tokens, comparison_input.covered)
+    of_money = choose_source_by_day(bill_rows.money, comparison_input.covered)
     # a source without rows states that nothing was used
-    for source in sorted(facts.covered.keys() - bill_rows.sources):
-        of_tokens = dict.fromkeys(facts.covered[source], source) | of_tokens
-    states = _day_states(facts, of_tokens, of_money, bill_rows.unsettled, bill_rows.wide)
+    for source in sorted(comparison_input.covered.keys() - bill_rows.sources):
+        of_tokens = dict.fromkeys(comparison_input.covered[source], source) | of_tokens
+    states = _day_states(comparison_input, of_tokens, of_money, bill_rows.unsettled, bill_rows.wide)
     compared = {day for day, state in states.items() if state not in (OPEN, UNKNOWN)}
     tokens = [row for row in bill_rows.tokens if of_tokens.get(row.day) == row.source]
     tokens = _rows_on_days(tokens, bill_rows.wide, compared)
     amounts = [row for row in bill_rows.money if of_money.get(row.day) == row.source]
     amounts = _rows_on_days(amounts, bill_rows.wide, compared)
-    counted = _rows_on_days(facts.counted, bill_rows.wide, compared)
+    counted = _rows_on_days(comparison_input.counted, bill_rows.wide, compared)
     names = [use.model for use in counted]
 
     def standard_prices_at_edges(name: str) -> tuple[frozenset[tuple[str, int]], ...]:
         edges = {min(compared, default=0), max(compared, default=0)}
-        return tuple(frozenset(facts.prices(name, STANDARD, day, 0).items()) for day in sorted(edges))
+        return tuple(
+            frozenset(comparison_input.prices(name, STANDARD, day, 0).items()) for day in sorted(edges)
+        )
 
     tokens, amounts, counted, priced_as, renamed = rename_to_families(
         tokens, amounts, counted, standard_prices_at_edges
@@ -252,8 +258,8 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
     spelled: dict[str, set[str]] = defaultdict(set)
     for name, use in zip(names, counted, strict=True):
         spelled[use.model].add(name)
-    owners = [owner for owner in facts.owners if owner.provider == facts.provider]
-    keys = Keys(
+    owners = [owner for owner in comparison_input.owners if owner.provider == comparison_input.provider]
+    keys = KeyMatching(
         owners, {*(row.key for row in tokens), *(row.key for row in amounts)}, {row.key for row in counted}
     )
     own_rows, billed_rows = counted, tokens
@@ -262,10 +268,14 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
     counted = [replace_key(row, keys.counted_key(row)) for row in counted]
 
     def prices_of_family(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
-        return facts.prices(priced_as(model), tier, day, context)
+        return comparison_input.prices(priced_as(model), tier, day, context)
 
     def list_prices_of_family(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
-        return {} if facts.listed is None else facts.listed(priced_as(model), tier, day, context)
+        return (
+            {}
+            if comparison_input.listed is None
+            else comparison_input.listed(priced_as(model), tier, day, context)
+        )
 
     levels = shared_levels(tokens, amounts, counted, keys=keys.has_matches)
     metered = compared & set(of_tokens)
@@ -275,7 +285,9 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
     own_rows = [use for use, is_out in zip(own_rows, set_aside.left_out, strict=True) if not is_out]
     key_tokens, own_keys = _tokens_of_unknown_keys(billed_rows, own_rows, keys)
 
-    def split_at_prices(uses: Sequence[CountedUse], at: Prices, money: Sequence[BilledMoney]) -> Split:
+    def split_at_prices(
+        uses: Sequence[CountedUse], at: Prices, money: Sequence[BilledMoney]
+    ) -> SplitDifference:
         return split_difference(
             tokens,
             money,
@@ -288,7 +300,7 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
 
     if not has_causes:
         return Reconciliation(
-            provider=facts.provider,
+            provider=comparison_input.provider,
             total=_total_line(split_at_prices(counted, prices_of_family, amounts), ()),
             finest=levels.compared_dimensions,
             has_money=bool(of_money),
@@ -296,13 +308,13 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
             set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
             foreign=bill_rows.foreign,
         )
-    conversion = facts.conversion
+    conversion = comparison_input.conversion
     precision = _last_digit_by_day(amounts, of_money, conversion)
     at_contracts, billed_at = counted, BilledPrices(levels=levels)
     at_prices: Prices = prices_of_family
-    of_contracts: Split | None = None
+    of_contracts: SplitDifference | None = None
     market_rates: Sequence[FixedRate] = ()
-    if facts.listed is not None:
+    if comparison_input.listed is not None:
         all_listed = replace(billed_at, every=Fraction(1)).reprice_uses(counted)
         of_contracts, without = (
             split_at_prices(counted, prices_of_family, amounts),
@@ -336,12 +348,14 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
     if conversion is not None and fixed is not None:
         amounts = convert_at_fixed_rate(converted, conversion, fixed)
         split_sides = split_at_prices(counted, at_prices, amounts)
-    case = Case(
+    case = BillComparison(
         split=split_sides,
-        remainder=Left(split_sides),
+        remainder=UnexplainedDifference(split_sides),
         key_tokens=key_tokens,
         own_keys=own_keys,
-        hours=_subtract_hours(facts.hours, facts.failed_hours) if set_aside.are_all else facts.hours,
+        hours=_subtract_hours(comparison_input.hours, comparison_input.failed_hours)
+        if set_aside.are_all
+        else comparison_input.hours,
         days=tuple(sorted(compared)),
         precision=precision,
         are_failed_known=set_aside.is_exact,
@@ -350,10 +364,10 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
             replace(
                 each, models={name for name, own in spelled.items() if any(map(each.term.is_for_model, own))}
             )
-            for each in facts.commitments
+            for each in comparison_input.commitments
         ],
         # omitted unless all days are compared, because these amounts cover the whole period
-        sums=facts.sums if states.keys() <= compared else (),
+        sums=comparison_input.sums if states.keys() <= compared else (),
         late_days={*late.posted.values()},
     )
     found = [billed_at.as_hint_if_unclear(claim) for claim in find_claims(case)]
@@ -393,15 +407,15 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
     largest = _largest_claims(found)
     tokens_left = _unexplained_tokens(split_sides, claimed)
     doubtful = {day for claim in found if claim.is_hint and claim.is_of_tokens for day in claim.days}
-    days_apart = _days_with_differing_keys(split_sides, facts.tolerance) if levels.key else ()
+    days_apart = _days_with_differing_keys(split_sides, comparison_input.tolerance) if levels.key else ()
     return Reconciliation(
-        provider=facts.provider,
+        provider=comparison_input.provider,
         total=_total_line(split_sides, claimed),
         days=[
             _set_line_state(
                 days.get(str(day), Line(name=str(day))),
                 state,
-                facts.tolerance,
+                comparison_input.tolerance,
                 largest[day],
                 tokens_left[day],
                 are_keys_apart=day in days_apart,
@@ -425,8 +439,8 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
         regions=frozenset(row.region for row in counted if row.region),
         accounts=sorted({*(row.account for row in tokens), *(row.account for row in amounts)} - {""}),
         owed=owed_lines(claimed, split_sides),
-        overrides=suggest_overrides(facts.provider, case, claimed, at_prices, spelled),
-        owners=owner_pairs(facts.provider, key_tokens, own_keys),
+        overrides=suggest_overrides(comparison_input.provider, case, claimed, at_prices, spelled),
+        owners=owner_pairs(comparison_input.provider, key_tokens, own_keys),
         error=sum(
             abs(line.unexplained)
             for line in _lines_by_name(split_sides, claimed, lambda cell: f"{cell.day} {cell.model}").values()
@@ -436,7 +450,7 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
 
 
 def _last_digit_by_day(
-    amounts: Sequence[BilledMoney], of_money: Mapping[int, str], conversion: Conversion | None
+    amounts: Sequence[BilledMoney], of_money: Mapping[int, str], conversion: BillConversion | None
 ) -> Mapping[int, int]:
     rows_by_source: dict[str, list[BilledMoney]] = defaultdict(list)
     for row in amounts:
@@ -481,7 +495,7 @@ def merge_lines(lines: Sequence[Line], *, name: str) -> Line:
 
 
 def _day_states(
-    facts: BothSides,
+    comparison_input: ComparisonInput,
     of_tokens: Mapping[int, str],
     of_money: Mapping[int, str],
     unsettled: Mapping[str, frozenset[int]],
@@ -492,16 +506,18 @@ def _day_states(
     state.
     """
     last: dict[int, int] = defaultdict(int)
-    for day in facts.days:
+    for day in comparison_input.days:
         shown_day = wide.get(day, day)
         last[shown_day] = max(last[shown_day], day)
     states = {}
     for day, end in last.items():
         day_sources = [sources[day] for sources in (of_tokens, of_money) if day in sources]
         is_open = any(
-            day in days.get(source, ()) for source in day_sources for days in (unsettled, facts.unsettled)
+            day in days.get(source, ())
+            for source in day_sources
+            for days in (unsettled, comparison_input.unsettled)
         )
-        if end >= facts.open_from or is_open:
+        if end >= comparison_input.open_from or is_open:
             states[day] = OPEN
         elif not day_sources or (of_money and day not in of_money):
             states[day] = UNKNOWN
@@ -511,27 +527,29 @@ def _day_states(
 
 
 def _tokens_of_unknown_keys(
-    tokens: Sequence[BilledTokens], counted: Sequence[CountedUse], keys: Keys
+    tokens: Sequence[BilledTokens], counted_uses: Sequence[CountedUse], keys: KeyMatching
 ) -> tuple[dict[str, dict[tuple[int, str], int]], dict[str, dict[int, int]]]:
     theirs: dict[str, dict[tuple[int, str], int]] = defaultdict(lambda: defaultdict(int))
     ours: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in tokens:
         if row.key in keys.unmatched_billed_keys and row.meter is not None:
             theirs[row.key][row.day, row.model] += row.quantity
-    for use in counted:
+    for use in counted_uses:
         if use.key and use.key not in keys.matched:
             ours[use.key][use.day] += sum(use.tokens.values())
     return theirs, ours
 
 
-def _lines_by_name(split_sides: Split, claimed: Sequence[Claim], name_of: Naming) -> dict[str, Line]:
+def _lines_by_name(
+    split_sides: SplitDifference, claimed: Sequence[CauseClaim], name_of: Naming
+) -> dict[str, Line]:
     """
     Sum cells into lines by the name that `name_of` returns. The billed amount of a line is its counted amount
     plus its parts.
     """
     lines: dict[str, Line] = {}
 
-    def find_or_add_line(cell: Cell) -> Line:
+    def find_or_add_line(cell: ComparisonCell) -> Line:
         name = name_of(cell)
         return lines.setdefault(name, Line(name=name))
 
@@ -564,11 +582,11 @@ def _lines_by_name(split_sides: Split, claimed: Sequence[Claim], name_of: Naming
     return lines
 
 
-def _total_line(split_sides: Split, claimed: Sequence[Claim]) -> Line:
+def _total_line(split_sides: SplitDifference, claimed: Sequence[CauseClaim]) -> Line:
     return _lines_by_name(split_sides, claimed, lambda _: "").get("", Line())
 
 
-def _largest_claims(claimed: Sequence[Claim]) -> dict[int, int]:
+def _largest_claims(claimed: Sequence[CauseClaim]) -> dict[int, int]:
     largest: dict[int, int] = defaultdict(int)
     for claim in claimed:
         if claim.cause == "rounding" or not claim.is_of_tokens:
@@ -581,7 +599,7 @@ def _largest_claims(claimed: Sequence[Claim]) -> dict[int, int]:
     return largest
 
 
-def _unexplained_tokens(split_sides: Split, claimed: Sequence[Claim]) -> Counter[int]:
+def _unexplained_tokens(split_sides: SplitDifference, claimed: Sequence[CauseClaim]) -> Counter[int]:
     """Return by day the tokens that only one side has and no claim explains."""
     left = Counter(split_sides.extra)
     for claim in claimed:
@@ -593,7 +611,7 @@ def _unexplained_tokens(split_sides: Split, claimed: Sequence[Claim]) -> Counter
     return by_day
 
 
-def _days_with_differing_keys(split_sides: Split, tolerance: Tolerance) -> set[int]:
+def _days_with_differing_keys(split_sides: SplitDifference, tolerance: DayTolerance) -> set[int]:
     by_key = _lines_by_name(split_sides, (), lambda cell: f"{cell.day} {cell.key}")
     return {int(name.split(" ")[0]) for name, line in by_key.items() if not tolerance.are_tokens_within(line)}
 
@@ -601,7 +619,7 @@ def _days_with_differing_keys(split_sides: Split, tolerance: Tolerance) -> set[i
 def _set_line_state(
     line: Line,
     state: str,
-    tolerance: Tolerance,
+    tolerance: DayTolerance,
     claimed: int,
     left: int,
     *,
@@ -614,7 +632,7 @@ def _set_line_state(
     return line
 
 
-def _names_on_one_side(split_sides: Split, *, billed: bool) -> dict[str, list[str]]:
+def _names_on_one_side(split_sides: SplitDifference, *, billed: bool) -> dict[str, list[str]]:
     return {
         f"{name}s": sorted(
             split_sides.names_on_side(name, billed=billed)

@@ -12,11 +12,11 @@ from fractions import Fraction
 from functools import cache
 from math import isqrt
 
-from gateway.bills.reconciliation.cells import Levels, Split, normalize_tier
-from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, TIER_NOT_GIVEN, Claim, build_claim
+from gateway.bills.reconciliation.cells import ComparisonLevels, SplitDifference, normalize_tier
+from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, TIER_NOT_GIVEN, CauseClaim, build_claim
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MICRO, NOTHING
 from gateway.bills.reconciliation.restating import undo_restating
-from gateway.bills.reconciliation.sides import RATE, VOLUME, Cell, CountedUse, Prices
+from gateway.bills.reconciliation.sides import RATE, VOLUME, ComparisonCell, CountedUse, Prices
 from gateway.bills.reconciliation.wording import format_dollars, join_names
 
 CONTRACT_PRICE = "contract_price"
@@ -72,7 +72,7 @@ class BilledPrices:
     tiers whose price a contract states.
     """
 
-    levels: Levels
+    levels: ComparisonLevels
     factors: Mapping[Group, Fraction] = field(default_factory=dict)
     days: Mapping[Group, Collection[int]] = field(default_factory=dict)
     every: Fraction | None = None
@@ -92,7 +92,7 @@ class BilledPrices:
         return self.factors.get(group, self.every) if day in self.days.get(group, (day,)) else None
 
     def _price_group(self, model: str, tier: str) -> Group:
-        return _cell_group(self.levels.coarse_cell(Cell(0, model=model, tier=normalize_tier(tier))))
+        return _cell_group(self.levels.coarse_cell(ComparisonCell(0, model=model, tier=normalize_tier(tier))))
 
     def billed_factor(self, use: CountedUse) -> Fraction | None:
         """
@@ -107,10 +107,10 @@ class BilledPrices:
         _, tier = self._price_group(use.model, use.tier)
         return f"{use.model} in tier {tier}" if tier and self.every is None else use.model
 
-    def reprice_uses(self, counted: Iterable[CountedUse]) -> list[CountedUse]:
+    def reprice_uses(self, counted_uses: Iterable[CountedUse]) -> list[CountedUse]:
         return [
             use if (factor := self.billed_factor(use)) is None else reprice_use(use, factor)
-            for use in counted
+            for use in counted_uses
         ]
 
     def billed_prices(self, of_contracts: Prices, without: Prices) -> Prices:
@@ -125,7 +125,7 @@ class BilledPrices:
 
         return meter_prices
 
-    def is_about_moved_tokens(self, claim: Claim) -> bool:
+    def is_about_moved_tokens(self, claim: CauseClaim) -> bool:
         """
         Return whether a claim moves tokens to another model or tier, while the bill follows contracts only
         for some models, tiers or days. The amount of either cause then depends on the other.
@@ -134,7 +134,7 @@ class BilledPrices:
         is_of_contract = bool(models) and (not self.levels.money_model or not models.isdisjoint(claim.models))
         return claim.cause in _MOVED and self.every is None and is_of_contract
 
-    def _is_out_of_contract(self, claim: Claim) -> bool:
+    def _is_out_of_contract(self, claim: CauseClaim) -> bool:
         """
         Return whether tokens counted at the prices of a contract have a model or tier on the bill that it does not
         cover. Their amount is then partly that of the contract.
@@ -150,7 +150,7 @@ class BilledPrices:
                 outside.add(cell.day)
         return not inside.isdisjoint(outside)
 
-    def as_hint_if_unclear(self, claim: Claim) -> Claim:
+    def as_hint_if_unclear(self, claim: CauseClaim) -> CauseClaim:
         """
         Return a claim about prices. If the contract or a fee on every line may be the cause, the claim
         becomes only likely.
@@ -165,7 +165,7 @@ class BilledPrices:
         return replace(claim, beside=(*claim.beside, CONTRACT_PRICE)) if is_doubtful else claim
 
 
-def _cell_group(cell: Cell) -> Group:
+def _cell_group(cell: ComparisonCell) -> Group:
     return cell.model, cell.tier
 
 
@@ -176,7 +176,9 @@ def reprice_use(use: CountedUse, factor: Fraction) -> CountedUse:
     return replace(use, values=values, cost=use.cost + change * use.is_estimated, contract="", listed={})
 
 
-def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[int, int]) -> BilledPrices:
+def find_billed_prices(
+    of_contracts: SplitDifference, without: SplitDifference, precision: Mapping[int, int]
+) -> BilledPrices:
     """
     Return the models and tiers whose contract the bill does not follow: paid = f * listed, where `listed` is the value
     of the billed tokens without the contract. The splits have the prices with and without contracts.
@@ -228,7 +230,9 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
     )
 
 
-def _places_with_contract_price(of_contracts: Split, without: Split) -> set[tuple[int, Group]]:
+def _places_with_contract_price(
+    of_contracts: SplitDifference, without: SplitDifference
+) -> set[tuple[int, Group]]:
     return {
         (place[0].day, _cell_group(place[0]))
         for place, price in of_contracts.listed.items()
@@ -295,7 +299,7 @@ def _is_round_share(amount: Fraction, whole: Fraction) -> bool:
 
 
 def _contract_priced_places(
-    of_contracts: Split, without: Split, precision: Mapping[int, int]
+    of_contracts: SplitDifference, without: SplitDifference, precision: Mapping[int, int]
 ) -> Iterator[_Priced]:
     """
     Yield the amounts whose price a contract decides. Rounding must be small compared with the contract's
@@ -310,17 +314,17 @@ def _contract_priced_places(
 
 
 def claim_contract_price(
-    split: Split, counted: Sequence[CountedUse], billed: BilledPrices
-) -> Iterator[Claim]:
+    split: SplitDifference, counted_uses: Sequence[CountedUse], billed: BilledPrices
+) -> Iterator[CauseClaim]:
     """
     Claim the difference by which the calls cost more or less at the billed prices than at the prices of the
     contract.
 
     Afterwards, the split has the counted sums at the prices of the contract.
     """
-    restated = [use for use in counted if use.is_estimated and billed.billed_factor(use) is not None]
+    restated = [use for use in counted_uses if use.is_estimated and billed.billed_factor(use) is not None]
     stated = sum(sum(use.values.values()) for use in restated)
-    by_cell = undo_restating(split, counted)
+    by_cell = undo_restating(split, counted_uses)
     if not by_cell:
         return  # none of the calls has an estimate under a contract
     groups: dict[Fraction, set[str]] = defaultdict(set)

@@ -139,8 +139,8 @@ class TokenPrices:
     within the day, are omitted.
     """
 
-    def __init__(self, book: PriceBook) -> None:
-        self._book = book
+    def __init__(self, price_book: PriceBook) -> None:
+        self._book = price_book
         self._known: dict[_Priced, Mapping[str, int]] = {}
         self._without: TokenPrices | None = None
 

@@ -18,7 +18,7 @@ from gateway.bills.contracts.capacity import capacity_terms
 from gateway.bills.contracts.declared import DAY, SUMS, Contract, first_day_and_end, price_term
 from gateway.bills.contracts.sums import DayCharge
 from gateway.bills.months import CalendarMonth
-from gateway.bills.reconciliation.comparing import BothSides, Tolerance
+from gateway.bills.reconciliation.comparing import ComparisonInput, DayTolerance
 from gateway.bills.reconciliation.counting import (
     TokenPrices,
     find_seller,
@@ -27,20 +27,20 @@ from gateway.bills.reconciliation.counting import (
 )
 from gateway.bills.reconciliation.limits import DAYS_OF_RATES
 from gateway.bills.reconciliation.matching import Owner, day_of_middle
-from gateway.bills.reconciliation.restating import Conversion
+from gateway.bills.reconciliation.restating import BillConversion
 from gateway.bills.reconciliation.set_aside import has_failed
 from gateway.bills.reconciliation.sides import DAY_S, Commitment, ContractSum, CountedUse, Prices
 from gateway.intake.prices import PriceBook
-from gateway.intake.rate_cards.card import Card
+from gateway.intake.rate_cards.card import RateCard
 from spool import providers
-from spool.currencies import Converter, Rates, divide_by_scale, find_no_rate
+from spool.currencies import CurrencyConverter, Rates, divide_by_scale, find_no_rate
 from spool.ledger import money
 from spool.ledger.days.remembered import Marks
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.log.protocols import Log
 from spool.record import CURRENCY
-from spool.statements import USD, RowAmounts, StatementInfo, StatementRow, Statements
+from spool.statements import USD, RowAmounts, StatementInfo, StatementRow, StatementStore
 
 _TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
 
@@ -52,9 +52,9 @@ class StatementSources:
     ledger: Ledger
     log: Log
     prices: Callable[[], PriceBook]
-    statements: Statements
+    statements: StatementStore
     owners: Callable[[], Sequence[Owner]] = tuple
-    tolerance: Callable[[], Tolerance] = Tolerance
+    tolerance: Callable[[], DayTolerance] = DayTolerance
     # returns the closed months, by an id from `closing.closed_month_id`
     closed_months: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
     contracts: Callable[[], Sequence[Contract]] = tuple
@@ -71,13 +71,13 @@ class Gathered:
     `is_foreign` means that a bill has money in another currency, so the result depends on exchange rates.
     """
 
-    sides: Sequence[BothSides]
+    sides: Sequence[ComparisonInput]
     without: Mapping[str, int]
     is_foreign: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inputs:
+class ReconciliationInputs:
     """
     The inputs that decide a month's comparison. Equal inputs have equal results, except for bills in other
     currencies.
@@ -91,9 +91,9 @@ class Inputs:
     marks: Marks
     infos: Sequence[StatementInfo]
     book_version: str
-    card: Card
+    card: RateCard
     owners: Sequence[Owner]
-    tolerance: Tolerance
+    tolerance: DayTolerance
     until: int
     contracts: Sequence[Contract] = ()
     charges: Sequence[DayCharge] | None = None
@@ -101,13 +101,13 @@ class Inputs:
 
 async def catch_up_and_read_inputs(
     sources: StatementSources, month: CalendarMonth, *, now: float
-) -> tuple[Inputs, PriceBook]:
+) -> tuple[ReconciliationInputs, PriceBook]:
     """Count the closed records, and return the inputs of a month with the price book."""
     await sources.ledger.catch_up(sources.log)
     known = await sources.statements.statements()
     book = await asyncio.to_thread(sources.prices)
     edges = (datetime.fromtimestamp(at, UTC) for at in (month.start - DAY_S, month.end + DAY_S))
-    inputs = Inputs(
+    inputs = ReconciliationInputs(
         month=month,
         marks=await sources.ledger.change_marks(*edges),
         infos=[info for info in known if info.start < month.end and info.end > month.start],
@@ -123,7 +123,12 @@ async def catch_up_and_read_inputs(
 
 
 async def read_sides(
-    sources: StatementSources, inputs: Inputs, book: PriceBook, *, now: float, has_hours: bool = True
+    sources: StatementSources,
+    inputs: ReconciliationInputs,
+    price_book: PriceBook,
+    *,
+    now: float,
+    has_hours: bool = True,
 ) -> Gathered:
     """Read a month's counted sums and bills. `has_hours` includes tokens by hour, which totals do not need."""
     month, infos = inputs.month, inputs.infos
@@ -132,7 +137,7 @@ async def read_sides(
     without = {name: costs[name] for name in sorted(costs) if name not in providers_billed}
     if not providers_billed:
         return Gathered(sides=[], without=without)
-    prices = TokenPrices(book)
+    prices = TokenPrices(price_book)
     by_provider: dict[str, list[CountedUse]] = defaultdict(list)
     for day in month.days:
         if day > now:
@@ -180,7 +185,7 @@ async def counted_cost_by_seller(ledger: Ledger, month: CalendarMonth, now: floa
 
 def find_conversion(
     rows: Sequence[StatementRow], rates: Rates | None, month: CalendarMonth
-) -> Conversion | None:
+) -> BillConversion | None:
     """Return the conversion of the rows to dollars, or None unless they have exactly one foreign currency."""
     codes = foreign_currencies(rows)
     if rates is None or len(codes) != 1:
@@ -191,7 +196,7 @@ def find_conversion(
     days = range(month.start - DAYS_OF_RATES * DAY_S, month.end, DAY_S)
     known = {day: rate for day in days if (rate := rates(code, CURRENCY, day)) is not None}
     sources = frozenset(foreign - in_dollars)
-    return Conversion(currency=code, sources=sources, rates=known) if known and sources else None
+    return BillConversion(currency=code, sources=sources, rates=known) if known and sources else None
 
 
 async def convert_rows(ledger: Ledger, rows: Sequence[StatementRow]) -> Sequence[StatementRow]:
@@ -202,7 +207,7 @@ async def convert_rows(ledger: Ledger, rows: Sequence[StatementRow]) -> Sequence
 
 async def _build_sides(
     sources: StatementSources,
-    inputs: Inputs,
+    inputs: ReconciliationInputs,
     now: float,
     provider: str,
     statement_rows: Sequence[StatementRow],
@@ -210,7 +215,7 @@ async def _build_sides(
     prices: TokenPrices,
     hours: Mapping[int, int],
     failed_hours: Mapping[int, int],
-) -> BothSides:
+) -> ComparisonInput:
     month = inputs.month
     rows = await convert_rows(sources.ledger, statement_rows)
     covered: dict[str, set[int]] = defaultdict(set)
@@ -222,7 +227,7 @@ async def _build_sides(
         covered[info.source] |= days
         if not info.settled:
             unsettled[info.source] |= days
-    return BothSides(
+    return ComparisonInput(
         provider=provider,
         days=month.days,
         open_from=int(now) // DAY_S * DAY_S,
@@ -244,17 +249,21 @@ async def _build_sides(
     )
 
 
-def _prices_without_contracts(inputs: Inputs, provider: str, prices: TokenPrices) -> Prices | None:
+def _prices_without_contracts(
+    inputs: ReconciliationInputs, provider: str, prices: TokenPrices
+) -> Prices | None:
     if all(contract.provider != provider for contract in inputs.contracts):
         return None
     listed = prices.without_contracts().list_prices_on_day
     return lambda model, tier, day, context: listed(provider, model, tier, day, context)
 
 
-def _contract_commitments(inputs: Inputs, provider: str, now: float, rates: Rates) -> list[Commitment]:
+def _contract_commitments(
+    inputs: ReconciliationInputs, provider: str, now: float, rates: Rates
+) -> list[Commitment]:
     """Return the capacity of contracts with a provider, in dollars. Days without an exchange rate are left out."""
     contracts = [contract for contract in inputs.contracts if contract.provider == provider]
-    converter, found = Converter(rates, CURRENCY), []
+    converter, found = CurrencyConverter(rates, CURRENCY), []
     for capacity in capacity_terms(contracts, inputs.month.days, now):
         by_day = {
             day: divide_by_scale(amount * rate)
@@ -265,12 +274,12 @@ def _contract_commitments(inputs: Inputs, provider: str, now: float, rates: Rate
     return found
 
 
-def _contract_sums(inputs: Inputs, provider: str, rates: Rates) -> list[ContractSum]:
+def _contract_sums(inputs: ReconciliationInputs, provider: str, rates: Rates) -> list[ContractSum]:
     """
     Return the amounts of contracts with a provider that depend on sums of calls, in dollars. Those with a day without
     an exchange rate are left out.
     """
-    converter, found = Converter(rates, CURRENCY), []
+    converter, found = CurrencyConverter(rates, CURRENCY), []
     for contract in inputs.contracts:
         own = [each for each in inputs.charges or () if each.contract.id == contract.id]
         kinds = {term.kind for term in contract.terms if term.kind in SUMS}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.bills.reconciliation.cells import Levels
+from gateway.bills.reconciliation.cells import ComparisonLevels
 from gateway.bills.reconciliation.limits import ALIKE, LEAST_DAYS
 from gateway.bills.reconciliation.sides import (
     ANYWHERE,
@@ -240,10 +240,10 @@ def _detail_level(rows: Sequence[BilledTokens | BilledMoney]) -> int:
 def shared_levels(
     tokens: Sequence[BilledTokens],
     amounts: Sequence[BilledMoney],
-    counted: Sequence[CountedUse],
+    counted_uses: Sequence[CountedUse],
     *,
     keys: bool,
-) -> Levels:
+) -> ComparisonLevels:
     """
     Return the dimensions that all chosen rows distinguish. Keys count only if some keys of both sides are
     matched, and regions only if both sides mean the same by them.
@@ -253,9 +253,9 @@ def shared_levels(
     model = any(row.model for row in token_rows) if token_rows else any(row.model for row in paid)
     key = keys and any(row.key for row in (token_rows or paid))
     tier = any(row.tier is not None for row in token_rows)
-    region = _are_regions_alike([row for row in tokens if row.meter is not None], counted)
+    region = _are_regions_alike([row for row in tokens if row.meter is not None], counted_uses)
     contexts = sorted({row.context for row in token_rows if row.context})
-    return Levels(
+    return ComparisonLevels(
         model=model,
         key=key,
         tier=tier,
@@ -269,19 +269,19 @@ def shared_levels(
     )
 
 
-def _are_regions_alike(tokens: Sequence[BilledTokens], counted: Sequence[CountedUse]) -> bool:
+def _are_regions_alike(tokens: Sequence[BilledTokens], counted_uses: Sequence[CountedUse]) -> bool:
     """
     Return whether the bill and the ledger use the same names of regions. They do not if the tokens of a model
     are in different regions.
     """
     extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     theirs = {row.region for row in tokens}
-    ours = {row.region for row in counted}
+    ours = {row.region for row in counted_uses}
     if theirs & ours <= ANYWHERE:
         return False
     for row in tokens:
         extra[row.model]["" if row.region in ANYWHERE else row.region] += row.quantity
-    for use in counted:
+    for use in counted_uses:
         extra[use.model]["" if use.region in ANYWHERE else use.region] -= sum(use.tokens.values())
     exchanged = sum(
         min(
@@ -293,7 +293,7 @@ def _are_regions_alike(tokens: Sequence[BilledTokens], counted: Sequence[Counted
     return exchanged <= ALIKE * sum(row.quantity for row in tokens)
 
 
-class Keys:
+class KeyMatching:
     """The matching of provider keys with our keys, by a configured owner or by equal names."""
 
     def __init__(self, owners: Sequence[Owner], theirs: Iterable[str], ours: Iterable[str]) -> None:
@@ -340,7 +340,7 @@ class Keys:
 def rename_to_families(
     tokens: Sequence[BilledTokens],
     amounts: Sequence[BilledMoney],
-    counted: Sequence[CountedUse],
+    counted_uses: Sequence[CountedUse],
     price_of: PriceOf,
 ) -> tuple[
     list[BilledTokens], list[BilledMoney], list[CountedUse], Callable[[str], str], list[tuple[str, str]]
@@ -352,10 +352,12 @@ def rename_to_families(
     """
     theirs: dict[str, set[str]] = defaultdict(set)
     ours: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    families = _split_families_by_price(match_model_families(tokens, amounts, counted), counted, price_of)
+    families = _split_families_by_price(
+        match_model_families(tokens, amounts, counted_uses), counted_uses, price_of
+    )
     for name in {*(r.model for r in tokens), *(r.model for r in amounts)}:
         theirs[families[name]].add(name)
-    for use in counted:
+    for use in counted_uses:
         ours[families[use.model]][use.model] += sum(use.tokens.values())
     pairs = [
         (min(names), max(ours[model_family], key=lambda name: ours[model_family][name]))
@@ -371,14 +373,14 @@ def rename_to_families(
     return (
         [replace_model(row, families[row.model]) for row in tokens],
         [replace_model(row, families[row.model]) for row in amounts],
-        [replace_model(row, families[row.model]) for row in counted],
+        [replace_model(row, families[row.model]) for row in counted_uses],
         name_for_pricing,
         pairs,
     )
 
 
 def _split_families_by_price(
-    family_of: Mapping[str, str], counted: Iterable[CountedUse], price_of: PriceOf
+    family_of: Mapping[str, str], counted_uses: Iterable[CountedUse], price_of: PriceOf
 ) -> dict[str, str]:
     """
     Return the family of each model name. Names with another price than the most used counted name of their
@@ -387,7 +389,7 @@ def _split_families_by_price(
     Names without a known price keep their family. So do names of a family that the ledger does not have.
     """
     used: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for use in counted:
+    for use in counted_uses:
         used[family_of[use.model]][use.model] += sum(use.tokens.values())
     apart: dict[tuple[str, object], str] = {}
     families = dict(family_of)
@@ -410,7 +412,7 @@ def _is_same_snapshot(name: str, other: str, family_name: str) -> bool:
 
 
 def match_model_families(
-    tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], counted: Sequence[CountedUse]
+    tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], counted_uses: Sequence[CountedUse]
 ) -> dict[str, str]:
     """
     Return the family of each model name.
@@ -420,10 +422,11 @@ def match_model_families(
     """
     billed_names = {*(row.model for row in tokens), *(row.model for row in amounts)}
     family_of = {
-        name: model_family(name) if name else "" for name in {*billed_names, *(row.model for row in counted)}
+        name: model_family(name) if name else ""
+        for name in {*billed_names, *(row.model for row in counted_uses)}
     }
     theirs = {family_of[name] for name in billed_names} - {""}
-    ours = {family_of[row.model] for row in counted} - {""}
+    ours = {family_of[row.model] for row in counted_uses} - {""}
     joined: dict[str, str] = {}
     by_letters: dict[str, list[str]] = defaultdict(list)
     for name in sorted(ours):
@@ -437,7 +440,7 @@ def match_model_families(
             billed_tokens[family_of[row.model]][row.day] += row.quantity
     counted_tokens: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     succeeded_tokens: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for use in counted:
+    for use in counted_uses:
         used = sum(use.tokens.values())
         counted_tokens[family_of[use.model]][use.day] += used
         if not use.errors:

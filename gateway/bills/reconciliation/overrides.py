@@ -11,7 +11,7 @@ from decimal import Context, Decimal
 from fractions import Fraction
 
 from gateway.bills.reconciliation.cells import billed_meter
-from gateway.bills.reconciliation.claims import Case, Claim
+from gateway.bills.reconciliation.claims import BillComparison, CauseClaim
 from gateway.bills.reconciliation.limits import NOTHING
 from gateway.bills.reconciliation.sides import (
     CACHE_READ,
@@ -22,7 +22,7 @@ from gateway.bills.reconciliation.sides import (
     WRITE_1H,
     WRITE_5M,
     CountedUse,
-    Place,
+    MeterPlace,
     Prices,
 )
 from gateway.bills.reconciliation.wording import day_text, price_per_million_tokens
@@ -43,7 +43,7 @@ _Kind = tuple[str, str]  # kind of usage: tier and meter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
+class BilledPriceOverride:
     """
     Billed prices as a `[[prices.override]]` entry, in dollars per million tokens. If `tier` is "", the entry
     names no tier.
@@ -65,11 +65,11 @@ class Override:
 
 def suggest_overrides(
     provider: str,
-    case: Case,
-    claimed: Sequence[Claim],
+    comparison: BillComparison,
+    claimed: Sequence[CauseClaim],
     prices: Prices,
     spelled: Mapping[str, Collection[str]],
-) -> list[Override]:
+) -> list[BilledPriceOverride]:
     """
     Return entries with the billed prices behind claims about prices. `spelled` are the names of a model in the ledger.
 
@@ -79,26 +79,26 @@ def suggest_overrides(
     found = []
     for model in sorted({model for claim in claimed if claim.cause in _OF_PRICES for model in claim.models}):
         since = max(claim.since for claim in claimed if claim.cause in _OF_PRICES and model in claim.models)
-        entries = next(_fitting_entries(case, model, since, prices), None)
+        entries = next(_fitting_entries(comparison, model, since, prices), None)
         for tier, named in sorted((entries or {}).items()):
             when = day_text(since) if since else ""
             found += [
-                Override(provider=provider, model=name, tier=tier, since=when, prices=named)
+                BilledPriceOverride(provider=provider, model=name, tier=tier, since=when, prices=named)
                 for name in sorted(spelled.get(model, ()))
             ]
     return found
 
 
 def _fitting_entries(
-    case: Case, model: str, since: int, prices: Prices
+    comparison: BillComparison, model: str, since: int, prices: Prices
 ) -> Iterator[dict[str, dict[str, str]]]:
-    uses = [use for use in case.uses if use.model == model]
+    uses = [use for use in comparison.uses if use.model == model]
     # an override without a tier also applies to tiers without a list price
     tiers = sorted({use.tier for use in uses} - {PROVISIONED})
-    listed_tiers = [tier for tier in tiers if (model, tier) not in case.split.unlisted]
+    listed_tiers = [tier for tier in tiers if (model, tier) not in comparison.split.unlisted]
     choices = [[STANDARD], *([tier] for tier in tiers if tier), listed_tiers, tiers]
     for chosen in choices:
-        billed = _billed_prices(case, model, uses, since, chosen, prices)
+        billed = _billed_prices(comparison, model, uses, since, chosen, prices)
         is_new = any(price != listed for by_meter in billed.values() for price, listed in by_meter.values())
         if not is_new:
             continue
@@ -106,7 +106,7 @@ def _fitting_entries(
             tier: {meter: price for meter, (price, _) in by_meter.items()}
             for tier, by_meter in billed.items()
         }
-        if _model_agrees(case, model, uses, since, entries, prices):
+        if _model_agrees(comparison, model, uses, since, entries, prices):
             yield {
                 tier: {_PRICES[meter]: price for meter, price in by_meter.items()}
                 for tier, by_meter in entries.items()
@@ -114,15 +114,20 @@ def _fitting_entries(
 
 
 def _billed_prices(
-    case: Case, model: str, uses: Sequence[CountedUse], since: int, tiers: Collection[str], prices: Prices
+    comparison: BillComparison,
+    model: str,
+    uses: Sequence[CountedUse],
+    since: int,
+    tiers: Collection[str],
+    prices: Prices,
 ) -> dict[str, dict[str, tuple[str, str]]]:
     """
     Return the billed and the listed price by tier and meter. A price difference is divided among the tokens
     of the chosen tiers in proportion to their value.
     """
-    split = case.split
-    worth: dict[tuple[Place, _Kind], int] = defaultdict(int)
-    places: dict[Place, int] = defaultdict(int)
+    split = comparison.split
+    worth: dict[tuple[MeterPlace, _Kind], int] = defaultdict(int)
+    places: dict[MeterPlace, int] = defaultdict(int)
     listed: dict[_Kind, int] = {}
     for use in uses:
         if use.day < since or use.tier not in tiers:
@@ -153,7 +158,7 @@ def _billed_prices(
 
 
 def _model_agrees(
-    case: Case,
+    comparison: BillComparison,
     model: str,
     uses: Sequence[CountedUse],
     since: int,
@@ -164,8 +169,8 @@ def _model_agrees(
     Return whether all billed amounts of a model agree with the prices of the entries. An entry replaces the
     prices for large inputs as well.
     """
-    split = case.split
-    values: dict[Place, int] = defaultdict(int)
+    split = comparison.split
+    values: dict[MeterPlace, int] = defaultdict(int)
     for use in uses:
         is_unlisted = (model, use.tier) in split.unlisted
         own = entries.get(use.tier, entries.get(STANDARD) if is_unlisted else None)
@@ -178,7 +183,7 @@ def _model_agrees(
                 value = tokens * price
             values[coarse, billed_meter(split, coarse, meter)] += value
     differing = {split.levels.coarse_cell(cell) for cell, _ in split.extra}
-    amounts = [entry[1:] for entry in case.priced_entries(model) if entry[1] not in differing]
+    amounts = [entry[1:] for entry in comparison.priced_entries(model) if entry[1] not in differing]
     return bool(amounts) and all(
-        case.is_negligible(place, split.paid[place] - values[place]) for place in amounts
+        comparison.is_negligible(place, split.paid[place] - values[place]) for place in amounts
     )

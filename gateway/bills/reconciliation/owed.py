@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
-from gateway.bills.reconciliation.cells import Split
-from gateway.bills.reconciliation.claims import TIER_NOT_GIVEN, Claim
-from gateway.bills.reconciliation.sides import STANDARD, VOLUME, Cell
+from gateway.bills.reconciliation.cells import SplitDifference
+from gateway.bills.reconciliation.claims import TIER_NOT_GIVEN, CauseClaim
+from gateway.bills.reconciliation.sides import STANDARD, VOLUME, ComparisonCell
 from gateway.bills.reconciliation.wording import day_text
 from spool.ledger import money
 from spool.printable import replace_unprintable
@@ -35,21 +35,21 @@ class OwedLine:
     due: int = 0
 
     @property
-    def owed(self) -> int:
+    def owed_amount(self) -> int:
         return self.billed - self.due
 
 
 COLUMNS = ("provider", "accounts", *(item.name for item in fields(OwedLine)), "owed")
 
 
-def owed_lines(claims: Iterable[Claim], split: Split) -> list[OwedLine]:
+def owed_lines(claims: Iterable[CauseClaim], split: SplitDifference) -> list[OwedLine]:
     """
     Return the lines behind the claims that a tier was not given. The sum of `owed` is the sum of the claims.
 
     The tokens of a line were moved from the reported tier to the billed one, or were billed in the reported
     tier at a higher price.
     """
-    lines: dict[tuple[Cell, str], OwedLine] = {}
+    lines: dict[tuple[ComparisonCell, str], OwedLine] = {}
     for claim in claims:
         for (part, cell, kind), portion in claim.parts.items() if claim.cause == TIER_NOT_GIVEN else ():
             line = lines.setdefault(
@@ -96,7 +96,7 @@ def owed_rows(
             line.tokens,
             money.units_to_text(line.billed),
             money.units_to_text(line.due),
-            money.units_to_text(line.owed),
+            money.units_to_text(line.owed_amount),
         )
 
 
@@ -128,5 +128,5 @@ def _owed_sentence(line: OwedLine) -> str:
     return (
         f"{', '.join(filter(None, place))}: {line.tokens:,} tokens of the tier {reported}, billed as {billed_as}; "
         f"billed {money.units_to_text(line.billed)}, due {money.units_to_text(line.due)}, "
-        f"owed {money.units_to_text(line.owed)}"
+        f"owed {money.units_to_text(line.owed_amount)}"
     )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from gateway.bills.reconciliation.cells import Split
+from gateway.bills.reconciliation.cells import SplitDifference
 from gateway.bills.reconciliation.limits import MOST_SETS, SAME
-from gateway.bills.reconciliation.sides import Cell
+from gateway.bills.reconciliation.sides import ComparisonCell
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,20 @@ class RateSeries:
 
 
 # a function that returns the remaining amount billed for tokens, or None if nothing is left
-Paid = Callable[[Cell, str], int | None]
+Paid = Callable[[ComparisonCell, str], int | None]
 
 
 def model_rate_series(
-    split: Split, model: str, meters: Collection[str], paid_of: Paid | None = None
+    split: SplitDifference, model: str, meters: Collection[str], paid_of: Paid | None = None
 ) -> dict[str, RateSeries]:
     return cell_rate_series(split, split.cells_of_model(model), meters, paid_of)
 
 
 def cell_rate_series(
-    split: Split, cells: Collection[Cell], meters: Collection[str], paid_of: Paid | None = None
+    split: SplitDifference,
+    cells: Collection[ComparisonCell],
+    meters: Collection[str],
+    paid_of: Paid | None = None,
 ) -> dict[str, RateSeries]:
     """
     Return a series for each billed meter of some cells. `paid_of` returns the billed amount to use, by
@@ -122,8 +125,8 @@ def group_days_by_ratio(meters: Mapping[str, RateSeries]) -> list[tuple[list[int
 
 
 def usual_ratios(
-    split: Split, model: str, paid_of: Paid, is_usual: Callable[[Cell, str], bool]
-) -> Callable[[Cell, str], tuple[list[Fraction], bool]]:
+    split: SplitDifference, model: str, paid_of: Paid, is_usual: Callable[[ComparisonCell, str], bool]
+) -> Callable[[ComparisonCell, str], tuple[list[Fraction], bool]]:
     """
     Return a function that returns possible ratios of billed amount to value for a cell and kind of token. The
     most likely ratio is first: that of the same cell and kind, then of its day and kind, then of its day.
@@ -141,11 +144,11 @@ def usual_ratios(
             worth[name] += value
     days = sorted({cell.day for cell in split.cells_of_model(model)})
 
-    def ratios_at(cell: Cell, meter: str) -> tuple[list[Fraction], bool]:
+    def usual_ratios_at(cell: ComparisonCell, meter: str) -> tuple[list[Fraction], bool]:
         of_day = [name for name in ((cell, meter), (cell.day, meter), (cell.day, "")) if name in worth]
         earlier = [(day, meter) for day in days if day < cell.day and (day, meter) in worth]
         later = [(day, meter) for day in days if day > cell.day and (day, meter) in worth]
         names = of_day or [*earlier[-1:], *later[:1]]
         return [Fraction(paid[name], worth[name]) for name in names] or [Fraction(1)], bool(of_day)
 
-    return ratios_at
+    return usual_ratios_at

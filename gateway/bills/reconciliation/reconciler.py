@@ -15,7 +15,7 @@ from functools import partial
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.comparing import Reconciliation, compare_sides
 from gateway.bills.reconciliation.gathering import (
-    Inputs,
+    ReconciliationInputs,
     StatementSources,
     catch_up_and_read_inputs,
     read_sides,
@@ -61,7 +61,7 @@ class Reconciler:
         self._turn = asyncio.Lock()
         self._mark: object = None
         self._months: Sequence[ReconciledMonth] = ()
-        self._known: OrderedDict[str, tuple[Inputs, ReconciledMonth]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[ReconciliationInputs, ReconciledMonth]] = OrderedDict()
         self.newest: Mapping[str, Reconciliation] = {}  # provider -> newest month with compared days
 
     async def reconcile(
@@ -116,12 +116,12 @@ class Reconciler:
         return reconciled
 
 
-def reconciliation_gauges(newest: Iterable[Reconciliation]) -> Iterator[ReconciledRatio]:
+def reconciliation_gauges(newest_reconciliations: Iterable[Reconciliation]) -> Iterator[ReconciledRatio]:
     """
     Yield the ratio of counted to billed tokens for reconciliations with compared days, and the ratio of money
     if a bill states any.
     """
-    for result in newest:
+    for result in newest_reconciliations:
         total = result.total
         pairs = [("tokens", total.counted_tokens, total.billed_tokens)]
         if result.has_money:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MOST_AGAIN
-from gateway.bills.reconciliation.sides import OUTPUT, Cell, CountedSums
+from gateway.bills.reconciliation.sides import OUTPUT, ComparisonCell, CountedSums
 
 _NOTHING = [0, 0]  # no tokens, neither input nor output
 
 Owner = tuple[str, str]  # owner of tokens: key and model
-BilledByCell = Mapping[Cell, Mapping[str, int]]  # billed tokens by cell and meter (METERS)
+BilledByCell = Mapping[ComparisonCell, Mapping[str, int]]  # billed tokens by cell and meter (METERS)
 _Sums = dict[Owner, dict[int, list[int]]]  # input and output tokens by owner and day
 
 
@@ -31,16 +31,16 @@ class Repeats:
     billed: Mapping[int, int] = field(default_factory=dict)
     counted: Mapping[Owner, tuple[str, ...]] = field(default_factory=dict)
 
-    def billed_times(self, cell: Cell) -> Fraction:
+    def billed_times(self, cell: ComparisonCell) -> Fraction:
         """Return the factor by which billed tokens exceed counted tokens because of repeats."""
         return Fraction(self.billed.get(cell.day, 1), 2 if (cell.key, cell.model) in self.counted else 1)
 
 
-def find_repeats(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> Repeats:
+def find_repeats(billed: BilledByCell, counted_sums: Mapping[ComparisonCell, CountedSums]) -> Repeats:
     """Find exact multiples in input and output tokens: by day, and by key and model over all days."""
     theirs = _sums_by_owner(billed)
-    ours = _sums_by_owner({cell: sums.tokens for cell, sums in counted.items()})
-    sources = _owners_with_two_sources(counted)
+    ours = _sums_by_owner({cell: sums.tokens for cell, sums in counted_sums.items()})
+    sources = _owners_with_two_sources(counted_sums)
     twice = {
         owner: names
         for owner, names in sources.items()
@@ -63,7 +63,7 @@ def find_repeats(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> R
         )
         > 1
     }
-    if len(repeated_days) * 2 > len(days) and not _are_rows_repeated(billed, counted, repeated_days):
+    if len(repeated_days) * 2 > len(days) and not _are_rows_repeated(billed, counted_sums, repeated_days):
         # If most days have a multiple, but not in every tier, the additional tokens are calls and
         # not repeated rows.
         repeated_days = {}
@@ -86,7 +86,7 @@ def _owners_on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
     return {(key, model) for key, model in owners if key in keys and model in models}
 
 
-def _owners_with_two_sources(counted: Mapping[Cell, CountedSums]) -> dict[Owner, tuple[str, ...]]:
+def _owners_with_two_sources(counted: Mapping[ComparisonCell, CountedSums]) -> dict[Owner, tuple[str, ...]]:
     sums: dict[Owner, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for cell, counted_sums in counted.items():
         for source, tokens in counted_sums.by_source.items():
@@ -136,10 +136,10 @@ def _common_multiple(billed: Mapping[Owner, list[int]], counted: Mapping[Owner, 
 
 
 def _are_rows_repeated(
-    billed: BilledByCell, counted: Mapping[Cell, CountedSums], days: Mapping[int, int]
+    billed: BilledByCell, counted_sums: Mapping[ComparisonCell, CountedSums], days: Mapping[int, int]
 ) -> bool:
     return all(
-        count == days[cell.day] * (counted[cell].tokens.get(meter, 0) if cell in counted else 0)
+        count == days[cell.day] * (counted_sums[cell].tokens.get(meter, 0) if cell in counted_sums else 0)
         for cell, by_meter in billed.items()
         if cell.day in days
         for meter, count in by_meter.items()

@@ -15,8 +15,8 @@ from fractions import Fraction
 from itertools import combinations
 
 from gateway.bills.reconciliation.causes.rest import last_digit
-from gateway.bills.reconciliation.cells import Levels, Split
-from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Claim, build_claim
+from gateway.bills.reconciliation.cells import ComparisonLevels, SplitDifference
+from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, CauseClaim, build_claim
 from gateway.bills.reconciliation.limits import FINEST, LATE_CALLS, LEAST_DAYS, NOISE, NOTHING
 from gateway.bills.reconciliation.matching import UNMATCHED
 from gateway.bills.reconciliation.sides import (
@@ -26,7 +26,7 @@ from gateway.bills.reconciliation.sides import (
     VOLUME,
     BilledMoney,
     BilledTokens,
-    Cell,
+    ComparisonCell,
     CountedSums,
     CountedUse,
     replace_key,
@@ -45,7 +45,7 @@ ExchangedKeys = Mapping[tuple[int, str], str]
 
 
 def find_exchanged_keys(
-    tokens: Iterable[BilledTokens], counted: Iterable[CountedUse]
+    tokens: Iterable[BilledTokens], counted_uses: Iterable[CountedUse]
 ) -> dict[tuple[int, str], str]:
     """
     Find pairs of keys that the bill and the ledger name the other way round.
@@ -54,7 +54,7 @@ def find_exchanged_keys(
     or output. One equation is enough on a day on which neither key agrees with itself. If such days outnumber
     the other days on which neither key agrees, the keys are exchanged on all days.
     """
-    theirs, ours = _tokens_by_key_and_day(tokens, counted)
+    theirs, ours = _tokens_by_key_and_day(tokens, counted_uses)
     keys = sorted((theirs.keys() | ours.keys()) - {"", UNMATCHED})
     found: list[tuple[int, str, str, set[int]]] = []
     for first, second in combinations(keys, 2):
@@ -81,32 +81,34 @@ def find_exchanged_keys(
 
 
 def _tokens_by_key_and_day(
-    tokens: Iterable[BilledTokens], counted: Iterable[CountedUse]
+    tokens: Iterable[BilledTokens], counted_uses: Iterable[CountedUse]
 ) -> tuple[_Vectors, _Vectors]:
     theirs: _Vectors = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
     ours: _Vectors = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
     for row in tokens:
         if row.meter is not None and row.quantity:
             theirs[row.key][row.day][row.model, row.meter == OUTPUT] += row.quantity
-    for use in counted:
+    for use in counted_uses:
         for meter, count in use.tokens.items():
             if count:
                 ours[use.key][use.day][use.model, meter == OUTPUT] += count
     return theirs, ours
 
 
-def swap_exchanged_keys(counted: Iterable[CountedUse], names: ExchangedKeys) -> list[CountedUse]:
-    return [replace_key(use, names.get((use.day, use.key), use.key)) for use in counted]
+def swap_exchanged_keys(counted_uses: Iterable[CountedUse], names: ExchangedKeys) -> list[CountedUse]:
+    return [replace_key(use, names.get((use.day, use.key), use.key)) for use in counted_uses]
 
 
-def claim_exchanged_keys(split: Split, counted: Iterable[CountedUse], names: ExchangedKeys) -> Claim:
+def claim_exchanged_keys(
+    split: SplitDifference, counted_uses: Iterable[CountedUse], names: ExchangedKeys
+) -> CauseClaim:
     """
     Claim the exchange of keys. Each key gets the counted cost of the other key minus its own, so the sum is
     0.
 
     Afterwards, the split has the counted sums under the ledger's own keys.
     """
-    by_cell = undo_restating(split, counted)
+    by_cell = undo_restating(split, counted_uses)
     pairs = sorted({tuple(sorted((key, name))) for (_, key), name in names.items()})
     claim = build_claim(
         "keys_exchanged",
@@ -122,15 +124,15 @@ def claim_exchanged_keys(split: Split, counted: Iterable[CountedUse], names: Exc
     return replace(claim, moved=sum(map(abs, by_cell.values())) // 2)
 
 
-def undo_restating(split: Split, counted: Iterable[CountedUse]) -> dict[Cell, int]:
+def undo_restating(split: SplitDifference, counted_uses: Iterable[CountedUse]) -> dict[ComparisonCell, int]:
     """
-    Replace the counted sums of the split by those of `counted`. Return the cost of the replaced sums minus
+    Replace the counted sums of the split by those of `counted_uses`. Return the cost of the replaced sums minus
     the cost of the new ones, by cell, and add it to the difference.
     """
-    own: dict[Cell, CountedSums] = defaultdict(CountedSums)
-    for use in counted:
+    own: dict[ComparisonCell, CountedSums] = defaultdict(CountedSums)
+    for use in counted_uses:
         own[split.levels.fine_cell(use)].add_use(use)
-    by_cell: dict[Cell, int] = {}
+    by_cell: dict[ComparisonCell, int] = {}
     for cell in {*own, *split.counted}:
         restated, original = (sums[cell].cost if cell in sums else 0 for sums in (split.counted, own))
         if restated != original:
@@ -150,20 +152,22 @@ class LateRows:
     posted: Mapping[tuple[int, _KeyAndModel], int]
     is_exact: bool = True
 
-    def move_to_billed_days(self, counted: Iterable[CountedUse], levels: Levels) -> list[CountedUse]:
+    def move_to_billed_days(
+        self, counted_uses: Iterable[CountedUse], levels: ComparisonLevels
+    ) -> list[CountedUse]:
         if not self.posted:
-            return [*counted]
+            return [*counted_uses]
         return [
             replace(use, day=self.posted.get((use.day, _key_and_model(use, levels)), use.day))
-            for use in counted
+            for use in counted_uses
         ]
 
 
 def find_late_rows(
     tokens: Iterable[BilledTokens],
     amounts: Iterable[BilledMoney],
-    counted: Sequence[CountedUse],
-    levels: Levels,
+    counted_uses: Sequence[CountedUse],
+    levels: ComparisonLevels,
     metered: Collection[int],
 ) -> LateRows:
     """
@@ -179,7 +183,7 @@ def find_late_rows(
     for row in tokens:
         if row.meter is not None and row.quantity:
             _add_quantity(theirs, row, levels, row.meter, row.quantity)
-    for use in counted:
+    for use in counted_uses:
         for meter, count in use.tokens.items():
             _add_quantity(ours, use, levels, meter, count)
     posted: dict[tuple[int, _KeyAndModel], int] = {}
@@ -207,10 +211,10 @@ def find_late_rows(
     is_exact = every.keys() <= posted.keys()
     posted = every | posted
     calls = Counter[int]()
-    for use in counted:
+    for use in counted_uses:
         calls[use.day] += use.calls if (use.day, _key_and_model(use, levels)) in posted else 0
     # tokens alone may be late, and amounts of 0 are no evidence that they are as well
-    in_time = {day for day, _ in _places_paid_in_time(amounts, counted, levels, posted)}
+    in_time = {day for day, _ in _places_paid_in_time(amounts, counted_uses, levels, posted)}
     return LateRows(
         posted={
             place: day
@@ -222,20 +226,24 @@ def find_late_rows(
 
 
 def _add_quantity(
-    by_owner: _ByKeyAndModel, row: BilledTokens | CountedUse, levels: Levels, meter: str, quantity: int
+    by_owner: _ByKeyAndModel,
+    row: BilledTokens | CountedUse,
+    levels: ComparisonLevels,
+    meter: str,
+    quantity: int,
 ) -> None:
     by_owner[_key_and_model(row, levels)].setdefault(row.day, [0, 0])[meter == OUTPUT] += quantity
 
 
-def _key_and_model(row: BilledTokens | CountedUse, levels: Levels) -> _KeyAndModel:
+def _key_and_model(row: BilledTokens | CountedUse, levels: ComparisonLevels) -> _KeyAndModel:
     cell = levels.fine_cell(row)
     return cell.key, cell.model
 
 
 def _places_paid_in_time(
     amounts: Iterable[BilledMoney],
-    counted: Iterable[CountedUse],
-    levels: Levels,
+    counted_uses: Iterable[CountedUse],
+    levels: ComparisonLevels,
     posted: Collection[tuple[int, _KeyAndModel]],
 ) -> set[tuple[int, _KeyAndModel]]:
     """
@@ -243,38 +251,38 @@ def _places_paid_in_time(
     other calls plus a quarter of the value of its late calls. The limit is a quarter, because late calls may
     be billed at half their price.
     """
-    paid: dict[Cell, int] = defaultdict(int)
-    worth: dict[Cell, int] = defaultdict(int)
-    late: dict[Cell, int] = defaultdict(int)
+    paid: dict[ComparisonCell, int] = defaultdict(int)
+    worth: dict[ComparisonCell, int] = defaultdict(int)
+    late: dict[ComparisonCell, int] = defaultdict(int)
 
-    def coarse_place(row: BilledMoney | CountedUse) -> Cell:
+    def coarse_cell_of_row(row: BilledMoney | CountedUse) -> ComparisonCell:
         return levels.coarse_cell(levels.fine_cell(row))._replace(tier=STANDARD, region="", context=0)
 
     for row in amounts:
         if row.is_for_tokens:
-            paid[coarse_place(row)] += row.amount
+            paid[coarse_cell_of_row(row)] += row.amount
     in_time = set()
-    for use in counted:
+    for use in counted_uses:
         value = sum(use.values.values())
-        worth[coarse_place(use)] += value
+        worth[coarse_cell_of_row(use)] += value
         if (use.day, _key_and_model(use, levels)) in posted:
-            late[coarse_place(use)] += value
-    for use in counted:
-        place = coarse_place(use)
+            late[coarse_cell_of_row(use)] += value
+    for use in counted_uses:
+        place = coarse_cell_of_row(use)
         of_day = use.day, _key_and_model(use, levels)
         if of_day in posted and 4 * (paid[place] - worth[place]) + 3 * late[place] > 0:
             in_time.add(of_day)
     return in_time
 
 
-def claim_late_rows(split: Split, counted: Iterable[CountedUse], late: LateRows) -> Claim:
+def claim_late_rows(split: SplitDifference, counted_uses: Iterable[CountedUse], late: LateRows) -> CauseClaim:
     """
     Claim the move of late rows: minus the counted cost on each late day, and the same cost on the day with
     the rows. The sum is 0.
 
     Afterwards, the split has the counted sums on the ledger's own days.
     """
-    by_cell = undo_restating(split, counted)
+    by_cell = undo_restating(split, counted_uses)
     days: dict[int, set[int]] = defaultdict(set)
     for (late_day, _), day in late.posted.items():
         days[day].add(late_day)
@@ -296,7 +304,7 @@ def claim_late_rows(split: Split, counted: Iterable[CountedUse], late: LateRows)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conversion:
+class BillConversion:
     """
     The conversion of a bill to dollars. `rates` are dollars per unit of the currency, times SCALE, by day,
     including days before the month.
@@ -320,7 +328,9 @@ class FixedRate:
     is_of_market: bool
 
 
-def find_fixed_rate(split: Split, conversion: Conversion, precision: Mapping[int, int]) -> FixedRate | None:
+def find_fixed_rate(
+    split: SplitDifference, conversion: BillConversion, precision: Mapping[int, int]
+) -> FixedRate | None:
     """
     Find the constant c with paid = worth * rate(day) / c, where paid is converted at the rate of each day.
 
@@ -352,7 +362,7 @@ def find_fixed_rate(split: Split, conversion: Conversion, precision: Mapping[int
 
 
 def find_market_rates(
-    splits: Iterable[Split], conversion: Conversion, precision: Mapping[int, int]
+    splits: Iterable[SplitDifference], conversion: BillConversion, precision: Mapping[int, int]
 ) -> Sequence[FixedRate]:
     """
     Return the fixed rates that are also market rates, each once. Each of `splits` has other prices of the
@@ -385,7 +395,7 @@ class _Paid:
         return self.worth / (self.paid + slack) / rate, high / rate, self.worth
 
 
-def _comparable_places(split: Split, conversion: Conversion) -> Iterator[_Paid]:
+def _comparable_places(split: SplitDifference, conversion: BillConversion) -> Iterator[_Paid]:
     differing = {split.levels.coarse_cell(cell) for cell, _ in split.extra}
     for (cell, meter), amount in split.paid.items():
         worth = split.worth.get((cell, meter), 0)
@@ -406,7 +416,7 @@ def _most_allowed_factor(allowed: Sequence[tuple[Fraction, Fraction, int]]) -> t
     return best, most
 
 
-def last_digit_in_currency(amounts: Iterable[BilledMoney], conversion: Conversion) -> int:
+def last_digit_in_currency(amounts: Iterable[BilledMoney], conversion: BillConversion) -> int:
     """Return the unit of the last decimal of the amounts before their conversion, in the bill's currency."""
     in_currency = (
         round(row.amount / conversion.rate(row.day) / NOISE) * NOISE
@@ -417,7 +427,7 @@ def last_digit_in_currency(amounts: Iterable[BilledMoney], conversion: Conversio
 
 
 def convert_at_fixed_rate(
-    amounts: Sequence[BilledMoney], conversion: Conversion, fixed: FixedRate
+    amounts: Sequence[BilledMoney], conversion: BillConversion, fixed: FixedRate
 ) -> list[BilledMoney]:
     """Convert amounts at the fixed rate instead of the rate of the day."""
     return [
@@ -429,18 +439,18 @@ def convert_at_fixed_rate(
 
 
 def claim_exchange_rate(
-    split: Split,
+    split: SplitDifference,
     amounts: Sequence[BilledMoney],
     restated: Sequence[BilledMoney],
-    conversion: Conversion,
+    conversion: BillConversion,
     fixed: FixedRate,
-) -> Claim:
+) -> CauseClaim:
     """
     Claim the sum of A * (rate(day) - c), where A are amounts in the currency of the bill and c is its constant rate.
 
     Afterwards, the split has the billed amounts at each day's own rate.
     """
-    by_cell: dict[Cell, int] = defaultdict(int)
+    by_cell: dict[ComparisonCell, int] = defaultdict(int)
     for row, again in zip(amounts, restated, strict=True):
         by_cell[split.levels.coarse_cell(split.levels.fine_cell(row))] += row.amount - again.amount
     for cell, amount in by_cell.items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
-from gateway.bills.reconciliation.cells import Levels
+from gateway.bills.reconciliation.cells import ComparisonLevels
 from gateway.bills.reconciliation.sides import OUTPUT, BilledTokens, CountedUse
 
 _Vector = list[int]  # number of input tokens, and of output tokens
@@ -30,7 +30,7 @@ class _Failed(NamedTuple):
     day: int | None = None
 
     @classmethod
-    def of(cls, use: CountedUse, levels: Levels) -> _Failed:
+    def of(cls, use: CountedUse, levels: ComparisonLevels) -> _Failed:
         cell = levels.fine_cell(use)
         return cls(bool(use.cost), cell.model, cell.key, cell.day)
 
@@ -66,7 +66,10 @@ def has_failed(use: CountedUse) -> bool:
 
 
 def set_aside_failed_calls(
-    tokens: Iterable[BilledTokens], counted: Sequence[CountedUse], levels: Levels, metered: Collection[int]
+    tokens: Iterable[BilledTokens],
+    counted_uses: Sequence[CountedUse],
+    levels: ComparisonLevels,
+    metered: Collection[int],
 ) -> SetAside:
     """
     Set aside the failed calls that the bill leaves out.
@@ -76,12 +79,12 @@ def set_aside_failed_calls(
     they agree with each other, or else those of the model, or else all days. Without such days, calls without
     a cost are set aside, and calls with a cost are compared.
     """
-    if not any(map(has_failed, counted)):
-        return SetAside(counted=counted, left_out=[False] * len(counted))
-    known = _decisions_by_key(tokens, counted, levels, metered)
+    if not any(map(has_failed, counted_uses)):
+        return SetAside(counted=counted_uses, left_out=[False] * len(counted_uses))
+    known = _decisions_by_key(tokens, counted_uses, levels, metered)
     unanimous = _unanimous_decisions(known)
     rest, left_out, is_exact = [], [], True
-    for use in counted:
+    for use in counted_uses:
         is_out = False
         if has_failed(use):
             place = _Failed.of(use, levels)
@@ -98,7 +101,7 @@ def set_aside_failed_calls(
     return SetAside(
         counted=rest,
         left_out=left_out,
-        are_all=sum(left_out) == sum(map(has_failed, counted)),
+        are_all=sum(left_out) == sum(map(has_failed, counted_uses)),
         is_exact=is_exact,
     )
 
@@ -125,9 +128,12 @@ def _use_value(use: CountedUse) -> int:
 
 
 def _decisions_by_key(
-    tokens: Iterable[BilledTokens], counted: Iterable[CountedUse], levels: Levels, metered: Collection[int]
+    tokens: Iterable[BilledTokens],
+    counted_uses: Iterable[CountedUse],
+    levels: ComparisonLevels,
+    metered: Collection[int],
 ) -> dict[_Failed, bool]:
-    uses = [use for use in counted if use.day in metered]
+    uses = [use for use in counted_uses if use.day in metered]
     rows = [row for row in tokens if row.meter is not None]
     known: dict[_Failed, bool] = {}
     for has_key in (True, False):

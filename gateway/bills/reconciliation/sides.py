@@ -43,7 +43,7 @@ ANYWHERE = frozenset({"", "global"})  # regions in which the price book's prices
 Prices = Callable[[str, str, int, int], Mapping[str, int]]
 
 
-class Cell(NamedTuple):
+class ComparisonCell(NamedTuple):
     """
     A combination of dimensions for which a bill and the ledger are compared. `day` is in epoch seconds. A
     dimension that one of them does not state is "". `context` is the lower limit of the context window, in
@@ -58,7 +58,7 @@ class Cell(NamedTuple):
     context: int = 0
 
 
-Place = tuple[Cell, str]  # a cell and a meter
+MeterPlace = tuple[ComparisonCell, str]  # a cell and a meter
 
 
 def new_counts() -> dict[Any, int]:

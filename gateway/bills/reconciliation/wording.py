@@ -72,8 +72,8 @@ def price_per_million_tokens(units: int, tokens: int) -> str:
     return f"{price.quantize(Decimal('0.000001')).normalize():f}"
 
 
-def format_percent(part: int, whole: int) -> str:
-    return f"{Decimal(part) / Decimal(whole):.1%}" if whole else "0%"
+def format_percent(part: int, total: int) -> str:
+    return f"{Decimal(part) / Decimal(total):.1%}" if total else "0%"
 
 
 def day_text(day: int) -> str:

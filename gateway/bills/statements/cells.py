@@ -22,7 +22,7 @@ _KEY = os.urandom(16)  # secret key of the digests, so that nobody can craft a r
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
+class CellFields:
     """
     Fields that the cells of one row share. `open` means that the report itself says that the figures may
     still change.
@@ -47,11 +47,11 @@ class Bucket:
     context: int | None = None
 
 
-_Cell = tuple[Bucket, str, str, str | None]  # key of a sum of bill rows: bucket, unit, kind and currency
+_Cell = tuple[CellFields, str, str, str | None]  # key of a sum of bill rows: bucket, unit, kind and currency
 
 
 @dataclass(kw_only=True)
-class Cells:
+class ReportCells:
     """
     The sums of one report by its dimensions. `start` and `end` are the span that the report covers.
     `accounts` and `refreshed_at` are filled if the report states them.
@@ -129,25 +129,27 @@ class Cells:
         self.start = start if self.start is None else min(start, self.start)
         self.end = end if self.end is None else max(end, self.end)
 
-    def add_tokens(self, bucket: Bucket, kind: str, amount: Decimal | None) -> None:
-        self._add_amounts(bucket, (TOKENS, kind, None), RowAmounts(amount or _NOTHING))
+    def add_tokens(self, cell_fields: CellFields, kind: str, amount: Decimal | None) -> None:
+        self._add_amounts(cell_fields, (TOKENS, kind, None), RowAmounts(amount or _NOTHING))
 
-    def add_seats(self, bucket: Bucket, amount: Decimal | None) -> None:
-        self._add_amounts(bucket, (SEATS, SEAT, None), RowAmounts(amount or _NOTHING))
+    def add_seats(self, cell_fields: CellFields, amount: Decimal | None) -> None:
+        self._add_amounts(cell_fields, (SEATS, SEAT, None), RowAmounts(amount or _NOTHING))
 
-    def add_requests(self, bucket: Bucket, amount: Decimal | None) -> None:
-        self._add_amounts(bucket, (REQUESTS, "request", None), RowAmounts(amount or _NOTHING))
+    def add_requests(self, cell_fields: CellFields, amount: Decimal | None) -> None:
+        self._add_amounts(cell_fields, (REQUESTS, "request", None), RowAmounts(amount or _NOTHING))
 
     def add_money(
         self,
-        bucket: Bucket,
+        cell_fields: CellFields,
         kind: str,
         amount: Decimal | None,
         currency: str | None = "USD",
     ) -> None:
-        self.add_amounts(bucket, kind, RowAmounts(amount or _NOTHING), currency)
+        self.add_amounts(cell_fields, kind, RowAmounts(amount or _NOTHING), currency)
 
-    def add_amounts(self, bucket: Bucket, kind: str, amounts: RowAmounts, currency: str | None) -> None:
+    def add_amounts(
+        self, cell_fields: CellFields, kind: str, amounts: RowAmounts, currency: str | None
+    ) -> None:
         """
         Add an amount with its values at list price, at negotiated price, and with fees on the covered usage.
         """
@@ -155,7 +157,7 @@ class Cells:
         if not (len(code) == 3 and code.isascii() and code.isalpha()):
             raise Damaged("the currency is not a code of three letters")
         unit = USD if code == "USD" else code.lower()
-        self._add_amounts(bucket, (unit, kind, code), amounts)
+        self._add_amounts(cell_fields, (unit, kind, code), amounts)
 
     def to_statement_rows(self, source: str, *, settled_until: float) -> tuple[StatementRow, ...]:
         """Return all cells as rows. A row is marked as not final if its bucket ends after `settled_until`."""
@@ -188,17 +190,17 @@ class Cells:
         )
 
     def _add_amounts(
-        self, bucket: Bucket, amount_key: tuple[str, str, str | None], amounts: RowAmounts
+        self, cell_fields: CellFields, amount_key: tuple[str, str, str | None], amounts: RowAmounts
     ) -> None:
-        if bucket.start >= bucket.end:
+        if cell_fields.start >= cell_fields.end:
             raise Damaged("a bucket ends before it starts")
         if self.asked is not None:
-            if any(bucket.start < edge < bucket.end for edge in self.asked):
+            if any(cell_fields.start < edge < cell_fields.end for edge in self.asked):
                 raise Damaged("the row covers a longer time than was requested")
-            if not self.asked[0] <= bucket.start < self.asked[1]:
+            if not self.asked[0] <= cell_fields.start < self.asked[1]:
                 return
         if any(amounts):
-            self._row.append(((bucket, *amount_key), amounts))
+            self._row.append(((cell_fields, *amount_key), amounts))
 
 
 def _rounded_or_none(amount: Decimal | None) -> Decimal | None:

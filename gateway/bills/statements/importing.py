@@ -23,8 +23,8 @@ from typing import IO, Any, BinaryIO
 
 import msgspec
 
-from gateway.bills.statements.cells import Cells
-from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
+from gateway.bills.statements.cells import ReportCells
+from gateway.bills.statements.source import DAY_S, CsvTable, Document, ReportSource
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.bills.statements.values import Damaged, Row
 from gateway.core import parquet
@@ -118,7 +118,7 @@ class ReportReader:
 
     def __init__(self, source: ReportSource, *, most: int, asked: tuple[int, int] | None = None) -> None:
         self._source = source
-        self._cells = Cells(most=most, asked=asked)
+        self._cells = ReportCells(most=most, asked=asked)
         self._names: dict[str, None] = {}
         self._read_at: float | None = None
         self._again: list[str] = []
@@ -133,12 +133,12 @@ class ReportReader:
         """Extend the span that the report covers, even where it has no rows."""
         self._cells.extend_span(start, end)
 
-    def read_part(self, file: ReportFile, opened: Document | Table) -> int:
+    def read_part(self, file: ReportFile, opened: Document | CsvTable) -> int:
         source, before = self._source, self._cells.read
         try:
             if isinstance(opened, Document) and source.read_document is not None:
                 source.read_document(opened, self._cells)
-            elif isinstance(opened, Table) and source.read_table is not None:
+            elif isinstance(opened, CsvTable) and source.read_table is not None:
                 source.read_table(opened, self._cells)
         except Damaged as error:
             raise Invalid(f"{file.name} is not a report of {source.title}: {error}") from error
@@ -228,7 +228,7 @@ def read_reports(
     return [reader.build_report(account=account, settle_s=settle_s) for _, reader in readers]
 
 
-def _first_part(opened: Document | Table) -> Document | Table:
+def _first_part(opened: Document | CsvTable) -> Document | CsvTable:
     """Return the part of a report that is enough to recognize it. For JSON lines, that is the first lines."""
     if isinstance(opened, Document) and isinstance(opened.root, JsonLines):
         return Document(root=opened.root.first_lines())
@@ -243,7 +243,7 @@ def _digest_stream(stream: BinaryIO) -> bytes:
     return digest.digest()
 
 
-def _recognise_source(opened: Document | Table, name: str, source_name: str | None) -> ReportSource:
+def _recognise_source(opened: Document | CsvTable, name: str, source_name: str | None) -> ReportSource:
     if source_name is not None:
         source = SOURCES.get(source_name)
         if source is None:
@@ -268,7 +268,7 @@ def _recognise_source(opened: Document | Table, name: str, source_name: str | No
     )
 
 
-def _open_report(file: ReportFile, stream: BinaryIO) -> Document | Table:
+def _open_report(file: ReportFile, stream: BinaryIO) -> Document | CsvTable:
     head = stream.read(_HEAD)
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     stream.seek(0)
@@ -353,11 +353,11 @@ class JsonLines:
                 ) from error
 
 
-def _open_parquet(file: ReportFile, stream: BinaryIO) -> Table:
+def _open_parquet(file: ReportFile, stream: BinaryIO) -> CsvTable:
     names = parquet.read_columns(file.name, stream, most=file.most_bytes)
     named = {name: _column_name(name) for name in names}
     rows = parquet.read_rows(file.name, stream, most=file.most_bytes)
-    return Table(
+    return CsvTable(
         columns=tuple(named.values()),
         rows=((number, {named[name]: cell for name, cell in row.items()}) for number, row in rows),
     )
@@ -372,7 +372,7 @@ def _column_name(name: str) -> str:
     return name.strip().lower()
 
 
-def _open_csv(name: str, stream: BinaryIO, head: bytes) -> Table:
+def _open_csv(name: str, stream: BinaryIO, head: bytes) -> CsvTable:
     encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     lines = BoundedLines(name, io.TextIOWrapper(stream, encoding, newline=""))
     try:
@@ -386,7 +386,7 @@ def _open_csv(name: str, stream: BinaryIO, head: bytes) -> Table:
         raise Invalid(f"{name} is not a CSV file: {error}") from error
     if len(columns) < 2:
         raise Invalid(f"{name} is neither JSON nor CSV with a header line")
-    return Table(columns=columns, rows=_table_rows(name, rows, lines, columns), lines=lines)
+    return CsvTable(columns=columns, rows=_table_rows(name, rows, lines, columns), lines=lines)
 
 
 def _table_rows(

@@ -26,7 +26,7 @@ from gateway.core.first_use import import_in_thread
 from spool.clock import Clock
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.registry.operators import Actor
-from spool.statements import DAY_S, Statements, day_start, day_text
+from spool.statements import DAY_S, StatementStore, day_start, day_text
 
 PULLER: Final = Actor("statement pull", "")
 LOOK_EVERY_S = 60.0
@@ -64,7 +64,7 @@ class Fetch(Protocol):
 
     async def __call__(
         self,
-        pull: StatementPullSettings,
+        pull_settings: StatementPullSettings,
         url: str,
         headers: Callable[[str], Mapping[str, str]],
         body: bytes | None,
@@ -76,7 +76,7 @@ KeepSeats = Callable[[StatementPullSettings, Sequence[Any]], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Page:
+class _PulledPage:
     file: ReportFile
     document: Document
 
@@ -103,7 +103,7 @@ class StatementPuller:
 
     def __init__(
         self,
-        table: Statements,
+        table: StatementStore,
         clock: Clock,
         settings: Callable[[], ReconciliationSettings],
         fetch: Fetch,
@@ -151,144 +151,158 @@ class StatementPuller:
                 if pull is not None and _is_due(await self._stored_progress(pull), pull, self._clock.now()):
                     await self._run_pull(pull)
 
-    async def states(self) -> Sequence[PullState]:
+    async def pull_states(self) -> Sequence[PullState]:
         return [_pull_state(pull, await self._stored_progress(pull)) for pull in self._settings().pull]
 
-    async def pull(self, name: str) -> None:
+    async def pull_statements(self, name: str) -> None:
         """Run a pull now. A failure is stored in the pull's state, and the next pull continues from there."""
         async with self._turn:
             await self._run_pull(self._require_pull(name))
 
-    async def _run_pull(self, pull: StatementPullSettings) -> None:
-        progress = await self._stored_progress(pull)
-        extra = {"action": "pull_failed", "pull": pull.name}
+    async def _run_pull(self, pull_settings: StatementPullSettings) -> None:
+        progress = await self._stored_progress(pull_settings)
+        extra = {"action": "pull_failed", "pull": pull_settings.name}
         try:
-            await self._pull_spans(pull, progress)
+            await self._pull_spans(pull_settings, progress)
         except (PullFailed, NotAllowed) as error:
             hint = error.retry_after_s if isinstance(error, PullFailed) else None
-            await self._store_failure(pull, progress, str(error), hint)
+            await self._store_failure(pull_settings, progress, str(error), hint)
             _log.warning("pulling a statement failed: %s", error, extra=extra)
         except SpoolError:  # the progress up to this page is already stored
             raise
         except Exception as error:  # noqa: BLE001 - a defect costs no other pull
             await self._store_failure(
-                pull, progress, f"an internal error; see the log: {type(error).__name__}", None
+                pull_settings, progress, f"an internal error; see the log: {type(error).__name__}", None
             )
             _log.exception("pulling a statement failed with an internal error", extra=extra)
 
     async def _store_failure(
-        self, pull: StatementPullSettings, progress: dict[str, Any], reason: str, retry_after_s: float | None
+        self,
+        pull_settings: StatementPullSettings,
+        progress: dict[str, Any],
+        reason: str,
+        retry_after_s: float | None,
     ) -> None:
         # Without a time to retry, start over, because the cursor may have expired and would fail again.
         if retry_after_s is None:
             progress.update(cursor="", day=0)
         waiting = min(max(retry_after_s or 0.0, RETRY_S), LONGEST_PAUSE_S)
         failed = {**progress, "state": FAILED, "reason": reason, "next_at": self._clock.now() + waiting}
-        await self._table.store_pull_state(pull.name, failed)
+        await self._table.store_pull_state(pull_settings.name, failed)
 
-    async def _stored_progress(self, pull: StatementPullSettings) -> dict[str, Any]:
-        progress = dict(await self._table.read_pull_state(pull.name) or {})
-        return progress if progress.get("asks") == _request_digest(pull) else {}
+    async def _stored_progress(self, pull_settings: StatementPullSettings) -> dict[str, Any]:
+        progress = dict(await self._table.read_pull_state(pull_settings.name) or {})
+        return progress if progress.get("asks") == _request_digest(pull_settings) else {}
 
-    async def _pull_spans(self, pull: StatementPullSettings, progress: dict[str, Any]) -> None:
+    async def _pull_spans(self, pull_settings: StatementPullSettings, progress: dict[str, Any]) -> None:
         """
         Request all spans, one after the other. `progress` is updated in place, even if an error is raised.
         """
-        if pull.source in SEAT_SOURCES:
-            await self._pull_seats(pull, progress)
+        if pull_settings.source in SEAT_SOURCES:
+            await self._pull_seats(pull_settings, progress)
             return
-        request = PULL_REQUESTS[pull.source]
+        request = PULL_REQUESTS[pull_settings.source]
         end = day_start(int(self._clock.now()))
         if not _can_continue(progress, end):
-            start = end - (request.days or pull.days) * DAY_S
+            start = end - (request.days or pull_settings.days) * DAY_S
             progress.update(
-                asks=_request_digest(pull), start=start, end=end, day=start, cursor="", damaged=0, named=""
+                asks=_request_digest(pull_settings),
+                start=start,
+                end=end,
+                day=start,
+                cursor="",
+                damaged=0,
+                named="",
             )
         progress.update(state=RUNNING, reason="")
         while progress["day"] < progress["end"]:
             until = min(progress["day"] + request.span_days * DAY_S, progress["end"])
-            await self._pull_span(pull, request, progress, (progress["day"], until))
+            await self._pull_span(pull_settings, request, progress, (progress["day"], until))
             progress.update(day=until, cursor="")
             if until < progress["end"]:
-                await self._table.store_pull_state(pull.name, progress)
+                await self._table.store_pull_state(pull_settings.name, progress)
         now = self._clock.now()
         damaged = progress["damaged"]
         progress.update(
             state=DONE,
             reason=f"{damaged} rows cannot be read: {progress['named']}" if damaged else "",
             last_success=now,
-            next_at=now + pull.every,
+            next_at=now + pull_settings.every,
             pulled_to=day_text(progress["end"] - DAY_S),
         )
-        await self._table.store_pull_state(pull.name, progress)
+        await self._table.store_pull_state(pull_settings.name, progress)
 
-    async def _pull_seats(self, pull: StatementPullSettings, progress: dict[str, Any]) -> None:
+    async def _pull_seats(self, pull_settings: StatementPullSettings, progress: dict[str, Any]) -> None:
         """Fetch all pages of a seat list. No seat changes before the last page has arrived."""
         await import_in_thread("gateway.bills.statements.seat_pulls")
         from gateway.bills.statements import seat_pulls
 
-        request = seat_pulls.SEAT_REQUESTS[pull.source]
-        base = (pull.base_url or request.base_url).rstrip("/")
+        request = seat_pulls.SEAT_REQUESTS[pull_settings.source]
+        base = (pull_settings.base_url or request.base_url).rstrip("/")
 
         async def fetch_seat_page(path: str, query: Query) -> bytes:
-            return await self._fetch_patiently(pull, base + path, query, request.headers)
+            return await self._fetch_patiently(pull_settings, base + path, query, request.headers)
 
         page_limit = self._settings().max_pages
         try:
-            pages = await seat_pulls.fetch_all_pages(request, pull.account, fetch_seat_page, most=page_limit)
+            pages = await seat_pulls.fetch_all_pages(
+                request, pull_settings.account, fetch_seat_page, most=page_limit
+            )
             if self._keep_seats is None:
                 raise NotAllowed("this installation stores no plans")
-            message = await self._keep_seats(pull, pages)
+            message = await self._keep_seats(pull_settings, pages)
         except (Invalid, NotThere) as error:
             raise PullFailed(str(error), retry_after_s=None) from error
         now = self._clock.now()
-        done = {"asks": _request_digest(pull), "state": DONE, "reason": message, "last_success": now}
-        progress.update(done, next_at=now + pull.every, pulled_to=day_text(day_start(int(now))))
-        await self._table.store_pull_state(pull.name, progress)
+        done = {"asks": _request_digest(pull_settings), "state": DONE, "reason": message, "last_success": now}
+        progress.update(done, next_at=now + pull_settings.every, pulled_to=day_text(day_start(int(now))))
+        await self._table.store_pull_state(pull_settings.name, progress)
 
     async def _pull_span(
         self,
-        pull: StatementPullSettings,
+        pull_settings: StatementPullSettings,
         request: PullRequest,
         progress: dict[str, Any],
         span: tuple[int, int],
     ) -> None:
-        reader = self._new_reader(pull, span)
+        reader = self._new_reader(pull_settings, span)
         absent = 0
         if request.empty_days_are_unbilled and not request.whole_pages:
             reader.extend_span(*span)
         for path in request.paths:
-            base = (pull.base_url or request.base_url).rstrip("/")
-            url = base + path.format(account=quote(pull.account, safe=""))
+            base = (pull_settings.base_url or request.base_url).rstrip("/")
+            url = base + path.format(account=quote(pull_settings.account, safe=""))
             cursor = progress["cursor"]
             try:
-                async for page, following in self._fetch_pages(pull, request, (url, span), cursor):
+                async for page, following in self._fetch_pages(pull_settings, request, (url, span), cursor):
                     await asyncio.to_thread(_add_page, reader, page)
                     if request.whole_pages:
-                        await self._store_report(pull, reader, progress)
-                        reader = self._new_reader(pull, span)
+                        await self._store_report(pull_settings, reader, progress)
+                        reader = self._new_reader(pull_settings, span)
                         if following is not None:
                             progress["cursor"] = following
-                            await self._table.store_pull_state(pull.name, progress)
+                            await self._table.store_pull_state(pull_settings.name, progress)
             except PullFailed as error:
                 absent += 1
                 if not error.is_absent or absent == len(request.paths):
                     raise
         if not request.whole_pages:
-            await self._store_report(pull, reader, progress)
+            await self._store_report(pull_settings, reader, progress)
 
     async def _fetch_pages(
         self,
-        pull: StatementPullSettings,
+        pull_settings: StatementPullSettings,
         request: PullRequest,
         target: tuple[str, tuple[int, int]],
         cursor: str,
-    ) -> AsyncIterator[tuple[_Page, str | None]]:
+    ) -> AsyncIterator[tuple[_PulledPage, str | None]]:
         (url, span), page_limit = target, self._settings().max_pages
         for _ in range(page_limit):
             query = [*request.query(*span), *([("page", cursor)] if cursor else [])]
-            content = await self._fetch_patiently(pull, url, query, request.headers, posts=request.posts)
-            file = ReportFile(name=f"pull {pull.name}", content=content, read_at=self._clock.now())
+            content = await self._fetch_patiently(
+                pull_settings, url, query, request.headers, posts=request.posts
+            )
+            file = ReportFile(name=f"pull {pull_settings.name}", content=content, read_at=self._clock.now())
             page = await asyncio.to_thread(_open_page, file, request)
             following = request.next_page(page.document.root_object())
             if following is not None and following == cursor:
@@ -308,7 +322,7 @@ class StatementPuller:
 
     async def _fetch_patiently(
         self,
-        pull: StatementPullSettings,
+        pull_settings: StatementPullSettings,
         url: str,
         query: Query,
         headers: Callable[[str], Mapping[str, str]],
@@ -322,7 +336,7 @@ class StatementPuller:
             url = f"{url}?{urlencode(query)}"
         for attempt in range(MOST_RETRIES):
             try:
-                return await self._fetch(pull, url, headers, body)
+                return await self._fetch(pull_settings, url, headers, body)
             except PullFailed as error:
                 waiting = error.retry_after_s
                 if waiting is None or waiting > LONGEST_WAIT_S or attempt + 1 == MOST_RETRIES:
@@ -330,17 +344,17 @@ class StatementPuller:
                 await self._sleep(waiting)
         raise AssertionError("the last attempt raises")
 
-    def _new_reader(self, pull: StatementPullSettings, span: tuple[int, int]) -> ReportReader:
-        return ReportReader(SOURCES[pull.source], most=self._settings().max_rows, asked=span)
+    def _new_reader(self, pull_settings: StatementPullSettings, span: tuple[int, int]) -> ReportReader:
+        return ReportReader(SOURCES[pull_settings.source], most=self._settings().max_rows, asked=span)
 
     async def _store_report(
-        self, pull: StatementPullSettings, reader: ReportReader, progress: dict[str, Any]
+        self, pull_settings: StatementPullSettings, reader: ReportReader, progress: dict[str, Any]
     ) -> None:
-        report = reader.build_report(account=pull.account or None, settle_s=self._settings().settle)
+        report = reader.build_report(account=pull_settings.account or None, settle_s=self._settings().settle)
         if report.statement is not None:
             await self._table.import_statement(report.statement, actor=PULLER)
         if report.repeated:
-            extra = {"pull": pull.name, "rows": report.repeated, "first": report.repeated_named[0]}
+            extra = {"pull": pull_settings.name, "rows": report.repeated, "first": report.repeated_named[0]}
             _log.warning("pages of a statement overlap; repeated rows are counted once", extra=extra)
         progress["damaged"] += report.damaged
         progress["named"] = progress["named"] or next(iter(report.named), "")
@@ -355,20 +369,24 @@ class StatementPuller:
         return pull
 
 
-def _is_due(progress: Mapping[str, Any], pull: StatementPullSettings, now: float) -> bool:
+def _is_due(progress: Mapping[str, Any], pull_settings: StatementPullSettings, now: float) -> bool:
     """
     Return whether to pull now. That is the case if the time has come, or if the last pull was interrupted. It
     is also the case if the next time is too far ahead, because the clock was wrong.
     """
     next_at = float(progress.get("next_at") or 0)
-    return progress.get("state") == RUNNING or not 0 < next_at - now <= max(pull.every, LONGEST_PAUSE_S)
+    return progress.get("state") == RUNNING or not 0 < next_at - now <= max(
+        pull_settings.every, LONGEST_PAUSE_S
+    )
 
 
-def _request_digest(pull: StatementPullSettings) -> str:
+def _request_digest(pull_settings: StatementPullSettings) -> str:
     """
     Return a digest of the source, account and address. If it changes, the pull starts from the beginning.
     """
-    return sha256(json.dumps([pull.source, pull.account, pull.base_url]).encode()).hexdigest()
+    return sha256(
+        json.dumps([pull_settings.source, pull_settings.account, pull_settings.base_url]).encode()
+    ).hexdigest()
 
 
 def _can_continue(progress: Mapping[str, Any], today: int) -> bool:
@@ -379,25 +397,25 @@ def _can_continue(progress: Mapping[str, Any], today: int) -> bool:
     return bool(progress.get("cursor")) or progress.get("day", 0) > progress["start"]
 
 
-def _open_page(file: ReportFile, request: PullRequest) -> _Page:
+def _open_page(file: ReportFile, request: PullRequest) -> _PulledPage:
     document = open_document(file)
     if not isinstance(document.root_object().get(request.rows_in), list):
         raise PullFailed(
             f"the answer is not a page of the report: it has no list {request.rows_in}", retry_after_s=None
         )
-    return _Page(file=file, document=document)
+    return _PulledPage(file=file, document=document)
 
 
-def _add_page(reader: ReportReader, page: _Page) -> None:
+def _add_page(reader: ReportReader, page: _PulledPage) -> None:
     reader.read_part(page.file, page.document)
 
 
-def _pull_state(pull: StatementPullSettings, progress: Mapping[str, Any]) -> PullState:
+def _pull_state(pull_settings: StatementPullSettings, progress: Mapping[str, Any]) -> PullState:
     return PullState(
-        name=pull.name,
-        source=pull.source,
-        account=pull.account,
-        every=pull.every,
+        name=pull_settings.name,
+        source=pull_settings.source,
+        account=pull_settings.account,
+        every=pull_settings.every,
         state=str(progress.get("state", NEVER)),
         reason=str(progress.get("reason", "")),
         pulled_to=progress.get("pulled_to"),

@@ -24,8 +24,8 @@ CODE_ASSIST_ROWS = 200
 GEMINI_ROWS = 50
 LONGEST_CURSOR = 4096  # maximum characters of a page cursor
 
-Page = Mapping[str, Any]
-Ask = Callable[[str, Query], Awaitable[bytes]]  # a function that fetches a path with a query
+SeatPage = Mapping[str, Any]
+FetchPath = Callable[[str, Query], Awaitable[bytes]]  # a function that fetches a path with a query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class SeatRequest:
     rows_in: str
     safe: str = ""
     first: Query = ()
-    following: Callable[[Page, int], Query | None] = lambda page, number: None
+    following: Callable[[SeatPage, int], Query | None] = lambda page, number: None
 
     def account_paths(self, account: str) -> Sequence[str]:
         return [path.format(account=quote(account, safe=self.safe)) for path in self.paths]
@@ -54,12 +54,12 @@ def _page_query(number: int) -> Query:
     return (("per_page", str(GITHUB_ROWS)), ("page", str(number)))
 
 
-def _next_github_query(page: Page, number: int) -> Query | None:
+def _next_github_query(page: SeatPage, number: int) -> Query | None:
     """Return the query of the next page, or None after a page with fewer rows than requested."""
     return _page_query(number + 1) if len(page["seats"]) >= GITHUB_ROWS else None
 
 
-def _next_claude_query(page: Page, number: int) -> Query | None:
+def _next_claude_query(page: SeatPage, number: int) -> Query | None:
     """
     Return the query of the next page. Raises Invalid if the page does not state whether one follows, because
     people on a missed page would lose their seats.
@@ -72,16 +72,16 @@ def _next_claude_query(page: Page, number: int) -> Query | None:
     return (("limit", str(CLAUDE_ROWS)), ("after_id", _cursor_field(page, "last_id")))
 
 
-def _google_paging(size: int) -> Callable[[Page, int], Query | None]:
-    def next_query(page: Page, number: int) -> Query | None:
+def _google_paging(size: int) -> Callable[[SeatPage, int], Query | None]:
+    def next_google_query(page: SeatPage, number: int) -> Query | None:
         if not page.get("nextPageToken"):
             return None
         return (("pageSize", str(size)), ("pageToken", _cursor_field(page, "nextPageToken")))
 
-    return next_query
+    return next_google_query
 
 
-def _cursor_field(page: Page, field: str) -> str:
+def _cursor_field(page: SeatPage, field: str) -> str:
     name = page.get(field)
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_CURSOR:
         raise Invalid(f"the answer is not a page of the list: more pages follow, but {field} names none")
@@ -132,11 +132,13 @@ SEAT_REQUESTS: Mapping[str, SeatRequest] = {
 }
 
 
-async def fetch_all_pages(request: SeatRequest, account: str, ask: Ask, *, most: int) -> Sequence[Page]:
+async def fetch_all_pages(
+    request: SeatRequest, account: str, ask: FetchPath, *, most: int
+) -> Sequence[SeatPage]:
     """
     Return every page of a list. Raises Invalid if an answer is not a page, or there are more than `most`.
     """
-    pages: list[Page] = []
+    pages: list[SeatPage] = []
     for path in request.account_paths(account):
         query: Query | None = request.first
         number = 0
@@ -153,7 +155,7 @@ async def fetch_all_pages(request: SeatRequest, account: str, ask: Ask, *, most:
     return pages
 
 
-def _parse_page(request: SeatRequest, content: bytes) -> Page:
+def _parse_page(request: SeatRequest, content: bytes) -> SeatPage:
     try:
         page = msgspec.json.decode(content)
     except ValueError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gateway.bills.statements.cells import Cells
+from gateway.bills.statements.cells import ReportCells
 from gateway.bills.statements.values import Row, epoch_seconds, object_list
 from spool.bounded_reading import BoundedLines
 
@@ -36,7 +36,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class CsvTable:
     """
     Rows of a CSV file. `columns` are lowercase. `rows` can be read only once. `lines` holds the underlying
     stream, which the opener closes.
@@ -67,9 +67,9 @@ class ReportSource:
     in_parts: bool = False
     whole_days: bool = True
     is_document: Callable[[Document], bool] | None = None
-    read_document: Callable[[Document, Cells], None] | None = None
-    is_table: Callable[[Table], bool] | None = None
-    read_table: Callable[[Table, Cells], None] | None = None
+    read_document: Callable[[Document, ReportCells], None] | None = None
+    is_table: Callable[[CsvTable], bool] | None = None
+    read_table: Callable[[CsvTable, ReportCells], None] | None = None
 
 
 class Edges(NamedTuple):
@@ -91,7 +91,7 @@ def buckets_with_results(document: Document) -> Iterator[tuple[Row, Row]]:
                 )
 
 
-def read_results(document: Document, edges: Edges, cells: Cells, add: Add) -> None:
+def read_results(document: Document, edges: Edges, cells: ReportCells, add: Add) -> None:
     """
     Add every result in the document to the cells. A bucket without results still counts as covered. A damaged
     bucket or result does not affect the others.

@@ -30,7 +30,7 @@ class Damaged(Exception):
     """
 
 
-def number(row: Row, name: str) -> Decimal | None:
+def read_number_field(row: Row, name: str) -> Decimal | None:
     """
     Return the exact number in a field, rounded to 27 decimals. Return None if it is absent or empty. Raises
     Damaged.
@@ -60,12 +60,12 @@ def storable_amount(value: Decimal) -> Decimal:
     )
 
 
-def count(row: Row, name: str) -> Decimal | None:
+def read_count_field(row: Row, name: str) -> Decimal | None:
     """
     Return the whole number of at least 0 in a field, such as 10 or 10.0, or None if it is absent or empty.
     Raises Damaged.
     """
-    parsed = number(row, name)
+    parsed = read_number_field(row, name)
     if parsed is not None and (parsed < 0 or parsed != parsed.to_integral_value()):
         raise Damaged(f"{name} is not a whole number of at least 0")
     return parsed
@@ -77,7 +77,7 @@ def require_value(value: Decimal | None, name: str) -> Decimal:
     return value
 
 
-def text(row: Row, name: str) -> str | None:
+def read_text_field(row: Row, name: str) -> str | None:
     """Return the text of a field, cut to the storable length, or None if it is absent or empty."""
     return (full_text(row, name) or "")[:MAX_TEXT] or None
 
@@ -92,7 +92,7 @@ def full_text(row: Row, name: str) -> str | None:
     return value.strip() or None
 
 
-def flag(row: Row, name: str) -> bool | None:
+def read_boolean_field(row: Row, name: str) -> bool | None:
     """
     Return the boolean in a field, or None if it is absent or empty. The texts TRUE and FALSE are accepted.
     """
@@ -111,7 +111,7 @@ def epoch_seconds(row: Row, name: str) -> int:
     """
     value = row.get(name)
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
-        value = number(row, name)
+        value = read_number_field(row, name)
     if isinstance(value, int | Decimal) and not isinstance(value, bool):
         if not 946684800 <= value < 32503680000:
             raise Damaged(f"{name} is not between the years 2000 and 3000")
@@ -146,7 +146,7 @@ def object_list(value: Any, name: str) -> Sequence[Row]:
 
 
 def first_number(row: Row, *names: str) -> Decimal | None:
-    return next((parsed for name in names if (parsed := number(row, name)) is not None), None)
+    return next((parsed for name in names if (parsed := read_number_field(row, name)) is not None), None)
 
 
 def parse_object_text(row: Row, name: str) -> Row:

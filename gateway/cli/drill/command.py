@@ -17,10 +17,10 @@ from pathlib import Path
 
 import click
 
-from gateway.cli import config_option, fail, load_config_or_exit
+from gateway.cli import config_option, exit_with_message, load_config_or_exit
 from gateway.cli.data_directory import require_data_directory
 from gateway.cli.drill.server import MOST_HOLD_S, DrillFailed, DrillServer
-from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, NoPowerCut, Traffic, make_calls
+from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, DrillTraffic, NoPowerCut, make_calls
 from gateway.cli.output import show_json, show_table
 from spool.disks import nearest_existing_path
 
@@ -61,7 +61,7 @@ class DrillSite:
     scratch: Path
     server: DrillServer
     receiver: DrillReceiver
-    traffic: Traffic
+    traffic: DrillTraffic
     hold_s: float
 
     def wait_until_delivered(self) -> None:
@@ -118,7 +118,7 @@ def drill(config: Path | None, as_json: bool) -> None:
     try:
         scratch = Path(tempfile.mkdtemp(prefix=f"{settings.data_dir.name}-drill-", dir=beside))
     except OSError as error:
-        fail(f"{beside}: {error.strerror}")
+        exit_with_message(f"{beside}: {error.strerror}")
     receiver = DrillReceiver()
     server = DrillServer(config, scratch=scratch, receiver=receiver.url)
     site = DrillSite(
@@ -126,13 +126,13 @@ def drill(config: Path | None, as_json: bool) -> None:
         scratch=scratch,
         server=server,
         receiver=receiver,
-        traffic=Traffic(server),
+        traffic=DrillTraffic(server),
         hold_s=min(settings.spool.hold, MOST_HOLD_S),
     )
     try:
         results = _run_all_faults(site, shows_progress=not as_json)
     except (DrillFailed, TimeoutError) as error:
-        fail(f"the drill failed: {error}")
+        exit_with_message(f"the drill failed: {error}")
     finally:
         server.kill()
         receiver.close()
@@ -186,7 +186,7 @@ def power_cut(site: DrillSite) -> DrillResult:
     except NoPowerCut as error:
         return DrillResult(fault="power cut", note=f"not tried: {error}")
     server = DrillServer(site.config, scratch=disk.directory, receiver=site.receiver.url)
-    cut_site = replace(site, server=server, traffic=Traffic(server))
+    cut_site = replace(site, server=server, traffic=DrillTraffic(server))
     try:
         return _cut_power(cut_site, disk)
     except NoPowerCut as error:

@@ -135,9 +135,9 @@ def drill_config(config: Config, *, scratch: Path, receiver: str, listen: str) -
 
 
 async def _run_drill_server(config: Config) -> int:
-    from gateway.service.app import App
+    from gateway.service.app import TollhouseApp
 
-    app = App(config, version="drill")
+    app = TollhouseApp(config, version="drill")
 
     async def print_url_and_key() -> None:
         print(json.dumps({"url": app.url, "key": await app.create_first_key()}), flush=True)

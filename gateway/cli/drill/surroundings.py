@@ -51,7 +51,7 @@ def make_calls(count: int = CALLS_A_REQUEST) -> Calls:
     return Calls(names, json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode())
 
 
-class Traffic:
+class DrillTraffic:
     """
     Senders that retry a request unchanged until it is acknowledged, as real clients do.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gateway.cli import config_option, fail, load_config_or_exit
+from gateway.cli import config_option, exit_with_message, load_config_or_exit
 from gateway.cli.data_directory import load_config_with_data
 from gateway.cli.lake import recounts
 from gateway.cli.lake.recounts import RouteBooks, run_or_fail
@@ -20,7 +20,7 @@ from gateway.cli.output import JsonObject, show_fields, show_json
 from gateway.cli.parameters import Percent
 
 if TYPE_CHECKING:
-    from exporters.lake.stores import Store
+    from exporters.lake.stores import LakeStore
     from exporters.lake.verification import DateRange, LakeDifference
     from exporters.settings import DestinationSettings
     from gateway.cli.operator.client import OperatorClient
@@ -114,7 +114,7 @@ def verify_lake(
     from exporters.lake.verification import ALL_DATES, EXPIRED, DateRange
 
     if share is not None and level != "data":
-        fail("--sample needs --data", 2)
+        exit_with_message("--sample needs --data", 2)
     settings = _find_lake_or_exit(config, name, of_any_type=True)
     route = _find_route_or_exit(settings, topic)
     dates = DateRange(_date_text(since), _date_text(until))
@@ -130,7 +130,7 @@ def verify_lake(
         for difference in differences[:_SHOWN]:
             click.echo(f"{difference.kind}: {difference.name}: {difference.words}")
     if any(difference.kind not in {EXPIRED, *EXPLAINED} for difference in differences):
-        fail(f"{settings.name} differs; see docs/lake-verify.md, section Verify")
+        exit_with_message(f"{settings.name} differs; see docs/lake-verify.md, section Verify")
 
 
 def _verify_lake(
@@ -215,7 +215,7 @@ def repair_lake(config: Path | None, name: str | None, dry_run: bool, as_json: b
             click.echo(f"lost: {key}: {reason}")
         click.echo(f"{len(result['put'])} files written again, {len(result['lost'])} lost", err=True)
     if result["lost"]:
-        fail("the log no longer has the records of some files")
+        exit_with_message("the log no longer has the records of some files")
 
 
 @lake.command("adopt")
@@ -315,7 +315,7 @@ def deliver_waiting_records(
     elif state is None:
         click.echo(f"{route}: all records committed before this command have landed")
     if state is not None and wait_s:
-        fail(f"{route} has not landed all records yet: {state['reason'] or state['state']}")
+        exit_with_message(f"{route} has not landed all records yet: {state['reason'] or state['state']}")
 
 
 def _wait_until_delivered(client: OperatorClient, route: str, below: int, wait_s: float) -> JsonObject | None:
@@ -359,7 +359,7 @@ def print_table_statements(config: Path | None, name: str | None, reader: str | 
     try:
         click.echo(_table_statements(settings, reader), nl=False)
     except ValueError as error:
-        fail(str(error), 2)
+        exit_with_message(str(error), 2)
 
 
 def _table_statements(settings: DestinationSettings, reader: str | None) -> str:
@@ -381,7 +381,9 @@ def _operator_client_or_none(config: Path | None) -> OperatorClient | None:
     try:
         is_there = settings.storage.engine != SQLITE or (settings.data_dir / LOCK_FILE).exists()
     except OSError as error:
-        fail(f"cannot read the accounting ({error}); use --without-books to verify only the store")
+        exit_with_message(
+            f"cannot read the accounting ({error}); use --without-books to verify only the store"
+        )
     if not is_there:
         click.echo(f"not compared with the accounting: {settings.data_dir} has no Tollhouse data", err=True)
         return None
@@ -399,7 +401,9 @@ def _require_record_lake(settings: DestinationSettings) -> DestinationSettings:
     from exporters.lake.destination import has_focus_format
 
     if has_focus_format(settings):
-        fail(f"{settings.name} has charges in the format {settings.format} instead of records", 2)
+        exit_with_message(
+            f"{settings.name} has charges in the format {settings.format} instead of records", 2
+        )
     return settings
 
 
@@ -436,7 +440,7 @@ def _find_lake_or_exit(
     matches = [settings for settings in lakes if name in (None, settings.name)]
     if len(matches) != 1:
         names = ", ".join(settings.name for settings in lakes) or "none (see docs/lake.md)"
-        fail(f"name one data lake with --destination; the configuration has {names}", 2)
+        exit_with_message(f"name one data lake with --destination; the configuration has {names}", 2)
     return matches[0]
 
 
@@ -445,7 +449,7 @@ def _find_topic_or_exit(settings: DestinationSettings, topic: str | None) -> str
 
     usual = AI_TELEMETRY if AI_TELEMETRY in settings.topics else settings.topics[0]
     if topic is not None and topic not in settings.topics:
-        fail(f"{settings.name} has no topic {topic!r}; it has {', '.join(settings.topics)}", 2)
+        exit_with_message(f"{settings.name} has no topic {topic!r}; it has {', '.join(settings.topics)}", 2)
     return topic or usual
 
 
@@ -453,7 +457,7 @@ def _find_route_or_exit(settings: DestinationSettings, topic: str | None) -> str
     return f"{settings.name}/{_find_topic_or_exit(settings, topic)}"
 
 
-def _open_lake_store(settings: DestinationSettings) -> Store:
+def _open_lake_store(settings: DestinationSettings) -> LakeStore:
     from exporters.destinations.catalogue import destination_secret
     from exporters.lake.destination import open_store
 

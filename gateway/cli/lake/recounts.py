@@ -13,7 +13,7 @@ from pathlib import Path
 from random import random
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.output import JsonObject
 from spool.record import CURRENCY
 
@@ -73,25 +73,32 @@ class RouteBooks:
         }
 
 
-def compare_with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) -> tuple[VerifiedLake, str]:
+def compare_with_ledger(
+    verified_lake: VerifiedLake, books: RouteBooks, days: LakeDays
+) -> tuple[VerifiedLake, str]:
     """
     Add the days on which the lake differs from the totals. Also return a text that says how much was compared.
     """
     from exporters.lake.past.log_recount import ledger_differences
 
     if not days.days:
-        return found, "nothing to compare"
-    if found.left:
-        return found, f"not compared: {found.left} records are only in the lake"
+        return verified_lake, "nothing to compare"
+    if verified_lake.left:
+        return verified_lake, f"not compared: {verified_lake.left} records are only in the lake"
     ledger = books.ledger_totals_by_day(min(days.days), max(days.days))
     if ledger is None or books.has_waiting_records() or books.fetch_current_terms() != books.terms:
-        return found, "not compared: records wait for the lake (tollhouse lake land), or arrived meanwhile"
-    began_later = (found.first or 1) > 1
+        return (
+            verified_lake,
+            "not compared: records wait for the lake (tollhouse lake land), or arrived meanwhile",
+        )
+    began_later = (verified_lake.first or 1) > 1
     differences = ledger_differences(days.days, ledger, began_later=began_later)
-    return replace(found, differences=[*found.differences, *differences]), f"{len(days.days)} days compared"
+    return replace(
+        verified_lake, differences=[*verified_lake.differences, *differences]
+    ), f"{len(days.days)} days compared"
 
 
-def compare_with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLake, str]:
+def compare_with_log(verified_lake: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLake, str]:
     """
     Add differences for deliveries whose rows differ from the log, and for editions that the route never had.
 
@@ -99,7 +106,7 @@ def compare_with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLa
     """
     from exporters.lake.verification import CONTENT, EDITION, LakeDifference
 
-    differences = list(found.differences)
+    differences = list(verified_lake.differences)
     known = set[str]()
     after: int | None = 0
     compared = 0
@@ -114,17 +121,23 @@ def compare_with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLa
         after = part["after"]
     message = "no record number of this log had this edition"
     unknown = [
-        LakeDifference(EDITION, edition, message) for edition in found.editions if edition not in known
+        LakeDifference(EDITION, edition, message)
+        for edition in verified_lake.editions
+        if edition not in known
     ]
-    return replace(found, differences=[*differences, *unknown]), f"{compared} deliveries compared"
+    return replace(verified_lake, differences=[*differences, *unknown]), f"{compared} deliveries compared"
 
 
-def with_accounting_difference(found: VerifiedLake, books: RouteBooks) -> VerifiedLake:
+def with_accounting_difference(verified_lake: VerifiedLake, books: RouteBooks) -> VerifiedLake:
     """Add the difference between a lake of files and the accounting, if there is one."""
     from exporters.lake.verification import accounting_difference
 
-    difference = accounting_difference(found, books.route, books.terms, books.fetch_current_terms())
-    return found if difference is None else replace(found, differences=[*found.differences, difference])
+    difference = accounting_difference(verified_lake, books.route, books.terms, books.fetch_current_terms())
+    return (
+        verified_lake
+        if difference is None
+        else replace(verified_lake, differences=[*verified_lake.differences, difference])
+    )
 
 
 async def verify_files(
@@ -248,7 +261,7 @@ def refuse_unsupported_options(type: str, given: Mapping[str, object]) -> None:
     """Exit with code 2 if an option was given that the destination type does not support."""
     for option, value in given.items():
         if value:
-            fail(f"{option} does not apply to destinations of type {type!r}", 2)
+            exit_with_message(f"{option} does not apply to destinations of type {type!r}", 2)
 
 
 def run_or_fail(work: Coroutine[Any, Any, T]) -> T:
@@ -259,4 +272,4 @@ def run_or_fail(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
     except (SendError, SpoolError, ValueError, OSError) as error:
-        fail(str(error), 2 if isinstance(error, OtherSchema) else 1)
+        exit_with_message(str(error), 2 if isinstance(error, OtherSchema) else 1)

@@ -30,7 +30,7 @@ from urllib.parse import quote, urlencode
 import click
 import orjson
 
-from gateway.cli import config_option, data_option, fail, fail_because
+from gateway.cli import config_option, data_option, exit_because_of, exit_with_message
 from gateway.cli.data_directory import load_config_with_data
 from gateway.cli.output import JsonObject
 from gateway.configuration.local_operator import AS_ENV, REASON_ENV, local_address
@@ -139,12 +139,14 @@ class OperatorClient:
             return {}
         return payload if status < 400 else {}
 
-    def copy_response(self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO) -> Mapping[str, str]:
+    def copy_response(
+        self, path: str, query: Sequence[tuple[str, str]], target_file: BinaryIO
+    ) -> Mapping[str, str]:
         """
         Copy a response body to a file while it arrives, and return the headers. Exits if no response or
         an error arrives.
         """
-        return self._run_call(self._copy_response(path, query, to))
+        return self._run_call(self._copy_response(path, query, target_file))
 
     async def send_request(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
@@ -164,14 +166,14 @@ class OperatorClient:
             return response.status, _parse_response(response.status, await response.read())
 
     async def _copy_response(
-        self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO
+        self, path: str, query: Sequence[tuple[str, str]], target_file: BinaryIO
     ) -> Mapping[str, str]:
         async with self._open_response("GET", path, query, self._headers, None) as response:
             if response.status >= 400:
                 exit_with_error(response.status, _parse_response(response.status, await response.read()))
             async for piece in response.content.iter_any():
-                to.write(piece)
-            to.flush()
+                target_file.write(piece)
+            target_file.flush()
             return dict(response.headers)
 
     @asynccontextmanager
@@ -202,7 +204,7 @@ class OperatorClient:
     async def _find_socket_or_exit(self) -> Path:
         socket = await _find_server_socket(self.config.data_dir)
         if socket is None:
-            fail(
+            exit_with_message(
                 f"no server uses {self.config.data_dir}; start one with `tollhouse serve`, or name "
                 "another directory with --data"
             )
@@ -245,7 +247,7 @@ class OperatorClient:
 
 def exit_with_error(status: int, payload: JsonObject) -> NoReturn:
     """Exit with the message of an error response, with code 2 if the same command cannot succeed."""
-    fail(payload["error"]["message"], 2 if status in WRONG_USE else 1)
+    exit_with_message(payload["error"]["message"], 2 if status in WRONG_USE else 1)
 
 
 def _parse_response(status: int, body: bytes) -> JsonObject:
@@ -264,13 +266,13 @@ def _run_or_exit(call: Coroutine[Any, Any, T], runner: asyncio.Runner | None) ->
     try:
         return asyncio.run(call) if runner is None else runner.run(call)
     except ConfigError as error:
-        fail("; ".join(error.problems), 2)
+        exit_with_message("; ".join(error.problems), 2)
     except TimeoutError:
-        fail(f"Tollhouse did not respond within {ANSWER_S:.0f} s; see its log and /livez")
+        exit_with_message(f"Tollhouse did not respond within {ANSWER_S:.0f} s; see its log and /livez")
     except (SpoolError, OSError) as error:
-        fail_because(error)
+        exit_because_of(error)
     except aiohttp.ClientError as error:
-        fail(f"Tollhouse did not respond ({error}); try again")
+        exit_with_message(f"Tollhouse did not respond ({error}); try again")
 
 
 @asynccontextmanager
@@ -296,7 +298,7 @@ async def _find_or_serve_socket(config: Config, *, names_routes: bool) -> AsyncI
                 yield socket
                 return
         if time.monotonic() > deadline:
-            fail("Tollhouse is starting or stopping, or is too busy to respond; see its log")
+            exit_with_message("Tollhouse is starting or stopping, or is too busy to respond; see its log")
         await asyncio.sleep(RETRY_EVERY_S)
 
 

@@ -10,11 +10,19 @@ from pathlib import Path
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import add_commands, confirm_option, list_command, request_command
 from gateway.cli.operator.config_job import apply
-from gateway.cli.output import Form, JsonObject, add_form_options, as_json, show_fields, show_json, show_list
+from gateway.cli.output import (
+    JsonObject,
+    OutputForm,
+    add_form_options,
+    as_json,
+    show_fields,
+    show_json,
+    show_list,
+)
 from gateway.cli.parameters import Choice, Label
 from gateway.clusters.agent_config import chart_values, fields_without_value, hash_config
 
@@ -112,7 +120,7 @@ def edit_cluster(
 ) -> None:
     """Change a cluster: its name, labels, configuration, or whether it may report."""
     if file and config_version:
-        fail("use either --cluster-config or --config-version, not both", 2)
+        exit_with_message("use either --cluster-config or --config-version, not both", 2)
     changes: dict[str, object] = {
         "display_name": display_name,
         "labels": {name: text or None for name, text in labels} or None,
@@ -123,7 +131,7 @@ def edit_cluster(
         changes["config"] = _fetch_config_version(client, id, config_version)
     body = {name: value for name, value in changes.items() if value is not None}
     if not body:
-        fail("nothing to change: give an option such as --display-name or --label", 2)
+        exit_with_message("nothing to change: give an option such as --display-name or --label", 2)
     payload = client.request("PATCH", f"/clusters/{quote_segment(id)}", body=body)
     show_json(payload) if as_json else show_fields(payload["cluster"])
 
@@ -132,9 +140,9 @@ def _read_json_object(file: Path) -> JsonObject:
     try:
         parsed = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        fail(f"{file}: {error}", 2)
+        exit_with_message(f"{file}: {error}", 2)
     if not isinstance(parsed, dict):
-        fail(f"{file} must contain a JSON object", 2)
+        exit_with_message(f"{file} must contain a JSON object", 2)
     return parsed
 
 
@@ -168,7 +176,7 @@ def print_agent_config(client: OperatorClient, id: str, form: str) -> None:
 @click.argument("id")
 @add_form_options
 @with_client
-def list_config_versions(client: OperatorClient, id: str, form: Form | None) -> None:
+def list_config_versions(client: OperatorClient, id: str, form: OutputForm | None) -> None:
     """List the configurations set for a cluster, newest first, and who set them."""
     rows = _fetch_config_versions(client, id)
     show_list(
@@ -187,7 +195,7 @@ def _fetch_config_version(client: OperatorClient, id: str, version: str) -> Json
         row["version"]: row["config"] for row in _fetch_config_versions(client, id)
     }
     if version not in config_by_version:
-        fail(
+        exit_with_message(
             (
                 f"this cluster never had version {version}; list its versions with `tollhouse clusters "
                 f"versions {id}`"

@@ -16,8 +16,8 @@ import click
 
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.output import (
-    Form,
     JsonObject,
+    OutputForm,
     add_form_options,
     as_json,
     column_title,
@@ -29,7 +29,7 @@ from spool.printable import replace_unprintable
 
 # click.argument(...) or click.option(...), applied to a command's function
 Parameter = Callable[[Callable[..., None]], Callable[..., None]]
-Shown = Callable[[JsonObject], JsonObject]
+ShapeAnswer = Callable[[JsonObject], JsonObject]
 
 _WITH_BODY = ("POST", "PATCH")
 
@@ -61,7 +61,7 @@ def request_command(
 
     @as_json
     @with_client
-    def send_and_show(client: OperatorClient, as_json: bool, **given: Any) -> None:
+    def send_request_and_show_answer(client: OperatorClient, as_json: bool, **given: Any) -> None:
         rest = {field: value for field, value in given.items() if f"{{{field}}}" not in path}
         fields = sends(**rest) if callable(sends) else _given_options(rest) if sends is None else sends
         if method in _WITH_BODY:
@@ -76,7 +76,7 @@ def request_command(
             shows(payload)
 
     return click.command(name, help=help)(
-        _add_parameters(send_and_show, [*map(_argument_named, arguments), *parameters])
+        _add_parameters(send_request_and_show_answer, [*map(_argument_named, arguments), *parameters])
     )
 
 
@@ -97,8 +97,8 @@ def _fill_path(path: str, options: JsonObject) -> str:
     return path.format(**{field: quote_segment(str(value)) for field, value in options.items()})
 
 
-def _argument_named(word: str) -> Parameter:
-    return click.argument(word.lower())
+def _argument_named(typed_name: str) -> Parameter:
+    return click.argument(typed_name.lower())
 
 
 def _add_parameters(run: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
@@ -112,7 +112,7 @@ class PageRequest:
     """A page of a list: its query pairs, and the form of the output, which is None for a table."""
 
     query: Sequence[tuple[str, str]]
-    form: Form | None
+    form: OutputForm | None
 
 
 def list_command(
@@ -124,7 +124,7 @@ def list_command(
     filters: Mapping[str, str] = {},
     types: Mapping[str, click.ParamType[str]] = {},
     path: str = "",
-    shown: Shown = dict,
+    shown: ShapeAnswer = dict,
     money: Collection[str] = (),
     help: str,
 ) -> None:
@@ -175,12 +175,12 @@ def with_page_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--sort-order", help="Sort order: asc or desc.")
     @add_form_options
     @functools.wraps(command)
-    def run_with_page(*args: object, form: Form | None, **rest: Any) -> None:
+    def run_command_with_page(*args: object, form: OutputForm | None, **rest: Any) -> None:
         page_options = {name: rest.pop(name) for name in ("limit", "cursor", "sort_key", "sort_order")}
         query = [(name, str(value)) for name, value in page_options.items() if value is not None]
         command(*args, page=PageRequest(query, form), **rest)
 
-    return run_with_page
+    return run_command_with_page
 
 
 def fetch_and_show_page(
@@ -191,7 +191,7 @@ def fetch_and_show_page(
     filters: Mapping[str, Sequence[str]],
     *,
     path: str | None = None,
-    shown: Shown = dict,
+    shown: ShapeAnswer = dict,
     money: Collection[str] = (),
 ) -> None:
     """Fetch and print a page of a list. As a table or CSV, print the next page's cursor to standard error."""

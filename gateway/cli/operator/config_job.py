@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.output import JsonObject
 from gateway.clusters.agent_config import chart_values
 from gateway.clusters.config_job import DRIFT, SAME, FoundConfig, GivenConfig, JobProblem, apply_wanted_config
@@ -183,7 +183,7 @@ def apply(
     """
     kind, _, name = (workload or "").partition("/")
     if workload is not None and not (name and kind in KINDS):
-        fail(f"--workload must be KIND/NAME, where KIND is one of {', '.join(KINDS)}", 2)
+        exit_with_message(f"--workload must be KIND/NAME, where KIND is one of {', '.join(KINDS)}", 2)
     cluster_query = {"cluster_name": cluster, "cloud_account_id": account, "region": region}
     try:
         source = JsonServer(name="the gateway", url=gateway, authorization=_read_text(Path(key_file)))
@@ -195,7 +195,7 @@ def apply(
         )
         outcome, version = apply_wanted_config(Gateway(source, cluster_query), target, restores=restore)
     except JobProblem as problem:
-        fail(str(problem))
+        exit_with_message(str(problem))
     shown = version or "none"
     if outcome == DRIFT:
         click.echo(f"drifted: somebody else changed the ConfigMap ({shown}); overwrite it with --restore")

@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from gateway.bills.contracts.declared import NewContract, Term
-from gateway.cli import fail
+from gateway.bills.contracts.declared import ContractTerm, NewContract
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import add_resource_commands, request_body
 from gateway.cli.output import (
-    Form,
     JsonObject,
+    OutputForm,
     add_form_options,
     show_list,
 )
@@ -79,9 +79,9 @@ def _parse_contract_term(text: str) -> JsonObject:
     fields: JsonObject = {"kind": kind}
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals or name not in Term.__struct_fields__:
-            fields_of_terms = ", ".join(Term.__struct_fields__[1:])
-            fail(
+        if not equals or name not in ContractTerm.__struct_fields__:
+            fields_of_terms = ", ".join(ContractTerm.__struct_fields__[1:])
+            exit_with_message(
                 f"{word} is not a field of a term: write KIND FIELD=VALUE ..., with the fields {fields_of_terms}",
                 2,
             )
@@ -115,7 +115,7 @@ add_resource_commands(
 @add_form_options
 @with_client
 def show_capacity_costs(
-    client: OperatorClient, month: str | None, by_team: bool, currency: str | None, form: Form | None
+    client: OperatorClient, month: str | None, by_team: bool, currency: str | None, form: OutputForm | None
 ) -> None:
     """
     Show the costs of capacity in a month, next to the value of the covered calls at list prices, or all amounts.

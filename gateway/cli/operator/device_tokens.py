@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.output import JsonObject, as_json, show_json
@@ -61,7 +61,7 @@ def create_enrolment_tokens(
 ) -> None:
     """Create a token, or one token for each machine of a list. The tokens are shown only once."""
     if machines is not None and uses is not None:
-        fail("use either --uses or --for, not both: a token for a machine has a single use", 2)
+        exit_with_message("use either --uses or --for, not both: a token for a machine has a single use", 2)
     expires_at = (datetime.now(UTC) + timedelta(seconds=expires)).isoformat()
     body: JsonObject = {"name": name, "expires_at": expires_at, "labels": dict(labels)}
     made: list[JsonObject] = []
@@ -88,7 +88,7 @@ def _read_serials(path: Path) -> Sequence[str]:
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        fail(f"{path} cannot be read: {error}", 2)
+        exit_with_message(f"{path} cannot be read: {error}", 2)
     first_line = text.partition("\n")[0]
     delimiter = max(",;\t", key=first_line.count)
     head, *rows = [
@@ -97,12 +97,12 @@ def _read_serials(path: Path) -> Sequence[str]:
     names = ["".join(filter(str.isalnum, cell)).casefold() for cell in head]
     column = next((index for index, name in enumerate(names) if name in _SERIAL_COLUMNS), None)
     if column is None:
-        fail(f"{path} has no column named serial", 2)
+        exit_with_message(f"{path} has no column named serial", 2)
     if any(len(row) <= column or not row[column].strip() for row in rows):
-        fail(f"{path} has a row without a serial number", 2)
+        exit_with_message(f"{path} has a row without a serial number", 2)
     serials = {row[column].strip().casefold(): row[column].strip() for row in rows}
     if not serials:
-        fail(f"{path} has no serial numbers", 2)
+        exit_with_message(f"{path} has no serial numbers", 2)
     return list(serials.values())
 
 

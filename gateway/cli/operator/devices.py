@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.commands import add_commands, confirm_option, list_command, request_command
 from gateway.cli.operator.device_tokens import tokens
 from gateway.cli.output import JsonObject
@@ -60,7 +60,7 @@ def _parse_labels(labels: tuple[str, ...]) -> JsonObject:
     for label in labels:
         name, equals, text = label.partition("=")
         if not equals:
-            fail("write a label as NAME=VALUE, such as team=search", 2)
+            exit_with_message("write a label as NAME=VALUE, such as team=search", 2)
         labels_by_name[name] = text or None
     return {"labels": labels_by_name}
 

@@ -13,7 +13,7 @@ import click
 import orjson
 
 from exporters.focus.charges import ACCOUNT, VERSION, VERSIONS
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.files import write_settings_files
 from gateway.cli.operator.money.report import warn_about_incomplete_totals
@@ -117,7 +117,7 @@ def export_focus_rows(
     query += [("lines", lines)] if lines else []
     # a temporary file, so that after an error no part of the export is written
     with TemporaryFile() as whole:
-        headers = client.copy_response("/focus", query, to=whole)
+        headers = client.copy_response("/focus", query, target_file=whole)
         whole.seek(0)
         _write_output(output, whole)
     warn_about_incomplete_totals(headers.get(WHOLE_SINCE))
@@ -154,7 +154,7 @@ def export_seat_fees(client: OperatorClient, month: str, output: Path | None, op
 
     answer = client.request("GET", "/plan-costs", query=[("month", month)])
     if answer["plan_costs"]["truncated"]:
-        fail(
+        exit_with_message(
             f"{month} has {answer['plan_costs']['row_count']} seats, which is too many; raise the setting "
             "answers.max_rows"
         )
@@ -163,9 +163,11 @@ def export_seat_fees(client: OperatorClient, month: str, output: Path | None, op
         click.echo(unconverted_amounts_sentence(lacking, CURRENCY), err=True)
     drop = encode_seat_drop(answer["plan_costs"], answer["rows"], operation)
     if not drop:
-        fail(f"no seat has a fee in {month}")
+        exit_with_message(f"no seat has a fee in {month}")
     if len(drop) > MAX_BYTES:
-        fail(f"the file has {len(drop)} bytes, but a connection accepts at most {MAX_BYTES} at once")
+        exit_with_message(
+            f"the file has {len(drop)} bytes, but a connection accepts at most {MAX_BYTES} at once"
+        )
     _write_output(output, BytesIO(drop))
 
 
@@ -177,4 +179,4 @@ def _write_output(output: Path | None, content: IO[bytes]) -> None:
             with output.open("wb") as file:
                 copyfileobj(content, file)
     except OSError as error:
-        fail(f"{output or 'standard output'}: {error.strerror}")
+        exit_with_message(f"{output or 'standard output'}: {error.strerror}")

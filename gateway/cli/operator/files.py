@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gateway.cli import COMMANDS, fail
+from gateway.cli import COMMANDS, exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.output import JsonObject, show_json
 from gateway.operations.files.declared import FOLDERS
@@ -26,7 +26,7 @@ secrets_option = click.option(
 )
 
 
-class _Plan(click.Command):
+class _PlanCommand(click.Command):
     """
     A command whose exit code 2 means that something differs. So every error exits with 1, even wrong use.
     """
@@ -45,7 +45,7 @@ class _Plan(click.Command):
             sys.exit(1 if end.code else 0)
 
 
-@click.command(cls=_Plan)
+@click.command(cls=_PlanCommand)
 @directory_argument
 @click.option("--json", "as_json", is_flag=True, help="Print the response of the operator API.")
 @click.option("--adopt", is_flag=True, help="Plan to take over objects of other sets or made by hand.")
@@ -93,7 +93,7 @@ def apply(
     valid, and with 1 in any other case.
     """
     if (release is None) == (directory is None):
-        fail("name a directory, or an object with --release", 2)
+        exit_with_message("name a directory, or an object with --release", 2)
     if release is not None:
         kind, _, name = release.partition("/")
         client.request("POST", "/release", body={"kind": kind, "name": name})
@@ -109,9 +109,9 @@ def apply(
             *_difference_texts(planned["conflicts"]),
         ]
         if problems:
-            fail("\n".join(problems), NOT_VALID)
+            exit_with_message("\n".join(problems), NOT_VALID)
         if planned["new_secrets"] and secrets is None:
-            fail(
+            exit_with_message(
                 f"{', '.join(planned['new_secrets'])}: new keys need a directory for their secrets: --secrets DIR",
                 2,
             )
@@ -145,12 +145,12 @@ def read_secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
 
 
 def _paths_of_secret_files(files: Mapping[str, str]) -> Iterator[str]:
-    from gateway.core.faults import Faults, InvalidDefinition
+    from gateway.core.faults import DefinitionFaults, InvalidDefinition
     from gateway.core.yaml_text import read_yaml
 
     for text in files.values():
         try:
-            node = read_yaml(text.encode(), Faults())
+            node = read_yaml(text.encode(), DefinitionFaults())
         except InvalidDefinition:
             continue  # skip the file: the server reports it as missing, with its place
         for item in node if isinstance(node, list) else ():
@@ -163,18 +163,18 @@ def _read_files(directory: Path, command: str) -> Mapping[str, str]:
     if not directory.is_dir():
         plural = f"{command}s" if f"{command}s" in COMMANDS else ""
         hint = f"; did you mean `tollhouse {plural} {directory}`?" if plural else ""
-        fail(f"{directory} is not a directory{hint}", NOT_VALID)
+        exit_with_message(f"{directory} is not a directory{hint}", NOT_VALID)
     try:
         return read_settings_files(directory)
     except (OSError, ValueError) as error:
-        fail(f"{directory}: {error}", NOT_VALID)
+        exit_with_message(f"{directory}: {error}", NOT_VALID)
 
 
 def _read_file_secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
     try:
         return read_secrets(files, directory)
     except (OSError, ValueError) as error:
-        fail(f"a file with a secret cannot be read: {error}")
+        exit_with_message(f"a file with a secret cannot be read: {error}")
 
 
 def _request_apply_of_files(
@@ -210,7 +210,7 @@ def _find_or_create_secret(directory: Path, path: str) -> str:
         part.rename(file)
         _flush_directory(file.parent)
     except OSError as error:
-        fail(f"{file}: {error.strerror}")
+        exit_with_message(f"{file}: {error.strerror}")
     return secret
 
 
@@ -246,7 +246,7 @@ def write_settings_files(directory: Path, files: Mapping[str, str]) -> None:
         found = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
         others = sorted(found - files.keys())
         if others:
-            fail(f"{directory} has other files, such as {others[0]}; name an empty directory")
+            exit_with_message(f"{directory} has other files, such as {others[0]}; name an empty directory")
         for name, text in files.items():
             file = directory / name
             file.parent.mkdir(exist_ok=True)
@@ -254,4 +254,4 @@ def write_settings_files(directory: Path, files: Mapping[str, str]) -> None:
             part.write_text(text, "utf-8")
             part.rename(file)
     except OSError as error:
-        fail(f"{directory}: {error.strerror}")
+        exit_with_message(f"{directory}: {error.strerror}")

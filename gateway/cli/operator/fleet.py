@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import (
     add_commands,
@@ -16,8 +16,8 @@ from gateway.cli.operator.commands import (
     request_command,
 )
 from gateway.cli.output import (
-    Form,
     JsonObject,
+    OutputForm,
     add_form_options,
     as_json,
     show_fields,
@@ -83,7 +83,7 @@ list_command(
 @click.option("--system", multiple=True, help=_FILTERS["system"])
 @add_form_options
 @with_client
-def list_missing_machines(client: OperatorClient, form: Form | None, **filters: Sequence[str]) -> None:
+def list_missing_machines(client: OperatorClient, form: OutputForm | None, **filters: Sequence[str]) -> None:
     """List all machines of the inventory that never reported."""
     query = [("state", "missing"), *((name, value) for name, values in filters.items() for value in values)]
     rows: list[JsonObject] = []
@@ -140,7 +140,7 @@ def _covered_percent_text(part: JsonObject) -> str:
 @fleet.command("causes")
 @add_form_options
 @with_client
-def show_causes(client: OperatorClient, form: Form | None) -> None:
+def show_causes(client: OperatorClient, form: OutputForm | None) -> None:
     """Show why machines do not report: by cause, the machines and their assistants."""
     payload = client.request("GET", "/fleet/coverage")
     show_list(form, payload, payload["causes"], CAUSE_COLUMNS)
@@ -169,7 +169,7 @@ def import_inventory(client: OperatorClient, file: BinaryIO, as_json: bool, **op
     """
     content = file.read(MAX_LIST + 1)
     if len(content) > MAX_LIST:
-        fail(f"{file.name} has more than {MAX_LIST // 1024**2} MiB", 2)
+        exit_with_message(f"{file.name} has more than {MAX_LIST // 1024**2} MiB", 2)
     flags = [(name, "true") for name in ("confirm", "admit") if options[name]]
     payload = client.request(
         "PUT", "/fleet/inventory", body=content, query=[("source", options["source"]), *flags]

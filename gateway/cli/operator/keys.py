@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.commands import add_commands, confirm_option, list_command, request_command
 from gateway.cli.output import JsonObject, show_fields
 from gateway.cli.parameters import Label, Seconds
@@ -148,10 +148,10 @@ def _key_change_request_body(
     no_expiry: bool,
 ) -> JsonObject:
     if labels and no_labels:
-        fail("use either --label or --no-labels, not both", 2)
+        exit_with_message("use either --label or --no-labels, not both", 2)
     expiry = _expiry_time_text(expires_at, expires_in)
     if expiry is not None and no_expiry:
-        fail("use either --no-expiry, or --expires-at or --expires-in, not both", 2)
+        exit_with_message("use either --no-expiry, or --expires-at or --expires-in, not both", 2)
     changes = {
         "name": new_name,
         "description": description,
@@ -164,7 +164,7 @@ def _key_change_request_body(
     if no_expiry:
         body["expires_at"] = None
     if not body:
-        fail(
+        exit_with_message(
             "nothing to change: give --name, --description, --scope, --use-case, --label, "
             "--no-labels, --expires-at, --expires-in or --no-expiry",
             2,
@@ -174,7 +174,7 @@ def _key_change_request_body(
 
 def _expiry_time_text(at: str | None, in_s: float | None) -> str | None:
     if at is not None and in_s is not None:
-        fail("use either --expires-at or --expires-in, not both", 2)
+        exit_with_message("use either --expires-at or --expires-in, not both", 2)
     return at if in_s is None else (datetime.now(UTC) + timedelta(seconds=in_s)).isoformat()
 
 

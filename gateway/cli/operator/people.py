@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.output import JsonObject, as_json, show_json, show_table
@@ -52,9 +52,9 @@ class AccountRole(click.ParamType[str]):
         return role
 
 
-def _accepted_role_names(word: str) -> set[str]:
-    builtin = {BASES[word].id, BASES[word].name.casefold()} if word in BASES else set()
-    return {word, ROLE_NAMES[word].casefold(), *builtin}
+def _accepted_role_names(typed_name: str) -> set[str]:
+    builtin = {BASES[typed_name].id, BASES[typed_name].name.casefold()} if typed_name in BASES else set()
+    return {typed_name, ROLE_NAMES[typed_name].casefold(), *builtin}
 
 
 def with_role_name(row: JsonObject) -> dict[str, Any]:
@@ -333,9 +333,9 @@ def import_people(client: OperatorClient, file: IO[str]) -> None:
             count += len(batch)
             stored += answer["people"]["kept"]
     except (Invalid, csv.Error) as error:
-        fail(f"{error}; {stored} people before this line were stored", 2)
+        exit_with_message(f"{error}; {stored} people before this line were stored", 2)
     if not count:
-        fail("no line has an e-mail address or a hash in its first column", 2)
+        exit_with_message("no line has an e-mail address or a hash in its first column", 2)
     click.echo(f"{stored} people stored")
     if stored < count:
         click.echo(f"{count - stored} lines repeat a person; the last line of each person counts", err=True)

@@ -21,13 +21,13 @@ from gateway.bills.plans.seat_lists import (
     read_bounded,
     seats_of_tier,
 )
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import add_resource_commands, request_body
 from gateway.cli.output import (
-    Form,
     JsonObject,
+    OutputForm,
     add_form_options,
     as_json,
     show_fields,
@@ -93,7 +93,7 @@ list_command(
 def _plan_request_body(*, seat: Sequence[str], seats: TextIO | None, **given: Any) -> JsonObject:
     body = request_body(NewPlan, given)
     if seat and seats is not None:
-        fail("use either --seat or --seats, not both", 2)
+        exit_with_message("use either --seat or --seats, not both", 2)
     if seat:
         body["seats"] = [_parse_seat(row) for row in csv.reader(seat)]
     if seats is not None:
@@ -111,7 +111,7 @@ def _parse_seat_file(rows: Iterable[list[str]]) -> Iterable[dict[str, str]]:
 def _parse_seat(row: list[str]) -> dict[str, str]:
     cells = [cell.strip() for cell in row]
     if not 2 <= len(cells) <= len(_FIELDS):
-        fail(f"{','.join(row)} is not a seat: write USER,SINCE[,UNTIL[,TEAM]]", 2)
+        exit_with_message(f"{','.join(row)} is not a seat: write USER,SINCE[,UNTIL[,TEAM]]", 2)
     return dict(zip(_FIELDS, cells, strict=False))
 
 
@@ -176,7 +176,7 @@ def update_seats_from_list(
         known = None if names is None else parse_user_names(names.name, read_bounded(names, names.name))
         changes = merge_seat_list(seats, seats_of_tier(listed, tier=tier, names=known), today)
     except Invalid as error:
-        fail(str(error), 2)
+        exit_with_message(str(error), 2)
     _warn_about_other_cycle_day(listed, before["cycle_day"])
     if changes.repeats:
         click.echo(changes.repeats, err=True)
@@ -215,7 +215,7 @@ def _parse_day_or_today(day: str | None) -> str:
     try:
         return (datetime.now(UTC).date() if day is None else date.fromisoformat(day)).isoformat()
     except ValueError:
-        fail("--day must be a day such as 2026-11-20", 2)
+        exit_with_message("--day must be a day such as 2026-11-20", 2)
 
 
 @plans.command("costs")
@@ -241,7 +241,7 @@ def show_plan_costs(
     idle: bool,
     differences: bool,
     currency: str | None,
-    form: Form | None,
+    form: OutputForm | None,
 ) -> None:
     """
     Show the costs of plans in a month, next to the value of their included usage.

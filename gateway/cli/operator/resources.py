@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import click
 import msgspec
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import Choice
@@ -107,7 +107,7 @@ def add_resource_commands(
         name = given.pop(noun)
         changed = resource_fields(given)
         if not changed:
-            fail(f"nothing to change; `tollhouse {group.name} edit --help` lists the options", 2)
+            exit_with_message(f"nothing to change; `tollhouse {group.name} edit --help` lists the options", 2)
         show_resource_fields(client.request("PATCH", f"{path}/{quote_segment(name)}", body=changed), as_json)
 
     @click.argument(noun)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.people import KNOWN, ROLE_NAMES, AccountRole, warn_about_account_role
@@ -101,10 +101,10 @@ def edit_role(client: OperatorClient, role: str, as_json: bool, nobody: bool, **
     body = _role_request_body(**given)
     if nobody:
         if "members" in body or "groups" in body:
-            fail("use either --nobody, or --member and --group, not both", 2)
+            exit_with_message("use either --nobody, or --member and --group, not both", 2)
         body |= {"members": [], "groups": []}
     if not body:
-        fail("nothing to change; `tollhouse roles edit --help` lists the options", 2)
+        exit_with_message("nothing to change; `tollhouse roles edit --help` lists the options", 2)
     changed = client.request("PATCH", f"/roles/{quote_segment(role)}", body=body)
     show_json(changed) if as_json else click.echo(
         replace_unprintable(f"changed {_describe_role(changed['role'])}")
@@ -153,7 +153,9 @@ def preview_access(
     last 30 days.
     """
     if given["members"] or given["groups"]:
-        fail("use the argument EMAIL for the person and --in-group for groups, not --member or --group", 2)
+        exit_with_message(
+            "use the argument EMAIL for the person and --in-group for groups, not --member or --group", 2
+        )
     body: dict[str, Any] = {"person": person, "groups": list(in_groups) or None, "account_role": account_role}
     if any(given.values()):
         body["role"] = _new_role_request_body(name="", **given)
@@ -169,7 +171,9 @@ def _new_role_request_body(**given: Any) -> JsonObject:
     body = _role_request_body(**given)
     if "data_access" not in body:
         if not body.get("permission_sets"):
-            fail("state which calls the role shows: use --where, or --data-access full or none", 2)
+            exit_with_message(
+                "state which calls the role shows: use --where, or --data-access full or none", 2
+            )
         body["data_access"] = NO_DATA
     return body
 
@@ -179,7 +183,7 @@ def _role_request_body(*, where: Sequence[str], **given: Any) -> JsonObject:
     data_access = body.get("data_access")
     if where:
         if data_access not in (None, LIMITED):
-            fail("--where needs --data-access limited", 2)
+            exit_with_message("--where needs --data-access limited", 2)
         body |= {"filters": _parse_filters(where), "data_access": LIMITED}
     elif data_access in (FULL, NO_DATA):
         body["filters"] = []

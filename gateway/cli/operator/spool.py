@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 import orjson
 
-from gateway.cli import config_option, data_option, fail, fail_because
+from gateway.cli import config_option, data_option, exit_because_of, exit_with_message
 from gateway.cli.data_directory import load_config_with_data
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import add_commands, list_command, request_command
@@ -39,7 +39,7 @@ from spool.printable import replace_unprintable
 from spool.record import USAGE_EVENTS
 
 if TYPE_CHECKING:
-    from spool.storage import Recovered
+    from spool.storage import RecoveryResult
 
 ROUTE_COLUMNS = ("route", "state", "since", "queued", "oldest_age_s", "unknown", "refused_24h", "reason")
 DELIVERY_COLUMNS = ("id", "route", "first", "last", "state", "attempts", "not_before", "last_error")
@@ -163,7 +163,7 @@ def edit_rejected_record(client: OperatorClient, id: int, file: BinaryIO, as_jso
     try:
         record = orjson.loads(file.read())
     except orjson.JSONDecodeError as error:
-        fail(f"{file.name} is not JSON: {error}", 2)
+        exit_with_message(f"{file.name} is not JSON: {error}", 2)
     payload = client.request("PATCH", f"/dead/{id}", body={"record": record})
     fields = ", ".join(payload["edited"]["fields"])
     show_json(payload) if as_json else click.echo(
@@ -198,13 +198,13 @@ def recover_data_directory(
             _show_recovery(asyncio.run(_recover_database_file(settings, file)))
         problem = asyncio.run(_open_storage_once(settings, new_registry=new_registry))
     except (SpoolError, OSError) as error:
-        fail_because(error)
+        exit_because_of(error)
     if problem:
-        fail(problem)
+        exit_with_message(problem)
     click.echo("the data directory is usable")
 
 
-def _show_recovery(recovered: Recovered) -> None:
+def _show_recovery(recovered: RecoveryResult) -> None:
     show_fields(asdict(recovered))
     if recovered.added:
         click.echo(
@@ -213,7 +213,7 @@ def _show_recovery(recovered: Recovered) -> None:
         )
 
 
-async def _recover_database_file(config: Config, file: Path) -> Recovered:
+async def _recover_database_file(config: Config, file: Path) -> RecoveryResult:
     from spool.storage import StorageOptions
 
     options = StorageOptions(directory=config.data_dir, settings=config.spool, clock=SystemClock())
@@ -313,7 +313,7 @@ def try_route(client: OperatorClient, name: str, as_json: bool) -> None:
 def _route_path(name: str) -> str:
     destination, slash, topic = name.rpartition("/")
     if not slash or not destination or not topic:
-        fail("write a route as DESTINATION/TOPIC, such as archive/ai-telemetry", 2)
+        exit_with_message("write a route as DESTINATION/TOPIC, such as archive/ai-telemetry", 2)
     return f"/routes/{quote_segment(destination)}/{quote_segment(topic)}"
 
 
@@ -384,7 +384,7 @@ def verify_accounting(client: OperatorClient, as_json: bool) -> None:
                     "used for content"
                 )
     if not payload["balanced"]:
-        fail("; ".join(payload["imbalances"]))
+        exit_with_message("; ".join(payload["imbalances"]))
     if not as_json:
         click.echo("All accounted for")
 
@@ -441,12 +441,12 @@ def _confirm_resend_or_exit(records: int) -> None:
         f"{records} records will be sent to your cost service again, which may count them twice. Continue?"
     )
     if not click.confirm(warning, err=True):
-        fail("nothing was sent")
+        exit_with_message("nothing was sent")
 
 
 def _dead_letter_selection_body(ids: tuple[int, ...], route: str | None, every: bool) -> JsonObject:
     if bool(ids) + (route is not None) + every != 1:
-        fail("name rejected records by id, or use --route or --all", 2)
+        exit_with_message("name rejected records by id, or use --route or --all", 2)
     return {"ids": ids} if ids else {"route": route} if route else {"all": True}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import PageRequest, fetch_and_show_page, with_page_options
 from gateway.cli.output import as_json, show_json
@@ -46,7 +46,7 @@ def show_unanswered_delivery(client: OperatorClient, id: int) -> None:
         if unknown["id"] == id:
             show_json({"unknown": unknown})
             return
-    fail("no delivery with this id waits for `tollhouse streams resolve`", 2)
+    exit_with_message("no delivery with this id waits for `tollhouse streams resolve`", 2)
 
 
 @streams.command("resolve")

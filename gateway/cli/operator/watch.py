@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OPENED, OperatorClient, with_client
 from gateway.cli.operator.commands import filter_help
 from gateway.cli.output import JsonObject, show_table
@@ -58,8 +58,10 @@ def tail(client: OperatorClient, last: int, as_json: bool, **filters: tuple[str,
         try:
             asyncio.run(_follow_records(client, query, last, show))
         except (aiohttp.ClientError, TimeoutError) as error:
-            fail(f"the connection to the server broke ({error}); run the command again")
-        fail("the server is stopping and ended the stream; run the command again when the server is back")
+            exit_with_message(f"the connection to the server broke ({error}); run the command again")
+        exit_with_message(
+            "the server is stopping and ended the stream; run the command again when the server is back"
+        )
 
 
 async def _follow_records(
@@ -87,7 +89,7 @@ async def _show_newest_records(
     """Show the newest records and return their positions, because the stream may repeat the last ones."""
     status, payload = await client.send_request("GET", "/records", query=query)
     if status >= 400:
-        fail(payload["error"]["message"])
+        exit_with_message(payload["error"]["message"])
     for row in reversed(payload["records"]):
         show(row)
     return {(row["topic"], row["number"]) for row in payload["records"]}

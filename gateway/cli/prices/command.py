@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import add_resource_commands
-from gateway.cli.output import Form, JsonObject, add_form_options, show_csv, show_json, show_table
+from gateway.cli.output import JsonObject, OutputForm, add_form_options, show_csv, show_json, show_table
 from gateway.cli.parameters import Moment
 from gateway.cli.prices.download import download_list, is_url
 from gateway.configuration.sections import Config, PriceOverride
@@ -23,7 +23,7 @@ from gateway.intake.price_updates import Change
 from gateway.intake.price_view import ModelPrices, model_prices_by_seller, similar_models
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import lists
-from gateway.intake.rate_cards.card import Card, CardUnreadable
+from gateway.intake.rate_cards.card import CardUnreadable, RateCard
 from gateway.intake.rate_cards.litellm import NAME as LITELLM
 from gateway.operations.money.own_prices import NewPrice, to_price_override
 from spool.printable import replace_unprintable
@@ -85,7 +85,7 @@ add_resource_commands(
 @add_form_options
 @with_client
 def show_model_prices(
-    client: OperatorClient, model: str, provider: str | None, moment: str | None, form: Form | None
+    client: OperatorClient, model: str, provider: str | None, moment: str | None, form: OutputForm | None
 ) -> None:
     """
     Show all prices that apply to a model.
@@ -108,7 +108,7 @@ def show_model_prices(
         near = similar_models(book, model)
         hint = f"; similar names: {', '.join(near)}" if near else ""
         where = f" at {provider}" if provider else ""
-        fail(f"the price list {book.version} has no price for {model}{where}{hint}", 2)
+        exit_with_message(f"the price list {book.version} has no price for {model}{where}{hint}", 2)
     if form == "csv":
         show_csv(
             [
@@ -172,7 +172,7 @@ def update_price_list(
     """
     config = client.config
     if config.prices.file is not None:
-        fail(
+        exit_with_message(
             f"prices.file names the price list {config.prices.file}; replace that file, or remove the setting",
             2,
         )
@@ -186,11 +186,11 @@ def update_price_list(
             before, newer, since.date().isoformat() if since else today, is_stated=since is not None
         )
     except CardUnreadable as error:
-        fail(str(error), 2)
+        exit_with_message(str(error), 2)
     changes = price_updates.price_changes(before, after, time=int(datetime.now(UTC).timestamp()) * NS)
     problems = list(price_updates.refusal_reasons(before, newer, after, changes, today=today))
     if problems:
-        fail("\n".join(f"the price list is refused: {problem}" for problem in problems), 2)
+        exit_with_message("\n".join(f"the price list is refused: {problem}" for problem in problems), 2)
     if before.version == after.version:
         changes = []
     stored = not dry_run and before.version != after.version
@@ -199,7 +199,7 @@ def update_price_list(
         try:
             lists.store_and_trim_lists(config.data_dir, after)
         except OSError as error:
-            fail(f"the list cannot be stored in {config.data_dir}: {error.strerror}")
+            exit_with_message(f"the list cannot be stored in {config.data_dir}: {error.strerror}")
         reloaded = _reload_running_server(client)
     if as_json:
         show_json({
@@ -230,9 +230,9 @@ def undo_price_update(client: OperatorClient, as_json: bool) -> None:
     try:
         deleted = lists.delete_newest_list(config.data_dir)
     except OSError as error:
-        fail(f"the list in {config.data_dir} cannot be deleted: {error.strerror}")
+        exit_with_message(f"the list in {config.data_dir} cannot be deleted: {error.strerror}")
     if deleted is None:
-        fail("there is no list of `prices update` to undo", 2)
+        exit_with_message("there is no list of `prices update` to undo", 2)
     book = _load_price_book_or_exit(config)
     reloaded = _reload_running_server(client)
     if as_json:
@@ -242,11 +242,11 @@ def undo_price_update(client: OperatorClient, as_json: bool) -> None:
     _show_reload(reloaded)
 
 
-def _load_price_book_or_exit(config: Config, own: Sequence[PriceOverride] = ()) -> PriceBook:
+def _load_price_book_or_exit(config: Config, own_prices: Sequence[PriceOverride] = ()) -> PriceBook:
     try:
-        return PriceBook.load(config.prices, config.data_dir, own)
+        return PriceBook.load(config.prices, config.data_dir, own_prices)
     except CardUnreadable as error:
-        fail(str(error), 2)
+        exit_with_message(str(error), 2)
 
 
 def _read_price_list(config: Config, source: str) -> bytes:
@@ -260,7 +260,7 @@ def _read_price_list(config: Config, source: str) -> bytes:
         raise CardUnreadable(f"{source}: {error.strerror}") from error
 
 
-def _price_list_after_update(before: Card, newer: Card, since: str, *, is_stated: bool) -> Card:
+def _price_list_after_update(before: RateCard, newer: RateCard, since: str, *, is_stated: bool) -> RateCard:
     """
     Return the list that would be in use after an update. A list in Tollhouse's format replaces the list
     before, and LiteLLM's list is merged with it.
@@ -280,7 +280,7 @@ def _reload_running_server(client: OperatorClient) -> JsonObject | None:
     status, payload = client.request_with_status("POST", "/reload", body={})
     if status >= 400:
         message = payload["error"]["message"]
-        fail(f"the list is stored, but the server keeps the list before: {message}")
+        exit_with_message(f"the list is stored, but the server keeps the list before: {message}")
     result: JsonObject = payload["reload"]
     return result
 
@@ -335,5 +335,5 @@ def _price_change_as_json(change: Change) -> dict[str, Any]:
     }
 
 
-def _price_list_fields(card: Card, version: str) -> dict[str, Any]:
+def _price_list_fields(card: RateCard, version: str) -> dict[str, Any]:
     return {"version": version, **{name: value for name, value in card.source.items() if name != "version"}}

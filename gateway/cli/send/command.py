@@ -17,7 +17,7 @@ from gateway.cli.send.request_bodies import UploadBody
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.formats.engine.declaration import ExampleCall
 from gateway.normalise.formats.list import FORMAT_NAMES, FORMATS, recognise_format_or_refuse
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 
 _NS: Final = 1_000_000_000
 
@@ -128,7 +128,7 @@ class OlderCalls:
 
         try:
             work = any_format.normalise_body(
-                self._format or recognise_format_or_refuse(body, how=""), body, options=Options()
+                self._format or recognise_format_or_refuse(body, how=""), body, options=ReadOptions()
             )
             while True:
                 next(work)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.output import show_json
 from gateway.cli.send.request_bodies import (
     UNREADABLE,
@@ -110,11 +110,11 @@ def deliver_uploads(
     anything was rejected. Prints the counts even if sending fails.
     """
 
-    async def send_all_and_report() -> bool:
+    async def send_uploads_and_report() -> bool:
         async with new_http_session() as client:
             upload = UploadClient(client, target.endpoint, target.key, notify=_print_error)
             sent_before = Acknowledged(url=target.endpoint, key=target.key)
-            run = _Run(upload, sent_before, older, again=again, as_json=as_json)
+            run = _SendRun(upload, sent_before, older, again=again, as_json=as_json)
             try:
                 if single is not None:
                     await run.send_body(*single)
@@ -125,16 +125,16 @@ def deliver_uploads(
         return run.complete
 
     try:
-        complete = asyncio.run(send_all_and_report())
+        complete = asyncio.run(send_uploads_and_report())
     except WrongKey as error:
-        fail(f"{error}{target.hint}. On the gateway, `{target.key_command}` creates such a key")
+        exit_with_message(f"{error}{target.hint}. On the gateway, `{target.key_command}` creates such a key")
     except Undeliverable as error:
-        fail(f"{error}{target.hint}")
+        exit_with_message(f"{error}{target.hint}")
     if not complete:
         sys.exit(1)
 
 
-class _Run:
+class _SendRun:
     def __init__(
         self,
         client: UploadClient,
@@ -281,9 +281,9 @@ def _read_key_or_exit(key_file: Path | None, key_env: str) -> str | None:
         try:
             key = key_file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            fail(f"{key_file}: {getattr(error, 'strerror', None) or 'is not text'}", 2)
+            exit_with_message(f"{key_file}: {getattr(error, 'strerror', None) or 'is not text'}", 2)
     if any(character.isspace() or not character.isprintable() for character in key):
-        fail(f"{origin} must contain one key on one line", 2)
+        exit_with_message(f"{origin} must contain one key on one line", 2)
     return key or None
 
 

@@ -24,7 +24,7 @@ from gateway.clusters.usage.series import NAME, MetricSeries
 CPU, MEMORY, GPU = range(3)
 PART = 1000  # maximum series or pods in one part of a document
 
-Amounts = list[int]  # amounts of use in the order CPU, MEMORY, GPU
+UsageAmounts = list[int]  # amounts of use in the order CPU, MEMORY, GPU
 _Value = TypeVar("_Value")
 _encoder = msgspec.json.Encoder(order="sorted")
 _parts = msgspec.json.Decoder(list[msgspec.Raw])
@@ -72,8 +72,8 @@ class DayUsage(msgspec.Struct):
     `nodes` maps the last part of the provider's node id to the node.
     """
 
-    used: dict[str, Amounts] = {}
-    had: dict[str, Amounts] = {}
+    used: dict[str, UsageAmounts] = {}
+    had: dict[str, UsageAmounts] = {}
     nodes: dict[str, str] = {}
 
 
@@ -111,7 +111,7 @@ class UsagePlace(msgspec.Struct, frozen=True):
         return cls(*msgspec.json.decode(key))
 
 
-class _Kept(msgspec.Struct):
+class _EncodedUsage(msgspec.Struct):
     """The stored form of `OpenUsage`: its series and pods are lists of encoded parts."""
 
     series: msgspec.Raw = msgspec.Raw(b"[]")
@@ -121,13 +121,13 @@ class _Kept(msgspec.Struct):
     days: dict[int, DayUsage] = {}
 
 
-_kept = msgspec.json.Decoder(_Kept)
+_kept = msgspec.json.Decoder(_EncodedUsage)
 _series = msgspec.json.Decoder(dict[str, tuple[int, int]])
 _pods = msgspec.json.Decoder(dict[str, KnownPod])
 
 
 def encode_usage(usage: OpenUsage) -> bytes:
-    document = _Kept(
+    document = _EncodedUsage(
         series=_encode_in_parts(usage.series),
         pods=_encode_in_parts(usage.pods),
         namespaces=usage.namespaces,
@@ -177,7 +177,7 @@ def add_days(first: DayUsage, second: DayUsage) -> DayUsage:
     return total
 
 
-def _add_amounts_by_key(totals: dict[str, Amounts], added: Mapping[str, Amounts]) -> None:
+def _add_amounts_by_key(totals: dict[str, UsageAmounts], added: Mapping[str, UsageAmounts]) -> None:
     for key, amounts in added.items():
         amounts_before = totals.setdefault(key, [0, 0, 0])
         totals[key] = [
@@ -258,15 +258,15 @@ class UsageMeter:
         usage.series = {key: last for key, last in usage.series.items() if last[0] >= oldest}
         usage.pods = {key: pod for key, pod in usage.pods.items() if pod.at >= oldest}
 
-    def _learn_labels(self, name: str, series: MetricSeries) -> None:
-        labels = series.labels
+    def _learn_labels(self, name: str, metric_series: MetricSeries) -> None:
+        labels = metric_series.labels
         namespace = labels.get("namespace", "")
         if name == "kube_pod_info":
-            pod = self._update_pod(series)
+            pod = self._update_pod(metric_series)
             pod.workload = _workload_name(labels) or pod.workload
             pod.node = labels.get("node") or pod.node
         elif name in _POD_LABELS:
-            self._update_pod(series).tags = self._tags_from_labels(labels)
+            self._update_pod(metric_series).tags = self._tags_from_labels(labels)
         elif name in _NAMESPACE_LABELS and namespace:
             self.usage.namespaces[namespace] = self._tags_from_labels(labels)
         elif name == "kube_node_info" and (node := labels.get("node")):
@@ -277,15 +277,15 @@ class UsageMeter:
         tags = ((tag, labels.get(label)) for label, tag in self._labels.items())
         return {tag: value for tag, value in tags if value}
 
-    def _update_pod(self, series: MetricSeries) -> KnownPod:
-        labels = series.labels
+    def _update_pod(self, metric_series: MetricSeries) -> KnownPod:
+        labels = metric_series.labels
         key = encode_key([labels.get("namespace", ""), labels.get("pod", "")])
         pod = self.usage.pods.get(key)
         if pod is None:
             pod = KnownPod()
             if len(self.usage.pods) < self._rules.most:
                 self.usage.pods[key] = pod
-        times = [at for at, _ in series.samples if at <= self._latest_ms]
+        times = [at for at, _ in metric_series.samples if at <= self._latest_ms]
         pod.at = max([pod.at, *times])
         return pod
 
@@ -293,15 +293,15 @@ class UsageMeter:
     def _latest_ms(self) -> int:
         return self._rules.now_ms + AHEAD_MS
 
-    def _add_cpu_series(self, series: MetricSeries) -> None:
+    def _add_cpu_series(self, metric_series: MetricSeries) -> None:
         """
         Add the increase of a CPU counter since its previous sample. The counter starts at 0 again when its
         container restarts.
         """
-        if not _is_container(series.labels):
+        if not _is_container(metric_series.labels):
             return
-        key = _series_key(series.labels, "cpu")
-        for at, value in self._new_samples(key, series):
+        key = _series_key(metric_series.labels, "cpu")
+        for at, value in self._new_samples(key, metric_series):
             amount = round(value * _MILLION)
             last_sample = self._replace_last_sample(
                 key,
@@ -311,53 +311,53 @@ class UsageMeter:
             if last_sample is not None:
                 rise = amount - last_sample[1] if amount >= last_sample[1] else amount
                 self._add_amount(
-                    self._usage_place(series),
+                    self._usage_place(metric_series),
                     CPU,
                     rise,
                     last_sample[0],
                     at,
                 )
 
-    def _add_memory_series(self, series: MetricSeries) -> None:
-        if _is_container(series.labels):
+    def _add_memory_series(self, metric_series: MetricSeries) -> None:
+        if _is_container(metric_series.labels):
             self._add_level_series(
-                series,
+                metric_series,
                 MEMORY,
-                self._usage_place(series),
+                self._usage_place(metric_series),
             )
 
-    def _add_capacity_series(self, series: MetricSeries) -> None:
-        kind = _KINDS.get(series.labels.get("resource", ""))
-        node = series.labels.get("node", "")
+    def _add_capacity_series(self, metric_series: MetricSeries) -> None:
+        kind = _KINDS.get(metric_series.labels.get("resource", ""))
+        node = metric_series.labels.get("node", "")
         if kind is not None and node:
             self._add_level_series(
-                series,
+                metric_series,
                 kind,
                 node,
             )
 
-    def _add_request_series(self, series: MetricSeries) -> None:
-        if _KINDS.get(series.labels.get("resource", "")) != GPU:
+    def _add_request_series(self, metric_series: MetricSeries) -> None:
+        if _KINDS.get(metric_series.labels.get("resource", "")) != GPU:
             return
-        running = self.usage.series.get(_series_key(series.labels, _MEMORY_BYTES))
+        running = self.usage.series.get(_series_key(metric_series.labels, _MEMORY_BYTES))
         if running is None:
             return
-        samples = [(at, value) for at, value in series.samples if at <= running[0] + GAP_MS]
+        samples = [(at, value) for at, value in metric_series.samples if at <= running[0] + GAP_MS]
         self._add_level_series(
-            series._replace(samples=samples),
+            metric_series._replace(samples=samples),
             GPU,
-            self._usage_place(series),
+            self._usage_place(metric_series),
         )
 
     def _add_level_series(
         self,
-        series: MetricSeries,
+        metric_series: MetricSeries,
         kind: int,
         place: UsagePlace | str,
     ) -> None:
-        key = _series_key(series.labels, series.labels[NAME])
+        key = _series_key(metric_series.labels, metric_series.labels[NAME])
         scale = 1 if kind == MEMORY else 1000
-        for at, value in self._new_samples(key, series):
+        for at, value in self._new_samples(key, metric_series):
             last_sample = self._replace_last_sample(
                 key,
                 at,
@@ -373,10 +373,10 @@ class UsageMeter:
                     until,
                 )
 
-    def _new_samples(self, key: str, series: MetricSeries) -> Iterator[tuple[int, float]]:
+    def _new_samples(self, key: str, metric_series: MetricSeries) -> Iterator[tuple[int, float]]:
         last = self.usage.series.get(key)
         newest = self._rules.now_ms - OLDEST_MS if last is None else last[0]
-        for at, value in sorted(series.samples):
+        for at, value in sorted(metric_series.samples):
             is_sound = isfinite(value) and value >= 0
             if newest < at <= self._latest_ms and is_sound:
                 newest = at
@@ -396,8 +396,8 @@ class UsageMeter:
         samples[key] = at, value
         return last_sample
 
-    def _usage_place(self, series: MetricSeries) -> UsagePlace:
-        labels, pod = series.labels, self._update_pod(series)
+    def _usage_place(self, metric_series: MetricSeries) -> UsagePlace:
+        labels, pod = metric_series.labels, self._update_pod(metric_series)
         namespace = labels.get("namespace", "")
         tags = self.usage.namespaces.get(namespace, {}) | pod.tags
         node = labels.get("node") or pod.node

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from gateway.devices.agent import jsonc, toml_text
-from gateway.devices.agent.edits import Editor
+from gateway.devices.agent.edits import SettingsEditor
 
-Keys = Mapping[tuple[str, ...], Any]
+SettingsByKey = Mapping[tuple[str, ...], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +30,8 @@ class Assistant:
     name: str
     sources: tuple[str, ...]
     file: Callable[[], Path]
-    editor: Editor
-    keys: Callable[[str], Keys]
+    editor: SettingsEditor
+    keys: Callable[[str], SettingsByKey]
     hooks: tuple[str, ...] = ()
 
     @property
@@ -53,7 +53,7 @@ def _vs_code_settings_file() -> Path:
     return base / "Code" / "User" / "settings.json"
 
 
-def _claude_code_keys(endpoint: str) -> Keys:
+def _claude_code_keys(endpoint: str) -> SettingsByKey:
     return {
         ("env", "CLAUDE_CODE_ENABLE_TELEMETRY"): "1",
         ("env", "OTEL_LOGS_EXPORTER"): "otlp",
@@ -68,7 +68,7 @@ def _claude_code_keys(endpoint: str) -> Keys:
     }
 
 
-def _codex_keys(endpoint: str) -> Keys:
+def _codex_keys(endpoint: str) -> SettingsByKey:
     """
     Return Codex's settings. Only the log exporter is set, because log events contain every call, and metrics
     and spans would repeat them.
@@ -76,7 +76,7 @@ def _codex_keys(endpoint: str) -> Keys:
     return {("otel", "exporter"): {"otlp-http": {"endpoint": f"{endpoint}/v1/logs", "protocol": "binary"}}}
 
 
-def _gemini_keys(endpoint: str) -> Keys:
+def _gemini_keys(endpoint: str) -> SettingsByKey:
     return {
         ("telemetry", "enabled"): True,
         ("telemetry", "target"): "local",
@@ -88,7 +88,7 @@ def _gemini_keys(endpoint: str) -> Keys:
     }
 
 
-def _qwen_keys(endpoint: str) -> Keys:
+def _qwen_keys(endpoint: str) -> SettingsByKey:
     # the endpoint of one signal wins over the general one, whoever sets it
     signals = ("traces", "logs", "metrics")
     keys = {**_gemini_keys(endpoint)}
@@ -97,7 +97,7 @@ def _qwen_keys(endpoint: str) -> Keys:
     return keys
 
 
-def _copilot_keys(endpoint: str) -> Keys:
+def _copilot_keys(endpoint: str) -> SettingsByKey:
     return {
         ("github.copilot.chat.otel.enabled",): True,
         ("github.copilot.chat.otel.exporterType",): "otlp-http",

@@ -23,7 +23,7 @@ _DEEPEST = 100
 
 
 @dataclass(slots=True)
-class _Node:
+class _JsonNode:
     """A value and its position in the text. `members` of an object are in the order of the text."""
 
     start: int
@@ -42,17 +42,17 @@ class _Node:
 class _Member:
     name: str
     start: int
-    node: _Node
+    node: _JsonNode
     comma: int | None = None  # position of the comma after the member
 
 
-def parse(text: str) -> Any:
-    root = _Reader(text).read_document()
+def parse_settings(text: str) -> Any:
+    root = _JsonReader(text).read_document()
     return {} if root is None else root.value
 
 
-def get(text: str, path: Sequence[str]) -> Any:
-    node = _Reader(text).read_document()
+def get_value(text: str, path: Sequence[str]) -> Any:
+    node = _JsonReader(text).read_document()
     for name in path:
         member = None if node is None else node.last_member_named(name)
         if member is None:
@@ -61,10 +61,10 @@ def get(text: str, path: Sequence[str]) -> Any:
     return MISSING if node is None else node.value
 
 
-def put(text: str, path: Sequence[str], value: Any) -> str:
+def put_value(text: str, path: Sequence[str], value: Any) -> str:
     """Return the text with the value at the path. Missing objects on the path are created."""
     newline = "\r\n" if "\r\n" in text else "\n"
-    root = _Reader(text).read_document()
+    root = _JsonReader(text).read_document()
     if root is None:
         document = _format_value(_nest_value(path, value), "", "  ", newline)
         return (
@@ -84,9 +84,9 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
     return text[: node.start] + _format_value(value, indent, unit, newline) + text[node.end :]
 
 
-def remove(text: str, path: Sequence[str]) -> str:
+def remove_value(text: str, path: Sequence[str]) -> str:
     """Return the text without the member at the path, its line and its comma."""
-    node = _Reader(text).read_document()
+    node = _JsonReader(text).read_document()
     for name in path[:-1]:
         member = None if node is None else node.last_member_named(name)
         node = member.node if member else None
@@ -114,7 +114,7 @@ def _nest_value(path: Sequence[str], value: Any) -> Any:
     return value
 
 
-def _with_member(text: str, root: _Node, node: _Node, name: str, value: Any, newline: str) -> str:
+def _with_member(text: str, root: _JsonNode, node: _JsonNode, name: str, value: Any, newline: str) -> str:
     members = node.members or []
     unit = _detect_indent_unit(text, root)
     if not members:
@@ -135,7 +135,7 @@ def _with_member(text: str, root: _Node, node: _Node, name: str, value: Any, new
     return f"{text[: last.node.end]},{text[last.node.end : at]}{added}{text[at:]}"
 
 
-def _with_first_member(text: str, node: _Node, name: str, value: Any, unit: str, newline: str) -> str:
+def _with_first_member(text: str, node: _JsonNode, name: str, value: Any, unit: str, newline: str) -> str:
     outer = _line_indent(text, node.start)
     indent = outer + unit
     inside = text[node.start + 1 : node.end - 1]
@@ -154,7 +154,7 @@ def _format_value(value: Any, indent: str, unit: str, newline: str) -> str:
     return json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", newline + indent)
 
 
-def _detect_indent_unit(text: str, root: _Node) -> str:
+def _detect_indent_unit(text: str, root: _JsonNode) -> str:
     for member in root.members or ():
         if indent := _line_indent(text, member.start):
             return indent
@@ -185,7 +185,7 @@ def _end_of_trailing_comment(text: str, at: int) -> int:
     return at + len(rest.rstrip(" \t")) if is_comment and len(stripped) > 1 else at
 
 
-class _Reader:
+class _JsonReader:
     """A parser that reads the text in one pass and records the position of every value."""
 
     def __init__(self, text: str) -> None:
@@ -193,7 +193,7 @@ class _Reader:
         self._at = 1 if text.startswith("\ufeff") else 0
         self._depth = 0
 
-    def read_document(self) -> _Node | None:
+    def read_document(self) -> _JsonNode | None:
         """Return the value, or None if the text has only white space and comments."""
         self._skip_space_and_comments()
         if self._at == len(self._text):
@@ -204,7 +204,7 @@ class _Reader:
             raise self._invalid_json()
         return node
 
-    def _read_node(self) -> _Node:
+    def _read_node(self) -> _JsonNode:
         mark = self._next_character()
         if mark in ("{", "["):
             self._depth += 1
@@ -214,9 +214,9 @@ class _Reader:
             self._depth -= 1
             return node
         start = self._at
-        return _Node(start, *self._read_scalar(_STRING if mark == '"' else _SCALAR))
+        return _JsonNode(start, *self._read_scalar(_STRING if mark == '"' else _SCALAR))
 
-    def _read_object(self) -> _Node:
+    def _read_object(self) -> _JsonNode:
         start, members = self._at, list[_Member]()
         self._at += 1
         while self._skip_space_and_comments() != "}":
@@ -231,9 +231,9 @@ class _Reader:
             members.append(_Member(name, at, self._read_node()))
             members[-1].comma = self._skip_comma()
         self._at += 1
-        return _Node(start, self._at, {member.name: member.node.value for member in members}, members)
+        return _JsonNode(start, self._at, {member.name: member.node.value for member in members}, members)
 
-    def _read_array(self) -> _Node:
+    def _read_array(self) -> _JsonNode:
         start, values, has_more = self._at, list[Any](), True
         self._at += 1
         while self._skip_space_and_comments() != "]":
@@ -242,7 +242,7 @@ class _Reader:
             values.append(self._read_node().value)
             has_more = self._skip_comma() is not None
         self._at += 1
-        return _Node(start, self._at, values)
+        return _JsonNode(start, self._at, values)
 
     def _skip_comma(self) -> int | None:
         if self._skip_space_and_comments() != ",":

@@ -145,9 +145,9 @@ class HeartbeatNumbers:
         self._store_numbers(_Numbers(self._numbers.seq + 1, self._numbers.next))
         return {"seq": self._numbers.seq, **({"next": self._numbers.next} if self._numbers.next else {})}
 
-    def store_word(self, word: str) -> None:
-        if len(word) <= MOST_WORD:
-            self._store_numbers(_Numbers(self._numbers.seq, word))
+    def store_word(self, heartbeat_word: str) -> None:
+        if len(heartbeat_word) <= MOST_WORD:
+            self._store_numbers(_Numbers(self._numbers.seq, heartbeat_word))
 
     def _store_numbers(self, numbers: _Numbers) -> None:
         write_private_file(self._path, msgspec.json.encode(numbers).decode())

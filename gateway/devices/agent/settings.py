@@ -24,7 +24,7 @@ from gateway.devices.agent.hook_settings import own_hook_entries, with_hook_entr
 from gateway.devices.agent.identity import write_private_file
 from spool.disks import replace_file
 
-__all__ = ["Edited", "NotEditable", "edit_settings", "undo_settings", "write_settings"]
+__all__ = ["EditedSettings", "NotEditable", "edit_settings", "undo_settings", "write_settings"]
 
 BACKUP = ".tollhouse-backup"
 FOLDER = "setup"
@@ -32,7 +32,7 @@ NEW_FILE_MODE = 0o600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edited:
+class EditedSettings:
     """A settings file before and after a change. None means that the file does not exist."""
 
     path: Path
@@ -62,7 +62,7 @@ class _Record(msgspec.Struct):
     exact: bool = True
 
 
-def edit_settings(assistant: Assistant, path: Path, endpoint: str, *, hook: str = "") -> Edited:
+def edit_settings(assistant: Assistant, path: Path, endpoint: str, *, hook: str = "") -> EditedSettings:
     """
     Return the change of a settings file without writing it. With `hook`, a command, the hooks of the
     assistant are added as well. Raises NotEditable if the file cannot be changed.
@@ -71,18 +71,18 @@ def edit_settings(assistant: Assistant, path: Path, endpoint: str, *, hook: str 
     before = _read_file(path)
     text = _decode_text(before)
     for key, value in assistant.keys(endpoint.rstrip("/")).items():
-        if assistant.editor.get(text, key) != value:
-            text = assistant.editor.put(text, key, value)
+        if assistant.editor.get_value(text, key) != value:
+            text = assistant.editor.put_value(text, key, value)
     for event in assistant.hook_paths if hook else ():
-        present = assistant.editor.get(text, event)
+        present = assistant.editor.get_value(text, event)
         entries = with_hook_entry(present, hook)
         if entries != present:
-            text = assistant.editor.put(text, event, entries)
+            text = assistant.editor.put_value(text, event, entries)
     after = text.encode()
-    return Edited(path=path, before=before, after=before if (before or b"") == after else after)
+    return EditedSettings(path=path, before=before, after=before if (before or b"") == after else after)
 
 
-def write_settings(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
+def write_settings(directory: Path, assistant: Assistant, edited: EditedSettings) -> EditedSettings:
     """Change the file. The first change stores the original next to it."""
     if not edited.has_changes or edited.after is None:
         return edited
@@ -114,7 +114,7 @@ def write_settings(directory: Path, assistant: Assistant, edited: Edited) -> Edi
     return replace(edited, backup=backup if record.existed else None)
 
 
-def undo_settings(directory: Path, assistant: Assistant, path: Path) -> Edited:
+def undo_settings(directory: Path, assistant: Assistant, path: Path) -> EditedSettings:
     """Restore the file as it was before the first `write`. Raises NotEditable if there was no `write`."""
     path = path.resolve()
     record_path = _path_of_edit_record(directory, assistant, path)
@@ -135,13 +135,13 @@ def undo_settings(directory: Path, assistant: Assistant, path: Path) -> Edited:
         _replace_file(path, after, _file_mode(path))
     backup.unlink(missing_ok=True)
     record_path.unlink()
-    return Edited(path=path, before=before, after=after)
+    return EditedSettings(path=path, before=before, after=after)
 
 
 def _telemetry_and_hook_values(assistant: Assistant, data: bytes) -> list[tuple[list[str], Any]]:
     editor, text = assistant.editor, _decode_text(data)
-    hooks = [(event, own_hook_entries(editor.get(text, event))) for event in assistant.hook_paths]
-    values = [*((key, editor.get(text, key)) for key in assistant.keys("")), *hooks]
+    hooks = [(event, own_hook_entries(editor.get_value(text, event))) for event in assistant.hook_paths]
+    values = [*((key, editor.get_value(text, key)) for key in assistant.keys("")), *hooks]
     return [(list(key), value) for key, value in values]
 
 
@@ -158,17 +158,21 @@ def _without_own_values(
         return None
     editor, text, old = assistant.editor, _decode_text(present), _decode_text(original)
     for key, written in values:
-        old_value, present_value = editor.get(old, key), editor.get(text, key)
+        old_value, present_value = editor.get_value(old, key), editor.get_value(text, key)
         if tuple(key) in assistant.hook_paths:  # only the entry of Tollhouse is removed from a list of hooks
             old_value, written = without_written_entries(present_value, written), present_value
         if present_value != written:
             continue  # the user has changed this key since Tollhouse wrote it
         if old_value is MISSING:
-            text = editor.remove(text, key)
-            if len(key) > 1 and editor.get(text, key[:-1]) == {} and editor.get(old, key[:-1]) is MISSING:
-                text = editor.remove(text, key[:-1])
+            text = editor.remove_value(text, key)
+            if (
+                len(key) > 1
+                and editor.get_value(text, key[:-1]) == {}
+                and editor.get_value(old, key[:-1]) is MISSING
+            ):
+                text = editor.remove_value(text, key[:-1])
         elif old_value != written:
-            text = editor.put(text, key, old_value)
+            text = editor.put_value(text, key, old_value)
     return text.encode()
 
 
@@ -225,7 +229,7 @@ def _digest_data(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-def _diff_lines(edited: Edited) -> Iterator[str]:
+def _diff_lines(edited: EditedSettings) -> Iterator[str]:
     old_lines, new_lines = (
         _decode_text(data).splitlines(keepends=True) for data in (edited.before, edited.after)
     )

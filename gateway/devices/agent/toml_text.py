@@ -36,15 +36,15 @@ class _Statement:
     table: tuple[str, ...] = ()
 
 
-def parse(text: str) -> Any:
+def parse_settings(text: str) -> Any:
     try:
         return tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError as error:
         raise NotEditable(f"it is not valid TOML ({error}); repair it first") from None
 
 
-def get(text: str, path: Sequence[str]) -> Any:
-    node = parse(text)
+def get_value(text: str, path: Sequence[str]) -> Any:
+    node = parse_settings(text)
     for name in path:
         if not isinstance(node, dict) or name not in node:
             return MISSING
@@ -52,9 +52,9 @@ def get(text: str, path: Sequence[str]) -> Any:
     return node
 
 
-def put(text: str, path: Sequence[str], value: Any) -> str:
+def put_value(text: str, path: Sequence[str], value: Any) -> str:
     """Return the text with the value at the path, as one inline pair."""
-    expected = copy.deepcopy(parse(text))
+    expected = copy.deepcopy(parse_settings(text))
     table: Any = expected
     for name in path[:-1]:
         inner = table.setdefault(name, {})
@@ -65,9 +65,9 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
     return _require_equal_toml(_with_value(text, tuple(path), format_value(value)), expected)
 
 
-def remove(text: str, path: Sequence[str]) -> str:
+def remove_value(text: str, path: Sequence[str]) -> str:
     """Return the text without the key, and without a table that Tollhouse created and that is now empty."""
-    expected = copy.deepcopy(parse(text))
+    expected = copy.deepcopy(parse_settings(text))
     tables = [expected]
     for name in path[:-1]:
         if not isinstance(tables[-1].get(name), dict):

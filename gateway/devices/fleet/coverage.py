@@ -145,7 +145,7 @@ def operating_system_family(os: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class CoveragePart:
     name: str
     machines: int
     covered: int
@@ -181,8 +181,8 @@ class FleetCoverage:
     states: Mapping[str, int]
     causes: Sequence[CauseCount]
     assistants: Mapping[str, Mapping[str, int]]
-    teams: Sequence[Part]
-    systems: Sequence[Part]
+    teams: Sequence[CoveragePart]
+    systems: Sequence[CoveragePart]
 
 
 def counted_machines(rows: Iterable[FleetRow], *, has_inventory: bool) -> list[FleetRow]:
@@ -231,10 +231,10 @@ def measure_coverage(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetC
     )
 
 
-def _coverage_by_part(rows: Iterable[tuple[str, bool]]) -> list[Part]:
+def _coverage_by_part(rows: Iterable[tuple[str, bool]]) -> list[CoveragePart]:
     counts = Counter(rows)
     sizes = {name: counts[name, True] + counts[name, False] for name, _ in counts}
     return [
-        Part(name=name, machines=size, covered=counts[name, True])
+        CoveragePart(name=name, machines=size, covered=counts[name, True])
         for name, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
     ]

@@ -207,13 +207,13 @@ def _group_reader(readers: Mapping[str, Reader]) -> Reader:
 
 
 def _named_groups_reader(readers: Mapping[str, Reader], limit: int) -> Reader:
-    def read_groups(value: Any) -> dict[str, dict[str, Any]] | None:
+    def read_named_groups(value: Any) -> dict[str, dict[str, Any]] | None:
         if not isinstance(value, Mapping):
             return None
         names = (name for name in value if isinstance(name, str) and _NAME.fullmatch(name))
         return {name: _read_valid_fields(value[name], readers) for name in islice(names, limit)}
 
-    return read_groups
+    return read_named_groups
 
 
 _ASSISTANT: Mapping[str, Reader] = {

@@ -32,7 +32,7 @@ class OpenConnection(Protocol):
     def end(self) -> None: ...
 
 
-class Connections:
+class OpenConnections:
     """The open connections of a listener by owner, the longest idle connection first."""
 
     def __init__(self, limit: int, setting: str = "server.max_connections") -> None:
@@ -111,6 +111,6 @@ def _descriptor_limit() -> int:
     return sys.maxsize
 
 
-def operator_connections(server: ServerSettings) -> Connections:
+def operator_connections(server: ServerSettings) -> OpenConnections:
     limit = min(server.max_operator_connections, connection_limit(server))
-    return Connections(limit, "server.max_operator_connections")
+    return OpenConnections(limit, "server.max_operator_connections")

@@ -22,7 +22,7 @@ from gateway.configuration.values import is_loopback, split_address
 from gateway.core.attempts import address_network
 from gateway.core.errors import Refusal, error_reason
 from gateway.http import answers
-from gateway.http.listening.connections import Connections
+from gateway.http.listening.connections import OpenConnections
 from gateway.http.listening.forwarded import TrustedProxies, with_forwarded_origin
 from gateway.http.listening.short_way import SERVER, Handle, PlainRequests, handle_by_exact_path
 from gateway.http.listening.tls import Certificate
@@ -65,7 +65,7 @@ class Connection(PlainRequests):
     _first = True
     _is_refused = False
 
-    def __init__(self, server: web.Server, connections: Connections | None, **settings: Any) -> None:
+    def __init__(self, server: web.Server, connections: OpenConnections | None, **settings: Any) -> None:
         super().__init__(server, **settings)
         self._connections = connections
         self.address = self.place = ""
@@ -171,7 +171,7 @@ class Listener:
         application: web.Application,
         *,
         certificate: Certificate | None = None,
-        connections: Connections | None = None,
+        connections: OpenConnections | None = None,
         proxies: TrustedProxies | None = None,
         turns: FairTurns | None = None,
     ) -> None:

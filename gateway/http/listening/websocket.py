@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, Protocol
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.http.inflight_bytes import InflightBytes, Share
-from gateway.http.listening.connections import Connections
+from gateway.http.inflight_bytes import InflightBytes, RequestBytes
+from gateway.http.listening.connections import OpenConnections
 from spool.shares import is_within_share
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Conversation(Protocol):
     longer send.
     """
 
-    async def answer(self, message: bytes) -> bytes: ...
+    async def answer_message(self, message: bytes) -> bytes: ...
 
     def recheck_and_find_close_code(self) -> int | None: ...
 
@@ -178,14 +178,14 @@ class WebSocket(asyncio.Protocol):
         self.max_bytes = max_bytes
         self.max_control_frames = max_control_frames
         self._inflight = inflight
-        self._connections: Connections | None = None
+        self._connections: OpenConnections | None = None
         self.place = f"key {owner}"
         self.transport: asyncio.Transport | None = None
         self._bytes = bytearray()  # received bytes that are not parsed yet
         self._message: bytearray | None = None  # frames of a message that has begun
         self._control_frames = 0  # number of control frames in the current second
         self._second_ends_at = 0.0
-        self._share: Share | None = None  # reserved memory for an unfinished message
+        self._share: RequestBytes | None = None  # reserved memory for an unfinished message
         self._since: float | None = None  # time when the unfinished message began
         self._heard_at = 0.0
         self._pinged_at: float | None = None
@@ -195,7 +195,7 @@ class WebSocket(asyncio.Protocol):
         self._turn: asyncio.Handle | None = None  # handle of the next turn, if frames wait
 
     def begin_reading(
-        self, transport: asyncio.Transport, rest: bytes, connections: Connections | None
+        self, transport: asyncio.Transport, rest: bytes, connections: OpenConnections | None
     ) -> None:
         """Begin to read frames, starting with `rest`, the bytes that arrived right after the handshake."""
         self.transport = transport
@@ -358,9 +358,9 @@ class WebSocket(asyncio.Protocol):
 
     async def _answer_message(self, message: bytes) -> None:
         try:
-            answer = await self.conversation.answer(message)
+            answer = await self.conversation.answer_message(message)
             self._send_frame(_BINARY, answer)
-        except Exception:  # noqa: BLE001 - the boundary of a connection; `answer` handles every refusal itself
+        except Exception:  # noqa: BLE001 - the boundary of a connection; `answer_message` handles every refusal itself
             _log.exception("a WebSocket message failed", extra={"action": "websocket_fault"})
             self.close(1011)
         finally:

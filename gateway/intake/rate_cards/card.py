@@ -47,7 +47,7 @@ class CardUnreadable(Exception):
     """
 
 
-class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
+class CardPrices(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
     Prices in dollars per million tokens. `reasoning` and `cache_write_1h` are set only if they differ from
     the prices of output and of other writes.
@@ -64,16 +64,16 @@ class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     meters: dict[str, Decimal | None] = {}
 
 
-TOKEN_PRICES = tuple(name for name in Amounts.__struct_fields__ if name != "meters")
+TOKEN_PRICES = tuple(name for name in CardPrices.__struct_fields__ if name != "meters")
 
 
-class Tier(Amounts, kw_only=True, omit_defaults=True, frozen=True):
+class Tier(CardPrices, kw_only=True, omit_defaults=True, frozen=True):
     """A price tier by size: these prices apply to a whole request with more than `above` input tokens."""
 
     above: int
 
 
-class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
+class Price(CardPrices, kw_only=True, omit_defaults=True, frozen=True):
     """
     A row of a model's prices. `hours` is a daily window in UTC, `mode` a service tier such as batch. A row of
     a mode without prices ends the mode.
@@ -156,14 +156,14 @@ class Seller(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     resells: tuple[str, ...] = ()
 
 
-class Card(msgspec.Struct, kw_only=True, frozen=True):
+class RateCard(msgspec.Struct, kw_only=True, frozen=True):
     format: int
     version: str
     source: dict[str, str]
     providers: dict[str, Seller]
 
 
-prepare_types(Card)
+prepare_types(RateCard)
 
 
 class Catalogue:
@@ -199,7 +199,7 @@ class Catalogue:
         return self._models[exact] if exact < len(self._models) else None
 
 
-def read_card(path: Path) -> Card:
+def read_card(path: Path) -> RateCard:
     """Read a list. Raises CardUnreadable if the file is missing, invalid or of a newer format."""
     try:
         return decode_card(path.read_bytes())
@@ -209,10 +209,10 @@ def read_card(path: Path) -> Card:
         raise CardUnreadable(f"{path}: {error}") from error
 
 
-def decode_card(content: bytes) -> Card:
+def decode_card(content: bytes) -> RateCard:
     """Decode a list. Raises CardUnreadable if it is invalid or of a newer format."""
     try:
-        card = msgspec.json.decode(content, type=Card)
+        card = msgspec.json.decode(content, type=RateCard)
     except (msgspec.DecodeError, RecursionError) as error:
         raise CardUnreadable(str(error)) from error
     if card.format != FORMAT:
@@ -223,7 +223,7 @@ def decode_card(content: bytes) -> Card:
     return card
 
 
-def _card_problems(card: Card) -> Iterator[str]:
+def _card_problems(card: RateCard) -> Iterator[str]:
     if not (card.version.isprintable() and 0 < len(card.version) <= _LONGEST_VERSION):
         yield f"version must be a text of at most {_LONGEST_VERSION} printable characters"
     if not _is_day(card.source.get("date", "")):
@@ -281,7 +281,7 @@ def _is_day(text: str) -> bool:
         return False
 
 
-def stated_prices(amounts: Amounts) -> Iterator[tuple[str, Decimal]]:
+def stated_prices(amounts: CardPrices) -> Iterator[tuple[str, Decimal]]:
     for name in TOKEN_PRICES:
         price = getattr(amounts, name)
         if price is not None:
@@ -289,7 +289,7 @@ def stated_prices(amounts: Amounts) -> Iterator[tuple[str, Decimal]]:
     yield from ((name, price) for name, price in amounts.meters.items() if price is not None)
 
 
-def encode_card(card: Card) -> bytes:
+def encode_card(card: RateCard) -> bytes:
     """Encode a list, with one model per line and the providers sorted by name."""
 
     def card_lines() -> Iterator[str]:
@@ -335,11 +335,11 @@ def newest_packaged_file() -> Path:
 
 
 @cache
-def packaged_card() -> Card:
+def packaged_card() -> RateCard:
     """
     Return the packaged price list. It is read once, and not checked, because checks take longer than reading.
     """
-    return msgspec.json.decode(newest_packaged_file().read_bytes(), type=Card)
+    return msgspec.json.decode(newest_packaged_file().read_bytes(), type=RateCard)
 
 
 def day_ns(day: str) -> int:

@@ -22,14 +22,14 @@ from msgspec.structs import replace
 from gateway.configuration.sections import PriceSettings
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import litellm
-from gateway.intake.rate_cards.card import Card, CardUnreadable
+from gateway.intake.rate_cards.card import CardUnreadable, RateCard
 from spool.disks import flush_directory
 
 DIRECTORY: Final = "prices"
 _KEPT: Final = 5  # number of stored price lists; older ones are deleted
 
 
-def read_list_in_use(section: PriceSettings, data_dir: Path | None) -> Card:
+def read_list_in_use(section: PriceSettings, data_dir: Path | None) -> RateCard:
     """Return the list in use. Raises CardUnreadable with the file and the problem."""
     if section.file is not None:
         try:
@@ -47,7 +47,7 @@ def read_list_in_use(section: PriceSettings, data_dir: Path | None) -> Card:
     return card if card.source["date"] >= packaged.source["date"] else packaged
 
 
-def read_list(path: Path, *, max_bytes: int) -> Card:
+def read_list(path: Path, *, max_bytes: int) -> RateCard:
     """Read a price list in Tollhouse's or LiteLLM's format. Raises CardUnreadable with the problem."""
     try:
         with path.open("rb") as file:
@@ -61,7 +61,7 @@ def read_list(path: Path, *, max_bytes: int) -> Card:
         raise CardUnreadable(f"{path}: {error}") from error
 
 
-def decode_list(content: bytes, *, day: str, max_bytes: int) -> Card:
+def decode_list(content: bytes, *, day: str, max_bytes: int) -> RateCard:
     """Decode a price list. `day` is used if the list states no day."""
     if len(content) > max_bytes:
         raise CardUnreadable(f"the list is larger than prices.max_file_bytes ({max_bytes} bytes)")
@@ -77,7 +77,7 @@ def decode_list(content: bytes, *, day: str, max_bytes: int) -> Card:
         raise CardUnreadable(f"a name of the list is not text: {error}") from error
 
 
-def rename_merged(card: Card, newer: Card) -> Card:
+def rename_merged(card: RateCard, newer: RateCard) -> RateCard:
     """
     Return a merged list with the name and the source of the newer list. The source also names the list
     before.
@@ -91,7 +91,7 @@ def stored_lists(data_dir: Path) -> list[Path]:
     return sorted(file for file in files if file.stem.isdigit())
 
 
-def store_and_trim_lists(data_dir: Path, card: Card) -> Path:
+def store_and_trim_lists(data_dir: Path, card: RateCard) -> Path:
     """
     Store a list as the newest one, and delete the oldest lists.
 

@@ -19,12 +19,12 @@ from gateway.intake.rate_cards import names
 from gateway.intake.rate_cards.card import (
     ANY_REGION,
     FORMAT,
-    Amounts,
-    Card,
+    CardPrices,
     CardUnreadable,
     Clause,
     Model,
     Price,
+    RateCard,
     Seller,
     Tier,
     directions_priced_by_kind,
@@ -92,7 +92,7 @@ def is_litellm_list(document: object) -> bool:
     )
 
 
-def convert_list(document: Mapping[str, Any], *, day: str, version: str) -> Card:
+def convert_list(document: Mapping[str, Any], *, day: str, version: str) -> RateCard:
     """
     Convert a list of LiteLLM. `day` is the day of the list, which it does not state. Raises CardUnreadable
     with the model and the field if an entry is damaged.
@@ -125,7 +125,7 @@ def convert_list(document: Mapping[str, Any], *, day: str, version: str) -> Card
                 sellers[seller][name] = (
                     model  # if two services of a seller list the model, keep the entry with more price tiers
                 )
-    return Card(
+    return RateCard(
         format=FORMAT,
         version=version,
         source={
@@ -271,7 +271,7 @@ def _row_fields(amounts: Mapping[str, Decimal]) -> dict[str, Any]:
     return {**fields, "meters": meters} if meters else fields
 
 
-_ROW_FIELDS: Final = frozenset(Amounts.__struct_fields__) - {"meters"}
+_ROW_FIELDS: Final = frozenset(CardPrices.__struct_fields__) - {"meters"}
 
 
 def _plain_decimal(amount: Decimal) -> Decimal:

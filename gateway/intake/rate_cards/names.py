@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gateway.normalise.reading import models
 from spool import providers
-from spool.ledger.queries import BUILT_IN_DIMENSIONS, MODEL_FAMILY, PROVIDER_FAMILY, Derived
+from spool.ledger.queries import BUILT_IN_DIMENSIONS, MODEL_FAMILY, PROVIDER_FAMILY, DerivedDimension
 
 # A closed model has the same price everywhere. The price of an open model applies only to the provider that
 # lists it.
@@ -72,7 +72,7 @@ _VALUES: Mapping[str, Callable[[tuple[str, ...]], str]] = {
     PROVIDER_FAMILY: _seller_name,
 }
 BUILT_IN = tuple(
-    Derived(name=name, label=row.label, sources=row.sources, value=_VALUES[name])
+    DerivedDimension(name=name, label=row.label, sources=row.sources, value=_VALUES[name])
     for name, row in BUILT_IN_DIMENSIONS.items()
 )
 
@@ -126,7 +126,7 @@ def possible_spellings(model: str) -> Iterator[str]:
         yield name[: latest.start()]
 
 
-class Place(NamedTuple):
+class ModelVersion(NamedTuple):
     line: str
     version: tuple[int, ...]
 
@@ -139,7 +139,7 @@ _GPT = re.compile(
 _GEMINI = re.compile(r"gemini-(?P<version>\d+(?:\.\d+)?)-(?P<rank>pro|flash|flash-lite)")
 
 
-def model_line_and_version(model: str) -> Place | None:
+def model_line_and_version(model: str) -> ModelVersion | None:
     """
     Return family, rank and version of a model, or None. `model` is the maker's name without a date. Only
     makers whose model names state these are supported.
@@ -150,5 +150,5 @@ def model_line_and_version(model: str) -> Place | None:
             major, minor = [*map(int, re.findall(r"\d+", match["version"])), 0][:2]
             # gpt-4o ("omni") was released after gpt-4 and before gpt-4.1.
             omni = int(bool(match.groupdict().get("omni")))
-            return Place(line=f"{maker}-{match['rank'] or 'base'}", version=(major, minor, omni))
+            return ModelVersion(line=f"{maker}-{match['rank'] or 'base'}", version=(major, minor, omni))
     return None

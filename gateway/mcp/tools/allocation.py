@@ -11,9 +11,9 @@ import msgspec
 
 from gateway.core.faults import InvalidDefinition
 from gateway.mcp.tool import (
-    Asking,
-    Tool,
+    McpTool,
     ToolAnswer,
+    ToolCallContext,
     ToolInput,
     ToolOutput,
     answer_within_limit,
@@ -30,7 +30,7 @@ from gateway.mcp.writing import (
     remove_hidden_characters,
 )
 from gateway.money.allocation.declared import DEFAULT, DEFAULT_WORD, AllocationTable, DefinitionVersion
-from gateway.money.allocation.definition import PREFIX, Definition, Dimension, rule_text
+from gateway.money.allocation.definition import PREFIX, AllocationDefinition, Dimension, rule_text
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.published_allocation import find_version
 from spool.errors import Invalid
@@ -114,12 +114,14 @@ class AllocationDefinitions(ToolOutput):
 Ruled = tuple[DefinitionVersion, Dimension, int]
 
 
-async def answer_allocation(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
-    allocation_table = asking.shared.require_registry().declared_table(AllocationTable)
-    namespace = _find_requested_namespace(arguments, asking)
+async def answer_allocation(
+    arguments: AllocationQuestion, call_context: ToolCallContext[MoneyServices]
+) -> ToolAnswer:
+    allocation_table = call_context.shared.require_registry().declared_table(AllocationTable)
+    namespace = _find_requested_namespace(arguments, call_context)
     newest = allocation_table.versions_in_force()
     if arguments.version is not None:
-        chosen = [find_version(asking.services, namespace or DEFAULT, str(arguments.version))]
+        chosen = [find_version(call_context.services, namespace or DEFAULT, str(arguments.version))]
     else:
         chosen = [version for name, version in newest.items() if namespace in (None, name)]
     versions = [*newest.values()]
@@ -127,7 +129,7 @@ async def answer_allocation(arguments: AllocationQuestion, asking: Asking[MoneyS
         versions = sorted(allocation_table.versions(namespace), key=lambda item: -item.number)
     shown = list(dict.fromkeys([*chosen, *versions])) if arguments.version is not None else versions
     problems: list[str] = []
-    defined = [(version, await _read_definition(version, asking, problems)) for version in chosen]
+    defined = [(version, await _read_definition(version, call_context, problems)) for version in chosen]
     wanted_dimensions = _find_requested_dimensions(
         arguments,
         [(version, dimension) for version, definition in defined for dimension in definition.dimensions],
@@ -137,9 +139,9 @@ async def answer_allocation(arguments: AllocationQuestion, asking: Asking[MoneyS
         for version, dimension in wanted_dimensions
         for index in range(len(dimension.rules))
     ]
-    first = verify_cursor(asking, NAME, arguments, arguments.cursor)
+    first = verify_cursor(call_context, NAME, arguments, arguments.cursor)
     page_rules = rules[first : first + arguments.limit]
-    lines = [_version_line(version, asking) for version in shown[:MOST_VERSIONS]]
+    lines = [_version_line(version, call_context) for version in shown[:MOST_VERSIONS]]
 
     def answer_with_rules(count: int) -> ToolAnswer:
         end = first + min(count, len(page_rules))
@@ -150,22 +152,25 @@ async def answer_allocation(arguments: AllocationQuestion, asking: Asking[MoneyS
             dimension_count=len(wanted_dimensions),
             rule_count=len(rules),
             truncated=end < len(rules) or len(lines) < len(shown),
-            next_cursor=make_cursor(asking, NAME, arguments, end) if end < len(rules) else None,
+            next_cursor=make_cursor(call_context, NAME, arguments, end) if end < len(rules) else None,
         )
         return ToolAnswer(
             text=_format_definitions(content, problems),
             content=content,
-            link=console_page_link(asking, "/allocation"),
+            link=console_page_link(call_context, "/allocation"),
         )
 
     return answer_within_limit(answer_with_rules, len(page_rules))
 
 
-def _find_requested_namespace(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> str | None:
+def _find_requested_namespace(
+    arguments: AllocationQuestion, call_context: ToolCallContext[MoneyServices]
+) -> str | None:
     if arguments.namespace is None:
         return DEFAULT if arguments.version is not None else None
     known = [
-        namespace.id for namespace in asking.shared.require_registry().declared_table(AllocationTable).all()
+        namespace.id
+        for namespace in call_context.shared.require_registry().declared_table(AllocationTable).all()
     ]
     if arguments.namespace in (DEFAULT, DEFAULT_WORD):
         return DEFAULT
@@ -177,14 +182,14 @@ def _find_requested_namespace(arguments: AllocationQuestion, asking: Asking[Mone
 
 
 async def _read_definition(
-    version: DefinitionVersion, asking: Asking[MoneyServices], problems: list[str]
-) -> Definition:
+    version: DefinitionVersion, call_context: ToolCallContext[MoneyServices], problems: list[str]
+) -> AllocationDefinition:
     try:
-        return await asking.services.require_publishing().parse_version(version)
+        return await call_context.services.require_publishing().parse_version(version)
     except InvalidDefinition as error:
         name = f"version {version.number} of {_shown_namespace(version.namespace)}"
         problems.append(clean_and_shorten(f"The rules of {name} cannot be read: {error}", _MOST_PROBLEM))
-        return Definition()
+        return AllocationDefinition()
 
 
 def _find_requested_dimensions(
@@ -207,15 +212,15 @@ def _find_requested_dimensions(
     return chosen
 
 
-def _version_line(version: DefinitionVersion, asking: Asking[MoneyServices]) -> VersionLine:
+def _version_line(version: DefinitionVersion, call_context: ToolCallContext[MoneyServices]) -> VersionLine:
     newest = (
-        asking.shared.require_registry()
+        call_context.shared.require_registry()
         .declared_table(AllocationTable)
         .versions_in_force()
         .get(version.namespace)
         == version
     )
-    broken = asking.services.require_publishing().broken_reason(version.namespace) if newest else None
+    broken = call_context.services.require_publishing().broken_reason(version.namespace) if newest else None
     return VersionLine(
         namespace=_shown_namespace(version.namespace),
         version=version.number,
@@ -302,7 +307,7 @@ def _format_definitions(content: AllocationDefinitions, problems: Sequence[str])
     return "\n\n".join(parts)
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name=NAME,
     title="Allocation definitions",
     description=(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
+from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     console_link_to_row,
@@ -77,10 +77,12 @@ class BudgetStates(ToolOutput):
     truncated: bool
 
 
-async def answer_budgets(arguments: BudgetsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
-    registry = asking.shared.require_registry()
-    books = asking.services.require_budgets().budget_ledger()
-    sees = await asking.cost_reader.read_visibility()
+async def answer_budgets(
+    arguments: BudgetsQuestion, call_context: ToolCallContext[MoneyServices]
+) -> ToolAnswer:
+    registry = call_context.shared.require_registry()
+    books = call_context.services.require_budgets().budget_ledger()
+    sees = await call_context.cost_reader.read_visibility()
     known = [budget for budget in registry.declared_table(BudgetTable).all() if sees.can_see_budget(budget)]
     chosen = known if arguments.name is None else [_find_budget(known, arguments.name)]
     lines = []
@@ -88,7 +90,7 @@ async def answer_budgets(arguments: BudgetsQuestion, asking: Asking[MoneyService
         figures = await books.read_figures(budget, registry.views.find(budget.view_id))
         shown = await read_requested_sections(books, figures, frozenset({CURRENT, FORECAST}))
         lines.append(
-            _budget_line(figures, shown, books.now, console_link_to_row(asking, "/budgets", budget.id))
+            _budget_line(figures, shown, books.now, console_link_to_row(call_context, "/budgets", budget.id))
         )
     as_of = utc_iso(books.now)
 
@@ -100,7 +102,7 @@ async def answer_budgets(arguments: BudgetsQuestion, asking: Asking[MoneyService
         return ToolAnswer(
             text=_format_budgets(content, left_out),
             content=content,
-            link=console_page_link(asking, "/budgets"),
+            link=console_page_link(call_context, "/budgets"),
         )
 
     return answer_within_limit(answer_with_budgets, len(lines))
@@ -181,7 +183,7 @@ def _notes_of_budget(line: BudgetLine) -> Iterator[str]:
         yield unconverted_amounts_sentence(line.unconverted, line.unit)
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name="get_budgets",
     title="Budgets",
     description=(

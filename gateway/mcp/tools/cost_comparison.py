@@ -16,7 +16,7 @@ from gateway.mcp.questions import (
     RANGES_OF_WORDS,
     ZONE,
     DateRange,
-    Days,
+    DayRange,
     Filters,
     billed_note,
     build_question,
@@ -24,10 +24,10 @@ from gateway.mcp.questions import (
     days_text,
 )
 from gateway.mcp.tool import (
-    Asking,
     DimensionName,
-    Tool,
+    McpTool,
     ToolAnswer,
+    ToolCallContext,
     ToolInput,
     ToolOutput,
     answer_within_limit,
@@ -45,10 +45,10 @@ from gateway.mcp.writing import (
 )
 from gateway.money.comparison.comparing import ComparedAnswer, answer_comparison
 from gateway.money.comparison.sentence import comparable_days_hint, comparison_sentence
-from gateway.money.comparison.split import PARTS, Driver, Spending, merge_drivers
+from gateway.money.comparison.split import PARTS, CostDriver, GroupSpending, merge_drivers
 from gateway.money.costs.answer import bills_status
 from gateway.money.costs.measures import CURRENCY_UNIT, PREVIOUS, ComparedType
-from gateway.money.costs.past import Past, earlier_query
+from gateway.money.costs.past import ComparablePast, earlier_query
 from gateway.money.costs.question import check_span
 from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
@@ -136,24 +136,26 @@ class CostComparison(ToolOutput):
     notes: list[str]
 
 
-async def answer_cost_comparison(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def answer_cost_comparison(
+    arguments: ComparisonQuestion, call_context: ToolCallContext[MoneyServices]
+) -> ToolAnswer:
     if len(set(arguments.group_by)) < len(arguments.group_by):
         raise Invalid("group_by names a dimension twice")
     posed, notes = await build_question(
-        asking,
+        call_context,
         arguments.date_range,
         filters=arguments.filters,
         view=arguments.view,
         group_by=arguments.group_by,
         cost_type=arguments.cost_type,
     )
-    now = asking.shared.clock.now()
-    hours_since = await asking.cost_reader.whole.hourly_sums_start()
+    now = call_context.shared.clock.now()
+    hours_since = await call_context.cost_reader.whole.hourly_sums_start()
 
     def query_of_baseline(query: CostQuery) -> CostQuery:
         if arguments.baseline is None:
             date_range = arguments.date_range
-            named = None if isinstance(date_range, Days) else RANGES_OF_WORDS[date_range]
+            named = None if isinstance(date_range, DayRange) else RANGES_OF_WORDS[date_range]
             return earlier_query(query, against=PREVIOUS, now=now, hours_since=hours_since, named=named)
         since, until = date_range_span(arguments.baseline, now)
         baseline_query = replace(query, since=since, until=until)
@@ -163,12 +165,12 @@ async def answer_cost_comparison(arguments: ComparisonQuestion, asking: Asking[M
     answer = await answer_comparison(
         posed,
         query_of_baseline,
-        asking.cost_reader,
+        call_context.cost_reader,
         now=now,
         top=arguments.limit,
-        prices=asking.services.prices,
+        prices=call_context.services.prices,
     )
-    billed = await bills_status(answer.query, asking.cost_reader, now, states_alone=True)
+    billed = await bills_status(answer.query, call_context.cost_reader, now, states_alone=True)
     if billed is None:
         days = f"{first_day_text(answer.baseline.since)}..{last_day_text(answer.baseline.until)}"
         against = {"against": PREVIOUS if arguments.baseline is None else days, "parts": "1"}
@@ -177,12 +179,12 @@ async def answer_cost_comparison(arguments: ComparisonQuestion, asking: Asking[M
         # for billed costs, the link states only the cost type, because the page compares only counted costs
         against = {"cost_type": arguments.cost_type}
     posed = replace(posed, until=answer.query.until)
-    page = _Page(
+    page = _ComparisonPage(
         arguments=arguments,
         answer=answer,
         notes=notes,
         now=now,
-        link=console_link_to_costs(asking, posed, arguments.group_by, against),
+        link=console_link_to_costs(call_context, posed, arguments.group_by, against),
     )
     return await asyncio.to_thread(
         answer_within_limit, page.answer_with_drivers, min(arguments.limit, len(answer.comparison.drivers))
@@ -190,7 +192,7 @@ async def answer_cost_comparison(arguments: ComparisonQuestion, asking: Asking[M
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Page:
+class _ComparisonPage:
     arguments: ComparisonQuestion
     answer: ComparedAnswer
     notes: Sequence[str]
@@ -229,7 +231,7 @@ class _Page:
         )
         return ToolAnswer(text=self._format_comparison(content), content=content, link=self.link)
 
-    def _value_by_dimension(self, driver: Driver) -> dict[str, str | None]:
+    def _value_by_dimension(self, driver: CostDriver) -> dict[str, str | None]:
         return dict(zip(self.arguments.group_by, map(remove_hidden_or_none, driver.group), strict=True))
 
     def _page_notes(self) -> Iterator[str]:
@@ -281,7 +283,7 @@ class _Page:
         return "\n\n".join(blocks)
 
 
-def _change_line(driver: Driver, names: Mapping[str, str | None], past: Past) -> ChangeLine:
+def _change_line(driver: CostDriver, names: Mapping[str, str | None], past: ComparablePast) -> ChangeLine:
     compared = past.is_whole
     parts = {name: money.units_to_text(getattr(driver.parts, name)) for name in ("change", *PARTS)}
     return ChangeLine(
@@ -296,7 +298,7 @@ def _change_line(driver: Driver, names: Mapping[str, str | None], past: Past) ->
     )
 
 
-def _format_estimated_percent(spending: Spending) -> str | None:
+def _format_estimated_percent(spending: GroupSpending) -> str | None:
     return format_percent(spending.estimated, spending.cost)
 
 
@@ -314,7 +316,7 @@ def _format_signed_amount(amount: str | None) -> str:
     return f"+{format_dollars(amount)}" if Decimal(amount) > 0 else format_dollars(amount)
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name="compare_costs",
     title="What changed",
     description=(

@@ -14,10 +14,10 @@ import msgspec
 from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE, DateRange, Filters, billed_note, build_question, days_text
 from gateway.mcp.tool import (
-    Asking,
     DimensionName,
-    Tool,
+    McpTool,
     ToolAnswer,
+    ToolCallContext,
     ToolInput,
     ToolOutput,
     answer_within_limit,
@@ -157,7 +157,9 @@ class CostData(ToolOutput):
     notes: list[str]
 
 
-async def answer_cost_data(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def answer_cost_data(
+    arguments: CostDataQuestion, call_context: ToolCallContext[MoneyServices]
+) -> ToolAnswer:
     if len(set(arguments.group_by)) < len(arguments.group_by):
         raise Invalid("group_by names a dimension twice")
     is_billed = arguments.cost_type in BILLED_TYPES
@@ -170,7 +172,7 @@ async def answer_cost_data(arguments: CostDataQuestion, asking: Asking[MoneyServ
     if arguments.meter is not None and arguments.meter not in METERS:
         raise Invalid(f"meter must be one of {', '.join(METERS)}")
     posed, notes = await build_question(
-        asking,
+        call_context,
         arguments.date_range,
         filters=arguments.filters,
         view=arguments.view,
@@ -190,30 +192,33 @@ async def answer_cost_data(arguments: CostDataQuestion, asking: Asking[MoneyServ
         shows["cost_type"] = arguments.cost_type
     if arguments.missing:
         shows["missing"] = arguments.missing
-    first, now = verify_cursor(asking, NAME, arguments, arguments.cursor), asking.shared.clock.now()
+    first, now = (
+        verify_cursor(call_context, NAME, arguments, arguments.cursor),
+        call_context.shared.clock.now(),
+    )
     cost_answer = await answer_costs(
-        posed, asking.cost_reader, now, prices=asking.services.prices, states_alone=True
+        posed, call_context.cost_reader, now, prices=call_context.services.prices, states_alone=True
     )
     if cost_answer.billed is not None:
         notes.append(billed_note(cost_answer.billed))
         if arguments.missing:
             counted = f"{format_dollars(str(cost_answer.billed[COUNTED]))} {CURRENCY_UNIT}"
             notes.append(f"{counted} of it are counted costs, on days without a bill")
-    page = _Page(
+    page = _CostDataPage(
         arguments=arguments,
         cost_answer=cost_answer,
         notes=notes,
         first=first,
         now=now,
-        link=console_link_to_costs(asking, posed, arguments.group_by, shows),
+        link=console_link_to_costs(call_context, posed, arguments.group_by, shows),
     )
     return await asyncio.to_thread(
-        page.build_page_answer, lambda seen: make_cursor(asking, NAME, arguments, seen)
+        page.build_page_answer, lambda seen: make_cursor(call_context, NAME, arguments, seen)
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Page:
+class _CostDataPage:
     arguments: CostDataQuestion
     cost_answer: CostAnswer
     notes: Sequence[str]
@@ -395,7 +400,7 @@ def _decimal_or_zero(value: str | None) -> Decimal:
     return Decimal(value or 0)
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name=NAME,
     title="Cost data",
     description=(

@@ -11,10 +11,10 @@ import msgspec
 from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE, DateRange, build_question, days_text
 from gateway.mcp.tool import (
-    Asking,
     DimensionName,
-    Tool,
+    McpTool,
     ToolAnswer,
+    ToolCallContext,
     ToolInput,
     ToolOutput,
     answer_within_limit,
@@ -70,22 +70,28 @@ class DimensionValues(ToolOutput):
     truncated: bool
 
 
-async def answer_dimension_values(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def answer_dimension_values(
+    arguments: ValuesQuestion, call_context: ToolCallContext[MoneyServices]
+) -> ToolAnswer:
     group_by = [arguments.dimension]
     of_bills = {"cost_type": BILLED} if arguments.dimension in BILLED_DIMENSIONS else {}
-    posed, _ = await build_question(asking, arguments.date_range, filters={}, group_by=group_by, **of_bills)
-    now = asking.shared.clock.now()
-    ledger = await ledger_for_question(posed, asking.cost_reader, now, prices=asking.services.prices)
+    posed, _ = await build_question(
+        call_context, arguments.date_range, filters={}, group_by=group_by, **of_bills
+    )
+    now = call_context.shared.clock.now()
+    ledger = await ledger_for_question(
+        posed, call_context.cost_reader, now, prices=call_context.services.prices
+    )
     rows = await ledger.costs(posed.query)
-    asking.shared.people.reject_dropped_names([arguments.match or ""])
+    call_context.shared.people.reject_dropped_names([arguments.match or ""])
     matching_rows = await asyncio.to_thread(
-        _rows_with_matching_name, rows, asking.shared.people.recorded_forms(arguments.match or "")
+        _rows_with_matching_name, rows, call_context.shared.people.recorded_forms(arguments.match or "")
     )
     hint = ""
     if arguments.match and not matching_rows:
         hint = await asyncio.to_thread(did_you_mean, arguments.match, [row.group[0] or "" for row in rows])
 
-    link = console_link_to_costs(asking, posed, group_by, of_bills)
+    link = console_link_to_costs(call_context, posed, group_by, of_bills)
 
     def answer_with_values(count: int) -> ToolAnswer:
         left_out = len(matching_rows) - count
@@ -143,7 +149,7 @@ def _value_line(row: CostRow) -> ValueLine:
     return ValueLine(value=remove_hidden_or_none(row.group[0]), cost=row.cost, calls=row.calls)
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name="get_dimension_values",
     title="Values of a dimension",
     description=(

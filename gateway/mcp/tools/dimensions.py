@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
+from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import clean_and_shorten, did_you_mean, format_cell, markdown_table
 from gateway.operations.holders.operators import InstallationServices
 from spool.ledger.ledger import MOST_VALUES
@@ -46,12 +46,12 @@ class DimensionsKnown(ToolOutput):
 
 
 async def answer_dimensions(
-    arguments: DimensionsQuestion, asking: Asking[InstallationServices]
+    arguments: DimensionsQuestion, call_context: ToolCallContext[InstallationServices]
 ) -> ToolAnswer:
-    everything = await dimension_meanings(asking)
+    everything = await dimension_meanings(call_context)
     filter_text = (arguments.filter or "").casefold()
     names = [name for name, meaning in everything.items() if filter_text in f"{name}\n{meaning}".casefold()]
-    known_dimensions = await describe_dimensions(asking, names[: arguments.limit])
+    known_dimensions = await describe_dimensions(call_context, names[: arguments.limit])
     hint = did_you_mean(arguments.filter or "", everything) if not names else ""
 
     def answer_with_dimensions(count: int) -> ToolAnswer:
@@ -85,27 +85,27 @@ def _format_value_count(dimension: KnownDimension) -> str:
     return f"{dimension.value_count}{'+' * dimension.is_bound}"
 
 
-async def dimension_meanings(asking: Asking[Any]) -> Mapping[str, str]:
+async def dimension_meanings(call_context: ToolCallContext[Any]) -> Mapping[str, str]:
     """Return the meaning of each dimension. Names that people and senders chose are shortened."""
     own_meanings = {
         name: _MEANINGS.get(name, f"the tag {clean_and_shorten(name.removeprefix(TAG), MAX_TAG)} of calls")
-        for name in asking.visible_ledger.base_dimensions()
+        for name in call_context.visible_ledger.base_dimensions()
     }
     defined = {
         dimension.name: _MEANINGS.get(dimension.name)
         or f"{clean_and_shorten(dimension.label, MAX_TAG)}, as the organization defines it"
-        for dimension in await asking.cost_reader.visible_derived_dimensions()
+        for dimension in await call_context.cost_reader.visible_derived_dimensions()
     }
     return {**own_meanings, **defined}
 
 
 async def describe_dimensions(
-    asking: Asking[Any], names: Iterable[str] | None = None
+    call_context: ToolCallContext[Any], names: Iterable[str] | None = None
 ) -> list[KnownDimension]:
     """Return these dimensions (default: all) with the number of their values so far."""
-    meaning_of = await dimension_meanings(asking)
+    meaning_of = await dimension_meanings(call_context)
     counts = {
-        name: len(await asking.visible_ledger.values(name))
+        name: len(await call_context.visible_ledger.values(name))
         for name in (meaning_of if names is None else names)
     }
     return [
@@ -119,7 +119,7 @@ async def describe_dimensions(
     ]
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name="get_available_dimensions",
     title="Dimensions",
     description=(

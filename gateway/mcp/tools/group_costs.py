@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
+from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     console_page_link,
@@ -23,7 +23,7 @@ from gateway.mcp.writing import (
     markdown_table,
     remove_hidden_characters,
 )
-from gateway.money.costs.groups import USUAL, Cut, Figures, sum_figures, visible_groups
+from gateway.money.costs.groups import USUAL, CellFigures, GroupDivision, sum_figures, visible_groups
 from gateway.operations.holders.operators import MoneyServices
 from spool.ledger import money
 from spool.turns.threads import sort_in_steps
@@ -68,15 +68,19 @@ class GroupCosts(ToolOutput):
     truncated: bool
 
 
-async def answer_group_costs(arguments: GroupCostsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
-    registry, services = asking.shared.require_registry(), asking.services
+async def answer_group_costs(
+    arguments: GroupCostsQuestion, call_context: ToolCallContext[MoneyServices]
+) -> ToolAnswer:
+    registry, services = call_context.shared.require_registry(), call_context.services
     await services.ledger.catch_up(services.log)
-    groups = await visible_groups(services.ledger, registry, asking.rights, asking.shared.clock.now())
+    groups = await visible_groups(
+        services.ledger, registry, call_context.rights, call_context.shared.clock.now()
+    )
     by: Sequence[str] = list(dict.fromkeys(arguments.group_by or USUAL))
     wanted = (arguments.filters or {}).items()
     chosen: Mapping[str, Sequence[str]] = {name: [value or "" for value in values] for name, values in wanted}
     people = registry.people.min_group
-    link = console_page_link(asking, "/groups", {"by": by})
+    link = console_page_link(call_context, "/groups", {"by": by})
 
     def build_answer_largest_first() -> ToolAnswer:
         sums = list(groups.sums_by_dimensions(by, chosen))
@@ -100,18 +104,20 @@ async def answer_group_costs(arguments: GroupCostsQuestion, asking: Asking[Money
     return await asyncio.to_thread(build_answer_largest_first)
 
 
-def _group_line(cut: Cut, by: Sequence[str], names: Sequence[str | None], figures: Figures) -> GroupLine:
+def _group_line(
+    cut: GroupDivision, dimensions: Sequence[str], names: Sequence[str | None], figures: CellFigures
+) -> GroupLine:
     group = {
         name: None if value is None else remove_hidden_characters(value)
-        for name, value in zip(by, names, strict=True)
+        for name, value in zip(dimensions, names, strict=True)
     }
     return GroupLine(
         start=_format_day(cut.since), end=_format_day(cut.until), group=group, **figures.to_fields
     )
 
 
-def _format_day(when: datetime) -> str:
-    return when.date().isoformat()
+def _format_day(moment: datetime) -> str:
+    return moment.date().isoformat()
 
 
 def _format_group_costs(content: GroupCosts) -> str:
@@ -132,7 +138,7 @@ def _format_group_costs(content: GroupCosts) -> str:
     return "\n\n".join(parts)
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name="get_group_costs",
     title="Costs of groups of people",
     description=(

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
+from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     clean_lines,
@@ -23,7 +23,7 @@ from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operations.holders.operators import InstallationServices
 from spool.listing import DESCENDING, ListQuery, SortField
 from spool.record import utc_iso
-from spool.registry.insights import MAX_CATEGORY, MAX_INSIGHTS, MAX_TEXT, MAX_TITLE, Draft, Insight
+from spool.registry.insights import MAX_CATEGORY, MAX_INSIGHTS, MAX_TEXT, MAX_TITLE, Insight, InsightDraft
 from spool.registry.permission_sets import WORK_ON_INSIGHTS
 from spool.registry.recommendations import Recommendation
 from spool.registry.texts import web_link_or_empty
@@ -75,9 +75,11 @@ class InsightLines(ToolOutput):
     truncated: bool
 
 
-async def answer_insights(arguments: InsightsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
-    registry = asking.shared.require_registry()
-    sees = await asking.cost_reader.read_visibility()
+async def answer_insights(
+    arguments: InsightsQuestion, call_context: ToolCallContext[InstallationServices]
+) -> ToolAnswer:
+    registry = call_context.shared.require_registry()
+    sees = await call_context.cost_reader.read_visibility()
     lines: list[InsightLine] = []
     if arguments.kind != "recommendation":
         query = ListQuery(
@@ -89,7 +91,7 @@ async def answer_insights(arguments: InsightsQuestion, asking: Asking[Installati
         )
         rows = (await registry.insights.page(query)).rows
         lines += [
-            _insight_line(insight, console_link_to_row(asking, "/insights", insight.id))
+            _insight_line(insight, console_link_to_row(call_context, "/insights", insight.id))
             for insight in rows
             if sees.can_see_insight(insight)
         ]
@@ -97,7 +99,7 @@ async def answer_insights(arguments: InsightsQuestion, asking: Asking[Installati
         all_recommendations = await registry.recommendations.all()
         lines += [
             _recommendation_line(
-                recommendation, console_link_to_row(asking, "/recommendations", recommendation.id)
+                recommendation, console_link_to_row(call_context, "/recommendations", recommendation.id)
             )
             for recommendation in all_recommendations
             if recommendation.is_open
@@ -119,7 +121,7 @@ async def answer_insights(arguments: InsightsQuestion, asking: Asking[Installati
             truncated=count < len(chosen),
         )
         return ToolAnswer(
-            text=_format_insights(content), content=content, link=console_page_link(asking, "/insights")
+            text=_format_insights(content), content=content, link=console_page_link(call_context, "/insights")
         )
 
     return answer_within_limit(answer_with_insights, min(arguments.limit, len(chosen)))
@@ -191,7 +193,7 @@ def _format_insights(content: InsightLines) -> str:
     return "\n\n".join(parts)
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name="get_insights",
     title="Insights and recommendations",
     description=(
@@ -221,13 +223,17 @@ class LoggedInsight(ToolOutput):
     status: str
 
 
-async def log_insight(arguments: InsightWords, asking: Asking[InstallationServices]) -> ToolAnswer:
-    draft = Draft(
+async def log_insight(
+    arguments: InsightWords, call_context: ToolCallContext[InstallationServices]
+) -> ToolAnswer:
+    draft = InsightDraft(
         title=remove_hidden_characters(arguments.title),
         description=clean_lines(arguments.text),
         category=remove_hidden_characters(arguments.category),
     )
-    insight = await asking.shared.require_registry().insights.find_or_add(draft, actor=asking.actor)
+    insight = await call_context.shared.require_registry().insights.find_or_add(
+        draft, actor=call_context.actor
+    )
     content = LoggedInsight(
         id=insight.id,
         title=remove_hidden_characters(insight.title),
@@ -240,7 +246,7 @@ async def log_insight(arguments: InsightWords, asking: Asking[InstallationServic
     )
 
 
-LOG_TOOL = Tool(
+LOG_TOOL = McpTool(
     name="log_insight",
     title="Log an insight",
     description=(

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.mcp.tool import Asking, Tool
+from gateway.mcp.tool import McpTool, ToolCallContext
 from gateway.mcp.tools import (
     allocation,
     budgets,
@@ -32,7 +32,7 @@ from gateway.mcp.tools import (
 )
 from gateway.operations.services import OperatorServices
 
-TOOLS: Mapping[str, Tool[Any]] = {
+TOOLS: Mapping[str, McpTool[Any]] = {
     tool.name: tool
     for tool in (
         org_context.TOOL,
@@ -64,7 +64,7 @@ def encode_tools_list(dimensions: tuple[str, ...], names: tuple[str, ...]) -> ms
     return msgspec.Raw(msgspec.json.encode([TOOLS[name].tools_list_entry(dimensions) for name in names]))
 
 
-def permitted_tools(asking: Asking[OperatorServices]) -> Mapping[str, Tool[Any]]:
+def permitted_tools(call_context: ToolCallContext[OperatorServices]) -> Mapping[str, McpTool[Any]]:
     """
     Return the tools that are enabled and that the caller's rights allow.
 
@@ -74,7 +74,7 @@ def permitted_tools(asking: Asking[OperatorServices]) -> Mapping[str, Tool[Any]]
     return {
         name: tool
         for name, tool in TOOLS.items()
-        if is_tool_enabled(asking.services, name) and tool.is_permitted(asking.rights)
+        if is_tool_enabled(call_context.services, name) and tool.is_permitted(call_context.rights)
     }
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE, date_range_span
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
+from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import describe_dimensions
 from gateway.mcp.writing import (
     UNKNOWN,
@@ -87,20 +87,20 @@ class ContextAnswer(ToolOutput):
     notes: list[str]
 
 
-async def answer_org_context(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
-    ledger = asking.services.ledger
-    registry = asking.shared.registry
-    sees = await asking.cost_reader.read_visibility()
-    now = asking.shared.clock.now()
+async def answer_org_context(_: ContextQuestion, call_context: ToolCallContext[MoneyServices]) -> ToolAnswer:
+    ledger = call_context.services.ledger
+    registry = call_context.shared.registry
+    sees = await call_context.cost_reader.read_visibility()
+    now = call_context.shared.clock.now()
     since, until = date_range_span("month_to_date", now)
     month = {
-        name: await asking.visible_ledger.costs(
+        name: await call_context.visible_ledger.costs(
             CostQuery(since=since, until=until, granularity=TOTAL, group_by=[name])
         )
         for name in _TOPS
     }
     total = await asyncio.to_thread(partial(combine_rows, month["team"], start=since, group=()))
-    known_days = await _first_and_last_day(asking)
+    known_days = await _first_and_last_day(call_context)
     views = (
         [] if registry is None else [view.name for view in registry.views.all() if sees.can_see_view(view)]
     )
@@ -129,28 +129,34 @@ async def answer_org_context(_: ContextQuestion, asking: Asking[MoneyServices]) 
         unpriced_calls=total.unpriced,
         calls_without_usage=total.without_usage,
         unowned_calls=sum(row.calls for row in month["team"] if row.group[0] is None),
-        dimensions={dimension.name: dimension.value_count for dimension in await describe_dimensions(asking)},
+        dimensions={
+            dimension.name: dimension.value_count for dimension in await describe_dimensions(call_context)
+        },
         top={name: await asyncio.to_thread(_largest_spenders, rows) for name, rows in month.items()},
         views=[remove_hidden_or_none(name) or "" for name in views[:_NAMES]],
         view_count=len(views),
         budgets=[remove_hidden_or_none(name) or "" for name in budgets[:_NAMES]],
         budget_count=len(budgets),
-        price_book=asking.services.prices().version,
+        price_book=call_context.services.prices().version,
         is_complete=is_complete,
         org_context=await _fetch_organization_notes(registry)
-        if registry is not None and asking.visible_ledger.is_whole
+        if registry is not None and call_context.visible_ledger.is_whole
         else None,
         notes=notes,
     )
-    return ToolAnswer(text=_format_context(content), content=content, link=console_page_link(asking, "/"))
+    return ToolAnswer(
+        text=_format_context(content), content=content, link=console_page_link(call_context, "/")
+    )
 
 
-async def _first_and_last_day(asking: Asking[MoneyServices]) -> tuple[datetime, datetime] | None:
-    span = await asking.services.ledger.stored_span()
-    if span is None or asking.visible_ledger.is_whole:
+async def _first_and_last_day(
+    call_context: ToolCallContext[MoneyServices],
+) -> tuple[datetime, datetime] | None:
+    span = await call_context.services.ledger.stored_span()
+    if span is None or call_context.visible_ledger.is_whole:
         return span
-    until = next_full_hour(max(asking.shared.clock.now(), span[1].timestamp()))
-    rows = await asking.visible_ledger.costs(
+    until = next_full_hour(max(call_context.shared.clock.now(), span[1].timestamp()))
+    rows = await call_context.visible_ledger.costs(
         CostQuery(since=span[0], until=until, granularity="daily", measures=("calls",))
     )
     days = [row.start for row in rows if row.calls]
@@ -168,8 +174,8 @@ async def _fetch_organization_notes(registry: Registry) -> OrgNotes | None:
     )
 
 
-def _format_day(when: datetime) -> str:
-    return when.astimezone(UTC).date().isoformat()
+def _format_day(moment: datetime) -> str:
+    return moment.astimezone(UTC).date().isoformat()
 
 
 def _largest_spenders(rows: Sequence[CostRow]) -> list[Spender]:
@@ -217,7 +223,7 @@ def _format_names_line(what: str, names: list[str], count: int) -> str:
     return f"{what}: {', '.join(map(format_cell, names)) or 'none'}{suffix}"
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name="get_org_context",
     title="Context",
     description=(
@@ -253,10 +259,10 @@ class OrgContextSet(ToolOutput):
 
 
 async def store_organization_notes(
-    arguments: NewOrgContext, asking: Asking[InstallationServices]
+    arguments: NewOrgContext, call_context: ToolCallContext[InstallationServices]
 ) -> ToolAnswer:
-    table = asking.shared.require_registry().org_context
-    stored_notes = await table.set_text(clean_lines(arguments.text), actor=asking.actor)
+    table = call_context.shared.require_registry().org_context
+    stored_notes = await table.set_text(clean_lines(arguments.text), actor=call_context.actor)
     content = OrgContextSet(
         text="" if stored_notes is None else stored_notes.text,
         set_by=None if stored_notes is None else stored_notes.set_by,
@@ -267,7 +273,7 @@ async def store_organization_notes(
     )
 
 
-SET_TOOL = Tool(
+SET_TOOL = McpTool(
     name="set_org_context",
     title="Set the notes on the organization",
     description=(

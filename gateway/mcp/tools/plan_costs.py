@@ -19,7 +19,7 @@ from gateway.bills.plans.costs import (
 )
 from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
+from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     console_page_link,
@@ -113,30 +113,32 @@ class PlanCostsOfMonth(ToolOutput):
     truncated: bool
 
 
-async def answer_plan_costs(arguments: PlanCostsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+async def answer_plan_costs(
+    arguments: PlanCostsQuestion, call_context: ToolCallContext[MoneyServices]
+) -> ToolAnswer:
     check_one_of("currency", arguments.currency, DECIMALS)
-    now = asking.shared.clock.now()
+    now = call_context.shared.clock.now()
     question = PlanQuestion(
-        ledger=asking.visible_ledger,
-        whole=asking.whole_ledger,
-        registry=asking.shared.require_registry(),
+        ledger=call_context.visible_ledger,
+        whole=call_context.whole_ledger,
+        registry=call_context.shared.require_registry(),
         month=parse_month(arguments.month, now),
         currency=arguments.currency,
         now=now,
-        limit=asking.shared.answers().max_rows,
+        limit=call_context.shared.answers().max_rows,
     )
     plan_costs = await read_plan_costs(question)
-    link = console_page_link(asking, "/plans", {"month": [question.month.name]})
+    link = console_page_link(call_context, "/plans", {"month": [question.month.name]})
 
     def answer_with_rows(count: int) -> ToolAnswer:
         content = _build_plan_costs(plan_costs, count)
         return ToolAnswer(text=_format_plan_costs(content), content=content, link=link)
 
-    def sort_and_build_answer() -> ToolAnswer:
+    def sort_rows_and_build_answer() -> ToolAnswer:
         plan_costs.rows = sort_in_steps(plan_costs.rows, key=lambda row: -float(row.paid))
         return answer_within_limit(answer_with_rows, arguments.limit)
 
-    return await asyncio.to_thread(sort_and_build_answer)
+    return await asyncio.to_thread(sort_rows_and_build_answer)
 
 
 def _build_plan_costs(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
@@ -240,7 +242,7 @@ def _format_plan_costs(content: PlanCostsOfMonth) -> str:
     return "\n\n".join(parts)
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name="get_plan_costs",
     title="Plans of assistants",
     description=(

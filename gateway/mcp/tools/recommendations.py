@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
+from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     clean_and_shorten,
@@ -109,10 +109,10 @@ class Recommendations(ToolOutput):
 
 
 async def answer_recommendations(
-    arguments: RecommendationsQuestion, asking: Asking[InstallationServices]
+    arguments: RecommendationsQuestion, call_context: ToolCallContext[InstallationServices]
 ) -> ToolAnswer:
-    all_recommendations = await asking.shared.require_registry().recommendations.all()
-    sees = await asking.cost_reader.read_visibility()
+    all_recommendations = await call_context.shared.require_registry().recommendations.all()
+    sees = await call_context.cost_reader.read_visibility()
     candidates = [
         recommendation
         for recommendation in all_recommendations
@@ -120,8 +120,8 @@ async def answer_recommendations(
         and recommendation.status in arguments.status
         and sees.can_see_recommendation(recommendation)
     ]
-    filters = asking.shared.people.check_and_expand_filter(arguments.filters)
-    await _require_known_filters(arguments.filters, asking, candidates)
+    filters = call_context.shared.people.check_and_expand_filter(arguments.filters)
+    await _require_known_filters(arguments.filters, call_context, candidates)
     types = sorted({recommendation.saving.type for recommendation in candidates})
     chosen = [
         recommendation
@@ -136,10 +136,10 @@ async def answer_recommendations(
         "status": arguments.status,
         "type": [arguments.type] if arguments.type else [],
     }
-    link = console_page_link(asking, "/recommendations", {**shown, **arguments.filters})
+    link = console_page_link(call_context, "/recommendations", {**shown, **arguments.filters})
     lines = [
         _recommendation_line(
-            recommendation, console_link_to_row(asking, "/recommendations", recommendation.id)
+            recommendation, console_link_to_row(call_context, "/recommendations", recommendation.id)
         )
         for recommendation in chosen[: arguments.limit]
     ]
@@ -160,10 +160,10 @@ async def answer_recommendations(
 
 async def _require_known_filters(
     filters: Mapping[str, Sequence[str]],
-    asking: Asking[InstallationServices],
+    call_context: ToolCallContext[InstallationServices],
     recommendations: Sequence[Recommendation],
 ) -> None:
-    ledger = asking.visible_ledger
+    ledger = call_context.visible_ledger
     known = recommendation_dimensions(ledger.base_dimensions())
     for name, values in filters.items():
         if name not in known:
@@ -178,7 +178,7 @@ async def _require_known_filters(
         }
         known_values.update(await ledger.values(name))
         for value in values:
-            if known_values.isdisjoint(asking.shared.people.recorded_forms(value)):
+            if known_values.isdisjoint(call_context.shared.people.recorded_forms(value)):
                 nearest = await asyncio.to_thread(did_you_mean, value, known_values)
                 raise Invalid(f"there is no {name} {remove_hidden_characters(value)}{nearest}")
 
@@ -270,7 +270,7 @@ def _format_recommendations(content: Recommendations) -> str:
     return "\n\n".join(parts)
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name=NAME,
     title="Recommendations",
     description=(

@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.reconciliation.claims import Claim
+from gateway.bills.reconciliation.claims import CauseClaim
 from gateway.bills.reconciliation.comparing import FINAL, Line, Reconciliation
 from gateway.bills.reconciliation.sides import DAY, PARTS
 from gateway.bills.reconciliation.wording import build_shown_row, day_text
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.mcp.questions import ZONE
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
+from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     clean_and_shorten,
@@ -117,11 +117,11 @@ class ReconciledMonths(ToolOutput):
 
 
 async def answer_reconciliation(
-    arguments: ReconciliationQuestion, asking: Asking[MoneyServices]
+    arguments: ReconciliationQuestion, call_context: ToolCallContext[MoneyServices]
 ) -> ToolAnswer:
-    reconciler = asking.services.require_reconciler()
+    reconciler = call_context.services.require_reconciler()
     month = (
-        CalendarMonth.at(asking.shared.clock.now())
+        CalendarMonth.at(call_context.shared.clock.now())
         if arguments.month is None
         else _parse_month(arguments.month)
     )
@@ -143,7 +143,7 @@ async def answer_reconciliation(
     chosen.sort(key=lambda provider: (-abs(provider.total.difference), provider.provider))
 
     link = console_page_link(
-        asking, "/reconciliation", {"month": [reconciled.month.name], "by": [arguments.by]}
+        call_context, "/reconciliation", {"month": [reconciled.month.name], "by": [arguments.by]}
     )
 
     def answer_with_lines(count: int) -> ToolAnswer:
@@ -217,7 +217,7 @@ def _sum_lines(lines: Sequence[Line], name: str | None) -> BilledLine:
     )
 
 
-def _explained_difference(claim: Claim) -> ExplainedDifference:
+def _explained_difference(claim: CauseClaim) -> ExplainedDifference:
     return ExplainedDifference(
         cause=claim.cause,
         amount=money.units_to_text(claim.amount),
@@ -266,7 +266,7 @@ def _format_reconciliation(content: ReconciledMonths) -> str:
     return "\n\n".join(parts)
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name="get_reconciliation",
     title="Billed against counted",
     description=(

@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.core.visible import SLICED
 from gateway.mcp.questions import RANGES_OF_WORDS, ZONE, date_range_span, days_text
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
+from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import dimension_meanings
 from gateway.mcp.writing import format_cell, markdown_table
 from gateway.money.costs.measures import CURRENCY_UNIT
@@ -69,12 +69,14 @@ class Reference(ToolOutput):
     words: list[Explained]
 
 
-async def answer_reference(arguments: ReferenceQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
+async def answer_reference(
+    arguments: ReferenceQuestion, call_context: ToolCallContext[InstallationServices]
+) -> ToolAnswer:
     if arguments.reference_type == "dimensions":
         of_bills = {name: f"{meaning} (only for billed costs)" for name, meaning in BILLED_DIMENSIONS.items()}
-        meant: Mapping[str, str] = {**await dimension_meanings(asking), **_OF_UNITS, **of_bills}
+        meant: Mapping[str, str] = {**await dimension_meanings(call_context), **_OF_UNITS, **of_bills}
     else:
-        meant = _WORDS[arguments.reference_type](asking)
+        meant = _WORDS[arguments.reference_type](call_context)
     explanations = [Explained(name=name, meaning=meaning) for name, meaning in meant.items()]
     text = markdown_table(
         [arguments.reference_type, "meaning"],
@@ -85,19 +87,19 @@ async def answer_reference(arguments: ReferenceQuestion, asking: Asking[Installa
     )
 
 
-def _date_range_meanings(asking: Asking[InstallationServices]) -> Mapping[str, str]:
-    now = asking.shared.clock.now()
+def _date_range_meanings(call_context: ToolCallContext[InstallationServices]) -> Mapping[str, str]:
+    now = call_context.shared.clock.now()
     return {word: f"now {days_text(*date_range_span(word, now))} ({ZONE})" for word in RANGES_OF_WORDS}
 
 
-def _recommendation_type_meanings(_: Asking[InstallationServices]) -> Mapping[str, str]:
+def _recommendation_type_meanings(_: ToolCallContext[InstallationServices]) -> Mapping[str, str]:
     return {
         recommendation_type.NAME: f"{recommendation_type.TITLE}. {recommendation_type.FORMULA}"
         for recommendation_type in TYPES
     }
 
 
-_WORDS: Mapping[str, Callable[[Asking[InstallationServices]], Mapping[str, str]]] = {
+_WORDS: Mapping[str, Callable[[ToolCallContext[InstallationServices]], Mapping[str, str]]] = {
     "cost_types": lambda _: EXPLAINED_TYPES,
     "measures": lambda _: _MEASURES,
     "date_ranges": _date_range_meanings,
@@ -105,7 +107,7 @@ _WORDS: Mapping[str, Callable[[Asking[InstallationServices]], Mapping[str, str]]
     "changes": lambda _: _CHANGES,
 }
 
-TOOL = Tool(
+TOOL = McpTool(
     name="get_reference_info",
     title="What words mean",
     description=(

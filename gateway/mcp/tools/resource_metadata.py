@@ -19,9 +19,9 @@ import msgspec
 
 from gateway.devices.machine_state import MachineState
 from gateway.mcp.tool import (
-    Asking,
-    Tool,
+    McpTool,
     ToolAnswer,
+    ToolCallContext,
     ToolInput,
     ToolOutput,
     answer_within_limit,
@@ -197,16 +197,18 @@ KINDS: Mapping[str, Callable[[SenderServices], Awaitable[Sequence[ResourceRow]]]
 }
 
 
-async def fetch_calls_and_costs(asking: Asking[Any], kind: str) -> Mapping[str, tuple[int, int]]:
+async def fetch_calls_and_costs(
+    call_context: ToolCallContext[Any], kind: str
+) -> Mapping[str, tuple[int, int]]:
     """Return calls and cost of the last 30 days by row id; empty for a kind without costs."""
     dimension = COSTED_BY.get(kind)
     if dimension is None:
         return {}
-    until = next_full_hour(asking.shared.clock.now())
+    until = next_full_hour(call_context.shared.clock.now())
     query = CostQuery(
         since=until - timedelta(days=DAYS), until=until, granularity=TOTAL, group_by=[dimension]
     )
-    return await asyncio.to_thread(_calls_and_cost_by_name, await asking.visible_ledger.costs(query))
+    return await asyncio.to_thread(_calls_and_cost_by_name, await call_context.visible_ledger.costs(query))
 
 
 def _calls_and_cost_by_name(rows: Sequence[CostRow]) -> Mapping[str, tuple[int, int]]:
@@ -316,12 +318,14 @@ class ResourceMetadata(ToolOutput):
     next_cursor: str | None
 
 
-async def answer_resource_metadata(arguments: ResourceQuestion, asking: Asking[SenderServices]) -> ToolAnswer:
-    now = utc_iso(asking.shared.clock.now())
+async def answer_resource_metadata(
+    arguments: ResourceQuestion, call_context: ToolCallContext[SenderServices]
+) -> ToolAnswer:
+    now = utc_iso(call_context.shared.clock.now())
     if arguments.kind is None:
         if arguments.match or arguments.filters or arguments.id:
             raise Invalid(f"match, filters and id need a kind: one of {', '.join(KINDS)}")
-        counts = {kind: len(await rows(asking.services)) for kind, rows in KINDS.items()}
+        counts = {kind: len(await rows(call_context.services)) for kind, rows in KINDS.items()}
         content = ResourceMetadata(
             counts=counts,
             rows=[],
@@ -333,22 +337,22 @@ async def answer_resource_metadata(arguments: ResourceQuestion, asking: Asking[S
             next_cursor=None,
         )
         return ToolAnswer(
-            text=_format_counts(content), content=content, link=console_page_link(asking, "/devices")
+            text=_format_counts(content), content=content, link=console_page_link(call_context, "/devices")
         )
-    known = await KINDS[arguments.kind](asking.services)
-    costs = await fetch_calls_and_costs(asking, arguments.kind)
-    first = verify_cursor(asking, NAME, arguments, arguments.cursor)
-    tags = [name for name in asking.visible_ledger.base_dimensions() if name.startswith(TAG)]
-    link = console_page_link(asking, _PAGES[arguments.kind]) if arguments.kind in _PAGES else ""
-    people = asking.shared.people
-    shown = _Page(arguments=arguments, first=first, now=now, link=link, tags=tags, people=people)
+    known = await KINDS[arguments.kind](call_context.services)
+    costs = await fetch_calls_and_costs(call_context, arguments.kind)
+    first = verify_cursor(call_context, NAME, arguments, arguments.cursor)
+    tags = [name for name in call_context.visible_ledger.base_dimensions() if name.startswith(TAG)]
+    link = console_page_link(call_context, _PAGES[arguments.kind]) if arguments.kind in _PAGES else ""
+    people = call_context.shared.people
+    shown = _MetadataPage(arguments=arguments, first=first, now=now, link=link, tags=tags, people=people)
     return await asyncio.to_thread(
-        shown.build_page_answer, known, costs, lambda seen: make_cursor(asking, NAME, arguments, seen)
+        shown.build_page_answer, known, costs, lambda seen: make_cursor(call_context, NAME, arguments, seen)
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Page:
+class _MetadataPage:
     arguments: ResourceQuestion
     first: int
     now: str
@@ -357,10 +361,14 @@ class _Page:
     people: People
 
     def build_page_answer(
-        self, known: Sequence[ResourceRow], costs: Mapping[str, tuple[int, int]], seal: Callable[[int], str]
+        self,
+        known_rows: Sequence[ResourceRow],
+        costs: Mapping[str, tuple[int, int]],
+        seal: Callable[[int], str],
     ) -> ToolAnswer:
         rows = [
-            _with_calls_and_cost(row, costs) for row in _matching_rows(self.arguments, known, self.people)
+            _with_calls_and_cost(row, costs)
+            for row in _matching_rows(self.arguments, known_rows, self.people)
         ]
         rows = sort_in_steps(rows, key=_SORTS[self.arguments.sort])
         page_rows = rows[self.first : self.first + self.arguments.limit]
@@ -395,16 +403,16 @@ class _Page:
 
 
 def _matching_rows(
-    arguments: ResourceQuestion, known: Sequence[ResourceRow], people: People
+    arguments: ResourceQuestion, known_rows: Sequence[ResourceRow], people: People
 ) -> list[ResourceRow]:
     """Return the matching rows. Raises Invalid for an unknown filter, or a value that no row has."""
     if arguments.id is not None:
-        matches = [row for row in known if row.id == arguments.id]
+        matches = [row for row in known_rows if row.id == arguments.id]
         if not matches:
-            hint = did_you_mean(arguments.id, [row.id for row in known])
+            hint = did_you_mean(arguments.id, [row.id for row in known_rows])
             raise Invalid(f"there is no {arguments.kind} {remove_hidden_characters(arguments.id)}{hint}")
         return matches
-    passing = list(known)
+    passing = list(known_rows)
     for name, values in arguments.filters.items():
         plain = name.removeprefix("!")
         if plain not in _FIELDS and not (plain.startswith(TAG) and plain != TAG):
@@ -412,7 +420,7 @@ def _matching_rows(
             raise Invalid(
                 f"there is no filter {remove_hidden_characters(name)}{did_you_mean(plain, _FIELDS)}: {names}, tag:NAME"
             )
-        known_values = {row.field_or_tag(plain) for row in known}
+        known_values = {row.field_or_tag(plain) for row in known_rows}
         people.reject_dropped_names(values)
         for value in values:
             if value and known_values.isdisjoint(people.recorded_forms(value)):
@@ -427,7 +435,7 @@ def _matching_rows(
     match_text = (arguments.match or "").casefold()
     passing = [row for row in passing if match_text in f"{row.id}\n{row.name}".casefold()]
     if match_text and not passing:
-        near = did_you_mean(match_text, [word for row in known for word in (row.id, row.name)])
+        near = did_you_mean(match_text, [word for row in known_rows for word in (row.id, row.name)])
         raise Invalid(f"no {arguments.kind} contains {remove_hidden_characters(arguments.match or '')}{near}")
     return passing
 
@@ -519,7 +527,7 @@ def _format_resources(content: ResourceMetadata, arguments: ResourceQuestion) ->
     return "\n\n".join(parts)
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name=NAME,
     title="Resource metadata",
     description=(

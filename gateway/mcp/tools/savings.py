@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
+from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     console_page_link,
@@ -66,9 +66,11 @@ class RealizedSavings(ToolOutput):
     truncated: bool
 
 
-async def answer_savings(arguments: SavingsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
-    all_recommendations = await asking.shared.require_registry().recommendations.all()
-    sees = await asking.cost_reader.read_visibility()
+async def answer_savings(
+    arguments: SavingsQuestion, call_context: ToolCallContext[InstallationServices]
+) -> ToolAnswer:
+    all_recommendations = await call_context.shared.require_registry().recommendations.all()
+    sees = await call_context.cost_reader.read_visibility()
     addressed = [
         recommendation
         if sees.can_see_realized_saving(recommendation)
@@ -101,7 +103,7 @@ async def answer_savings(arguments: SavingsQuestion, asking: Asking[Installation
         return ToolAnswer(
             text=_format_savings(content),
             content=content,
-            link=console_page_link(asking, "/recommendations", shown),
+            link=console_page_link(call_context, "/recommendations", shown),
         )
 
     return answer_within_limit(answer_with_savings, min(arguments.limit, len(lines)))
@@ -152,7 +154,7 @@ def _format_savings(content: RealizedSavings) -> str:
     return "\n\n".join(parts)
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name="get_realized_savings",
     title="Realized savings",
     description=(

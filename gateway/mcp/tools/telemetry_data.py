@@ -13,9 +13,9 @@ import msgspec
 
 from gateway.mcp.questions import ZONE, DateRange, date_range_span, days_text
 from gateway.mcp.tool import (
-    Asking,
-    Tool,
+    McpTool,
     ToolAnswer,
+    ToolCallContext,
     ToolInput,
     ToolOutput,
     answer_within_limit,
@@ -35,7 +35,7 @@ from gateway.operations.holders.operators import SpoolServices
 from spool.errors import Invalid
 from spool.ledger.periods import Span
 from spool.record import NS, decimal_text, rfc3339, utc_iso
-from spool.streams import Stream, Total, TotalsPart
+from spool.streams import StreamTotal, TelemetryStream, TotalsPart
 from spool.turns.threads import sort_in_steps
 
 NAME = "get_telemetry_data"
@@ -85,9 +85,11 @@ class TelemetryData(ToolOutput):
     next_cursor: str | None
 
 
-async def answer_telemetry_data(arguments: TelemetryQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
-    reader = asking.services.streams
-    now = asking.shared.clock.now()
+async def answer_telemetry_data(
+    arguments: TelemetryQuestion, call_context: ToolCallContext[SpoolServices]
+) -> ToolAnswer:
+    reader = call_context.services.streams
+    now = call_context.shared.clock.now()
     stream = _find_stream(await reader.streams(), arguments.stream)
     unknown = next((name for name in arguments.dimensions if name not in (stream.keys or ())), None)
     if unknown is not None:
@@ -100,15 +102,15 @@ async def answer_telemetry_data(arguments: TelemetryQuestion, asking: Asking[Spo
     part = TotalsPart(
         since=_to_nanoseconds(since), until=_to_nanoseconds(until), dimensions=arguments.dimensions
     )
-    first = verify_cursor(asking, NAME, arguments, arguments.cursor)
-    totals = await reader.totals(stream.name)
-    page = _Page(arguments=arguments, stream=stream, span=(since, until), first=first, now=now)
+    first = verify_cursor(call_context, NAME, arguments, arguments.cursor)
+    totals = await reader.stream_totals(stream.name)
+    page = _TelemetryPage(arguments=arguments, stream=stream, span=(since, until), first=first, now=now)
     return await asyncio.to_thread(
-        page.build_page_answer, totals, part, lambda seen: make_cursor(asking, NAME, arguments, seen)
+        page.build_page_answer, totals, part, lambda seen: make_cursor(call_context, NAME, arguments, seen)
     )
 
 
-def _find_stream(streams: Sequence[Stream], name: str) -> Stream:
+def _find_stream(streams: Sequence[TelemetryStream], name: str) -> TelemetryStream:
     for stream in streams:
         if name in (stream.name, clean_and_shorten(stream.name, MAX_SHOWN)):
             return stream
@@ -119,20 +121,20 @@ def _find_stream(streams: Sequence[Stream], name: str) -> Stream:
     )
 
 
-def _to_nanoseconds(when: datetime) -> int:
-    return int(when.timestamp()) * NS
+def _to_nanoseconds(moment: datetime) -> int:
+    return int(moment.timestamp()) * NS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Page:
+class _TelemetryPage:
     arguments: TelemetryQuestion
-    stream: Stream
+    stream: TelemetryStream
     span: Span
     first: int
     now: float
 
     def build_page_answer(
-        self, totals: Sequence[Total], part: TotalsPart, seal: Callable[[int], str]
+        self, totals: Sequence[StreamTotal], part: TotalsPart, seal: Callable[[int], str]
     ) -> ToolAnswer:
         sorted_totals = sort_in_steps(
             filter(part.has_total, totals),
@@ -146,7 +148,11 @@ class _Page:
         )
 
     def _build_answer(
-        self, record_count: int, total: Decimal, page_totals: Sequence[Total], seal: Callable[[int], str]
+        self,
+        record_count: int,
+        total: Decimal,
+        page_totals: Sequence[StreamTotal],
+        seal: Callable[[int], str],
     ) -> ToolAnswer:
         end = self.first + len(page_totals)
         since, until = self.span
@@ -197,7 +203,7 @@ class _Page:
         return "\n\n".join(parts)
 
 
-def _line_of_total(total: Total) -> TelemetryLine:
+def _line_of_total(total: StreamTotal) -> TelemetryLine:
     return TelemetryLine(
         start=rfc3339(total.start_time) or "",
         element_name=None if total.element_name is None else clean_and_shorten(total.element_name, MAX_SHOWN),
@@ -221,14 +227,14 @@ def _format_dimension_values(dimensions: Mapping[str, Sequence[str]]) -> str:
     )
 
 
-def _sum_totals(totals: Sequence[Total]) -> Decimal:
+def _sum_totals(totals: Sequence[StreamTotal]) -> Decimal:
     total_value = Decimal(0)
     for total in totals:
         total_value = _EXACT.add(total_value, Decimal(total.value))
     return total_value
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name=NAME,
     title="Records of a unit-cost stream",
     description=(

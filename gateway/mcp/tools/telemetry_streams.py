@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, answer_within_limit
+from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     clean_and_shorten,
@@ -17,7 +17,7 @@ from gateway.mcp.writing import (
     markdown_table,
 )
 from gateway.operations.holders.operators import SpoolServices
-from spool.streams import Stream
+from spool.streams import TelemetryStream
 
 MOST = 100
 MAX_SHOWN = 200  # maximum characters of a stream's name
@@ -45,8 +45,10 @@ class Streams(ToolOutput):
     truncated: bool
 
 
-async def answer_telemetry_streams(arguments: StreamsQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
-    streams = sorted(await asking.services.streams.streams(), key=lambda stream: stream.name)
+async def answer_telemetry_streams(
+    arguments: StreamsQuestion, call_context: ToolCallContext[SpoolServices]
+) -> ToolAnswer:
+    streams = sorted(await call_context.services.streams.streams(), key=lambda stream: stream.name)
     match_text = (arguments.match or "").casefold()
     matching_streams = [stream for stream in streams if match_text in stream.name.casefold()]
     hint = (
@@ -61,13 +63,15 @@ async def answer_telemetry_streams(arguments: StreamsQuestion, asking: Asking[Sp
             streams=lines, stream_count=len(matching_streams), truncated=count < len(matching_streams)
         )
         return ToolAnswer(
-            text=_format_streams(content, hint), content=content, link=console_page_link(asking, "/streams")
+            text=_format_streams(content, hint),
+            content=content,
+            link=console_page_link(call_context, "/streams"),
         )
 
     return answer_within_limit(answer_with_streams, min(arguments.limit, len(matching_streams)))
 
 
-def _stream_line(stream: Stream) -> StreamLine:
+def _stream_line(stream: TelemetryStream) -> StreamLine:
     return StreamLine(
         name=clean_and_shorten(stream.name, MAX_SHOWN),
         type=stream.type,
@@ -102,7 +106,7 @@ def _format_names_or_dash(dimensions: Sequence[str] | None) -> str:
     return "-" if dimensions is None else ", ".join(map(format_cell, dimensions)) or "none"
 
 
-TOOL = Tool(
+TOOL = McpTool(
     name="get_telemetry_streams",
     title="Unit-cost streams",
     description=(

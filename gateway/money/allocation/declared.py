@@ -20,16 +20,16 @@ import msgspec
 
 from gateway.core.fields import KEPT_IN_SECONDS, changes_struct, item_struct, single_item_struct
 from spool.errors import Invalid, NotAllowed, NotThere
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import ManagedTable
 from spool.registry.documents import DocumentKind, replace_fields, stamp_if_changed
 from spool.registry.field_notes import example, words
 from spool.registry.file_owners import check_unmanaged
-from spool.registry.following import Subject
+from spool.registry.following import ChangedRowId
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_optional_text, check_text
-from spool.shares import Holdings, entries_to_remove, is_within_share
+from spool.shares import UseByOwner, entries_to_remove, is_within_share
 
 # Texts of definitions are stored as separate documents, because the server loads all other documents into memory.
 VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-text"
@@ -212,7 +212,7 @@ OneNamespace = single_item_struct(NewNamespace, NamespaceItem)
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _AllocationDocuments:
     """
     The copy of the stored documents in memory, each by its id. The texts of the definitions are not in
     memory.
@@ -235,15 +235,15 @@ class AllocationTable(ManagedTable[Namespace]):
     limit = "allocation.max_namespaces"
     action = "allocation_namespace"
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         super().__init__(changes)
         self.people = changes.people
-        self._kept = _Kept()
+        self._kept = _AllocationDocuments()
         self._news = asyncio.Event()
 
     @property
-    def about(self) -> tuple[Subject, ...]:
-        return (NAMESPACES.about, VERSIONS.about, JOBS.about)
+    def announced_subjects(self) -> tuple[ChangedRowId, ...]:
+        return (NAMESPACES.announced_subject, VERSIONS.announced_subject, JOBS.announced_subject)
 
     async def load(self) -> None:
         self._remember_all(await self._changes.read(_read_documents))
@@ -270,8 +270,8 @@ class AllocationTable(ManagedTable[Namespace]):
     def check_draft(self, draft: NewNamespace) -> NewNamespace:
         return check_namespace(draft)
 
-    async def create(self, draft: NewNamespace, *, id: str | None = None, **how: Any) -> Namespace:
-        return await super().create(draft, id=check_namespace_id(id or ""), **how)
+    async def create(self, channel_fields: NewNamespace, *, id: str | None = None, **how: Any) -> Namespace:
+        return await super().create(channel_fields, id=check_namespace_id(id or ""), **how)
 
     def check_deletion(self, rows: RegistryRows, row: Namespace) -> None:
         """
@@ -322,7 +322,7 @@ class AllocationTable(ManagedTable[Namespace]):
     def jobs(self) -> list[PublishJob]:
         return list(self._kept.jobs.values())
 
-    def job(self, id: str) -> PublishJob:
+    def find_job(self, id: str) -> PublishJob:
         return _require_job(self._kept, id)
 
     def unfinished_jobs(self) -> Sequence[PublishJob]:
@@ -351,7 +351,7 @@ class AllocationTable(ManagedTable[Namespace]):
         now = self._changes.now()
         id = secrets.token_hex(16)
 
-        def add_job_row(rows: RegistryRows) -> _Kept:
+        def add_job_row(rows: RegistryRows) -> _AllocationDocuments:
             documents = _read_documents(rows)
             if namespace != DEFAULT:
                 self._require_row(documents.namespaces, namespace)
@@ -372,7 +372,7 @@ class AllocationTable(ManagedTable[Namespace]):
                 last_updated=now,
                 is_of_key=actor.is_key,
             )
-            JOBS.put(rows, job)
+            JOBS.store_row(rows, job)
             rows.put_document(JOB_TEXT_KIND, id, {"text": text})
             rows.add_audit(
                 now, actor, "publish_job.create", id, after={"namespace": namespace, "base": latest}
@@ -397,14 +397,14 @@ class AllocationTable(ManagedTable[Namespace]):
         """Cancel a job. Raises NotAllowed unless it is queued or validating."""
         now = self._changes.now()
 
-        def cancel_job_row(rows: RegistryRows) -> _Kept:
+        def cancel_job_row(rows: RegistryRows) -> _AllocationDocuments:
             job = _require_job(_read_documents(rows), id)
             if job.state not in WAITING:
                 raise NotAllowed(
                     f"this job is {job.state}; only jobs in the state {QUEUED} or {VALIDATING} can be "
                     "cancelled"
                 )
-            JOBS.put(rows, replace(job, state=CANCELLED, last_updated=now))
+            JOBS.store_row(rows, replace(job, state=CANCELLED, last_updated=now))
             rows.delete_document(JOB_TEXT_KIND, id)
             rows.add_audit(now, actor, "publish_job.cancel", id, before={"state": job.state})
             return _read_documents(rows)
@@ -422,7 +422,7 @@ class AllocationTable(ManagedTable[Namespace]):
         """
         now = self._changes.now()
 
-        def store_job_version(rows: RegistryRows) -> _Kept:
+        def store_job_version(rows: RegistryRows) -> _AllocationDocuments:
             documents = _read_documents(rows)
             job = _require_job(documents, id)
             if job.state != PUBLISHING:
@@ -434,7 +434,7 @@ class AllocationTable(ManagedTable[Namespace]):
             number = self._store_version(
                 rows, documents, job.namespace, text, dimensions, most=most, actor=actor
             )
-            JOBS.put(rows, replace(job, state=DONE, version=number, border=border, last_updated=now))
+            JOBS.store_row(rows, replace(job, state=DONE, version=number, border=border, last_updated=now))
             rows.delete_document(JOB_TEXT_KIND, id)
             return _read_documents(rows)
 
@@ -449,7 +449,7 @@ class AllocationTable(ManagedTable[Namespace]):
     ) -> None:
         """Store a checked definition as a new version without a job. At most `most` versions are stored."""
 
-        def store_new_version(rows: RegistryRows) -> _Kept:
+        def store_new_version(rows: RegistryRows) -> _AllocationDocuments:
             self._store_version(
                 rows, _read_documents(rows), namespace, text, dimensions, most=most, actor=actor
             )
@@ -460,7 +460,7 @@ class AllocationTable(ManagedTable[Namespace]):
     def _store_version(
         self,
         rows: RegistryRows,
-        documents: _Kept,
+        documents: _AllocationDocuments,
         namespace: str,
         text: str,
         dimensions: Sequence[str],
@@ -479,7 +479,7 @@ class AllocationTable(ManagedTable[Namespace]):
             created=now,
             created_by=actor.name,
         )
-        VERSIONS.put(rows, version)
+        VERSIONS.store_row(rows, version)
         rows.put_document(VERSION_TEXT_KIND, version.id, {"text": text})
         _forget_versions(rows, earlier[: max(0, len(earlier) + 1 - most)])
         after = {"version": version.number, "dimensions": list(dimensions)}
@@ -490,7 +490,7 @@ class AllocationTable(ManagedTable[Namespace]):
         now = self._changes.now()
         was_over = False
 
-        def change_job_row(rows: RegistryRows) -> _Kept:
+        def change_job_row(rows: RegistryRows) -> _AllocationDocuments:
             nonlocal was_over
             documents = _read_documents(rows)
             job = _require_job(documents, id)
@@ -500,7 +500,7 @@ class AllocationTable(ManagedTable[Namespace]):
             after = stamp_if_changed(job, change(job), last_updated=now)
             if after is job:
                 return documents
-            JOBS.put(rows, after)
+            JOBS.store_row(rows, after)
             if after.state in OVER:
                 rows.delete_document(JOB_TEXT_KIND, id)
             return _read_documents(rows)
@@ -513,7 +513,7 @@ class AllocationTable(ManagedTable[Namespace]):
     async def _read_text(self, kind: str, id: str) -> str:
         return await self._changes.read(lambda rows: _require_text(rows, kind, id))
 
-    def _remember_all(self, documents: _Kept) -> None:
+    def _remember_all(self, documents: _AllocationDocuments) -> None:
         self._kept = documents
         self._set_rows(dict(documents.namespaces))
 
@@ -527,23 +527,25 @@ class AllocationTable(ManagedTable[Namespace]):
         super()._forget_row(id)
 
 
-def _read_documents(rows: RegistryRows) -> _Kept:
-    return _Kept(namespaces=NAMESPACES.all(rows), versions=VERSIONS.all(rows), jobs=JOBS.all(rows))
+def _read_documents(rows: RegistryRows) -> _AllocationDocuments:
+    return _AllocationDocuments(
+        namespaces=NAMESPACES.all(rows), versions=VERSIONS.all(rows), jobs=JOBS.all(rows)
+    )
 
 
-def _require_job(documents: _Kept, id: str) -> PublishJob:
+def _require_job(documents: _AllocationDocuments, id: str) -> PublishJob:
     stored_job = documents.jobs.get(id)
     if stored_job is None:
         raise NotThere("there is no publish job with this id")
     return stored_job
 
 
-def _versions_of_namespace(documents: _Kept, namespace: str) -> list[DefinitionVersion]:
+def _versions_of_namespace(documents: _AllocationDocuments, namespace: str) -> list[DefinitionVersion]:
     matching = (version for version in documents.versions.values() if version.namespace == namespace)
     return sorted(matching, key=lambda version: version.number)
 
 
-def _latest_number(documents: _Kept, namespace: str) -> int:
+def _latest_number(documents: _AllocationDocuments, namespace: str) -> int:
     return max((version.number for version in _versions_of_namespace(documents, namespace)), default=0)
 
 
@@ -569,7 +571,7 @@ def _make_room_for_job(rows: RegistryRows, jobs: Iterable[PublishJob], limit: in
     for job in sorted_jobs:
         if job.state in OVER:
             finished_ids[job.submitter].append(job.id)
-    held = Holdings({submitter: len(ids) for submitter, ids in finished_ids.items()})
+    held = UseByOwner({submitter: len(ids) for submitter, ids in finished_ids.items()})
     for id in islice(
         entries_to_remove(held, finished_ids.__getitem__, lambda _: 1), max(0, len(sorted_jobs) + 1 - limit)
     ):

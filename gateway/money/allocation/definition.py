@@ -29,7 +29,7 @@ class Transform:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceDimensions:
     """
     The dimensions that a condition or a rule reads: names of dimensions of the totals, or ids of
     earlier defined dimensions.
@@ -49,7 +49,7 @@ class ValueCondition:
     contains or ends with) to one of `values`.
     """
 
-    source: Source
+    source: SourceDimensions
     operator: str
     values: tuple[str, ...]
 
@@ -61,7 +61,7 @@ class HasValue:
     no known value.
     """
 
-    source: Source
+    source: SourceDimensions
     wanted: bool
 
 
@@ -84,7 +84,7 @@ Condition: TypeAlias = "ValueCondition | HasValue | AllOf | AnyOf | NoneOf"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ElementRule:
     """A rule that gives the element `name` if one of its conditions passes."""
 
     name: str
@@ -98,12 +98,12 @@ class GroupBy:
     the first value.
     """
 
-    source: Source
+    source: SourceDimensions
     form: str = ""
     condition: AnyOf | None = None
 
 
-Rule: TypeAlias = "Group | GroupBy"
+Rule: TypeAlias = "ElementRule | GroupBy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class Dimension:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class AllocationDefinition:
     """
     Defined dimensions. If several definitions are joined, `owners` maps the id of a dimension to its namespace.
     """
@@ -139,12 +139,12 @@ class Definition:
                 if rule.condition is not None:
                     yield from _exact_match_values(rule.condition)
 
-    def part_in_namespace(self, namespace: str) -> Definition:
-        return Definition(
+    def part_in_namespace(self, namespace: str) -> AllocationDefinition:
+        return AllocationDefinition(
             [dimension for dimension in self.dimensions if self._owner_namespace(dimension) == namespace]
         )
 
-    def parts_in_other_namespaces(self, namespace: str) -> Mapping[str, Definition]:
+    def parts_in_other_namespaces(self, namespace: str) -> Mapping[str, AllocationDefinition]:
         names = dict.fromkeys(self._owner_namespace(dimension) for dimension in self.dimensions)
         return {name: self.part_in_namespace(name) for name in names if name != namespace}
 
@@ -198,10 +198,10 @@ def condition_text(condition: Condition) -> str:
             return f"not ({_join_condition_texts(condition.conditions, ' or ')})"
 
 
-def _join_condition_texts(conditions: Sequence[Condition], word: str) -> str:
+def _join_condition_texts(conditions: Sequence[Condition], joining_word: str) -> str:
     if len(conditions) == 1:
         return condition_text(conditions[0])
-    return word.join(map(_bracketed_condition_text, conditions))
+    return joining_word.join(map(_bracketed_condition_text, conditions))
 
 
 def _bracketed_condition_text(condition: Condition) -> str:
@@ -210,12 +210,12 @@ def _bracketed_condition_text(condition: Condition) -> str:
     return f"({text})" if is_several else text
 
 
-def _source_text(source: Source) -> str:
+def _source_text(source: SourceDimensions) -> str:
     names = f"the first known of {', '.join(source.names)}" if source.first else " or ".join(source.names)
     return names + _transforms_text(source.transforms)
 
 
-def _source_list_text(source: Source) -> str:
+def _source_list_text(source: SourceDimensions) -> str:
     if source.first:
         return _source_text(source)
     return ", ".join(source.names) + _transforms_text(source.transforms)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.money.allocation.definition import Definition, Dimension
+from gateway.money.allocation.definition import AllocationDefinition, Dimension
 from gateway.money.allocation.evaluation import Decision, build_decisions
 from spool.ledger import money
 from spool.ledger.queries import CostRow
@@ -60,7 +60,7 @@ class Difference:
     dimensions: Sequence[DimensionDifference]
 
 
-def sources_read_by(*definitions: Definition) -> Sequence[str]:
+def sources_read_by(*definitions: AllocationDefinition) -> Sequence[str]:
     """
     Return the dimensions of the totals that the definitions read. Rows for `compare_definitions` must be grouped
     by these dimensions.
@@ -76,8 +76,8 @@ def sources_read_by(*definitions: Definition) -> Sequence[str]:
 
 
 def compare_definitions(
-    before: Definition,
-    after: Definition,
+    before: AllocationDefinition,
+    after: AllocationDefinition,
     sources: Sequence[str],
     rows: Sequence[CostRow],
     *,

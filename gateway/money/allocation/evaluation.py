@@ -17,15 +17,15 @@ from gateway.money.allocation.definition import (
     SPLIT,
     TRIM,
     UPPER,
+    AllocationDefinition,
     AllOf,
     AnyOf,
     Condition,
-    Definition,
     Dimension,
-    Group,
+    ElementRule,
     HasValue,
     NoneOf,
-    Source,
+    SourceDimensions,
     Transform,
     ValueCondition,
 )
@@ -35,10 +35,10 @@ MAX_VALUE = 256  # maximum characters of an element; values in the totals have t
 MOST_REMEMBERED = 100_000  # maximum cached elements for all dimensions of a definition; they take 10 to 30 MB
 _NOT_WORD = re.compile(r"[\W_]+")
 
-Values = Mapping[str, str]  # dimension -> its value; "" means that the value is unknown
+SourceValues = Mapping[str, str]  # dimension -> its value; "" means that the value is unknown
 
 
-def assign_element(dimension: Dimension, values: Values) -> str:
+def assign_element(dimension: Dimension, values: SourceValues) -> str:
     """
     Return the element of a combination of values, or "" if it is unknown. `values` must include all sources,
     including earlier defined dimensions.
@@ -46,7 +46,7 @@ def assign_element(dimension: Dimension, values: Values) -> str:
     for rule in dimension.rules:
         if rule.condition is not None and not matches_condition(rule.condition, values):
             continue
-        if isinstance(rule, Group):
+        if isinstance(rule, ElementRule):
             return rule.name
         source_values = _source_values(rule.source, values)
         if not rule.form:
@@ -60,7 +60,7 @@ def assign_element(dimension: Dimension, values: Values) -> str:
     return dimension.default
 
 
-def matches_condition(condition: Condition, values: Values) -> bool:
+def matches_condition(condition: Condition, values: SourceValues) -> bool:
     if isinstance(condition, AllOf):
         return all(matches_condition(subcondition, values) for subcondition in condition.conditions)
     if isinstance(condition, AnyOf):
@@ -153,7 +153,7 @@ class Decision:
         return cached
 
 
-def build_decisions(definition: Definition, people: People | None = None) -> Sequence[Decision]:
+def build_decisions(definition: AllocationDefinition, people: People | None = None) -> Sequence[Decision]:
     """
     Return one decision per dimension, in order. An `Equals` condition also matches other names of the same person.
     """
@@ -189,7 +189,7 @@ def _match_people(condition: Condition, people: People) -> Any:
     return condition
 
 
-def _with_second_name(source: Source) -> Source:
+def _with_second_name(source: SourceDimensions) -> SourceDimensions:
     return source if source.first else replace(source, names=(*source.names, SECOND_NAME))
 
 
@@ -201,7 +201,7 @@ def _dependencies(dimension: Dimension, earlier: dict[str, Dimension]) -> Sequen
     return [*(candidate for candidate in earlier.values() if candidate.id in needed), dimension]
 
 
-def _source_values(source: Source, values: Values) -> Sequence[str]:
+def _source_values(source: SourceDimensions, values: SourceValues) -> Sequence[str]:
     source_values = [
         apply_transforms(values[name], source.transforms) if values[name] else "" for name in source.names
     ]

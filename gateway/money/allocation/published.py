@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gateway.intake.rate_cards.names import BUILT_IN
-from gateway.money.allocation.definition import Definition, Dimension
+from gateway.money.allocation.definition import AllocationDefinition, Dimension
 from gateway.money.allocation.evaluation import build_decisions
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TAG, Derived
+from spool.ledger.queries import TAG, DerivedDimension
 from spool.people import People
 
 
@@ -29,14 +29,14 @@ class Published:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         ledger.set_derived_dimensions(BUILT_IN)
-        self.definition = Definition()
+        self.definition = AllocationDefinition()
         self.version = ""  # version of the published definition, or "" if nothing is published
         if ledger.people is not None:
             ledger.people.persons.add_watcher(
                 lambda: self.put_in_force(self.definition, version=self.version)
             )
 
-    def put_in_force(self, definition: Definition, *, version: str) -> None:
+    def put_in_force(self, definition: AllocationDefinition, *, version: str) -> None:
         self._ledger.set_derived_dimensions([*BUILT_IN, *derived_dimensions(definition, self._ledger.people)])
         self.definition = definition
         self.version = version
@@ -45,10 +45,10 @@ class Published:
         return self.definition.dimensions
 
 
-def derived_dimensions(definition: Definition, people: People | None) -> Sequence[Derived]:
+def derived_dimensions(definition: AllocationDefinition, people: People | None) -> Sequence[DerivedDimension]:
     """Return the dimensions of a definition as functions of the dimensions of the totals."""
     return [
-        Derived(
+        DerivedDimension(
             name=decision.dimension.id,
             label=decision.dimension.name,
             sources=decision.sources,

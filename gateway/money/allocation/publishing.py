@@ -22,7 +22,7 @@ from gateway.money.allocation.declared import (
     JobFault,
     PublishJob,
 )
-from gateway.money.allocation.definition import PREFIX, Definition, Dimension
+from gateway.money.allocation.definition import PREFIX, AllocationDefinition, Dimension
 from gateway.money.allocation.language import Limits, join_definitions, parse_definition
 from gateway.money.allocation.published import Published, describe_border, find_border
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
@@ -38,7 +38,7 @@ RETRY_S = 5.0  # seconds until a retry if the registry could not be written
 _ANY_SIZE = Limits(max_bytes=1 << 40, max_dimensions=1 << 40, max_rules=1 << 40)
 
 
-class Publishing:
+class DefinitionPublisher:
     """
     Puts published definitions in force, and runs publish jobs.
 
@@ -65,7 +65,7 @@ class Publishing:
         self._max_versions = max_versions
         self._max_jobs = max_jobs
         self._changed = changed
-        self._definitions: dict[str, Definition] = {}  # namespace -> definition in force
+        self._definitions: dict[str, AllocationDefinition] = {}  # namespace -> definition in force
         self._broken: dict[str, InvalidDefinition] = {}
         self._taken: dict[
             str, _Version
@@ -114,7 +114,7 @@ class Publishing:
         error = self._broken.get(namespace)
         return None if error is None else f"its newest version is not in force: {error}"
 
-    async def parse_version(self, version: DefinitionVersion) -> Definition:
+    async def parse_version(self, version: DefinitionVersion) -> AllocationDefinition:
         """
         Parse the definition of a version. Raises InvalidDefinition if it names dimensions that no longer exist.
         """
@@ -128,7 +128,7 @@ class Publishing:
             parse_definition, text.encode(), self._ledger.base_dimensions(), _ANY_SIZE
         )
 
-    async def validate_text(self, text: bytes, namespace: str) -> Definition:
+    async def validate_text(self, text: bytes, namespace: str) -> AllocationDefinition:
         """Parse and check a text that is to be published. Raises InvalidDefinition with every fault."""
         limits = self._limits()
         drafted = await asyncio.to_thread(self.parse_and_check, text)
@@ -140,7 +140,7 @@ class Publishing:
         join_definitions({**other_definitions, namespace: drafted}, limits)
         return drafted
 
-    def parse_and_check(self, text: bytes) -> Definition:
+    def parse_and_check(self, text: bytes) -> AllocationDefinition:
         """
         Parse and check a text without the definitions of other namespaces. Raises InvalidDefinition with
         every fault.
@@ -211,7 +211,7 @@ class Publishing:
         registry is not writable.
         """
         async with self._turn:
-            if (job := self._table.job(id)).state in OVER:
+            if (job := self._table.find_job(id)).state in OVER:
                 return job
             try:
                 return await self._run_job(job)
@@ -249,7 +249,7 @@ class Publishing:
         self._broken.pop(job.namespace, None)
         self._taken[job.namespace] = new_version.number, new_version.created
         self._publish_definitions()
-        return self._table.job(job.id)
+        return self._table.find_job(job.id)
 
     async def _load_version(self, version: DefinitionVersion) -> None:
         text = await self._table.version_text(version)
@@ -273,12 +273,12 @@ class Publishing:
 
     async def _fail_job(self, id: str, error: str, faults: Sequence[JobFault] = ()) -> PublishJob:
         """Mark a job as failed, unless it is already finished."""
-        if (job := self._table.job(id)).state in OVER:
+        if (job := self._table.find_job(id)).state in OVER:
             return job
         try:
             return await self._table.fail_job(id, error, faults)
         except NotAllowed:  # another process has already finished the job
-            return self._table.job(id)
+            return self._table.find_job(id)
 
     def _publish_definitions(self) -> None:
         versions = self._table.versions_in_force()
@@ -288,7 +288,7 @@ class Publishing:
         self._published.put_in_force(together, version=", ".join(labels))
         self._changed()
 
-    def _definitions_by_namespace(self) -> Mapping[str, Definition]:
+    def _definitions_by_namespace(self) -> Mapping[str, AllocationDefinition]:
         versions = self._table.versions_in_force()
         waiting = {
             name: dimensions_without_rules(versions[name]) for name in self._broken if name in versions
@@ -314,9 +314,11 @@ class Publishing:
             ) from None
 
 
-def dimensions_without_rules(version: DefinitionVersion) -> Definition:
+def dimensions_without_rules(version: DefinitionVersion) -> AllocationDefinition:
     """
     Return the dimensions of a version without their rules. This is enough to find the namespace that
     owns each dimension.
     """
-    return Definition([Dimension(id=id, name=id.removeprefix(PREFIX), rules=()) for id in version.dimensions])
+    return AllocationDefinition(
+        [Dimension(id=id, name=id.removeprefix(PREFIX), rules=()) for id in version.dimensions]
+    )

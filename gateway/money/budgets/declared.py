@@ -489,7 +489,7 @@ FINDER = "budget"  # prefix of the keys of findings about budgets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class BudgetDocuments:
     """The stored rows that an evaluation uses, read in the transaction that stores its results."""
 
     budgets: Sequence[SpendBudget]
@@ -498,7 +498,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedBudgets:
     """
     The results of an evaluation: changed alerts, notices with their channels, and findings about all budgets.
 
@@ -586,30 +586,34 @@ class BudgetTable(ManagedTable[SpendBudget]):
             if alerts.budget_id == row.id:
                 BUDGET_ALERTS.delete(rows, alerts.id)
 
-    async def judge_and_store_alerts(self, judge: Callable[[Kept], Judged]) -> Judged:
+    async def judge_and_store_alerts(
+        self, judge: Callable[[BudgetDocuments], JudgedBudgets]
+    ) -> JudgedBudgets:
         """
         Store the result of `judge` for the current rows, and delete old alerts, in one transaction. If it
         fails, nothing is stored.
         """
         now = self._changes.now()
 
-        def judge_and_store_rows(rows: RegistryRows) -> Judged:
+        def judge_budgets_and_store_rows(rows: RegistryRows) -> JudgedBudgets:
             alerts = BUDGET_ALERTS.all(rows)
             for old in alerts.values():
                 if old.end < now - KEPT_S:
                     BUDGET_ALERTS.delete(rows, old.id)
             judged = judge(
-                Kept(budgets=list(BUDGETS.all(rows).values()), views=VIEWS.all(rows), alerts=alerts)
+                BudgetDocuments(
+                    budgets=list(BUDGETS.all(rows).values()), views=VIEWS.all(rows), alerts=alerts
+                )
             )
             for changed in judged.alerts:
-                BUDGET_ALERTS.put(rows, changed)
+                BUDGET_ALERTS.store_row(rows, changed)
             for notice, channels in judged.notices:
                 add_notices(rows, [notice], channels)
             if judged.findings is not None:
                 merge_findings(rows, judged.findings, looked_for=[FINDER], now=now)
             return judged
 
-        return await self._changes.change_rows(judge_and_store_rows)
+        return await self._changes.change_rows(judge_budgets_and_store_rows)
 
 
 CURRENT, HISTORY, BURNUP = "current", "history", "burnup"

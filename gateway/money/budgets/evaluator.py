@@ -19,7 +19,7 @@ import msgspec
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.first_use import import_in_thread
 from gateway.intake.prices import PriceBook
-from gateway.money.budgets.declared import COST, BudgetTable, Judged, SpendBudget
+from gateway.money.budgets.declared import COST, BudgetTable, JudgedBudgets, SpendBudget
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger
 from gateway.money.budgets.forecast import Forecast
 from gateway.money.budgets.judging import judge_all, planned_limit, rules_digest
@@ -29,7 +29,7 @@ from gateway.monitoring.snapshot import BudgetGauge
 from spool.clock import Clock
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import AnswersCosts
+from spool.ledger.queries import CostsLedger
 from spool.ledger.slices import SlicedLedger
 from spool.log.protocols import ReadableLog
 from spool.record import AI_TELEMETRY, CURRENCY
@@ -126,7 +126,7 @@ class BudgetEvaluator:
             divided=self._ledger_divided_by_plans,
         )
 
-    async def _ledger_divided_by_plans(self, cost_type: str) -> AnswersCosts:
+    async def _ledger_divided_by_plans(self, cost_type: str) -> CostsLedger:
         await import_in_thread("gateway.bills.plans.fees")
         from gateway.bills.plans import fees
 
@@ -221,7 +221,7 @@ class BudgetEvaluator:
 
     async def _judge_and_store(
         self, figures: Callable[[], Mapping[str, BudgetFigures]], now: float
-    ) -> Judged:
+    ) -> JudgedBudgets:
         """
         Judge the figures and store the result in one transaction. `figures` is called inside the transaction.
         """

@@ -21,7 +21,7 @@ from gateway.money.budgets.declared import (
     YEARLY,
     SpendBudget,
 )
-from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, PeriodFigures, Spent
+from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, OwnerSpend, PeriodFigures
 from gateway.money.budgets.forecast import (
     PERIODS_BACK,
     WINDOW_DAYS,
@@ -225,7 +225,7 @@ async def _spend_by_period(
     }
 
 
-def _actual_or_zero(spent: Spent | None) -> int:
+def _actual_or_zero(spent: OwnerSpend | None) -> int:
     return spent.actual if spent else 0
 
 
@@ -277,5 +277,5 @@ def _actual_and_planned(actual: int | None, planned: int | None) -> dict[str, ob
     }
 
 
-def _format_time(when: datetime) -> str | None:
-    return format_to_second(when.timestamp())
+def _format_time(moment: datetime) -> str | None:
+    return format_to_second(moment.timestamp())

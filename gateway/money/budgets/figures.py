@@ -23,11 +23,11 @@ from gateway.money.budgets.forecast import (
 )
 from gateway.money.budgets.joined import BudgetOfView, JoinedBudgets, group_budgets_by_query
 from gateway.money.budgets.periods import BudgetPeriod, judged_periods, period_at
-from spool.currencies import SCALE, Converter, find_no_rate
+from spool.currencies import SCALE, CurrencyConverter, find_no_rate
 from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import PLAN_TYPES, TOTAL, AnswersCosts, CostQuery, CostRow
+from spool.ledger.queries import PLAN_TYPES, TOTAL, CostQuery, CostRow, CostsLedger
 from spool.ledger.sums import DAY_S
 from spool.meters import METERS
 from spool.meters import SCALE as OF_METERS
@@ -44,7 +44,7 @@ _MEASURES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class OwnerSpend:
     """
     The spend of an owner in a period. `unpriced` is the number of calls whose cost is unknown, so the true
     amount is higher if there are any.
@@ -69,7 +69,7 @@ class PeriodFigures:
     """
 
     period: BudgetPeriod
-    spent: Mapping[str, Spent]
+    spent: Mapping[str, OwnerSpend]
     is_whole: bool = True
     forecasts: Mapping[str, Forecast | TooEarly] = field(default_factory=dict)
     owners_left_out: int = 0
@@ -79,8 +79,8 @@ class PeriodFigures:
         return len(self.spent) + self.owners_left_out
 
     @property
-    def total_spend(self) -> Spent:
-        return Spent(
+    def total_spend(self) -> OwnerSpend:
+        return OwnerSpend(
             actual=sum(spend.actual for spend in self.spent.values()),
             calls=sum(spend.calls for spend in self.spent.values()),
             unpriced=sum(spend.unpriced for spend in self.spent.values()),
@@ -118,10 +118,12 @@ class BudgetLedger:
     now: float
     max_owners: int
     # a function that returns the totals without the calls that plans cover, or only the totals of these calls
-    divided: Callable[[str], Awaitable[AnswersCosts]]
-    _known: dict[tuple[object, ...], Mapping[tuple[datetime, str], Spent]] = field(default_factory=dict)
+    divided: Callable[[str], Awaitable[CostsLedger]]
+    _known: dict[tuple[object, ...], Mapping[tuple[datetime, str], OwnerSpend]] = field(default_factory=dict)
     # sums that a query for several budgets returned, by budget and start of the period
-    _joined: dict[tuple[str, datetime], Mapping[tuple[datetime, str], Spent]] = field(default_factory=dict)
+    _joined: dict[tuple[str, datetime], Mapping[tuple[datetime, str], OwnerSpend]] = field(
+        default_factory=dict
+    )
     # cached result of `known_until`, as a list with at most one value
     _billed_until: list[float] = field(default_factory=list)
 
@@ -142,7 +144,7 @@ class BudgetLedger:
             budget=budget,
             view=view,
             periods=[running, *late],
-            per_label=self.ledger.label(budget.per),
+            per_label=self.ledger.dimension_label(budget.per),
             billed_through=await self._billed_through(budget),
             rate=unit_rate_in_dollars(budget, self.ledger, self.now),
         )
@@ -212,7 +214,7 @@ class BudgetLedger:
         granularity: str,
         *,
         by_owner: bool,
-    ) -> Mapping[tuple[datetime, str], Spent]:
+    ) -> Mapping[tuple[datetime, str], OwnerSpend]:
         """Sum the spend by period in the budget's zone. If `by_owner` is True, also split it by owner."""
         owner = budget.per if by_owner else ""
         of_budget = (budget.measure, budget.cost_type, budget.currency, budget.time_zone)
@@ -303,7 +305,7 @@ class BudgetLedger:
         return await asyncio.to_thread(forecast_each_owner)
 
     def forecast_period(
-        self, period: BudgetPeriod, history: History, spent: Spent | None, known_until: float
+        self, period: BudgetPeriod, history: History, spent: OwnerSpend | None, known_until: float
     ) -> Forecast | TooEarly:
         now = datetime.fromtimestamp(known_until, UTC)
         if now < period.start:
@@ -314,7 +316,7 @@ class BudgetLedger:
 
 def unit_rate_in_dollars(budget: SpendBudget, ledger: Ledger, now: float) -> int | None:
     """Return today's value of one unit of the budget's currency in dollars, times SCALE, or None."""
-    return Converter(ledger.rates or find_no_rate, CURRENCY).rate(budget.currency, int(now))
+    return CurrencyConverter(ledger.rates or find_no_rate, CURRENCY).rate(budget.currency, int(now))
 
 
 def evaluation_problem(budget: SpendBudget, view: View | None, ledger: Ledger, now: float) -> str | None:
@@ -368,19 +370,19 @@ def _with_zone_utc(budget: SpendBudget) -> SpendBudget:
 
 def _spend_by_budget(
     group: JoinedBudgets, measure: str, rows: Sequence[CostRow]
-) -> Mapping[str, Mapping[tuple[datetime, str], Spent]]:
-    by_value: dict[str, dict[tuple[datetime, str], Spent]] = {value: {} for value in group.by_value}
+) -> Mapping[str, Mapping[tuple[datetime, str], OwnerSpend]]:
+    by_value: dict[str, dict[tuple[datetime, str], OwnerSpend]] = {value: {} for value in group.by_value}
     for row in rows:
         value, *owner = row.group
         by_value[value or ""][row.start, (owner[0] if owner else "") or ""] = _row_spend(measure, row)
     return {budget.id: by_value[value] for value, budgets in group.by_value.items() for budget in budgets}
 
 
-def _spend_by_owner(measure: str, rows: Sequence[CostRow]) -> Mapping[tuple[datetime, str], Spent]:
+def _spend_by_owner(measure: str, rows: Sequence[CostRow]) -> Mapping[tuple[datetime, str], OwnerSpend]:
     return {(row.start, (row.group[0] if row.group else "") or ""): _row_spend(measure, row) for row in rows}
 
 
-def _row_spend(measure: str, row: CostRow) -> Spent:
+def _row_spend(measure: str, row: CostRow) -> OwnerSpend:
     """Return the spend of a row in units. Calls that a gateway answered from its cache count as no spend."""
     if measure == COST:
         actual = money.text_to_units(row.cost)
@@ -392,4 +394,6 @@ def _row_spend(measure: str, row: CostRow) -> Spent:
         tokens = row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
         actual = tokens * money.UNIT
     unconverted = row.unconverted if measure == COST else {}
-    return Spent(actual=actual, calls=row.calls - row.cached, unpriced=row.unpriced, unconverted=unconverted)
+    return OwnerSpend(
+        actual=actual, calls=row.calls - row.cached, unpriced=row.unpriced, unconverted=unconverted
+    )

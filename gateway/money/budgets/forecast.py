@@ -150,13 +150,13 @@ def _remaining_time_by_weekday(hours: tuple[int, ...], now: datetime, end: datet
     return remaining_parts
 
 
-def _share_of_day(hours: tuple[int, ...], when: datetime) -> int:
+def _share_of_day(hours: tuple[int, ...], moment: datetime) -> int:
     total = sum(hours)
     if not total:
         hours = (1,) * 24
         total = 24
-    of_hour = when.minute * 60 + when.second
-    return (sum(hours[: when.hour]) * 3600 + hours[when.hour] * of_hour) * _PARTS // (total * 3600)
+    of_hour = moment.minute * 60 + moment.second
+    return (sum(hours[: moment.hour]) * 3600 + hours[moment.hour] * of_hour) * _PARTS // (total * 3600)
 
 
 def _sum_days(days: Mapping[date, int], start: datetime, end: datetime) -> int:
@@ -221,20 +221,22 @@ async def forecast_running_period(
     midnight = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     first = min(before[-1].start, midnight - timedelta(days=WINDOW_DAYS))
 
-    async def fetch_sums(since: datetime, until: datetime, per: str, query: CostQuery) -> Sequence[CostRow]:
+    async def fetch_cost_sums(
+        since: datetime, until: datetime, per: str, query: CostQuery
+    ) -> Sequence[CostRow]:
         sum_query = replace(
             query, since=since, until=until, granularity=per, group_by=(), measures=("calls",), kept=None
         )
         return await ledger.costs(sum_query) if since < until else []
 
     in_utc = replace(query, zone=UTC)
-    hourly = await fetch_sums(
+    hourly = await fetch_cost_sums(
         await ledger.limit_to_hourly_sums(midnight - timedelta(days=HOURS_DAYS)), midnight, "hourly", in_utc
     )
-    days = await fetch_sums(first.replace(hour=0, minute=0), midnight, "daily", in_utc)
-    running = await fetch_sums(period.start, period.end, TOTAL, query)
+    days = await fetch_cost_sums(first.replace(hour=0, minute=0), midnight, "daily", in_utc)
+    running = await fetch_cost_sums(period.start, period.end, TOTAL, query)
     today = [day for day in days_in_period(period, query.zone) if not day.is_over(now)]
-    spent = await fetch_sums(today[0].start, today[0].end, TOTAL, query)
+    spent = await fetch_cost_sums(today[0].start, today[0].end, TOTAL, query)
     return await asyncio.to_thread(
         _build_outlook,
         period,

@@ -19,8 +19,8 @@ from gateway.money.budgets.declared import (
     REAL_COST,
     RULES,
     Alert,
-    Judged,
-    Kept,
+    BudgetDocuments,
+    JudgedBudgets,
     PeriodAlerts,
     SpendBudget,
     enabled_percents,
@@ -38,7 +38,7 @@ _EMPTY: PeriodAlerts = PeriodAlerts(budget_id="", first_day="", end=0.0, rules="
 
 
 @dataclass(slots=True, kw_only=True)
-class Judgement:
+class BudgetJudgement:
     """Collects the alerts, notices and findings of all budgets, one budget after the other."""
 
     now: float
@@ -48,13 +48,13 @@ class Judgement:
     notices: list[tuple[Notice, tuple[str, ...]]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
-    def judge_budget(self, figures: BudgetFigures, stored: Kept) -> None:
+    def judge_budget(self, figures: BudgetFigures, budget_documents: BudgetDocuments) -> None:
         budget = figures.budget
         crossed = list[CrossedOwner]()
         for index, period in enumerate(figures.periods):
             key = f"{budget.id}.{period.period.first_day}"
-            after = self._judge_period(figures, period, stored.alerts.get(key))
-            if after != stored.alerts.get(key):
+            after = self._judge_period(figures, period, budget_documents.alerts.get(key))
+            if after != budget_documents.alerts.get(key):
                 self.alerts.append(after)
             if index == 0:
                 crossed = _crossed_owners(budget, period, after)
@@ -166,31 +166,31 @@ def count_budgets_without_channel(
 
 def judge_all(
     figures: Mapping[str, BudgetFigures],
-    stored: Kept,
+    budget_documents: BudgetDocuments,
     *,
     now: float,
     channels: Collection[str],
     link: Callable[[SpendBudget], str],
-) -> Judged:
+) -> JudgedBudgets:
     """
     Judge all budgets. If a budget was changed after its figures were read, the next evaluation judges it.
 
     In that case, the insights of all budgets stay unchanged until then.
     """
-    judgement = Judgement(now=now, channels=channels, link=link)
+    judgement = BudgetJudgement(now=now, channels=channels, link=link)
     is_complete = True
-    for budget in stored.budgets:
+    for budget in budget_documents.budgets:
         budget_figures = figures.get(budget.id)
-        view = stored.views.get(budget.view_id)
+        view = budget_documents.views.get(budget.view_id)
         is_current = budget_figures is not None and rules_digest(
             budget_figures.budget, budget_figures.view
         ) == rules_digest(budget, view)
         if budget_figures is None or not is_current:
             is_complete = False
             continue
-        judgement.judge_budget(replace(budget_figures, budget=budget, view=view), stored)
+        judgement.judge_budget(replace(budget_figures, budget=budget, view=view), budget_documents)
     findings = judgement.findings if is_complete else None
-    return Judged(alerts=judgement.alerts, notices=judgement.notices, findings=findings)
+    return JudgedBudgets(alerts=judgement.alerts, notices=judgement.notices, findings=findings)
 
 
 def planned_limit(budget: SpendBudget, period: PeriodFigures) -> int | None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from gateway.money.budgets.declared import SpendBudget
-from gateway.money.budgets.figures import BudgetLedger, Spent
+from gateway.money.budgets.figures import BudgetLedger, OwnerSpend
 from spool.ledger.sums import HOUR_S
 from spool.registry.documents import replace_fields
 from spool.registry.views import View
@@ -37,7 +37,7 @@ async def highest_spend_in_span(
     return await asyncio.to_thread(_highest_sum_by_owner, sums, math.ceil(span_s / HOUR_S) + 1)
 
 
-def _highest_sum_by_owner(sums: Mapping[tuple[datetime, str], Spent], hours: int) -> Mapping[str, int]:
+def _highest_sum_by_owner(sums: Mapping[tuple[datetime, str], OwnerSpend], hours: int) -> Mapping[str, int]:
     by_owner: dict[str, dict[int, int]] = defaultdict(dict)
     for (start, owner), spent in sums.items():
         by_owner[owner][int(start.timestamp()) // HOUR_S] = spent.actual

@@ -55,12 +55,12 @@ class VerdictEvents:
             return
         webhooks = self._registry.notices.webhook_channels
 
-        def build_notices(
+        def build_verdict_notices(
             before: ReportedStates,
         ) -> tuple[ReportedStates, list[tuple[Notice, tuple[str, ...]]]]:
             return self._build_change_notices(before, states, webhooks, table.truncated, now)
 
-        await self._registry.verdicts.update_reported_states(build_notices)
+        await self._registry.verdicts.update_reported_states(build_verdict_notices)
         self._reported = states
 
     def _build_change_notices(

@@ -23,7 +23,7 @@ import msgspec
 
 from gateway.core.errors import RECOUNT_RETRY_S, Refusal
 from gateway.money.budgets.declared import COST, BudgetTable, SpendBudget, enabled_percents
-from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent
+from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, OwnerSpend
 from gateway.money.budgets.judging import planned_limit, rules_digest
 from gateway.money.budgets.opa_bundle import build_bundle
 from gateway.money.budgets.overshoot import highest_spend_in_span
@@ -33,7 +33,7 @@ from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG
 from spool.log.protocols import ReadableLog
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, NS, Inference, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.registry import Registry
@@ -175,7 +175,7 @@ class SignedTable:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _TableInMemory:
     """A table in the memory of this process, with its signed form. Times are monotonic seconds."""
 
     table: BudgetVerdicts
@@ -208,7 +208,7 @@ class VerdictBoard:
         self._hold_s = hold_s  # setting spool.hold
         self._report = report  # called with changed states, to report them to webhooks
         self._turns = {name: asyncio.Lock() for name in TABLES}
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _TableInMemory] = {}
         self._owners: Mapping[str, int] = {}  # budget id -> number of its owners in the last table
         self._delays: dict[str, SourceDelay] = {}
         self._measured_at = float("-inf")
@@ -289,7 +289,7 @@ class VerdictBoard:
     def _build_bundle(self, table: BudgetVerdicts) -> bytes:
         return build_bundle(msgspec.json.encode(table, order="sorted"), table.version, self.bundle_key)
 
-    async def _refresh_table(self, name: str, kept: _Kept | None) -> _Kept | None:
+    async def _refresh_table(self, name: str, kept: _TableInMemory | None) -> _TableInMemory | None:
         """
         Read the stored table. If its last comparison with the ledger is REFRESH_S old, compute the table
         again.
@@ -307,9 +307,9 @@ class VerdictBoard:
         if kept is not None and kept.table is table:
             kept.read_at, kept.compared_at = now, compared_at
             return kept
-        return _Kept(table, await asyncio.to_thread(self._sign_table, table), now, compared_at)
+        return _TableInMemory(table, await asyncio.to_thread(self._sign_table, table), now, compared_at)
 
-    async def _read_stored_table(self, name: str, kept: _Kept | None) -> BudgetVerdicts | None:
+    async def _read_stored_table(self, name: str, kept: _TableInMemory | None) -> BudgetVerdicts | None:
         """
         Return the stored table. If the table in memory has the stored version, return it without reading the
         rows.
@@ -451,7 +451,7 @@ def _with_overshoot_bounds(
     return bounded
 
 
-def delays_by_source(entries: Iterable[Entry]) -> dict[str, SourceDelay]:
+def delays_by_source(entries: Iterable[LogEntry]) -> dict[str, SourceDelay]:
     delays: dict[str, list[float]] = {}
     for entry in entries:
         for record in entry.records:
@@ -534,7 +534,7 @@ def _rank_verdicts(figures: BudgetFigures, *, is_whole: bool) -> Iterator[tuple[
     limit = planned_limit(figures.budget, running)
     if limit is None:
         return
-    nothing = Spent(actual=0, calls=0, unpriced=0)
+    nothing = OwnerSpend(actual=0, calls=0, unpriced=0)
     owners = running.spent if figures.budget.per else {"": running.spent.get("", nothing)}
     verdict = _verdict_builder(figures, limit)
     for owner, spent in owners.items():
@@ -550,7 +550,7 @@ def _verdict_state(budget: SpendBudget, actual: int, limit: int) -> str:
     return NEAR if below and actual * 100 >= below[-1] * limit else WITHIN
 
 
-def _verdict_builder(figures: BudgetFigures, limit: int) -> Callable[[str, Spent, str], BudgetVerdict]:
+def _verdict_builder(figures: BudgetFigures, limit: int) -> Callable[[str, OwnerSpend, str], BudgetVerdict]:
     """
     Return a function that builds the verdict of an owner. Fields that all owners share are computed once.
     """
@@ -561,7 +561,7 @@ def _verdict_builder(figures: BudgetFigures, limit: int) -> Callable[[str, Spent
     limit_text, resets_at = money.units_to_text(limit), utc_iso(figures.periods[0].period.end.timestamp())
     currency = budget.currency if budget.measure == COST else None
 
-    def build_verdict(owner: str, spent: Spent, state: str) -> BudgetVerdict:
+    def build_verdict(owner: str, spent: OwnerSpend, state: str) -> BudgetVerdict:
         of_owner = {**include, budget.per: [owner]} if budget.per else include
         return BudgetVerdict(
             budget=budget.id,

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from gateway.money.budgets.alerts import AlertNotice
 from gateway.money.budgets.declared import ACTUAL, CORRECTED, COST, FINDER, FORECAST, Alert, SpendBudget
-from gateway.money.budgets.figures import BudgetFigures, PeriodFigures, Spent
+from gateway.money.budgets.figures import BudgetFigures, OwnerSpend, PeriodFigures
 from gateway.money.budgets.forecast import Forecast
 from gateway.money.insights.findings import build_finding, format_money, printable_name
 from spool.currencies import SCALE
@@ -18,7 +18,7 @@ from spool.ledger import money as units
 from spool.ledger.money import unconverted_amounts_sentence
 from spool.ledger.queries import PAID_COST
 from spool.record import CURRENCY
-from spool.registry.insights import LOW, Concerned, Finding
+from spool.registry.insights import LOW, CallFilter, Finding
 from spool.registry.notices import CRITICAL, INFO, WARNING, Notice
 
 CATEGORY = "budget"
@@ -34,7 +34,7 @@ class CrossedOwner:
     """
 
     owner: str
-    spent: Spent | None
+    spent: OwnerSpend | None
     limit: int
     alert: Alert
 
@@ -153,7 +153,7 @@ def build_budget_finding(figures: BudgetFigures, crossed: Sequence[CrossedOwner]
         if budget.measure == COST
         else Decimal(0),
         newest=max(crossing.alert.fired_at or crossing.alert.since for crossing in crossed),
-        concerns=Concerned(include=view.include, exclude=view.exclude) if (view := figures.view) else None,
+        concerns=CallFilter(include=view.include, exclude=view.exclude) if (view := figures.view) else None,
     )
 
 
@@ -186,7 +186,7 @@ def _owner_lines(budget: SpendBudget, period: PeriodFigures, crossed: Sequence[C
     return [*lines[:-1], lines[-1].rstrip(";") + ".", *_missing_cost_sentences(budget, period.total_spend)]
 
 
-def _missing_cost_sentences(budget: SpendBudget, spent: Spent | None) -> list[str]:
+def _missing_cost_sentences(budget: SpendBudget, spent: OwnerSpend | None) -> list[str]:
     if budget.measure != COST or spent is None:
         return []
     sentences = []

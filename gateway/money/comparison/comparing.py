@@ -21,10 +21,10 @@ from gateway.money.comparison.old_prices import (
     subtract_rows,
 )
 from gateway.money.comparison.split import (
+    CostDriver,
     CostsAtOldPrices,
-    Driver,
     Group,
-    Spending,
+    GroupSpending,
     add_costs_without_calls,
     add_spending,
     build_drivers,
@@ -37,14 +37,14 @@ from gateway.money.comparison.split import (
 )
 from gateway.money.costs.answer import ledger_for_question
 from gateway.money.costs.measures import DEFAULT_TOP, billed_tokens
-from gateway.money.costs.past import Past, find_past
+from gateway.money.costs.past import ComparablePast, find_past
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.queries import MODEL_FAMILY, TOTAL, AnswersCosts, CostQuery, CostRow, narrow_query
+from spool.ledger.queries import MODEL_FAMILY, TOTAL, CostQuery, CostRow, CostsLedger, narrow_query
 from spool.ledger.sums import OTHER
-from spool.ledger.usages import MEASURES, GroupUsage, Usages, row_usage
+from spool.ledger.usages import MEASURES, GroupUsage, UsageByGroup, row_usage
 from spool.record import CURRENCY, utc_iso
 from spool.registry.roles import COUNTED_TYPES
 
@@ -59,8 +59,8 @@ class Comparison:
     all groups that were not requested.
     """
 
-    drivers: Sequence[Driver]
-    total: Driver
+    drivers: Sequence[CostDriver]
+    total: CostDriver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class ComparedAnswer:
     comparison: Comparison
     query: CostQuery
     baseline: CostQuery
-    past: Past
+    past: ComparablePast
     whole_since: float
 
     @property
@@ -137,7 +137,7 @@ async def rank_without_comparison(
     return found.build_comparison(_Kinds({}, []), _Kinds({}, []), OldPrices.of(None, query, query))
 
 
-async def _usages_with_billed_cost(ledger: AnswersCosts, query: CostQuery) -> Usages:
+async def _usages_with_billed_cost(ledger: CostsLedger, query: CostQuery) -> UsageByGroup:
     """
     Return counted usage with billed money as its cost. Groups that have billed money but no calls are last.
     """
@@ -146,7 +146,7 @@ async def _usages_with_billed_cost(ledger: AnswersCosts, query: CostQuery) -> Us
     return await asyncio.to_thread(_replace_costs, counted, billed)
 
 
-def _replace_costs(counted: Sequence[CostRow], billed: Sequence[CostRow]) -> Usages:
+def _replace_costs(counted: Sequence[CostRow], billed: Sequence[CostRow]) -> UsageByGroup:
     amounts = {row.group: money.text_to_units(row.cost) for row in billed}
     merged = {}
     for row in counted:
@@ -205,8 +205,8 @@ def _end_at_finished_day(query: CostQuery, cost_type: str, now: float) -> CostQu
     return replace(query, until=until)
 
 
-class ComparedLedger(AnswersCosts, Protocol):
-    async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Usages]: ...
+class ComparedLedger(CostsLedger, Protocol):
+    async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[UsageByGroup]: ...
 
 
 class _Kinds(NamedTuple):
@@ -219,7 +219,7 @@ class _Kinds(NamedTuple):
     other_rows: Sequence[SpentRow]
 
 
-class _Changes:
+class _GroupChanges:
     """
     The changes of all groups between two times.
 
@@ -228,7 +228,9 @@ class _Changes:
     many values, the totals have a group OTHER, which counts as a smaller group.
     """
 
-    def __init__(self, before: Mapping[Group, Spending], now: Mapping[Group, Spending], top: int) -> None:
+    def __init__(
+        self, before: Mapping[Group, GroupSpending], now: Mapping[Group, GroupSpending], top: int
+    ) -> None:
         pairs = pair_groups(before, now)
         self._largest = largest_changes([pair for pair in pairs if set(pair[0]) != {OTHER}], top)
         self.largest = frozenset([driver.group for driver in self._largest])
@@ -262,7 +264,7 @@ class _Changes:
             )
         return Comparison(drivers=drivers, total=merge_drivers(drivers, group=()))
 
-    def _split_at_old_prices(self, driver: Driver, repriced: CostsAtOldPrices) -> Driver:
+    def _split_at_old_prices(self, driver: CostDriver, repriced: CostsAtOldPrices) -> CostDriver:
         if not self.kinds:
             return driver
         whole = self._with_kinds.parts.unit_cost
@@ -273,17 +275,17 @@ class _Changes:
 
 
 async def _fetch_kinds(
-    ledger: ComparedLedger, sides: Sequence[CostQuery], found: _Changes
+    ledger: ComparedLedger, sides: Sequence[CostQuery], found: _GroupChanges
 ) -> Sequence[_Kinds]:
     query = sides[0]
     by = _group_by_with_kinds(query)
     read = [_narrow_to_groups(side, found.apart) if found.are_few else side for side in sides]
     usages = await ledger.usages_of_queries([replace(side, group_by=by) for side in read])
-    whole = [Usages()] * len(sides)
+    whole = [UsageByGroup()] * len(sides)
     if found.kinds:
         whole = [*await ledger.usages_of_queries([replace(side, group_by=KINDS) for side in sides])]
 
-    def build_kinds(of_groups: Usages, of_all: Usages) -> _Kinds:
+    def build_kinds(of_groups: UsageByGroup, of_all: UsageByGroup) -> _Kinds:
         rows_by_group = spent_rows_by_group(of_groups, by, len(query.group_by))
         separate_rows = {group: rows for group, rows in rows_by_group.items() if group in found.apart}
         return _Kinds(
@@ -295,11 +297,16 @@ async def _fetch_kinds(
 
 
 def _compare_fetched_usages(
-    before: Usages, now: Usages, query: CostQuery, baseline: CostQuery, top: int, prices: PriceBook | None
+    before: UsageByGroup,
+    now: UsageByGroup,
+    query: CostQuery,
+    baseline: CostQuery,
+    top: int,
+    prices: PriceBook | None,
 ) -> Comparison:
     """Compare usages that are already split by provider and model, so no further query is needed."""
     width, by = len(query.group_by), _group_by_with_kinds(query)
-    found = _Changes(_spending_by_group(before, width), _spending_by_group(now, width), top)
+    found = _GroupChanges(_spending_by_group(before, width), _spending_by_group(now, width), top)
     old, new = [
         _Kinds(
             spent_rows_by_group(_usages_in_groups(found.largest, side, width), by, width),
@@ -334,16 +341,18 @@ def _narrow_to_groups(query: CostQuery, groups: Collection[Group]) -> CostQuery:
     )
 
 
-def _usages_in_groups(groups: Collection[Group], usages: Usages, width: int) -> Usages:
+def _usages_in_groups(groups: Collection[Group], usages: UsageByGroup, width: int) -> UsageByGroup:
     return {group: usage for group, usage in usages.items() if group[:width] in groups}
 
 
-def _find_changes(before: Usages, now: Usages, top: int) -> _Changes:
+def _find_changes(before: UsageByGroup, now: UsageByGroup, top: int) -> _GroupChanges:
     width = len(next(iter({**before, **now}), ()))
-    return _Changes(_spending_by_group(before, width), _spending_by_group(now, width), top)
+    return _GroupChanges(_spending_by_group(before, width), _spending_by_group(now, width), top)
 
 
-def _compare_bills(before: Usages, now: Usages, query: CostQuery, top: int, prices: OldPrices) -> Comparison:
+def _compare_bills(
+    before: UsageByGroup, now: UsageByGroup, query: CostQuery, top: int, prices: OldPrices
+) -> Comparison:
     """Compare billed money of two times. A group OTHER counts as one of the smaller groups."""
     by, width = _group_by_with_kinds(query), len(query.group_by)
     unassigned = [_costs_without_calls(usages, width) for usages in (before, now)]
@@ -367,8 +376,8 @@ def _compare_bills(before: Usages, now: Usages, query: CostQuery, top: int, pric
     return Comparison(drivers=largest, total=merge_drivers(drivers, group=()))
 
 
-def _spending_by_group(usages: Usages, width: int) -> dict[Group, Spending]:
-    spent: dict[Group, Spending] = {}
+def _spending_by_group(usages: UsageByGroup, width: int) -> dict[Group, GroupSpending]:
+    spent: dict[Group, GroupSpending] = {}
     for group, usage in usages.items():
         spending = _usage_spending(usage)
         before = spent.get(group[:width])
@@ -376,8 +385,8 @@ def _spending_by_group(usages: Usages, width: int) -> dict[Group, Spending]:
     return spent
 
 
-def _usage_spending(usage: GroupUsage) -> Spending:
-    return Spending(
+def _usage_spending(usage: GroupUsage) -> GroupSpending:
+    return GroupSpending(
         cost=usage.cost,
         tokens=billed_tokens(usage),
         calls=usage.calls,
@@ -390,7 +399,7 @@ def _has_calls(usage: GroupUsage) -> bool:
     return bool(usage.calls or usage.input_tokens or usage.output_tokens)
 
 
-def _costs_without_calls(usages: Usages, width: int) -> Mapping[Group, int]:
+def _costs_without_calls(usages: UsageByGroup, width: int) -> Mapping[Group, int]:
     amounts: dict[Group, int] = {}
     for group, usage in usages.items():
         if not _has_calls(usage):

@@ -21,7 +21,7 @@ from gateway.money.comparison.wording import MILLION, format_dollars
 from spool.ledger import money
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import decode_token_size
-from spool.ledger.usages import MEASURES, GroupUsage, Usages
+from spool.ledger.usages import MEASURES, GroupUsage, UsageByGroup
 from spool.processing import STANDARD
 from spool.record import NS, decimal_text
 
@@ -43,10 +43,10 @@ _WEIGHED = (*MEASURES, "cached_input_tokens", "cached_output_tokens", "calls")
 _LEAST_DEPTH = 2  # number of values of a kind that the first of MIXES compares
 _SMALL = -1  # stands for inputs that are too small for the price for large inputs
 
-Rates = Sequence[tuple[int, Rate]]  # from PriceBook.rates
+RateHistory = Sequence[tuple[int, Rate]]  # from PriceBook.rates
 AnyUsage = CostRow | GroupUsage
 # kind of calls with one price: provider, model, size, mode, region, and whether the cost is reported
-_Kind = tuple[Any, ...]
+_PriceKind = tuple[Any, ...]
 
 
 class SpentRow(NamedTuple):
@@ -61,7 +61,7 @@ class SpentRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Sum:
+class _CallSum:
     """
     A sum of calls: cost in units of money, tokens, and weight. The weight is the cost at list prices, or None
     if a price is unknown.
@@ -77,7 +77,7 @@ class _Sum:
         self.tokens += _uncached_tokens(row.sums)
         self.weight = None if self.weight is None or weight is None else self.weight + weight
 
-    def cost_at_prices_of(self, old: _Sum) -> int:
+    def cost_at_prices_of(self, old: _CallSum) -> int:
         """
         Return the cost of these tokens at the cost per weight of `old`. If a weight is unknown, use the cost
         per token. If `old` has no tokens, return the current cost.
@@ -112,9 +112,9 @@ class OldPrices:
     now: int  # the present time; both times are in nanoseconds
 
     @classmethod
-    def of(cls, book: PriceBook | None, baseline: CostQuery, query: CostQuery) -> OldPrices:
+    def of(cls, price_book: PriceBook | None, baseline: CostQuery, query: CostQuery) -> OldPrices:
         before, now = (int(side.since.timestamp()) * NS for side in (baseline, query))
-        return cls(book=book, before=before, now=now)
+        return cls(book=price_book, before=before, now=now)
 
     def costs_at_old_prices(self, before: Sequence[SpentRow], now: Sequence[SpentRow]) -> CostsAtOldPrices:
         """
@@ -125,7 +125,7 @@ class OldPrices:
         reasons: dict[str, str] = {}
         for depth, name in enumerate(MIXES, start=_LEAST_DEPTH):
             old, new = (self._sums_by_kind(rows, depth, self.now) for rows in (before, now))
-            costs.append(sum(sums.cost_at_prices_of(old.get(kind, _Sum())) for kind, sums in new.items()))
+            costs.append(sum(sums.cost_at_prices_of(old.get(kind, _CallSum())) for kind, sums in new.items()))
             if name in _SHARES:
                 reasons[name] = _share_change_sentence(_SHARES[name], old, new)
         changed = self._amount_by_price_change(old, new, now)
@@ -134,14 +134,14 @@ class OldPrices:
             reasons["prices"] = max(changed, key=lambda text: changed[text] * (1 if prices > 0 else -1))
         return CostsAtOldPrices(costs=tuple(costs), prices=prices, reasons=reasons)
 
-    def _sums_by_kind(self, rows: Sequence[SpentRow], depth: int, time: int) -> dict[_Kind, _Sum]:
-        sums: dict[_Kind, _Sum] = {}
+    def _sums_by_kind(self, rows: Sequence[SpentRow], depth: int, time: int) -> dict[_PriceKind, _CallSum]:
+        sums: dict[_PriceKind, _CallSum] = {}
         for row in rows:
             kind = self._price_kind(row.of)[:depth]
-            sums.setdefault(kind, _Sum()).add_row(row, self._rate_at(kind, time))
+            sums.setdefault(kind, _CallSum()).add_row(row, self._rate_at(kind, time))
         return sums
 
-    def _price_kind(self, of: Priced) -> _Kind:
+    def _price_kind(self, of: Priced) -> _PriceKind:
         """
         Return the values that decide the price. The size is the number of tokens from which a list price for
         large inputs applies, or -1.
@@ -151,7 +151,7 @@ class OldPrices:
         size = next((above for above, _ in tiers if beyond >= above), _SMALL)
         return of.provider, of.model, size, of.mode or STANDARD, of.region, of.cost_source == "reported"
 
-    def _rate_at(self, kind: _Kind, time: int) -> Rate | None:
+    def _rate_at(self, kind: _PriceKind, time: int) -> Rate | None:
         """
         Return the list price of a kind at a time (ns). A kind without a size or tier gets the price of small
         inputs in the standard tier. Return None if the price is unknown.
@@ -165,7 +165,7 @@ class OldPrices:
         return next((rate for above, rate in quote.tiers if above == size), quote.rate)
 
     def _amount_by_price_change(
-        self, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _Sum], rows: Sequence[SpentRow]
+        self, old: Mapping[_PriceKind, _CallSum], new: Mapping[_PriceKind, _CallSum], rows: Sequence[SpentRow]
     ) -> dict[str, int]:
         changed: dict[str, int] = {}
         at_list = self._sums_by_kind(rows, _LEAST_DEPTH + len(MIXES) - 1, self.before)
@@ -185,7 +185,7 @@ class OldPrices:
                 changed[text] = changed.get(text, 0) + rest
         return changed
 
-    def _describe_price_change(self, kind: _Kind) -> str:
+    def _describe_price_change(self, kind: _PriceKind) -> str:
         old, new = (self._rate_at(kind, time) for time in (self.before, self.now))
         name = next(
             (
@@ -198,12 +198,14 @@ class OldPrices:
         return f"{kind[1]} {name.replace('_', ' ')} {_list_price_text(new, name)}, before {_list_price_text(old, name)}"
 
 
-def _reported_price_sentence(kind: _Kind, sums: _Sum, rest: int) -> str:
+def _reported_price_sentence(kind: _PriceKind, sums: _CallSum, rest: int) -> str:
     now, before = (format_dollars(cost * MILLION // sums.tokens) for cost in (sums.cost, sums.cost - rest))
     return f"{kind[1]} was reported at {now} a million tokens, before {before}"
 
 
-def _share_change_sentence(share: _Share, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _Sum]) -> str:
+def _share_change_sentence(
+    share: _Share, old: Mapping[_PriceKind, _CallSum], new: Mapping[_PriceKind, _CallSum]
+) -> str:
     shares: list[dict[Any, Fraction]] = []
     for side in (new, old):
         whole = max(1, sum(sums.tokens for sums in side.values()))
@@ -229,7 +231,7 @@ class _Share(NamedTuple):
     it as a reason.
     """
 
-    value: Callable[[_Kind], Any]
+    value: Callable[[_PriceKind], Any]
     words: str
 
 
@@ -280,7 +282,7 @@ def _uncached_tokens(row: AnyUsage) -> int:
     return row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
 
 
-def _rate_for_size(row: AnyUsage, rates: Rates) -> Rate | None:
+def _rate_for_size(row: AnyUsage, rates: RateHistory) -> Rate | None:
     size = _mean_input_size(row)
     return next((rate for beyond, rate in rates if size > beyond), None)
 
@@ -304,10 +306,10 @@ def _weigh_tokens(row: AnyUsage, rate: Rate) -> int | None:
 
 
 def spent_rows_by_group(
-    usages: Usages, by: Sequence[str], width: int
+    usages: UsageByGroup, dimensions: Sequence[str], width: int
 ) -> dict[tuple[str | None, ...], list[SpentRow]]:
     groups: dict[tuple[str | None, ...], list[SpentRow]] = {}
-    indexes = [by.index(name) for name in KINDS if name in by]
+    indexes = [dimensions.index(name) for name in KINDS if name in dimensions]
     for group, usage in usages.items():
         row = SpentRow(Priced(*(group[index] for index in indexes)), usage, usage.cost)
         groups.setdefault(group[:width], []).append(row)

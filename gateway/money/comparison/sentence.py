@@ -8,9 +8,9 @@ from decimal import Decimal
 from functools import partial
 
 from gateway.money.comparison.comparing import Comparison
-from gateway.money.comparison.split import MIXES, PARTS, Driver, Spending
+from gateway.money.comparison.split import MIXES, PARTS, CostDriver, GroupSpending
 from gateway.money.comparison.wording import MILLION, format_dollars
-from gateway.money.costs.past import Past
+from gateway.money.costs.past import ComparablePast
 from spool.ledger import money
 from spool.ledger.sums import OTHER
 
@@ -22,7 +22,7 @@ _FACTOR = 10
 _LITTLE = 20  # smaller drivers than 1/_LITTLE of the largest are omitted
 
 
-def comparison_sentence(comparison: Comparison, past: Past) -> str:
+def comparison_sentence(comparison: Comparison, past: ComparablePast) -> str:
     """Describe a change of costs in one sentence, with the largest drivers first."""
     total = comparison.total
     if not past.is_whole and (total.now.calls or total.now.cost):
@@ -54,20 +54,20 @@ def _unnamed_reason(comparison: Comparison) -> str:
     return "in calls without a known name, or in small groups"
 
 
-def no_past_sentence(past: Past) -> str:
+def no_past_sentence(past: ComparablePast) -> str:
     if past.known_from is None:
         return "Nothing is known of the time to compare with."
     what = "Bills begin" if past.is_billed else "Counting began"
     return f"{what} on {day_and_month_text(past.known_from)}, so there is nothing to compare with."
 
 
-def comparable_days_hint(past: Past) -> str:
+def comparable_days_hint(past: ComparablePast) -> str:
     """Describe how many days have an earlier time to compare with. Return "" if none has."""
     days = past.comparable_days
     return f"The last {days} days have an earlier time." if days > 1 else ""
 
 
-def named_drivers(comparison: Comparison) -> list[Driver]:
+def named_drivers(comparison: Comparison) -> list[CostDriver]:
     """
     Return the changed groups that have a name. Unknown and joined groups are left out, because nobody can act
     on them.
@@ -75,7 +75,7 @@ def named_drivers(comparison: Comparison) -> list[Driver]:
     return [driver for driver in comparison.drivers if driver.parts.change and _has_name(driver)]
 
 
-def _has_name(driver: Driver) -> bool:
+def _has_name(driver: CostDriver) -> bool:
     return not driver.group or not set(driver.group) <= {None, OTHER}
 
 
@@ -83,7 +83,7 @@ def _difference_text(change: int) -> str:
     return f"{format_dollars(abs(change))} {'more' if change > 0 else 'less'}"
 
 
-def driver_words(driver: Driver) -> str:
+def driver_words(driver: CostDriver) -> str:
     change = driver.parts.change
     name = " ".join(value or "unknown" for value in driver.group) or "all calls"
     words = f"{name} {'+' if change > 0 else '-'}{format_dollars(abs(change))}"
@@ -92,7 +92,7 @@ def driver_words(driver: Driver) -> str:
     return f"{words}, {reason_for_change(driver)}"
 
 
-def _needs_amount(driver: Driver) -> bool:
+def _needs_amount(driver: CostDriver) -> bool:
     """
     Return whether a sentence needs both amounts. If one amount is very small or far larger than the other,
     the reason without amounts would mislead.
@@ -103,7 +103,7 @@ def _needs_amount(driver: Driver) -> bool:
     return before < money.UNIT or now >= _FACTOR * before or before >= _FACTOR * now
 
 
-def reason_for_change(driver: Driver) -> str:
+def reason_for_change(driver: CostDriver) -> str:
     """
     Describe the largest cause that has the direction of the change, with the two numbers that show it.
 
@@ -115,12 +115,12 @@ def reason_for_change(driver: Driver) -> str:
     return _WHY[largest](driver)
 
 
-def _more_calls_reason(driver: Driver) -> str:
+def _more_calls_reason(driver: CostDriver) -> str:
     now, before = driver.now.calls, driver.before.calls
     return f"because it made {_factor_text(now, before, 'calls')} ({now:,}, before {before:,})"
 
 
-def _larger_calls_reason(driver: Driver) -> str:
+def _larger_calls_reason(driver: CostDriver) -> str:
     now = driver.now.tokens * driver.before.calls
     before = driver.before.tokens * driver.now.calls
     sizes = [f"{side.tokens // max(side.calls, 1):,}" for side in (driver.now, driver.before)]
@@ -129,24 +129,24 @@ def _larger_calls_reason(driver: Driver) -> str:
     )
 
 
-def _other_kinds_reason(driver: Driver) -> str:
+def _other_kinds_reason(driver: CostDriver) -> str:
     at_old_prices = driver.before.cost + sum(getattr(driver.parts, name) for name in _UP_TO_KINDS)
     now, before = _unit_costs(driver, at_old_prices)
     return f"because it used other models or kinds of tokens ({now} at the earlier prices, before {before})"
 
 
-def _share_reason(driver: Driver, part: str) -> str:
+def _share_reason(driver: CostDriver, part: str) -> str:
     return f"because {driver.reasons[part]}" if driver.reasons.get(part) else _unit_cost_reason(driver)
 
 
-def _price_reason(driver: Driver) -> str:
+def _price_reason(driver: CostDriver) -> str:
     words = driver.reasons.get("prices")
     if not words:
         return _unit_cost_reason(driver)
     return f"because prices {'rose' if driver.parts.change > 0 else 'fell'}: {words}"
 
 
-def _unit_cost_reason(driver: Driver) -> str:
+def _unit_cost_reason(driver: CostDriver) -> str:
     rose = driver.parts.change > 0
     if not driver.now.calls and not driver.before.calls and not driver.now.tokens:
         amounts = f"{format_dollars(driver.now.cost)}, before {format_dollars(driver.before.cost)}"
@@ -155,7 +155,7 @@ def _unit_cost_reason(driver: Driver) -> str:
     return f"at {now}, before {before}"
 
 
-def _unit_costs(driver: Driver, cost: int) -> tuple[str, str]:
+def _unit_costs(driver: CostDriver, cost: int) -> tuple[str, str]:
     """
     Return the unit costs of the later and the earlier time in words. `cost` is the later cost. If both have
     the same unit, only the first text states it.
@@ -165,7 +165,7 @@ def _unit_costs(driver: Driver, cost: int) -> tuple[str, str]:
     return now, before.removesuffix(unit)
 
 
-def _unit_cost(cost: int, side: Spending) -> str:
+def _unit_cost(cost: int, side: GroupSpending) -> str:
     if side.tokens:
         return format_dollars(cost * MILLION // side.tokens) + UNITS[0]
     return format_dollars(cost // max(side.calls, 1)) + UNITS[1]
@@ -186,7 +186,7 @@ def _format_factor(times: Decimal) -> str:
     return f"{times:.1f}".removesuffix(".0")
 
 
-_WHY: Mapping[str, Callable[[Driver], str]] = {
+_WHY: Mapping[str, Callable[[CostDriver], str]] = {
     "more_calls": _more_calls_reason,
     "larger_calls": _larger_calls_reason,
     "other_kinds": _other_kinds_reason,

@@ -21,7 +21,7 @@ from spool.turns.threads import STEP, sort_in_steps, sum_columns
 Group = tuple[str | None, ...]
 
 
-class Spending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class GroupSpending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     The spending of a group. `cost` and `estimated` are units of money. `estimated` is the part of the cost
     that no source reported.
@@ -36,7 +36,7 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     estimated: int = 0
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ChangeParts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     more_calls: int = 0
     larger_calls: int = 0
     other_kinds: int = 0
@@ -80,23 +80,23 @@ class CostsAtOldPrices(msgspec.Struct, frozen=True, kw_only=True):
         return {**mixes, "prices": self.prices, "unit_cost": cost - amounts[-1] - self.prices}
 
 
-NOTHING = Spending()
+NOTHING = GroupSpending()
 _NO_PRICES: Mapping[Group, CostsAtOldPrices] = {}
-Pair = tuple[Group, Spending, Spending]  # a group with its totals before and now
-PARTS = Parts.__struct_fields__
-_Sum = TypeVar("_Sum", Spending, Parts)
+SpendingPair = tuple[Group, GroupSpending, GroupSpending]  # a group with its totals before and now
+PARTS = ChangeParts.__struct_fields__
+_Sum = TypeVar("_Sum", GroupSpending, ChangeParts)
 
 
-class Driver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class CostDriver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     A group whose cost changed, with the amount of each cause (`parts`). `reasons` maps some causes to
     phrases.
     """
 
     group: Group
-    before: Spending
-    now: Spending
-    parts: Parts
+    before: GroupSpending
+    now: GroupSpending
+    parts: ChangeParts
     reasons: Mapping[str, str] = {}
 
     @property
@@ -106,10 +106,10 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def split_changes(
-    before: Mapping[Group, Spending],
-    now: Mapping[Group, Spending],
+    before: Mapping[Group, GroupSpending],
+    now: Mapping[Group, GroupSpending],
     at_old_prices: Mapping[Group, CostsAtOldPrices] | None = None,
-) -> list[Driver]:
+) -> list[CostDriver]:
     """
     Return the changes of all groups, the largest first.
 
@@ -119,37 +119,39 @@ def split_changes(
 
 
 def unsorted_drivers(
-    before: Mapping[Group, Spending],
-    now: Mapping[Group, Spending],
+    before: Mapping[Group, GroupSpending],
+    now: Mapping[Group, GroupSpending],
     at_old_prices: Mapping[Group, CostsAtOldPrices],
-) -> list[Driver]:
+) -> list[CostDriver]:
     return list(build_drivers(pair_groups(before, now), at_old_prices))
 
 
-def pair_groups(before: Mapping[Group, Spending], now: Mapping[Group, Spending]) -> list[Pair]:
+def pair_groups(
+    before: Mapping[Group, GroupSpending], now: Mapping[Group, GroupSpending]
+) -> list[SpendingPair]:
     pairs = [(group, old, now.get(group, NOTHING)) for group, old in before.items()]
     return pairs + [(group, NOTHING, new) for group, new in now.items() if group not in before]
 
 
 def build_drivers(
-    pairs: Iterable[Pair], at_old_prices: Mapping[Group, CostsAtOldPrices] = _NO_PRICES
-) -> Iterator[Driver]:
+    pairs: Iterable[SpendingPair], at_old_prices: Mapping[Group, CostsAtOldPrices] = _NO_PRICES
+) -> Iterator[CostDriver]:
     for group, old, new in pairs:
         repriced = at_old_prices.get(group)
         reasons = repriced.reasons if repriced else {}
-        yield Driver(
+        yield CostDriver(
             group=group, before=old, now=new, parts=_split_parts(old, new, repriced), reasons=reasons
         )
 
 
-def largest_changes(pairs: Sequence[Pair], most: int) -> list[Driver]:
+def largest_changes(pairs: Sequence[SpendingPair], most: int) -> list[CostDriver]:
     sizes = [abs(new.cost - old.cost) for _, old, new in pairs]
     least = min(nlargest(most, sizes), default=0)
     large = [pair for pair, size in zip(pairs, sizes, strict=True) if size >= least]
     return largest_drivers(build_drivers(large), most)
 
 
-def with_old_prices(driver: Driver, at_old_prices: Mapping[Group, CostsAtOldPrices]) -> Driver:
+def with_old_prices(driver: CostDriver, at_old_prices: Mapping[Group, CostsAtOldPrices]) -> CostDriver:
     """
     Return the driver with the amounts that changed prices explain. The sum of its parts does not change.
     """
@@ -157,23 +159,23 @@ def with_old_prices(driver: Driver, at_old_prices: Mapping[Group, CostsAtOldPric
     return result
 
 
-def sort_by_change(drivers: Iterable[Driver]) -> list[Driver]:
+def sort_by_change(drivers: Iterable[CostDriver]) -> list[CostDriver]:
     return sort_in_steps(drivers, key=_change_rank)
 
 
-def largest_drivers(drivers: Iterable[Driver], most: int) -> list[Driver]:
+def largest_drivers(drivers: Iterable[CostDriver], most: int) -> list[CostDriver]:
     """Return the `most` largest drivers. This is faster than sorting all of them."""
     return nsmallest(most, drivers, key=_change_rank)
 
 
-def _change_rank(driver: Driver) -> tuple[int, list[str]]:
+def _change_rank(driver: CostDriver) -> tuple[int, list[str]]:
     change = driver.now.cost - driver.before.cost  # this difference equals the sum of the parts below
     return -abs(change), [name or "" for name in driver.group]
 
 
 def add_costs_without_calls(
-    drivers: Iterable[Driver], before: Mapping[Group, int], now: Mapping[Group, int]
-) -> list[Driver]:
+    drivers: Iterable[CostDriver], before: Mapping[Group, int], now: Mapping[Group, int]
+) -> list[CostDriver]:
     """
     Add billed money that belongs to no calls. Its change counts as a change of the unit cost. The result is
     unsorted.
@@ -182,11 +184,11 @@ def add_costs_without_calls(
     for group in dict.fromkeys((*before, *now)):
         old = before.get(group, 0)
         new = now.get(group, 0)
-        nobodys_driver = Driver(
+        nobodys_driver = CostDriver(
             group=group,
-            before=Spending(cost=old),
-            now=Spending(cost=new),
-            parts=Parts(unit_cost=new - old),
+            before=GroupSpending(cost=old),
+            now=GroupSpending(cost=new),
+            parts=ChangeParts(unit_cost=new - old),
         )
         own = known.get(group, nobodys_driver)
         of_group = [own, nobodys_driver] if group in known else [own]
@@ -194,19 +196,19 @@ def add_costs_without_calls(
     return [*known.values()]
 
 
-def merge_drivers(drivers: Iterable[Driver], *, group: Group) -> Driver:
-    before, now, parts = NOTHING, NOTHING, Parts()
+def merge_drivers(drivers: Iterable[CostDriver], *, group: Group) -> CostDriver:
+    before, now, parts = NOTHING, NOTHING, ChangeParts()
     remaining = iter(drivers)
     # in steps with pauses, because there may be tens of thousands of groups
     while some := list(islice(remaining, STEP)):
-        before = _sum_structs(Spending, [before, *(driver.before for driver in some)])
-        now = _sum_structs(Spending, [now, *(driver.now for driver in some)])
-        parts = _sum_structs(Parts, [parts, *(driver.parts for driver in some)])
-    return Driver(group=group, before=before, now=now, parts=parts)
+        before = _sum_structs(GroupSpending, [before, *(driver.before for driver in some)])
+        now = _sum_structs(GroupSpending, [now, *(driver.now for driver in some)])
+        parts = _sum_structs(ChangeParts, [parts, *(driver.parts for driver in some)])
+    return CostDriver(group=group, before=before, now=now, parts=parts)
 
 
-def add_spending(one: Spending, other: Spending) -> Spending:
-    return _sum_structs(Spending, [one, other])
+def add_spending(one: GroupSpending, other: GroupSpending) -> GroupSpending:
+    return _sum_structs(GroupSpending, [one, other])
 
 
 def _sum_structs(kind: type[_Sum], values: Sequence[_Sum]) -> _Sum:
@@ -216,21 +218,21 @@ def _sum_structs(kind: type[_Sum], values: Sequence[_Sum]) -> _Sum:
     )
 
 
-def _split_parts(old: Spending, new: Spending, repriced: CostsAtOldPrices | None) -> Parts:
+def _split_parts(old: GroupSpending, new: GroupSpending, repriced: CostsAtOldPrices | None) -> ChangeParts:
     if old == NOTHING:
-        return Parts(new=new.cost)
+        return ChangeParts(new=new.cost)
     if new == NOTHING:
-        return Parts(gone=-old.cost)
+        return ChangeParts(gone=-old.cost)
     has_tokens = old.tokens > 0 and new.tokens > 0
     has_calls = old.calls > 0 and new.calls > 0
     if not has_tokens:  # calls without tokens, such as images, are compared by their number
         by_calls = old.cost * new.calls // old.calls if old.calls > 0 else old.cost
-        return Parts(more_calls=by_calls - old.cost, unit_cost=new.cost - by_calls)
+        return ChangeParts(more_calls=by_calls - old.cost, unit_cost=new.cost - by_calls)
     by_tokens = old.cost * new.tokens // old.tokens
     # by tokens if the rows come from counters, which do not state the number of calls
     by_calls = old.cost * new.calls // old.calls if has_calls else by_tokens
     repriced = repriced or CostsAtOldPrices(costs=(by_tokens,) * len(MIXES))
-    return Parts(
+    return ChangeParts(
         more_calls=by_calls - old.cost,
         larger_calls=by_tokens - by_calls,
         **repriced.amounts_by_part(by_tokens, new.cost),

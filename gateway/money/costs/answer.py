@@ -13,14 +13,14 @@ from gateway.bills.plans.declared import PlanTable
 from gateway.core.first_use import import_in_thread
 from gateway.intake.prices import PriceBook
 from gateway.money.costs.listing import repeat_while_listing_changes
-from gateway.money.costs.past import Past, find_past
+from gateway.money.costs.past import ComparablePast, find_past
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from spool.errors import NotKept
 from spool.ledger import work
 from spool.ledger.billed import COUNTED
 from spool.ledger.costs import partial_period_starts
-from spool.ledger.queries import PLAN_TYPES, TOTAL, AnswersCosts, CostQuery, CostRow, Group
+from spool.ledger.queries import PLAN_TYPES, TOTAL, CostQuery, CostRow, CostsLedger, Group
 from spool.record import utc_iso
 from spool.registry.registry import Registry
 
@@ -43,10 +43,10 @@ class CostAnswer:
     """
 
     question: CostQuestion
-    ledger: AnswersCosts
+    ledger: CostsLedger
     query: CostQuery
     rows: Sequence[CostRow]
-    past: Past | None
+    past: ComparablePast | None
     previous: CostQuery | None
     before: Sequence[CostRow]
     billed: Mapping[str, object] | None
@@ -79,10 +79,10 @@ async def answer_costs(
     total, and AskedTooMuch if the query is too large.
     """
 
-    async def build_answer() -> CostAnswer:
+    async def build_cost_answer() -> CostAnswer:
         return await _answer_once(question, reader, now, prices=prices, states_alone=states_alone)
 
-    return await repeat_while_listing_changes(reader.whole, question.query, build_answer)
+    return await repeat_while_listing_changes(reader.whole, question.query, build_cost_answer)
 
 
 async def _answer_once(
@@ -124,7 +124,7 @@ async def _answer_once(
     )
 
 
-async def _unlisted_units_row(ledger: AnswersCosts, query: CostQuery, reader: CostReader) -> CostRow | None:
+async def _unlisted_units_row(ledger: CostsLedger, query: CostQuery, reader: CostReader) -> CostRow | None:
     if query.unit_position is None or query.aggregated or not await reader.whole.has_unlisted_units():
         return None
     unit = query.group_by[query.unit_position]

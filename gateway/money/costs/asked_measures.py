@@ -27,7 +27,7 @@ from gateway.money.costs.measures import (
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import periods_of_query
-from spool.ledger.queries import TAG, AnswersCosts, CostQuery, CostRow, Group, narrow_query
+from spool.ledger.queries import TAG, CostQuery, CostRow, CostsLedger, Group, narrow_query
 from spool.ledger.sums import OTHER
 from spool.record import NS
 from spool.registry.texts import known_dimensions_text
@@ -38,11 +38,11 @@ _OF_CACHE = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "cache_w
 _KINDS = ("provider", "model")
 _CENTS = Decimal(10) ** -12
 
-Place = tuple[int, Group]  # place of an amount in a report: index of its period, and its group
+ReportPlace = tuple[int, Group]  # place of an amount in a report: index of its period, and its group
 
 
 @dataclass(slots=True)
-class FoundMeasures:
+class RowMeasures:
     """
     The measures of one row. `costs` maps each distinct unit, such as a user or session, to its cost. `amount`
     is the sum of a unit-cost stream, or None if it is unknown. Money is in units of money.
@@ -58,7 +58,7 @@ class FoundMeasures:
     other_calls: int = 0
     other_cost: int = 0
 
-    def add_measures(self, other: FoundMeasures) -> None:
+    def add_measures(self, other: RowMeasures) -> None:
         for unit, cost in other.costs.items():
             self.costs[unit] += cost
         self.cost += other.cost
@@ -86,35 +86,35 @@ class FoundMeasures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class PlacedMeasures:
     """The measures of each row of a report, by its period and group. `total` is over all rows."""
 
-    rows: Mapping[Place, FoundMeasures]
-    total: FoundMeasures
+    rows: Mapping[ReportPlace, RowMeasures]
+    total: RowMeasures
 
-    def measures_at(self, place: Place) -> FoundMeasures:
-        return self.rows.get(place, FoundMeasures())
+    def measures_at(self, place: ReportPlace) -> RowMeasures:
+        return self.rows.get(place, RowMeasures())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedMeasures:
     """The measures that a report requested. `merge_groups` joins them by the groups that the report shows."""
 
-    by_place: Mapping[Place, FoundMeasures]
+    by_place: Mapping[ReportPlace, RowMeasures]
     whole: Decimal | None = None  # value of a stream for the whole time of the query
 
-    def merge_groups(self, shown: Callable[[Group], Group]) -> Placed:
-        rows: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)
-        total = FoundMeasures()
+    def merge_groups(self, shown: Callable[[Group], Group]) -> PlacedMeasures:
+        rows: dict[ReportPlace, RowMeasures] = defaultdict(RowMeasures)
+        total = RowMeasures()
         for (index, group), measures in self.by_place.items():
             rows[index, shown(group)].add_measures(measures)
             total.add_measures(measures)
         if self.whole is not None:
             total.amount = self.whole
-        return Placed(rows=rows, total=total)
+        return PlacedMeasures(rows=rows, total=total)
 
 
-def check_unit(unit: str, known: Sequence[str], show: Sequence[str]) -> None:
+def check_unit(unit: str, known_names: Sequence[str], show: Sequence[str]) -> None:
     """
     Check the unit by which costs are divided. Raises Invalid if `unit` cannot be counted, or if it is empty
     and a measure in `show` needs a unit.
@@ -123,9 +123,10 @@ def check_unit(unit: str, known: Sequence[str], show: Sequence[str]) -> None:
         raise Invalid("unit is required; use a dimension such as user, or stream:NAME for a unit-cost stream")
     if unit.startswith(STREAM) and not RANKED_PER_UNIT.keys().isdisjoint(show):
         raise Invalid(f"{' and '.join(RANKED_PER_UNIT)} need single units, so use a dimension as unit")
-    if unit and unit not in known and not unit.startswith(STREAM):
+    if unit and unit not in known_names and not unit.startswith(STREAM):
         raise Invalid(
-            f"unit {unit!r} is neither a dimension nor stream:NAME; dimensions are {known_dimensions_text(unit, known)}"
+            f"unit {unit!r} is neither a dimension nor stream:NAME; dimensions are "
+            f"{known_dimensions_text(unit, known_names)}"
         )
 
 
@@ -153,14 +154,14 @@ async def measure_now_and_previous(
 
 
 async def _measure_query(
-    ledger: AnswersCosts,
+    ledger: CostsLedger,
     query: CostQuery,
     unit: str,
     streams: StreamReader | None,
     prices: PriceBook | None,
 ) -> AskedMeasures:
     plain = replace(query, kept=None)
-    measures_of_place: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)
+    measures_of_place: dict[ReportPlace, RowMeasures] = defaultdict(RowMeasures)
     starts = [start for start, _ in periods_of_query(query)]
     whole = None
     if unit.startswith(STREAM):
@@ -182,14 +183,14 @@ async def _measure_query(
 
 
 def _add_costs(
-    rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[Place, FoundMeasures]
+    rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[ReportPlace, RowMeasures]
 ) -> None:
     for row in rows:
         measures[starts.index(row.start), row.group].cost += money.text_to_units(row.cost)
 
 
 def _count_values(
-    rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[Place, FoundMeasures]
+    rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[ReportPlace, RowMeasures]
 ) -> None:
     """
     Add the distinct units and their costs to `measures`. Calls without a known unit are left out of both.
@@ -211,7 +212,7 @@ def _count_values(
 def _add_savings(
     rows: Sequence[CostRow],
     starts: Sequence[datetime],
-    measures: dict[Place, FoundMeasures],
+    measures: dict[ReportPlace, RowMeasures],
     prices: PriceBook,
 ) -> None:
     for row in rows:
@@ -227,7 +228,7 @@ async def _add_stream_values(
     name: str,
     query: CostQuery,
     starts: Sequence[datetime],
-    measures: dict[Place, FoundMeasures],
+    measures: dict[ReportPlace, RowMeasures],
 ) -> Decimal:
     """
     Add the values of a unit-cost stream to `measures`, by period and by a dimension that the query and the
@@ -245,7 +246,7 @@ async def _add_stream_values(
     by = query.group_by[0].removeprefix(TAG) if len(query.group_by) == 1 else None
     seconds = [start.timestamp() for start in starts]
     whole = Decimal()
-    for total in await streams.totals(name):
+    for total in await streams.stream_totals(name):
         if not since <= total.start_time < until:
             continue
         value = Decimal(total.value)

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import UTC, timedelta
 
-from spool.ledger.queries import TOTAL, AnswersCosts, CostQuery
+from spool.ledger.queries import TOTAL, CostQuery, CostsLedger
 from spool.ledger.sums import OTHER
 
 _MARGIN = timedelta(days=1)
 
 
 async def units_with_calls_around(
-    ledger: AnswersCosts, query: CostQuery, unit: str, names: Iterable[str | None]
+    ledger: CostsLedger, query: CostQuery, unit: str, names: Iterable[str | None]
 ) -> Collection[str]:
     """
     Return the units that also have calls in the day before the query's time or in the day after it.

@@ -38,7 +38,7 @@ FIRST_CUT = timedelta(days=400)  # maximum age of the calls in the first cut
 _CUTTER = Actor("tollhouse", "privacy.min_group")
 
 
-class Figures(NamedTuple):
+class CellFigures(NamedTuple):
     """
     Summed figures of groups of people. `cost` is in units of money, and `counts` has a number for each of
     COUNTS.
@@ -47,15 +47,15 @@ class Figures(NamedTuple):
     cost: int = 0
     counts: tuple[int, ...] = (0,) * len(COUNTS)
 
-    def plus(self, cost: int, counts: Sequence[int]) -> Figures:
-        return Figures(self.cost + cost, tuple(map(sum, zip(self.counts, counts, strict=True))))
+    def plus(self, cost: int, counts: Sequence[int]) -> CellFigures:
+        return CellFigures(self.cost + cost, tuple(map(sum, zip(self.counts, counts, strict=True))))
 
     @property
     def to_fields(self) -> dict[str, Any]:
         return {"cost": money.units_to_text(self.cost), **dict(zip(COUNTS, self.counts, strict=True))}
 
 
-class Cut(NamedTuple):
+class GroupDivision(NamedTuple):
     """A part of a month, divided into cells. A cell is a group of at least `people` people."""
 
     since: datetime
@@ -67,22 +67,24 @@ class Cut(NamedTuple):
 class Groups(NamedTuple):
     """The parts of months with the cells that a person's roles show."""
 
-    parts: Sequence[tuple[Cut, Sequence[GroupCell]]]
+    parts: Sequence[tuple[GroupDivision, Sequence[GroupCell]]]
 
     def sums_by_dimensions(
-        self, by: Sequence[str], chosen: Mapping[str, Collection[str]]
-    ) -> Iterator[tuple[Cut, tuple[str | None, ...], Figures]]:
+        self, dimensions: Sequence[str], chosen: Mapping[str, Collection[str]]
+    ) -> Iterator[tuple[GroupDivision, tuple[str | None, ...], CellFigures]]:
         """
-        Sum whole cells by the dimensions `by`. `chosen` lists the wanted values of dimensions. "" is the
+        Sum whole cells by the dimensions `dimensions`. `chosen` lists the wanted values of dimensions. "" is the
         unknown value.
         """
-        places = [SPLIT_BY.index(name) for name in by]
+        places = [SPLIT_BY.index(name) for name in dimensions]
         for cut, visible in self.parts:
-            sums: dict[tuple[str | None, ...], Figures] = {}
+            sums: dict[tuple[str | None, ...], CellFigures] = {}
             for cell in visible:
                 if _is_chosen(cell, chosen):
                     names = tuple(cell.names[place] for place in places)
-                    sums[names] = sums.get(names, Figures()).plus(money.text_to_units(cell.cost), cell.counts)
+                    sums[names] = sums.get(names, CellFigures()).plus(
+                        money.text_to_units(cell.cost), cell.counts
+                    )
             yield from ((cut, names, figures) for names, figures in sums.items())
 
 
@@ -93,8 +95,8 @@ def _is_chosen(cell: GroupCell, chosen: Mapping[str, Collection[str]]) -> bool:
     )
 
 
-def sum_figures(figures: Iterable[Figures]) -> Figures:
-    total = Figures()
+def sum_figures(figures: Iterable[CellFigures]) -> CellFigures:
+    total = CellFigures()
     for each in figures:
         total = total.plus(*each)
     return total
@@ -119,7 +121,7 @@ def least_people_of_group(min_group: int) -> int:
     return min_group + 1
 
 
-async def store_finished_cuts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[Cut]:
+async def store_finished_cuts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[GroupDivision]:
     """
     Divide all finished parts of months that are not yet stored. Return the cuts with enough people for the
     present setting.
@@ -132,7 +134,7 @@ async def store_finished_cuts(ledger: Ledger, registry: Registry, now: datetime)
         found = await _fetch_cells(ledger, start, end, people, registry.people.group_order)
         if not found:  # too few people in this part, so it is joined with the next part
             continue
-        body = _cut_document(Cut(start, end, people, found))
+        body = _cut_document(GroupDivision(start, end, people, found))
         try:
             await registry.group_costs.add(f"{number:06}", body, actor=_CUTTER, action="group_costs.cut")
         except AlreadyThere:  # another request or gateway stored this cut first, and its cut counts
@@ -154,26 +156,26 @@ async def _fetch_cells(
     return await asyncio.to_thread(cut_into_cells, rows, people, too_few_people_label(people - 1), first)
 
 
-def visible_cells(cut: Cut, slice: LedgerSlice) -> Iterator[GroupCell]:
+def visible_cells(cut: GroupDivision, slice: LedgerSlice) -> Iterator[GroupCell]:
     """Yield the cells whose calls certainly all match the filters of a person's roles."""
     unknowable = (too_few_people_label(cut.people - 1), OTHER)
 
-    def is_certainly_met(condition: RoleFilter, cell: GroupCell) -> bool:
+    def is_filter_certainly_met(condition: RoleFilter, cell: GroupCell) -> bool:
         if condition.dimension not in SPLIT_BY:
             return False
         value = cell.names[SPLIT_BY.index(condition.dimension)] or ""
         return value not in unknowable and condition.is_met_by(value)
 
     for cell in cut.cells:
-        if any(all(is_certainly_met(condition, cell) for condition in part) for part in slice.parts):
+        if any(all(is_filter_certainly_met(condition, cell) for condition in part) for part in slice.parts):
             yield cell
 
 
-def _stored_cuts(registry: Registry) -> Sequence[Cut]:
+def _stored_cuts(registry: Registry) -> Sequence[GroupDivision]:
     return [_parse_cut(body) for _, body in sorted(registry.group_costs.all().items())]
 
 
-def _cut_document(cut: Cut) -> Mapping[str, Any]:
+def _cut_document(cut: GroupDivision) -> Mapping[str, Any]:
     """
     Return the stored form. If a person is erased, the erasure searches `names`, because a team may have a
     person's name.
@@ -188,8 +190,8 @@ def _cut_document(cut: Cut) -> Mapping[str, Any]:
     }
 
 
-def _parse_cut(body: Mapping[str, Any]) -> Cut:
-    return Cut(
+def _parse_cut(body: Mapping[str, Any]) -> GroupDivision:
+    return GroupDivision(
         since=datetime.fromisoformat(body["since"]).astimezone(UTC),
         until=datetime.fromisoformat(body["until"]).astimezone(UTC),
         people=body["people"],

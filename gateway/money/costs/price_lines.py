@@ -17,11 +17,11 @@ from functools import partial
 from gateway.intake.price_lines import price_lines_of_sum
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.money.costs.asked_measures import Place
+from gateway.money.costs.asked_measures import ReportPlace
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import periods_of_query
-from spool.ledger.queries import EVERY_METER, PRICED_BY, AnswersCosts, CostQuery, CostRow, Group, narrow_query
+from spool.ledger.queries import EVERY_METER, PRICED_BY, CostQuery, CostRow, CostsLedger, Group, narrow_query
 from spool.ledger.repricing import LinesOf, SumLine, join_price_lines, row_price_lines
 from spool.ledger.sums import COUNTS, Dimensions, Measures
 from spool.meters import quantity_from_millionths
@@ -30,7 +30,7 @@ _ESTIMATED = "estimated"
 _DECIDES = ("provider", "model", "request_model", *PRICED_BY)
 _WIDTH = len(COUNTS)
 
-Shown = Callable[[Place], dict[str, object]]
+FieldsAtPlace = Callable[[ReportPlace], dict[str, object]]
 
 
 @dataclass(slots=True)
@@ -48,11 +48,11 @@ class _Charged:
         }
 
 
-Charged = Mapping[Place, _Charged]
+Charged = Mapping[ReportPlace, _Charged]
 
 
 async def read_charged_lines(
-    ledger: AnswersCosts, query: CostQuery, prices: Callable[[], PriceBook]
+    ledger: CostsLedger, query: CostQuery, prices: Callable[[], PriceBook]
 ) -> Charged:
     try:
         book = await asyncio.to_thread(prices)
@@ -68,23 +68,23 @@ async def read_charged_lines(
     return await asyncio.to_thread(_charges_by_place, rows, starts, partial(price_lines_of_sum, book))
 
 
-def with_price_lines(show: Shown, charged: Charged) -> Shown:
+def with_price_lines(show: FieldsAtPlace, charged: Charged) -> FieldsAtPlace:
     """
     Wrap `show`, which returns the fields of a row, so that it adds `price_lines`. They are null for a row
     without lines.
     """
 
-    def fields_with_lines(place: Place) -> dict[str, object]:
+    def fields_with_price_lines(place: ReportPlace) -> dict[str, object]:
         lines = charged.get(place)
         return {**show(place), "price_lines": None if lines is None else lines.to_fields()}
 
-    return fields_with_lines
+    return fields_with_price_lines
 
 
 def _charges_by_place(
     rows: Sequence[CostRow], starts: Mapping[datetime, int], price_lines: LinesOf
 ) -> Charged:
-    lines_by_place: dict[Place, _Charged] = defaultdict(lambda: _Charged([0] * _WIDTH))
+    lines_by_place: dict[ReportPlace, _Charged] = defaultdict(lambda: _Charged([0] * _WIDTH))
     for row in rows:
         group = row.group[: -len(_DECIDES)]
         key = _dimensions_of_price(row.group[-len(_DECIDES) :])

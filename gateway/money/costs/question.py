@@ -13,7 +13,7 @@ from functools import cached_property
 from gateway.core.errors import Refusal
 from gateway.money.costs.measures import REAL_COST
 from spool.errors import AskedTooMuch
-from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL, CostQuery, Wanted, narrow_query
+from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL, CostQuery, WantedValues, narrow_query
 from spool.ledger.work import TREES, UNITS
 from spool.record import CURRENCY
 from spool.registry.views import View
@@ -40,8 +40,8 @@ class CostQuestion:
     zone: tzinfo = UTC
     per: str = TOTAL  # granularity of the periods: TOTAL, or one of GRANULARITIES
     by: Sequence[str] = ()  # dimensions by which the costs are grouped
-    include: Wanted = field(default_factory=dict)
-    exclude: Wanted = field(default_factory=dict)
+    include: WantedValues = field(default_factory=dict)
+    exclude: WantedValues = field(default_factory=dict)
     view: View | None = None
     cost_type: str = REAL_COST  # cost type of the field `cost`
     fills: bool = False  # whether counted costs fill in for missing bills

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from gateway.core.errors import Refusal
-from gateway.core.visible import EVERYTHING, Visible, check_view_usable
+from gateway.core.visible import EVERYTHING, VisiblePart, check_view_usable
 from spool.errors import NotThere
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import (
@@ -15,7 +15,7 @@ from spool.ledger.queries import (
     BUILT_IN_DIMENSIONS,
     PAID_COST,
     PAID_DIMENSIONS,
-    Derived,
+    DerivedDimension,
 )
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.work import UNITS
@@ -59,19 +59,19 @@ class CostReader:
             raise hidden_cost_types_refusal(self.rights, cost_types)
         return SlicedLedger(self.whole, cost_slice, person=self.rights.person)
 
-    async def read_visibility(self) -> Visible:
+    async def read_visibility(self) -> VisiblePart:
         """Return a test whether the requester may see a view, a budget, an insight or a recommendation."""
         if not self.is_limited:
             return EVERYTHING
         ledger = self.ledger
-        return Visible(
+        return VisiblePart(
             False,
             await ledger.containment_test(),
             self.require_registry().views.find,
             limits=ledger.limiting_dimensions,
         )
 
-    async def visible_derived_dimensions(self) -> Sequence[Derived]:
+    async def visible_derived_dimensions(self) -> Sequence[DerivedDimension]:
         """
         Return the derived dimensions that the requester may use: built-in ones, and those defined by
         allocation rules.
@@ -109,17 +109,17 @@ class CostReader:
             return known
         return (*known, *BILLED_DIMENSIONS, *await (within or self.ledger).billing_row_tags())
 
-    async def find_view(self, word: str) -> View:
+    async def find_view(self, id_or_name: str) -> View:
         """
-        Return a view. `word` is an id or a name. Raises Refusal 400 if the view is unknown, hidden or broken.
+        Return a view. `id_or_name` is an id or a name. Raises Refusal 400 if the view is unknown, hidden or broken.
         """
-        return self.find_view_among(word, await self.read_visibility())
+        return self.find_view_among(id_or_name, await self.read_visibility())
 
-    def find_view_among(self, word: str, visible: Visible) -> View:
+    def find_view_among(self, id_or_name: str, visible: VisiblePart) -> View:
         """Do the same as `find_view`, with a given test of visibility."""
         views = self.require_registry().views
         try:
-            view = views.require_by_id_or_name(word, visible.can_see_view)
+            view = views.require_by_id_or_name(id_or_name, visible.can_see_view)
         except NotThere as error:
             raise Refusal(400, "invalid_parameter", f"view: {error}") from None
         return views.expand_names(check_view_usable(self.whole.dimensions(), view))

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from gateway.money.costs.answer import CostAnswer
-from gateway.money.costs.asked_measures import AskedMeasures, FoundMeasures, Place
+from gateway.money.costs.asked_measures import AskedMeasures, ReportPlace, RowMeasures
 from gateway.money.costs.measures import MONEY, PERCENTILES, PREVIOUS, SUMS, billed_tokens, cost_per_count
 from spool.ledger import money
 from spool.ledger.costs import combine_rows, periods_of_query, uncut_period_start
@@ -71,7 +71,7 @@ class AnswerRows:
         self.latency = _latency_fields(total.latency)
         self.charges, self.unconverted = total.charges, total.unconverted
 
-    def row_fields(self, place: Place) -> dict[str, object]:
+    def row_fields(self, place: ReportPlace) -> dict[str, object]:
         index, group = place
         start = self._starts[index]
         query = self._query
@@ -92,7 +92,7 @@ class AnswerRows:
         sides: Sequence[Sequence[CostRow]],
         start: datetime,
         group: Group,
-        measures: Sequence[FoundMeasures | None],
+        measures: Sequence[RowMeasures | None],
     ) -> dict[str, object]:
         now, before = sides
         fields = self._measure_fields(combine_rows(now, start=start, group=group), measures[0])
@@ -103,7 +103,7 @@ class AnswerRows:
             PREVIOUS: self._measure_fields(combine_rows(before, start=start, group=group), measures[1]),
         }
 
-    def _measure_fields(self, row: CostRow, asked: FoundMeasures | None) -> dict[str, object]:
+    def _measure_fields(self, row: CostRow, asked: RowMeasures | None) -> dict[str, object]:
         measures: dict[str, object] = {
             **{name: getattr(row, name) for name in SUMS},
             **_latency_fields(row.latency),
@@ -117,7 +117,7 @@ class AnswerRows:
         return shown | ({"unconverted": row.unconverted} if row.unconverted else {})
 
 
-def place_sort_key(place: Place) -> str:
+def place_sort_key(place: ReportPlace) -> str:
     """Return a sort key for a row by its group. Unknown values are first, and the joined groups are last."""
     group = place[1]
     is_rest = bool(group) and set(group) == {OTHER}
@@ -125,14 +125,14 @@ def place_sort_key(place: Place) -> str:
     return "\0".join([f"{is_rest:d}", *(value or "" for value in group), unknown])
 
 
-def _period_sort_key(place: Place) -> tuple[int, str]:
+def _period_sort_key(place: ReportPlace) -> tuple[int, str]:
     return place[0], place_sort_key(place)
 
 
 def _rows_by_place(
     answer: CostAnswer, sides: Sequence[Sequence[CostRow]]
-) -> dict[Place, tuple[list[CostRow], list[CostRow]]]:
-    rows_by_place: dict[Place, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
+) -> dict[ReportPlace, tuple[list[CostRow], list[CostRow]]]:
+    rows_by_place: dict[ReportPlace, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
     starts = {start: index for index, (start, _) in enumerate(periods_of_query(answer.query))}
     now, before = sides
     for row in now:
@@ -146,7 +146,7 @@ def _rows_by_place(
 
 
 def _largest_groups(
-    rows: Sequence[CostRow], places: Collection[Place], limit: int, *, by: str
+    rows: Sequence[CostRow], places: Collection[ReportPlace], limit: int, *, by: str
 ) -> frozenset[Group] | None:
     if len(places) <= limit:
         return None

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from spool.ledger import money
 from spool.ledger.costs import combine_rows
 from spool.ledger.queries import CostRow
-from spool.ledger.work import Lineage, break_cycles
+from spool.ledger.work import RunLineage, break_cycles
 
 MAX_LEVEL = 32  # deepest level that is shown; deeper runs appear at this level
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -31,7 +31,7 @@ class RunNode:
     below: list[RunNode] = field(default_factory=list)
 
 
-def parents_by_run(lineage: Iterable[Lineage]) -> dict[str, str]:
+def parents_by_run(lineage: Iterable[RunLineage]) -> dict[str, str]:
     """
     Map each run to the run that started it. If a run has several entries, the last one counts. In a cycle,
     the run with the smallest name has no parent.

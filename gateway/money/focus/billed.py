@@ -97,9 +97,11 @@ class BilledFocus:
             return _INVOICED
         return _CLOSED if provider in self.final.get(day, ()) else ""
 
-    async def _hourly_price_lines(self, start: datetime, by: Sequence[str]) -> Rows:
+    async def _hourly_price_lines(self, start: datetime, dimensions: Sequence[str]) -> Rows:
         try:
-            return await self.reports.read_report_rows(start, start + DAY, by, per="hourly", has_lines=True)
+            return await self.reports.read_report_rows(
+                start, start + DAY, dimensions, per="hourly", has_lines=True
+            )
         except (NotKept, AskedTooMuch):
             return []
 

@@ -21,7 +21,7 @@ from spool.ledger.queries import BILLED_TYPES, TOTAL
 from spool.ledger.sums import COUNTS
 
 if TYPE_CHECKING:
-    from gateway.money.costs.price_lines import Shown
+    from gateway.money.costs.price_lines import FieldsAtPlace
 
 Rows = Sequence[Mapping[str, Any]]
 DAY = timedelta(days=1)
@@ -71,7 +71,7 @@ class FocusReports:
         self,
         since: datetime,
         until: datetime,
-        by: Sequence[str],
+        dimensions: Sequence[str],
         *,
         per: str = TOTAL,
         cost_type: str = REAL_COST,
@@ -86,7 +86,7 @@ class FocusReports:
             since=since,
             until=until,
             per=per,
-            by=by,
+            by=dimensions,
             include={"origin": ("calls",)} if is_billed else {},
             cost_type=cost_type,
             measures=(_COST,) if is_billed else (),
@@ -99,7 +99,7 @@ class FocusReports:
     async def _report_rows(self, question: CostQuestion, show: Sequence[str], *, has_lines: bool) -> Rows:
         result = await answer_costs(question, self.reader, self.now, prices=self.prices)
         rows = await asyncio.to_thread(AnswerRows, result, show, (None, None), None)
-        shown: Shown = rows.row_fields
+        shown: FieldsAtPlace = rows.row_fields
         if has_lines:
             await import_in_thread("gateway.money.costs.price_lines")
             from gateway.money.costs import price_lines

@@ -43,7 +43,7 @@ _NO_PLANT = "no_plant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spend:
+class PeriodSpend:
     """
     Totals of one period and one set of dimensions. A dimension is None if its value is unknown, or if the
     totals are not grouped by it.
@@ -105,22 +105,22 @@ class RouteDeadLetters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class InsightFacts:
     """All facts as of `now`."""
 
     now: float
     days: Sequence[
-        Spend
+        PeriodSpend
     ] = ()  # spend of six weeks by day and team; on days on which a team has a spike, also by model
     views: Sequence[ViewSpend] = ()  # by view with anomaly detection: the spend of six weeks
     # Spend of seven days and today by day, source, provider and model. Calls without a team and a user are
     # also split by key. All other calls have OTHER as their team or user.
-    week: Sequence[Spend] = ()
-    unpriced: Sequence[Spend] = ()  # calls of seven days and today without a price or without usage
+    week: Sequence[PeriodSpend] = ()
+    unpriced: Sequence[PeriodSpend] = ()  # calls of seven days and today without a price or without usage
     # By currency: the amount of seven days and today that has no exchange rate, as decimal text.
     unconverted: Mapping[str, str] = field(default_factory=dict)
-    hours: Sequence[Spend] = ()  # spend of three days by hour, source, model and team
-    failed: Sequence[Spend] = ()  # failed calls of three days by hour, source, model and team
+    hours: Sequence[PeriodSpend] = ()  # spend of three days by hour, source, model and team
+    failed: Sequence[PeriodSpend] = ()  # failed calls of three days by hour, source, model and team
     # Newest records of a week in order of their arrival, without the duplicates kept for reference.
     recent: Sequence[Inference] = ()
     routes: Sequence[RouteState] = ()
@@ -178,7 +178,7 @@ class Detector(Protocol):
 
     __name__: str
 
-    def __call__(self, facts: Facts, /) -> Sequence[Finding]: ...
+    def __call__(self, facts: InsightFacts, /) -> Sequence[Finding]: ...
 
 
 _Detector = TypeVar("_Detector", bound=Detector)
@@ -187,11 +187,11 @@ _Detector = TypeVar("_Detector", bound=Detector)
 def mark_unplantable(reason: str) -> Callable[[_Detector], _Detector]:
     """Mark a detector whose problem the generated demo data cannot contain, with the reason."""
 
-    def set_reason(detector: _Detector) -> _Detector:
+    def set_unplantable_reason(detector: _Detector) -> _Detector:
         vars(detector)[_NO_PLANT] = reason
         return detector
 
-    return set_reason
+    return set_unplantable_reason
 
 
 def reason_without_plant(detector: Detector) -> str:

@@ -12,7 +12,7 @@ from decimal import Decimal
 from hashlib import blake2b
 
 from spool.printable import replace_unprintable
-from spool.registry.insights import Concerned, Draft, Finding, dollar_text
+from spool.registry.insights import CallFilter, Finding, InsightDraft, dollar_text
 from spool.registry.notices import CRITICAL, INFO, NOT_ARRIVING, WARNING
 
 MAX_NAME = 60
@@ -36,14 +36,14 @@ def build_finding(
     impact: Decimal = Decimal(0),
     newest: float | None = None,
     channels: tuple[str, ...] = (),
-    concerns: Concerned | None = None,
+    concerns: CallFilter | None = None,
     severity: str = "",
     csv: str = "",
 ) -> Finding:
     """
     Build a finding. `subject` identifies it within its detector, so later runs recognize the same finding.
     """
-    draft = Draft(
+    draft = InsightDraft(
         title=title,
         description=f"What was seen: {seen}\n\nWhat to do: {advice}",
         category=category,

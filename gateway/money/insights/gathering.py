@@ -18,7 +18,14 @@ from gateway.configuration.certificates import CertificateEnd
 from gateway.devices.fleet.coverage import FleetRow
 from gateway.intake.prices import PriceBook
 from gateway.money.insights.detectors.spending import EVERYBODY, newest_streaks
-from gateway.money.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, ViewSpend
+from gateway.money.insights.facts import (
+    DAY_S,
+    InsightFacts,
+    PeriodSpend,
+    RouteDeadLetters,
+    UnrecognisedShape,
+    ViewSpend,
+)
 from spool.clusters import Cluster
 from spool.deliveries.protocols import Deliveries, LakeState
 from spool.deliveries.routes import routes_with_refusals
@@ -129,7 +136,7 @@ class FactSources:
     database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
 
 
-async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> Facts:
+async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> InsightFacts:
     """Read all facts, including every record closed by now."""
     await sources.ledger.catch_up(sources.log)
     ledger = SpendReader(sources.ledger, now)
@@ -139,7 +146,7 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
     midnight = now // DAY_S * DAY_S
     hour = now // _HOUR_S * _HOUR_S
     database = await sources.database()
-    return Facts(
+    return InsightFacts(
         now=now,
         days=await ledger.daily_team_spend(midnight - 42 * DAY_S),
         views=[
@@ -194,11 +201,11 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
     )
 
 
-async def gather_states(sources: FactSources, *, now: float) -> Facts:
+async def gather_states(sources: FactSources, *, now: float) -> InsightFacts:
     """Read only the facts about routes, keys, senders, devices and clusters. Facts about calls are not read."""
-    return Facts(
+    return InsightFacts(
         now=now,
-        routes=await sources.deliveries.routes(),
+        routes=await sources.deliveries.route_states(),
         destination_types=sources.destination_types(),
         channels=await sources.channels(),
         keys=sources.keys(),
@@ -224,7 +231,7 @@ async def _unrecognised_shapes(log: Log) -> list[UnrecognisedShape]:
 
 
 class SpendReader:
-    """Reads the totals up to now as `Spend` rows."""
+    """Reads the totals up to now as `PeriodSpend` rows."""
 
     def __init__(self, ledger: Ledger, now: float) -> None:
         self._ledger = ledger
@@ -232,7 +239,7 @@ class SpendReader:
         self._known = ledger.dimensions()
         self._until = next_full_hour(now)
 
-    async def daily_team_spend(self, since: float) -> list[Spend]:
+    async def daily_team_spend(self, since: float) -> list[PeriodSpend]:
         """
         Return spend by day and team. On days on which a team has a spike, the team's spend is also
         split by model.
@@ -247,7 +254,7 @@ class SpendReader:
             )
         return spends
 
-    async def daily_spend_by_model(self, since: float) -> list[Spend]:
+    async def daily_spend_by_model(self, since: float) -> list[PeriodSpend]:
         """
         Return spend by day, source, provider and model. Calls without a team and a user are also split by key.
         """
@@ -266,18 +273,18 @@ class SpendReader:
         self,
         since: float,
         per: str,
-        by: Sequence[str],
+        dimensions: Sequence[str],
         *,
         until: float | None = None,
         include: Mapping[str, tuple[str, ...]] = {},
         exclude: Mapping[str, tuple[str, ...]] = {},
-    ) -> list[Spend]:
+    ) -> list[PeriodSpend]:
         start = datetime.fromtimestamp(since, UTC)
         query = CostQuery(
             since=await self._ledger.limit_to_hourly_sums(start) if per == "hourly" else start,
             until=self._until if until is None else min(self._until, datetime.fromtimestamp(until, UTC)),
             granularity=per,
-            group_by=[name for name in by if name in self._known],
+            group_by=[name for name in dimensions if name in self._known],
             include=include,
             exclude=exclude,
             measures=_MEASURES,
@@ -307,7 +314,7 @@ class SpendReader:
         return ViewSpend(view=view, days=await asyncio.to_thread(_cost_by_day, rows))
 
 
-def _spikes_by_day(spends: Sequence[Spend], now: float) -> Mapping[float, set[str | None]]:
+def _spikes_by_day(spends: Sequence[PeriodSpend], now: float) -> Mapping[float, set[str | None]]:
     spikes: dict[float, set[str | None]] = defaultdict(set)
     for team, streak in newest_streaks(spends, now):
         for spike in streak:
@@ -316,8 +323,8 @@ def _spikes_by_day(spends: Sequence[Spend], now: float) -> Mapping[float, set[st
 
 
 def _without_teams_on_day(
-    spends: Sequence[Spend], start: float, teams: Collection[str | None]
-) -> list[Spend]:
+    spends: Sequence[PeriodSpend], start: float, teams: Collection[str | None]
+) -> list[PeriodSpend]:
     is_all = EVERYBODY in teams
     return [spend for spend in spends if spend.start != start or not (is_all or spend.team in teams)]
 
@@ -329,13 +336,13 @@ def _cost_by_day(rows: Sequence[CostRow]) -> dict[float, dict[str | None, Decima
     return days
 
 
-def _rows_to_spends(by: Sequence[str], rows: Sequence[CostRow]) -> list[Spend]:
-    return [_row_to_spend(by, row) for row in rows]
+def _rows_to_spends(dimensions: Sequence[str], rows: Sequence[CostRow]) -> list[PeriodSpend]:
+    return [_row_to_spend(dimensions, row) for row in rows]
 
 
-def _row_to_spend(by: Sequence[str], row: CostRow) -> Spend:
-    who: Mapping[str, str | None] = dict(zip(by, row.group, strict=True))
-    return Spend(
+def _row_to_spend(dimensions: Sequence[str], row: CostRow) -> PeriodSpend:
+    who: Mapping[str, str | None] = dict(zip(dimensions, row.group, strict=True))
+    return PeriodSpend(
         start=row.start.timestamp(),
         **who,
         calls=row.calls,
@@ -371,7 +378,7 @@ async def recent_calls(log: Log, since: float) -> list[Inference]:
 
 
 async def _routes_with_dead_letters(deliveries: Deliveries, now: float) -> list[RouteDeadLetters]:
-    routes = [route for route in await deliveries.routes() if route.dead]
+    routes = [route for route in await deliveries.route_states() if route.dead]
     return [await _summarize_dead_letters(deliveries, route.name, route.dead, now) for route in routes]
 
 

@@ -21,7 +21,7 @@ from gateway.money.insights.detectors import (
     statements,
     tokens,
 )
-from gateway.money.insights.facts import Detector, Facts
+from gateway.money.insights.facts import Detector, InsightFacts
 from gateway.money.insights.findings import MAX_FINDINGS
 from gateway.money.insights.gathering import FactSources, gather_facts, gather_states
 from spool.clock import Clock, clock_ahead_and_delay_s
@@ -136,7 +136,7 @@ class DetectorRun:
     failed: Sequence[str]
 
 
-def run_detectors(facts: Facts, detectors: Sequence[Detector] = DETECTORS) -> DetectorRun:
+def run_detectors(facts: InsightFacts, detectors: Sequence[Detector] = DETECTORS) -> DetectorRun:
     """Run the detectors. This is slow, so call it outside the event loop."""
     findings: list[Finding] = []
     looked_for = []

@@ -55,7 +55,7 @@ class Rhythm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class SenderStop:
     """
     A source or key that stopped. `due` is the hour since the epoch in which its silence became too long. `others` are
     the keys of a source, or the sources of a key.
@@ -143,17 +143,17 @@ def _has_records_in(hours: SenderHours, hour: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Stops:
+class SenderStops:
     """
     Senders that stopped. `reported` has one entry per stop. `keys` has the names of all keys that stopped,
     reported or not.
     """
 
-    reported: Sequence[Stop] = ()
+    reported: Sequence[SenderStop] = ()
     keys: Collection[str] = frozenset()
 
 
-def stopped_senders(hours: Iterable[SenderHours], keys: Iterable[Key], *, now: float) -> Stops:
+def stopped_senders(hours: Iterable[SenderHours], keys: Iterable[Key], *, now: float) -> SenderStops:
     """
     Return the sources and keys that stopped, with the newest last record first.
 
@@ -164,7 +164,7 @@ def stopped_senders(hours: Iterable[SenderHours], keys: Iterable[Key], *, now: f
     all_hours = list(hours)
     running = next((each for each in all_hours if (each.source, each.key) == RUNNING), None)
     if running is None:
-        return Stops()
+        return SenderStops()
     may_send = {key.name for key in keys if key.state(now) == ENABLED} | {""}
     pairs = [each for each in all_hours if each.source and each.key in may_send]
     of_sources, of_keys = defaultdict(list), defaultdict(list)
@@ -193,7 +193,7 @@ def stopped_senders(hours: Iterable[SenderHours], keys: Iterable[Key], *, now: f
     reported = sorted(
         [*shown_sources.values(), *shown_keys], key=lambda stop: (-stop.last, stop.kind, stop.name)
     )
-    return Stops(reported, frozenset(stopped_keys))
+    return SenderStops(reported, frozenset(stopped_keys))
 
 
 def sender_gauges(hours: Sequence[SenderHours], keys: Sequence[Key], *, now: float) -> SenderGauges:
@@ -213,7 +213,7 @@ def sender_gauges(hours: Sequence[SenderHours], keys: Sequence[Key], *, now: flo
 
 def _find_stop(
     kind: str, name: str, parts: Sequence[SenderHours], running: SenderHours, now: float
-) -> Stop | None:
+) -> SenderStop | None:
     whole = join_hours(parts)
     judged = find_long_silence(whole, running, now=now)
     if judged is None:
@@ -221,4 +221,4 @@ def _find_stop(
     learned, due = judged
     recent = [part for part in parts if whole.end - part.end < KEPT_HOURS]
     others = sorted({part.key if kind == SOURCE else part.source for part in recent})
-    return Stop(kind=kind, name=name, last=whole.last, rhythm=learned, due=due, others=others)
+    return SenderStop(kind=kind, name=name, last=whole.last, rhythm=learned, due=due, others=others)

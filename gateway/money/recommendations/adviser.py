@@ -10,9 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from gateway.money.recommendations.evaluation import Evaluation, Known, build_savings, evaluate_types
+from gateway.money.recommendations.evaluation import Evaluation, StoredAdvice, build_savings, evaluate_types
 from gateway.money.recommendations.facts import DAY_S, DAYS, recommendation_dimensions
-from gateway.money.recommendations.gathering import Chosen, Sources, filter_predicate, gather_saving_facts
+from gateway.money.recommendations.gathering import (
+    DimensionsTest,
+    Sources,
+    filter_predicate,
+    gather_saving_facts,
+)
 from gateway.money.recommendations.list import TYPES
 from spool.clock import Clock
 from spool.ledger import money
@@ -29,7 +34,7 @@ LEAST_DAYS = 14  # minimum whole days after a recommendation was addressed, befo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class AdviserRun:
     """
     The result of a search that stores savings: the changes, and the types of recommendations that failed.
     """
@@ -39,7 +44,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class SavingsPreview:
     """
     The result of a search that stores nothing. `spent` is the cost of all examined tokens, as decimal text.
     `failed` lists the types that failed.
@@ -61,7 +66,7 @@ class Adviser:
     def is_busy(self) -> bool:
         return self._turn.locked()
 
-    async def find_and_store_savings(self) -> Look:
+    async def find_and_store_savings(self) -> AdviserRun:
         async with self._turn:
             now = self._clock.now()
             known = await self._read_known()
@@ -74,15 +79,15 @@ class Adviser:
             merged = await self._table.merge_savings(
                 savings, looked_for=evaluation.looked_for, realized=realized
             )
-            return Look(merged=merged, failed=evaluation.failed)
+            return AdviserRun(merged=merged, failed=evaluation.failed)
 
     async def find_savings(
         self,
         *,
         type: str | None = None,
         filters: Mapping[str, Sequence[str]] | None = None,
-        may_see: Chosen = lambda _: True,
-    ) -> Check:
+        may_see: DimensionsTest = lambda _: True,
+    ) -> SavingsPreview:
         """
         Find the savings of one type, or of all types, among the visible calls that match the filters.
         Nothing is stored.
@@ -96,7 +101,7 @@ class Adviser:
                 type=type,
                 chosen=lambda dimensions: passes(dimensions) and may_see(dimensions),
             )
-            return Check(
+            return SavingsPreview(
                 savings=savings, spent=money.units_to_text(evaluation.spent), failed=evaluation.failed
             )
 
@@ -112,30 +117,37 @@ class Adviser:
                 )
             await asyncio.sleep(EVERY_S)
 
-    async def _read_known(self) -> Known:
+    async def _read_known(self) -> StoredAdvice:
         recommendations = {
             recommendation.saving.key: recommendation for recommendation in await self._table.all()
         }
-        return Known(settings=await self._table.stored_type_settings(), recommendations=recommendations)
+        return StoredAdvice(
+            settings=await self._table.stored_type_settings(), recommendations=recommendations
+        )
 
     async def _evaluate_types(
-        self, known: Known, now: float, *, type: str | None = None, chosen: Chosen = lambda _: True
+        self,
+        stored_advice: StoredAdvice,
+        now: float,
+        *,
+        type: str | None = None,
+        chosen: DimensionsTest = lambda _: True,
     ) -> tuple[Evaluation, Sequence[Saving]]:
         facts, book = await gather_saving_facts(self._sources, now=now, chosen=chosen)
         types = [
             recommendation_type
             for recommendation_type in TYPES
-            if known.is_enabled(recommendation_type.NAME) and type in (None, recommendation_type.NAME)
+            if stored_advice.is_enabled(recommendation_type.NAME) and type in (None, recommendation_type.NAME)
         ]
         dimensions = recommendation_dimensions(self._sources.ledger.base_dimensions())
 
-        def evaluate_and_build() -> tuple[Evaluation, Sequence[Saving]]:
-            evaluation = evaluate_types(facts, types, known)
+        def evaluate_types_and_build_savings() -> tuple[Evaluation, Sequence[Saving]]:
+            evaluation = evaluate_types(facts, types, stored_advice)
             return evaluation, build_savings(
                 facts, evaluation, dimensions=dimensions, price_book=book.version
             )
 
-        return await asyncio.to_thread(evaluate_and_build)
+        return await asyncio.to_thread(evaluate_types_and_build_savings)
 
 
 async def realized_saving(ledger: Ledger, recommendation: Recommendation, now: float) -> Realized | None:

@@ -17,10 +17,10 @@ from hashlib import blake2b
 from gateway.money.insights.findings import printable_name
 from gateway.money.recommendations.facts import (
     DAYS,
+    DailyUse,
     Opportunity,
     RecommendationType,
     SavingFacts,
-    Use,
     dimension_value,
     seat_dimension_value,
 )
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class StoredAdvice:
     """Stored data that an evaluation needs: the settings of each type, and the recommendations by key."""
 
     settings: Mapping[str, TypeSettings] = field(default_factory=dict)
@@ -65,15 +65,17 @@ class Evaluation:
     spent: int
 
 
-def evaluate_types(facts: SavingFacts, types: Sequence[RecommendationType], known: Known) -> Evaluation:
+def evaluate_types(
+    saving_facts: SavingFacts, types: Sequence[RecommendationType], stored_advice: StoredAdvice
+) -> Evaluation:
     """Run the types over the facts. This is slow, so call it outside the event loop."""
     candidates: list[tuple[str, Opportunity]] = []
     looked_for, failed = [], []
     for type in types:
         try:
             opportunities = [
-                _count_for_month(facts, opportunity, type.NAME, known)
-                for opportunity in type.find_opportunities(facts)
+                _count_for_month(saving_facts, opportunity, type.NAME, stored_advice)
+                for opportunity in type.find_opportunities(saving_facts)
             ]
         except Exception:  # noqa: BLE001 - the supervised loop: a mistake in one type must not stop the others
             _log.exception(
@@ -87,19 +89,21 @@ def evaluate_types(facts: SavingFacts, types: Sequence[RecommendationType], know
             candidates += [
                 (type.NAME, opportunity) for opportunity in largest if opportunity.gross_saving > 0
             ]
-    spent = sum(use.cost for use in facts.uses)
+    spent = sum(use.cost for use in saving_facts.uses)
 
-    def least_saving(type: str) -> int:
-        settings = known.settings.get(type, TypeSettings())
-        whole = facts.seats_cost if type in OF_SEATS else spent
+    def least_saving_of_type(type: str) -> int:
+        settings = stored_advice.settings.get(type, TypeSettings())
+        whole = saving_facts.seats_cost if type in OF_SEATS else spent
         share = money.text_to_units(settings.least_share) * whole // (100 * money.UNIT)
         return int(max(money.text_to_units(settings.least_savings), share))
 
-    def is_ignored(type: str, opportunity: Opportunity) -> bool:
-        recommendation = known.recommendations.get(opportunity_key(type, opportunity))
+    def is_opportunity_ignored(type: str, opportunity: Opportunity) -> bool:
+        recommendation = stored_advice.recommendations.get(opportunity_key(type, opportunity))
         return recommendation is not None and recommendation.status == IGNORED
 
-    settled = remove_overlaps(facts.uses, candidates, least=least_saving, is_last=is_ignored)
+    settled = remove_overlaps(
+        saving_facts.uses, candidates, least=least_saving_of_type, is_last=is_opportunity_ignored
+    )
     return Evaluation(settled=settled, looked_for=looked_for, failed=failed, spent=spent)
 
 
@@ -109,23 +113,28 @@ def opportunity_key(type: str, opportunity: Opportunity) -> str:
 
 
 def build_savings(
-    facts: SavingFacts, evaluation: Evaluation, *, dimensions: Sequence[str], price_book: str
+    saving_facts: SavingFacts, evaluation: Evaluation, *, dimensions: Sequence[str], price_book: str
 ) -> list[Saving]:
-    return [_build_saving(facts, settled_pair, dimensions, price_book) for settled_pair in evaluation.settled]
+    return [
+        _build_saving(saving_facts, settled_pair, dimensions, price_book)
+        for settled_pair in evaluation.settled
+    ]
 
 
-def _count_for_month(facts: SavingFacts, opportunity: Opportunity, type: str, known: Known) -> Opportunity:
+def _count_for_month(
+    saving_facts: SavingFacts, opportunity: Opportunity, type: str, stored_advice: StoredAdvice
+) -> Opportunity:
     """
     Scale an opportunity to the whole month. If its recommendation was addressed, count only uses and seats
     from GRACE_S after that time on.
     """
-    recommendation = known.recommendations.get(opportunity_key(type, opportunity))
+    recommendation = stored_advice.recommendations.get(opportunity_key(type, opportunity))
     if recommendation is None or recommendation.addressed_at is None:
-        return _scale_to_month(facts, opportunity)
+        return _scale_to_month(saving_facts, opportunity)
     since = recommendation.addressed_at + GRACE_S
 
     def only_later(amounts: Mapping[int, int]) -> Mapping[int, int]:
-        return {index: amount for index, amount in amounts.items() if facts.uses[index].day >= since}
+        return {index: amount for index, amount in amounts.items() if saving_facts.uses[index].day >= since}
 
     seats = [seat for seat in opportunity.seats if seat.first_day >= since]
     counted = replace(
@@ -134,10 +143,10 @@ def _count_for_month(facts: SavingFacts, opportunity: Opportunity, type: str, kn
         compared=only_later(opportunity.compared),
         seats=seats,
     )
-    return _scale_to_month(facts, counted, since)
+    return _scale_to_month(saving_facts, counted, since)
 
 
-def _scale_to_month(facts: SavingFacts, opportunity: Opportunity, since: float = 0) -> Opportunity:
+def _scale_to_month(saving_facts: SavingFacts, opportunity: Opportunity, since: float = 0) -> Opportunity:
     """
     Scale an opportunity to the whole month. If only recent calls were compared, the share that they could
     have saved is applied to the other calls of the same work from `since` on.
@@ -147,8 +156,8 @@ def _scale_to_month(facts: SavingFacts, opportunity: Opportunity, since: float =
         return opportunity
     rest = {
         index: cost
-        for index in facts.use_indexes_by_work[opportunity.work]
-        if (use := facts.uses[index]).day >= since
+        for index in saving_facts.use_indexes_by_work[opportunity.work]
+        if (use := saving_facts.uses[index]).day >= since
         and (cost := use.cost - opportunity.compared.get(index, 0)) > 0
     }
     if not rest:
@@ -168,10 +177,12 @@ def _scale_to_month(facts: SavingFacts, opportunity: Opportunity, since: float =
     )
 
 
-def _build_saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], price_book: str) -> Saving:
+def _build_saving(
+    saving_facts: SavingFacts, settled: Settled, dimensions: Sequence[str], price_book: str
+) -> Saving:
     opportunity = settled.opportunity
     type = BY_NAME[settled.type]
-    days = list(_opportunity_days(facts, opportunity))
+    days = list(_opportunity_days(saving_facts, opportunity))
     seen = printable_name(opportunity.seen, most=MAX_TEXT)
     advice = printable_name(opportunity.advice, most=MAX_TEXT)
     description = f"What was seen: {seen}\n\nWhat to do: {advice}"
@@ -197,7 +208,7 @@ def _build_saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str
         current=opportunity.current,
         recommended=opportunity.recommended,
         dimensions={
-            name: values for name in dimensions if (values := _known_values(facts, opportunity, name))
+            name: values for name in dimensions if (values := _known_values(saving_facts, opportunity, name))
         },
         measured_by=dict(opportunity.measured_by),
         first_day=_format_day(min(days)),
@@ -206,19 +217,19 @@ def _build_saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str
     )
 
 
-def _opportunity_days(facts: SavingFacts, opportunity: Opportunity) -> Iterator[int]:
+def _opportunity_days(saving_facts: SavingFacts, opportunity: Opportunity) -> Iterator[int]:
     for use_index in opportunity.claims:
-        yield facts.uses[use_index].day
+        yield saving_facts.uses[use_index].day
     for seat in opportunity.seats:
         yield seat.first_day
         yield seat.last_day
 
 
-def _known_values(facts: SavingFacts, opportunity: Opportunity, dimension: str) -> list[str]:
+def _known_values(saving_facts: SavingFacts, opportunity: Opportunity, dimension: str) -> list[str]:
     """Return the known values of a dimension. The values with the largest savings are first."""
     amounts: dict[str, int] = defaultdict(int)
     for use_index, claim in opportunity.claims.items():
-        dimensions = facts.uses[use_index].dimensions
+        dimensions = saving_facts.uses[use_index].dimensions
         for name in values_for_filter(dimension, partial(dimension_value, dimensions)):
             amounts[name] += claim
     for seat in opportunity.seats:
@@ -242,7 +253,7 @@ class Settled:
 
 
 def remove_overlaps(
-    uses: Sequence[Use],
+    uses: Sequence[DailyUse],
     opportunities: Sequence[tuple[str, Opportunity]],
     *,
     least: Callable[[str], int],

@@ -25,7 +25,7 @@ DAY_S = 86400
 DAYS = 30  # days of the month to which savings are converted
 
 
-class Use(msgspec.Struct, frozen=True, kw_only=True):
+class DailyUse(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one day and one set of dimensions, with their real cost and their cost at list prices."""
 
     day: int  # start of the day (UTC) in epoch seconds
@@ -35,9 +35,9 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
     estimate: int | None
 
     @property
-    def work(self) -> Work:
+    def work(self) -> ProgramUse:
         dimensions = self.dimensions
-        return Work(
+        return ProgramUse(
             dimensions.source,
             dimensions.provider or "",
             dimensions.model or "",
@@ -46,7 +46,7 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Work(NamedTuple):
+class ProgramUse(NamedTuple):
     """
     The identity of a piece of work: calls of one program (source, team and service) with one model. "" is
     unknown.
@@ -103,10 +103,10 @@ class SavingFacts:
     """The facts about calls and seats of the last thirty days, as of `now`."""
 
     now: float
-    uses: Sequence[Use] = ()
+    uses: Sequence[DailyUse] = ()
     recent: Sequence[RecentCall] = ()  # newest calls of at most a week, in chronological order
     # kind of work and hour -> number of calls without a user
-    hours: Mapping[Work, Mapping[int, int]] = field(default_factory=dict)
+    hours: Mapping[ProgramUse, Mapping[int, int]] = field(default_factory=dict)
     estimate: Callable[[TokenSum], int | None] = lambda _: None
     estimate_call: Callable[[Inference], int | None] = lambda _: None
     # function that returns the newer versions of a model, the newest first
@@ -115,13 +115,13 @@ class SavingFacts:
     seats_cost: int = 0  # cost of all seats in the last calendar month, in units of money
 
     @cached_property
-    def use_indexes_by_work(self) -> Mapping[Work, Sequence[int]]:
-        found: dict[Work, list[int]] = defaultdict(list)
+    def use_indexes_by_work(self) -> Mapping[ProgramUse, Sequence[int]]:
+        found: dict[ProgramUse, list[int]] = defaultdict(list)
         for index, use in enumerate(self.uses):
             found[use.work].append(index)
         return found
 
-    def saving_if_priced_as(self, use: Use, instead: TokenSum) -> int | None:
+    def saving_if_priced_as(self, use: DailyUse, instead: TokenSum) -> int | None:
         """
         Return the saving that results if these tokens are priced as `instead`. It is negative if they would
         cost more, and None if a price is unknown.
@@ -155,7 +155,7 @@ class Opportunity:
     current: Processing
     recommended: Processing
     measured_by: Mapping[str, str]
-    work: Work | None = None
+    work: ProgramUse | None = None
     seats: Sequence[UnusedSeat] = ()
     compared: Mapping[int, int] = field(default_factory=dict)
 
@@ -190,7 +190,7 @@ class RecommendationType(Protocol):
     @property
     def ASSUMPTIONS(self) -> Sequence[str]: ...
 
-    def find_opportunities(self, facts: SavingFacts) -> Iterable[Opportunity]: ...
+    def find_opportunities(self, saving_facts: SavingFacts) -> Iterable[Opportunity]: ...
 
 
 def cost_by_use(calls: Iterable[RecentCall]) -> Mapping[int, int]:

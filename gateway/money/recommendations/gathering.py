@@ -17,11 +17,11 @@ from gateway.money.insights.gathering import recent_calls
 from gateway.money.recommendations.facts import (
     DAY_S,
     DAYS,
+    DailyUse,
+    ProgramUse,
     RecentCall,
     SavingFacts,
     UnusedSeat,
-    Use,
-    Work,
     dimension_value,
 )
 from spool.ledger import money
@@ -43,7 +43,7 @@ _WORK = ("source", "provider", "model", "team", f"{TAG}service")
 # Maximum sums read per day, the most expensive first. The other sums lead to no recommendation.
 MOST_A_DAY = 2_000
 
-Chosen = Callable[[Dimensions], bool]
+DimensionsTest = Callable[[Dimensions], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Sources:
 
 
 async def gather_saving_facts(
-    sources: Sources, *, now: float, chosen: Chosen = lambda _: True
+    sources: Sources, *, now: float, chosen: DimensionsTest = lambda _: True
 ) -> tuple[SavingFacts, PriceBook]:
     """
     Return the facts of the last thirty days for the chosen uses, and the price book with which they are priced.
@@ -63,7 +63,7 @@ async def gather_saving_facts(
     await sources.ledger.catch_up(sources.log)
     book = await asyncio.to_thread(sources.prices)
     today = int(now) // DAY_S * DAY_S
-    uses: list[Use] = []
+    uses: list[DailyUse] = []
     known: dict[Dimensions, Dimensions] = {}
     for day in range(today - (DAYS - 1) * DAY_S, today + DAY_S, DAY_S):
         sums = await sources.ledger.sums_of_day(day, most=MOST_A_DAY)
@@ -99,15 +99,17 @@ def _seat_dimensions(seat: UnusedSeat) -> Dimensions:
 
 
 def _chosen_uses(
-    sums: Sequence[DaySum], chosen: Chosen, known: dict[Dimensions, Dimensions], book: PriceBook
-) -> list[Use]:
-    return priced_uses([day_sum for day_sum in sums if chosen(day_sum.dimensions)], known, book)
+    sums: Sequence[DaySum], chosen: DimensionsTest, known: dict[Dimensions, Dimensions], price_book: PriceBook
+) -> list[DailyUse]:
+    return priced_uses([day_sum for day_sum in sums if chosen(day_sum.dimensions)], known, price_book)
 
 
-def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], book: PriceBook) -> list[Use]:
-    estimate = sum_estimator(book)
+def priced_uses(
+    sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], price_book: PriceBook
+) -> list[DailyUse]:
+    estimate = sum_estimator(price_book)
     return [
-        Use(
+        DailyUse(
             day=day_sum.day,
             # Equal dimensions of different days share one object, to save memory.
             dimensions=known.setdefault(day_sum.dimensions, day_sum.dimensions),
@@ -119,7 +121,7 @@ def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], boo
     ]
 
 
-async def _calls_by_work_and_hour(ledger: Ledger, now: float) -> dict[Work, dict[int, int]]:
+async def _calls_by_work_and_hour(ledger: Ledger, now: float) -> dict[ProgramUse, dict[int, int]]:
     midnight = datetime.fromtimestamp(now // DAY_S * DAY_S, UTC)
     known = ledger.base_dimensions()
     query = CostQuery(
@@ -133,17 +135,17 @@ async def _calls_by_work_and_hour(ledger: Ledger, now: float) -> dict[Work, dict
     return await asyncio.to_thread(_group_by_work, query.group_by, await ledger.costs(query))
 
 
-def _group_by_work(by: Sequence[str], rows: Sequence[CostRow]) -> dict[Work, dict[int, int]]:
-    calls_by_work: dict[Work, dict[int, int]] = defaultdict(dict)
+def _group_by_work(dimensions: Sequence[str], rows: Sequence[CostRow]) -> dict[ProgramUse, dict[int, int]]:
+    calls_by_work: dict[ProgramUse, dict[int, int]] = defaultdict(dict)
     for row in rows:
-        values = dict(zip(by, row.group, strict=True))
-        work = Work(*(values.get(name) or "" for name in _WORK))
+        values = dict(zip(dimensions, row.group, strict=True))
+        work = ProgramUse(*(values.get(name) or "" for name in _WORK))
         calls_by_work[work][int(row.start.timestamp())] = row.calls
     return calls_by_work
 
 
 def _match_calls_to_uses(
-    calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]
+    calls: Sequence[Inference], uses: Sequence[DailyUse], tags: Sequence[str]
 ) -> list[RecentCall]:
     places: dict[tuple[int, DimensionValues], int] = {
         (use.day, use.dimensions): index for index, use in enumerate(uses)
@@ -159,19 +161,23 @@ def _match_calls_to_uses(
     return sorted(placed, key=lambda recent_call: recent_call.call.start_time or 0)
 
 
-def sum_estimator(book: PriceBook) -> Callable[[TokenSum], int | None]:
-    def estimate(total: TokenSum) -> int | None:
+def sum_estimator(price_book: PriceBook) -> Callable[[TokenSum], int | None]:
+    def estimate_sum_cost(total: TokenSum) -> int | None:
         # without a price for this tier, the cost is unknown: the standard price would look like a saving
-        return None if book.is_priced_at_standard(total) else _units_or_none(book.estimate_sum(total))
+        return (
+            None
+            if price_book.is_priced_at_standard(total)
+            else _units_or_none(price_book.estimate_sum(total))
+        )
 
-    return estimate
+    return estimate_sum_cost
 
 
-def call_estimator(book: PriceBook) -> Callable[[Inference], int | None]:
-    def estimate(call: Inference) -> int | None:
-        return _units_or_none(book.estimate_record(call))
+def call_estimator(price_book: PriceBook) -> Callable[[Inference], int | None]:
+    def estimate_call_cost(call: Inference) -> int | None:
+        return _units_or_none(price_book.estimate_record(call))
 
-    return estimate
+    return estimate_call_cost
 
 
 def _units_or_none(amount: str | None) -> int | None:
@@ -182,16 +188,16 @@ def _has_one_of_values(dimensions: Dimensions, name: str, values: Sequence[str])
     return any(value in values for value in values_for_filter(name, partial(dimension_value, dimensions)))
 
 
-def filter_predicate(filters: Mapping[str, Sequence[str]]) -> Chosen:
+def filter_predicate(filters: Mapping[str, Sequence[str]]) -> DimensionsTest:
     """
     Return a predicate that tests dimensions against a filter in the form of a view's filter. "" is
     the unknown value.
     """
 
-    def is_chosen(dimensions: Dimensions) -> bool:
+    def is_chosen_by_filters(dimensions: Dimensions) -> bool:
         return all(
             _has_one_of_values(dimensions, name.removeprefix(EXCLUDES), values) != name.startswith(EXCLUDES)
             for name, values in filters.items()
         )
 
-    return is_chosen
+    return is_chosen_by_filters

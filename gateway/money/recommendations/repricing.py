@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from gateway.money.recommendations.facts import SavingFacts, Use, Work
+from gateway.money.recommendations.facts import DailyUse, ProgramUse, SavingFacts
 from spool.ledger import money
 from spool.ledger.repricing import TokenSum
 from spool.registry.insights import dollar_text
@@ -17,7 +17,7 @@ from spool.registry.insights import dollar_text
 class PricedWork:
     """The uses of one work that would have another price, with their cost and their savings."""
 
-    uses: list[Use] = field(default_factory=list)
+    uses: list[DailyUse] = field(default_factory=list)
     claims: dict[int, int] = field(default_factory=dict)
     cost: int = 0
 
@@ -34,16 +34,16 @@ class PricedWork:
 
 
 def cheaper_works(
-    facts: SavingFacts, instead: Callable[[Use], TokenSum | None]
-) -> Iterator[tuple[Work, PricedWork]]:
+    saving_facts: SavingFacts, instead: Callable[[DailyUse], TokenSum | None]
+) -> Iterator[tuple[ProgramUse, PricedWork]]:
     """
     Yield each work that would have cost less if its uses were priced as `instead` returns. If `instead`
     returns None, the use is skipped.
     """
-    works: dict[Work, PricedWork] = defaultdict(PricedWork)
-    for index, use in enumerate(facts.uses):
+    works: dict[ProgramUse, PricedWork] = defaultdict(PricedWork)
+    for index, use in enumerate(saving_facts.uses):
         tokens = instead(use)
-        saving = None if tokens is None else facts.saving_if_priced_as(use, tokens)
+        saving = None if tokens is None else saving_facts.saving_if_priced_as(use, tokens)
         if saving is None:
             continue
         priced = works[use.work]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gateway.intake.prices import PriceBook, cost_of_sum
 from gateway.intake.rates import Rate
 from gateway.money.recommendations.facts import DAY_S, scale_by_paid_share
-from gateway.money.recommendations.gathering import MOST_A_DAY, Chosen
+from gateway.money.recommendations.gathering import MOST_A_DAY, DimensionsTest
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.days.usage import DaySum
@@ -37,7 +37,7 @@ DAYS_OF_CHOSEN = 2  # days that are in memory at the same time if all sums of a 
 
 
 @dataclass(slots=True)
-class Instead:
+class ReplacementCosts:
     """
     The calls of a group and their costs in units of money. `saves` is the saving with the other model.
     `unchanged` is the cost of calls without a list price, which stays the same.
@@ -48,14 +48,14 @@ class Instead:
     saves: int = 0
     unchanged: int = 0
 
-    def add_day(self, one: DaySum, saves: int | None) -> None:
-        self.calls += one.tokens.calls
-        self.cost += one.cost
+    def add_day(self, day_sum: DaySum, saves: int | None) -> None:
+        self.calls += day_sum.tokens.calls
+        self.cost += day_sum.cost
         self.saves += saves or 0
-        self.unchanged += one.cost if saves is None else 0
+        self.unchanged += day_sum.cost if saves is None else 0
 
     @classmethod
-    def sum_of(cls, several: Collection[Instead]) -> Instead:
+    def sum_of(cls, several: Collection[ReplacementCosts]) -> ReplacementCosts:
         return cls(
             calls=sum(part.calls for part in several),
             cost=sum(part.cost for part in several),
@@ -70,26 +70,26 @@ class Instead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    groups: Mapping[Group, Instead]
-    total: Instead = field(default_factory=Instead)
+    groups: Mapping[Group, ReplacementCosts]
+    total: ReplacementCosts = field(default_factory=ReplacementCosts)
 
 
-def check_model_has_price(book: PriceBook, model: str, now: float) -> None:
+def check_model_has_price(price_book: PriceBook, model: str, now: float) -> None:
     """Raise Invalid if no list price is known for the model."""
     sample_call = Inference(
         id=b"", source="", response_model=model, start_time=int(now) * NS, input_tokens=1, output_tokens=1
     )
-    if book.estimate_record(sample_call) is None:
+    if price_book.estimate_record(sample_call) is None:
         raise Invalid(f"no list price is known for the model {model!r}; use its name from the list prices")
 
 
 async def what_if(
     ledger: Ledger,
-    book: PriceBook,
+    price_book: PriceBook,
     model: str,
     *,
     days: Sequence[int],
-    chosen: Chosen | None,
+    chosen: DimensionsTest | None,
     group_of: Callable[[Dimensions], Group],
     now: float,
 ) -> WhatIf:
@@ -100,11 +100,11 @@ async def what_if(
     selected. Only the most expensive sums of each day are read. Raises AskedTooMuch if the query exceeds its
     limits, like a cost query.
     """
-    instead_by_group: dict[Group, Instead] = defaultdict(Instead)
+    instead_by_group: dict[Group, ReplacementCosts] = defaultdict(ReplacementCosts)
     limit = running_limit()
 
-    def add_sums(by_dimensions: Sequence[Sequence[DaySum]]) -> None:
-        savings = _Savings(book, model, int(now) * NS)
+    def add_day_sums(by_dimensions: Sequence[Sequence[DaySum]]) -> None:
+        savings = _Savings(price_book, model, int(now) * NS)
         for sums in by_dimensions:
             group = instead_by_group[group_of(sums[0].dimensions)]
             for day_sum in sums:
@@ -113,13 +113,13 @@ async def what_if(
     at_once = DAYS_AT_ONCE if chosen is None else DAYS_OF_CHOSEN
     for begin in range(0, len(days), at_once):
         sums = await ledger.sums_of_days(days[begin : begin + at_once], most=MOST_A_DAY, chosen=chosen)
-        await asyncio.to_thread(add_sums, sums)
+        await asyncio.to_thread(add_day_sums, sums)
         if limit is not None:
             limit.check_rows(len(instead_by_group))
             limit.check_time()
     return WhatIf(
         groups=dict(instead_by_group),
-        total=await asyncio.to_thread(Instead.sum_of, instead_by_group.values()),
+        total=await asyncio.to_thread(ReplacementCosts.sum_of, instead_by_group.values()),
     )
 
 
@@ -129,25 +129,25 @@ class _Savings:
     are cached.
     """
 
-    def __init__(self, book: PriceBook, model: str, time: int) -> None:
-        self._book = book
+    def __init__(self, price_book: PriceBook, model: str, time: int) -> None:
+        self._book = price_book
         self._model = model
         self._time = time
         self._rates: dict[tuple[object, ...], Rate | None] = {}
 
-    def saving_of_day(self, one: DaySum) -> int | None:
+    def saving_of_day(self, day_sum: DaySum) -> int | None:
         """
         Return the saving if one day's calls had used the other model in the same processing mode, or None if
         a price is unknown.
         """
-        tokens = one.tokens
+        tokens = day_sum.tokens
         named = (tokens.provider, tokens.response_model, tokens.request_model, tokens.mode, tokens.time)
         estimate = self._price_as(tokens, named)
         if not estimate:
             return None
         # price of the other model at one fixed time, so `until` is 0
         price = self._price_as(replace(tokens, until=0), (None, self._model, None, tokens.mode, self._time))
-        return None if price is None else scale_by_paid_share(estimate - price, one.cost, estimate)
+        return None if price is None else scale_by_paid_share(estimate - price, day_sum.cost, estimate)
 
     def _price_as(self, tokens: TokenSum, named: _Named) -> int | None:
         if tokens.meters:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
-    Members,
+    RawMembers,
+    ReadCall,
     field_named,
     mark_as_failed_if_http_error,
     set_normalised_counts,
@@ -51,13 +51,13 @@ class AgentgatewayEvent(WorkFields):
     cost: Any = field_named("agw.ai.usage.cost.total")
 
 
-def has_agentgateway_fields(members: Members) -> bool:
+def has_agentgateway_fields(members: RawMembers) -> bool:
     is_request = payload.is_equal_text(members.get("scope"), b'"request"')
     is_routed = "gateway" in members or "route" in members
     return is_request and is_routed and any("." in name for name in members)
 
 
-def read_calls(event: AgentgatewayEvent) -> Iterable[Call]:
+def read_calls(event: AgentgatewayEvent) -> Iterable[ReadCall]:
     """Read a line with a model or tokens as one call. MCP lines have neither."""
     record = Inference(
         id=b"",
@@ -93,7 +93,7 @@ def read_calls(event: AgentgatewayEvent) -> Iterable[Call]:
     metadata.add_work_fields(event)
     metadata.add_tag("route", text_or_none(event.route))
     metadata.fill_record(record, principal=text_or_none(event.subject))
-    return (Call(record, call_identity(record, span=True, own_id=record.request_id), metadata.left_out),)
+    return (ReadCall(record, call_identity(record, span=True, own_id=record.request_id), metadata.left_out),)
 
 
 def example_body(call: ExampleCall) -> Any:

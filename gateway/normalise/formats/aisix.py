@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
+    ReadCall,
     has_all_members,
     mark_as_failed,
     mark_as_failed_if_http_error,
@@ -65,7 +65,7 @@ class AisixEvent(msgspec.Struct):
     error_class: Any = None
 
 
-def read_calls(event: AisixEvent) -> Iterable[Call]:
+def read_calls(event: AisixEvent) -> Iterable[ReadCall]:
     """Read one attempt as one call. Attempts of one request share its id."""
     is_cached = text_or_none(event.cache_status) == "hit"
     answered_by = text_or_none(event.provider_model_version)
@@ -101,7 +101,7 @@ def read_calls(event: AisixEvent) -> Iterable[Call]:
     if own_id is not None:
         own_id += f"\0{text_or_none(event.attempt_index) or 0}"
     identity = call_identity(record, response_id=text_or_none(event.provider_request_id), own_id=own_id)
-    return (Call(record, identity, metadata.left_out),)
+    return (ReadCall(record, identity, metadata.left_out),)
 
 
 def _fill_token_counts(record: Inference, event: AisixEvent, *, is_cached: bool) -> None:

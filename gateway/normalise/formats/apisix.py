@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
+    ReadCall,
     has_any_member,
     input_excludes_cache,
     mark_as_failed_if_http_error,
@@ -69,7 +69,7 @@ class ApisixEvent(WorkFields):
     consumer: ApisixConsumer | Other = None
 
 
-def read_calls(event: ApisixEvent) -> Iterable[Call]:
+def read_calls(event: ApisixEvent) -> Iterable[ReadCall]:
     summary, request = (
         struct_or_empty(event.llm_summary, ApisixSummary),
         struct_or_empty(event.request, ApisixRequest),
@@ -112,7 +112,7 @@ def read_calls(event: ApisixEvent) -> Iterable[Call]:
     answered = struct_or_empty(event.response, ApisixResponse).headers
     if isinstance(answered, RequestIdHeaders):
         identity = identity._replace(also=dedup_keys_from_headers(record, answered))
-    return (Call(record, identity, metadata.left_out, names_request=bool(identity.also)),)
+    return (ReadCall(record, identity, metadata.left_out, names_request=bool(identity.also)),)
 
 
 def example_body(call: ExampleCall) -> Any:

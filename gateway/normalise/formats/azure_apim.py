@@ -13,25 +13,25 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
-    Count,
     ExampleCall,
     ItemFormat,
     Items,
-    Members,
+    RawMembers,
+    ReadCall,
+    ReadTokenCount,
     has_object_with,
     set_normalised_counts,
 )
 from gateway.normalise.outcome import MERGED, NOT_AI
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.items import Unfolding
+from gateway.normalise.payload.items import NestedUnpacking
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_without_prefix
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import dict_or_empty, parse_count, text_or_none
-from spool.identity import Identity, call_identity, cloud_event_id, is_long_id
+from spool.identity import RecordIdentity, call_identity, cloud_event_id, is_long_id
 from spool.record import Inference, UsageMetric
 
 NAME = "azure_apim"
@@ -62,7 +62,7 @@ _TOTAL = "Total Tokens"  # name of the meter for the sum of prompt and completio
 _METRIC_COLUMNS = ("Name", "Sum", "ItemCount")
 
 
-def has_azure_apim_fields(members: Members) -> bool:
+def has_azure_apim_fields(members: RawMembers) -> bool:
     names = ("CorrelationId", "DeploymentName")
     is_log = {*names} <= members.keys() or has_object_with(members, "records", *names)
     return (
@@ -72,12 +72,12 @@ def has_azure_apim_fields(members: Members) -> bool:
     )
 
 
-def rows_in_message(raw: payload.Raw, _: Unfolding) -> Items:
+def rows_in_message(raw: payload.Raw, _: NestedUnpacking) -> Items:
     rows = payload.undecoded_members(raw).get("records")
     return payload.array_elements(raw if rows is None else rows)
 
 
-def read_calls(event: AzureApimEvent) -> Iterable[Call | Count]:
+def read_calls(event: AzureApimEvent) -> Iterable[ReadCall | ReadTokenCount]:
     if event.Name is not None:
         return _read_token_count(event)
     deployment = text_or_none(event.DeploymentName)
@@ -99,10 +99,10 @@ def read_calls(event: AzureApimEvent) -> Iterable[Call | Count]:
     # RequestId is the provider's response id. API Management creates the correlation id.
     response_id = text_or_none(event.RequestId)
     unique = response_id if response_id and is_long_id(response_id) else None
-    return (Call(record, call_identity(record, response_id=unique, own_id=record.request_id)),)
+    return (ReadCall(record, call_identity(record, response_id=unique, own_id=record.request_id)),)
 
 
-def _read_token_count(event: AzureApimEvent) -> Iterable[Count]:
+def _read_token_count(event: AzureApimEvent) -> Iterable[ReadTokenCount]:
     """
     Read a metric row: the tokens of one minute. The log counts the same tokens by call. The count names no
     service, so that it is recognized as their repeat.
@@ -131,7 +131,7 @@ def _read_token_count(event: AzureApimEvent) -> Iterable[Count]:
         event.ItemCount,
         sorted(dimensions.items()),
     ]
-    return (Count(metric, Identity(cloud_event_id(NAME, str(key_facts))), metadata.left_out),)
+    return (ReadTokenCount(metric, RecordIdentity(cloud_event_id(NAME, str(key_facts))), metadata.left_out),)
 
 
 def reason_row_is_ignored(event: AzureApimEvent) -> str:

@@ -15,21 +15,21 @@ import msgspec
 from gateway.core.errors import BadPayload, Refusal
 from gateway.core.schemas import COUNT, TEXT, closed_object, described
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     FormatAnswer,
     ItemFormat,
     Items,
-    Members,
+    RawMembers,
+    ReadCall,
     Unreadable,
     build_json_answer,
     has_object_with,
     mark_as_failed,
     set_normalised_counts,
 )
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import ReadOutcome
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.items import MAX_PIECE, Unfolding
+from gateway.normalise.payload.items import MAX_PIECE, NestedUnpacking
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_without_prefix
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
@@ -123,7 +123,7 @@ class _LogEvent(msgspec.Struct):
 prepare_types(_Packed, _LogEvent)
 
 
-def has_bedrock_fields(members: Members) -> bool:
+def has_bedrock_fields(members: RawMembers) -> bool:
     return (
         payload.is_equal_text(members.get("schemaType"), b'"ModelInvocationLog"')
         or "awslogs" in members
@@ -132,7 +132,7 @@ def has_bedrock_fields(members: Members) -> bool:
     )
 
 
-def unwrap_log_records(raw: payload.Raw, unfolding: Unfolding) -> Items:
+def unwrap_log_records(raw: payload.Raw, unfolding: NestedUnpacking) -> Items:
     """
     Yield the log records in one item, without any wrappers (lists, CloudWatch, Firehose). An unreadable
     wrapper affects only its own contents.
@@ -140,7 +140,7 @@ def unwrap_log_records(raw: payload.Raw, unfolding: Unfolding) -> Items:
     return _unwrap_layers(raw, unfolding, _MAX_WRAPPERS)
 
 
-def _unwrap_layers(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
+def _unwrap_layers(raw: payload.Raw, unfolding: NestedUnpacking, wrappers: int) -> Items:
     members = payload.undecoded_members(raw)
     if wrappers and "awslogs" in members:
         yield from _unwrap_packed(members["awslogs"], "awslogs.data", unfolding, wrappers - 1)
@@ -153,7 +153,7 @@ def _unwrap_layers(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Ite
         yield raw
 
 
-def _unwrap_firehose(records: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
+def _unwrap_firehose(records: payload.Raw, unfolding: NestedUnpacking, wrappers: int) -> Items:
     index = 0
     for record in payload.array_elements(records):
         if not len(record):
@@ -164,7 +164,7 @@ def _unwrap_firehose(records: payload.Raw, unfolding: Unfolding, wrappers: int) 
         index += 1
 
 
-def _unwrap_packed(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: int) -> Items:
+def _unwrap_packed(packed: payload.Raw, field: str, unfolding: NestedUnpacking, wrappers: int) -> Items:
     if payload.is_null(packed):
         yield packed
         return
@@ -186,7 +186,7 @@ def _unwrap_packed(packed: payload.Raw, field: str, unfolding: Unfolding, wrappe
         yield Unreadable(f"{field} is {error}")
 
 
-def _unwrap_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> Items:
+def _unwrap_subscription(members: RawMembers, unfolding: NestedUnpacking, wrappers: int) -> Items:
     # ignore control messages, with which CloudWatch tests the subscription
     if payload.is_equal_text(members.get("messageType"), b'"CONTROL_MESSAGE"'):
         yield b"{}"
@@ -201,7 +201,7 @@ def _unwrap_subscription(members: Members, unfolding: Unfolding, wrappers: int) 
         index += 1
 
 
-def _unwrap_log_event(event: payload.Raw, index: int, unfolding: Unfolding, wrappers: int) -> Items:
+def _unwrap_log_event(event: payload.Raw, index: int, unfolding: NestedUnpacking, wrappers: int) -> Items:
     if payload.is_null(event):
         yield event
         return
@@ -213,7 +213,7 @@ def _unwrap_log_event(event: payload.Raw, index: int, unfolding: Unfolding, wrap
         yield from _unwrap_layers(message.encode("utf-8", "surrogatepass"), unfolding, wrappers)
 
 
-def read_calls(event: BedrockEvent) -> Iterable[Call]:
+def read_calls(event: BedrockEvent) -> Iterable[ReadCall]:
     """Read one log record as one call. A control message contains no call."""
     record = Inference(
         id=b"",
@@ -239,7 +239,7 @@ def read_calls(event: BedrockEvent) -> Iterable[Call]:
     metadata.add_caller_and_tags(dict_or_empty(event.requestMetadata))
     metadata.fill_record(record, principal=text_or_none(struct_or_empty(event.identity, BedrockIdentity).arn))
     # requestId is AWS's own id, which SDKs also report
-    return (Call(record, call_identity(record, response_id=record.request_id), metadata.left_out),)
+    return (ReadCall(record, call_identity(record, response_id=record.request_id), metadata.left_out),)
 
 
 def _tokens_of_log_record(input: BedrockInput, output: BedrockOutput) -> Tokens:
@@ -291,7 +291,7 @@ def _operation_of_bedrock_api(written: str | None, model: str | None) -> str | N
     return None
 
 
-def firehose_acceptance(body: bytes, outcome: Outcome, now: float) -> FormatAnswer | None:
+def firehose_acceptance(body: bytes, outcome: ReadOutcome, now: float) -> FormatAnswer | None:
     """
     Return Firehose's response format. Firehose repeats a delivery until the response has its request id and a
     time in milliseconds.

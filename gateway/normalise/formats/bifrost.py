@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
     Items,
+    ReadCall,
     add_tier_tag,
     field_named,
     has_any_member,
@@ -25,7 +25,7 @@ from gateway.normalise.formats.engine.declaration import (
     set_normalised_counts,
 )
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.items import Unfolding
+from gateway.normalise.payload.items import NestedUnpacking
 from gateway.normalise.reading.costs import cost_unless_unknown
 from gateway.normalise.reading.metadata import Metadata, first_key_name
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
@@ -94,7 +94,7 @@ class BifrostEvent(msgspec.Struct):
     Span: BifrostSpan | Other = None
 
 
-def spans_of_trace(raw: payload.Raw, _: Unfolding) -> Items:
+def spans_of_trace(raw: payload.Raw, _: NestedUnpacking) -> Items:
     """Yield each span of a trace as a separate item, so that a bad span does not affect other spans."""
     members = payload.undecoded_members(raw)
     spans = members.get("Spans")
@@ -108,7 +108,7 @@ def spans_of_trace(raw: payload.Raw, _: Unfolding) -> Items:
         yield b'{"TraceID":%b,"Span":%b}' % (trace_id, span) if len(span) else span
 
 
-def read_calls(event: BifrostEvent) -> Iterable[Call]:
+def read_calls(event: BifrostEvent) -> Iterable[ReadCall]:
     span = struct_or_empty(event.Span, BifrostSpan)
     if not isinstance(span.Kind, str) or span.Kind not in _ATTEMPTS:
         return ()
@@ -138,7 +138,7 @@ def read_calls(event: BifrostEvent) -> Iterable[Call]:
     metadata = Metadata()
     add_tier_tag(metadata, attributes.service_tier)
     record.tags = metadata.tags
-    return (Call(record, identity),)
+    return (ReadCall(record, identity),)
 
 
 def _operation_of_span(span: BifrostSpan, attributes: BifrostAttributes) -> str | None:

@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
     Items,
-    Members,
+    RawMembers,
+    ReadCall,
     has_object_with,
     mark_as_failed,
     mark_as_failed_if_http_error,
     set_normalised_counts,
 )
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.items import Unfolding
+from gateway.normalise.payload.items import NestedUnpacking
 from gateway.normalise.reading.costs import cost_unless_unknown
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
@@ -62,17 +62,17 @@ class CloudflareEvent(msgspec.Struct):
     tokens_out: Any = None
 
 
-def has_cloudflare_fields(members: Members) -> bool:
+def has_cloudflare_fields(members: RawMembers) -> bool:
     is_page = {"result", "result_info"} <= members.keys()  # also True for a page of logs without entries
     return is_page or "tokens_in" in members or has_object_with(members, "result", "tokens_in")
 
 
-def unwrap_entries(raw: payload.Raw, _: Unfolding) -> Items:
+def unwrap_entries(raw: payload.Raw, _: NestedUnpacking) -> Items:
     page = payload.undecoded_members(raw).get("result")
     return payload.array_elements(raw if page is None else page)
 
 
-def read_calls(event: CloudflareEvent) -> Iterable[Call]:
+def read_calls(event: CloudflareEvent) -> Iterable[ReadCall]:
     """Read an entry as one call. Each step of a dynamic route has its own entry."""
     record = Inference(
         id=b"",
@@ -95,7 +95,7 @@ def read_calls(event: CloudflareEvent) -> Iterable[Call]:
     metadata = Metadata()
     metadata.add_caller_and_tags(dict_or_empty(event.metadata))
     metadata.fill_record(record)
-    return (Call(record, call_identity(record, own_id=record.request_id), metadata.left_out),)
+    return (ReadCall(record, call_identity(record, own_id=record.request_id), metadata.left_out),)
 
 
 def example_body(call: ExampleCall) -> Any:

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
-    Members,
+    RawMembers,
+    ReadCall,
     add_tier_tag,
     mark_as_failed_if_http_error,
     set_normalised_counts,
@@ -36,7 +36,7 @@ from gateway.normalise.reading.values import (
     struct_or_empty,
     text_or_none,
 )
-from spool.identity import Identity, call_identity
+from spool.identity import RecordIdentity, call_identity
 from spool.record import Inference
 
 NAME = "databricks"
@@ -87,11 +87,11 @@ class DatabricksEvent(msgspec.Struct):
     response: ProviderBody | Other = None
 
 
-def has_databricks_fields(members: Members) -> bool:
+def has_databricks_fields(members: RawMembers) -> bool:
     return "databricks_request_id" in members or {"event_time", "endpoint_name", "api_type"} <= members.keys()
 
 
-def read_calls(event: DatabricksEvent) -> Iterable[Call]:
+def read_calls(event: DatabricksEvent) -> Iterable[ReadCall]:
     """Read one row as one call. Rows of MCP services have neither model nor tokens and are not calls."""
     is_of_serving = text_or_none(event.databricks_request_id) is not None
     record = _read_serving_row(event) if is_of_serving else _read_gateway_row(event)
@@ -102,7 +102,7 @@ def read_calls(event: DatabricksEvent) -> Iterable[Call]:
     metadata.add_tag("workspace", text_or_none(event.workspace_id))
     add_tier_tag(metadata, struct_or_empty(event.response, ProviderBody).service_tier_name)
     metadata.fill_record(record, principal=text_or_none(event.requester))
-    return (Call(record, _call_identity_of_row(record, event), metadata.left_out),)
+    return (ReadCall(record, _call_identity_of_row(record, event), metadata.left_out),)
 
 
 def _read_gateway_row(event: DatabricksEvent) -> Inference:
@@ -195,7 +195,7 @@ def _merged_tags(event: DatabricksEvent) -> dict[str, Any]:
     return dict_or_empty(event.endpoint_tags) | of_serving | of_request
 
 
-def _call_identity_of_row(record: Inference, event: DatabricksEvent) -> Identity:
+def _call_identity_of_row(record: Inference, event: DatabricksEvent) -> RecordIdentity:
     """
     Return the dedup key of a row. It prefers the call's own ids, because all calls of an agent's turn and its
     guardrails share one request_id.

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
+    ReadCall,
     field_named,
     has_any_member,
     mark_as_failed,
@@ -62,7 +62,7 @@ class EnvoyEvent(WorkFields):
     provider_request_id: Any = None
 
 
-def read_calls(event: EnvoyEvent) -> Iterable[Call]:
+def read_calls(event: EnvoyEvent) -> Iterable[ReadCall]:
     """Read a line with a model as one call. MCP traffic is in the same log, without models."""
     sent = first_text(event.model_override, event.model, event.old_model_override, event.old_model)
     backend = first_text(event.backend, event.old_backend)
@@ -109,7 +109,7 @@ def read_calls(event: EnvoyEvent) -> Iterable[Call]:
     identity = call_identity(record, shared_id=record.request_id)
     if event.provider_request_id is not None:
         identity = identity._replace(also=dedup_keys_from_field(record, event.provider_request_id))
-    return (Call(record, identity, metadata.left_out, names_request=bool(identity.also)),)
+    return (ReadCall(record, identity, metadata.left_out, names_request=bool(identity.also)),)
 
 
 def _current_or_older_value(today: Any, older: Any) -> Any:

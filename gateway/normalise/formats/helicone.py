@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
-    Members,
+    RawMembers,
+    ReadCall,
     add_tier_tag,
     set_normalised_counts,
 )
@@ -55,7 +55,7 @@ class HeliconeEvent(msgspec.Struct):
     metadata: HeliconeFigures | Other = None
 
 
-def has_helicone_fields(members: Members) -> bool:
+def has_helicone_fields(members: RawMembers) -> bool:
     return "request_response_url" in members or {"request_id", "response_body"} <= members.keys()
 
 
@@ -64,7 +64,7 @@ def is_signed_by_helicone(secret: str, body: bytes, signature: str) -> bool:
     return hmac.compare_digest(expected.encode(), signature.strip().lower().encode("utf-8", "surrogatepass"))
 
 
-def read_calls(event: HeliconeEvent) -> Iterable[Call]:
+def read_calls(event: HeliconeEvent) -> Iterable[ReadCall]:
     """
     Read one object as one call. The webhook states no time, operation or status.
 
@@ -91,7 +91,7 @@ def read_calls(event: HeliconeEvent) -> Iterable[Call]:
     add_tier_tag(metadata, response_body.service_tier_name)
     metadata.fill_record(record, end_user=text_or_none(event.user_id))
     identity = response_body.call_identity(record, own_id=record.request_id)
-    return (Call(record, identity, metadata.left_out, is_certain=_has_truncated_bodies(event)),)
+    return (ReadCall(record, identity, metadata.left_out, is_certain=_has_truncated_bodies(event)),)
 
 
 def _has_truncated_bodies(event: HeliconeEvent) -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
+    ReadCall,
     has_any_member,
     mark_as_failed_if_http_error,
     set_normalised_counts,
@@ -22,7 +22,7 @@ from gateway.normalise.reading.operations import operation_of_path
 from gateway.normalise.reading.times import end_after_milliseconds, parse_instant
 from gateway.normalise.reading.tokens import Details, Tokens
 from gateway.normalise.reading.values import Other, first_text, parse_count, struct_or_empty, text_or_none
-from spool.identity import Identity, call_identity, is_long_id
+from spool.identity import RecordIdentity, call_identity, is_long_id
 from spool.record import Inference
 
 NAME = "higress"
@@ -54,7 +54,7 @@ class HigressEvent(msgspec.Struct):
     route_name: Any = None
 
 
-def read_calls(event: HigressEvent) -> Iterable[Call]:
+def read_calls(event: HigressEvent) -> Iterable[ReadCall]:
     """Read a line as one call if its `ai_log` is not `-`."""
     log = struct_or_empty(event.ai_log, HigressAiLog)
     record = Inference(
@@ -88,10 +88,12 @@ def read_calls(event: HigressEvent) -> Iterable[Call]:
     metadata.add_work_fields(log)
     metadata.add_tag("route", text_or_none(event.route_name))
     metadata.fill_record(record, principal=first_text(log.consumer, event.consumer))
-    return (Call(record, _call_identity_of_response(record, text_or_none(log.chat_id)), metadata.left_out),)
+    return (
+        ReadCall(record, _call_identity_of_response(record, text_or_none(log.chat_id)), metadata.left_out),
+    )
 
 
-def _call_identity_of_response(record: Inference, response_id: str | None) -> Identity:
+def _call_identity_of_response(record: Inference, response_id: str | None) -> RecordIdentity:
     """
     Return the dedup key of a call. It prefers the provider's response id, because SDKs report it as well, and
     callers can choose Envoy's request id.

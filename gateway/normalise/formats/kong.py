@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
-    Members,
+    RawMembers,
+    ReadCall,
     has_all_members,
     is_model_call,
     mark_as_failed_if_http_error,
@@ -117,7 +117,7 @@ class KongEvent(WorkFields):
     workspace_name: Any = None
 
 
-def read_calls(event: KongEvent) -> Iterable[Call | BadValue]:
+def read_calls(event: KongEvent) -> Iterable[ReadCall | BadValue]:
     """
     Read one call from each block that has both `meta` and `usage`. A bad block does not affect other blocks.
     """
@@ -136,7 +136,7 @@ def read_calls(event: KongEvent) -> Iterable[Call | BadValue]:
             yield call
 
 
-def _block_by_plugin(ai: Members) -> dict[str, KongBlock]:
+def _block_by_plugin(ai: RawMembers) -> dict[str, KongBlock]:
     if "meta" in ai and "usage" in ai:  # Kong 3.6 reports only one plugin, without its name
         only = KongBlock(
             meta=struct_or_none(ai["meta"], KongMeta), usage=struct_or_none(ai["usage"], KongUsage)
@@ -147,14 +147,14 @@ def _block_by_plugin(ai: Members) -> dict[str, KongBlock]:
     return {name: block for name, block in blocks.items() if block is not None and block.has_meta_and_usage}
 
 
-def _read_call_or_error(event: KongEvent, block: KongBlock, plugin: str | None) -> Call | BadValue:
+def _read_call_or_error(event: KongEvent, block: KongBlock, plugin: str | None) -> ReadCall | BadValue:
     try:
         return _read_call(event, block, plugin)
     except BadValue as error:
         return error
 
 
-def _read_call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
+def _read_call(event: KongEvent, block: KongBlock, plugin: str | None) -> ReadCall:
     request = struct_or_empty(event.request, KongObject)
     meta, usage = struct_or_empty(block.meta, KongMeta), struct_or_empty(block.usage, KongUsage)
     own_id = text_or_none(request.id)
@@ -197,7 +197,7 @@ def _read_call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
     # the response is that of the plugin that answers the request
     if plugin is None and isinstance(headers, AgentHeaders):
         identity = identity._replace(also=dedup_keys_from_headers(record, headers))
-    return Call(record, identity, metadata.left_out, names_request=bool(identity.also))
+    return ReadCall(record, identity, metadata.left_out, names_request=bool(identity.also))
 
 
 def _input_excludes_cache(record: Inference, usage: KongUsage) -> bool:

@@ -34,7 +34,7 @@ from gateway.normalise.formats.engine.declaration import (
     OTLP_SIGNALS,
     BatchFormat,
     ItemFormat,
-    Members,
+    RawMembers,
 )
 from gateway.normalise.formats.langfuse import format as langfuse
 from gateway.normalise.payload import items as payload
@@ -96,7 +96,7 @@ def recognise_format_or_refuse(body: bytes, *, how: str) -> str:
     raise BadPayload(f"the format was not recognized; {how}; known formats: {', '.join(FORMAT_NAMES)}")
 
 
-def recognise_item_format(members: Members) -> str | None:
+def recognise_item_format(members: RawMembers) -> str | None:
     """
     Return the format of an item, or None. It is recognized by top-level names, and some formats also by names
     one level down.

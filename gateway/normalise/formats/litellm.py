@@ -15,10 +15,10 @@ from uuid import uuid4
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
-    Members,
+    RawMembers,
+    ReadCall,
     add_tier_tag,
     mark_as_failed,
     set_normalised_counts,
@@ -164,7 +164,7 @@ class LiteLLMEvent(msgspec.Struct):
     cost: Any = None
 
 
-def has_litellm_fields(members: Members) -> bool:
+def has_litellm_fields(members: RawMembers) -> bool:
     return (
         "litellm_call_id" in members
         or {"custom_llm_provider", "call_type"} <= members.keys()
@@ -173,7 +173,7 @@ def has_litellm_fields(members: Members) -> bool:
     )
 
 
-def read_calls(event: LiteLLMEvent) -> Iterable[Call]:
+def read_calls(event: LiteLLMEvent) -> Iterable[ReadCall]:
     """Read one event or row. Return its call, or nothing if it is not a call."""
     if event.id is None and event.request_id is not None:
         record, left_out = _read_spend_log_row(event)
@@ -203,7 +203,7 @@ def read_calls(event: LiteLLMEvent) -> Iterable[Call]:
     if also or links or relay is not None:
         is_final = session is not None and record.status == "ok"
         identity = with_names(identity, also, links, (), relay=relay)._replace(is_final=is_final)
-    return (Call(record, identity, left_out),)
+    return (ReadCall(record, identity, left_out),)
 
 
 def _dedup_keys_of_provider_request(event: LiteLLMEvent, record: Inference) -> tuple[bytes, ...]:

@@ -13,16 +13,16 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
-    Count,
     ExampleCall,
     FormatAnswer,
     ItemFormat,
+    ReadCall,
+    ReadTokenCount,
     has_any_member,
     set_normalised_counts,
 )
 from gateway.normalise.litellm_calls import has_form_of_call_id
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import ReadOutcome
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.times import parse_instant
@@ -31,7 +31,7 @@ from gateway.normalise.reading.values import Other, parse_amount, parse_count, s
 from spool.identity import (
     AS_CALL,
     AS_COUNT,
-    Identity,
+    RecordIdentity,
     call_identity,
     cloud_event_id,
     is_long_id,
@@ -73,7 +73,7 @@ class OpenMeterEvent(msgspec.Struct):
     data: OpenMeterData | Other = None
 
 
-def read_calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
+def read_calls(event: OpenMeterEvent) -> Iterable[ReadCall | ReadTokenCount]:
     """Read an event as one call if its data has a model and tokens of input or output."""
     data = struct_or_empty(event.data, OpenMeterData)
     tokens = tokens_of_usage(data)
@@ -93,10 +93,10 @@ def read_calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
     set_normalised_counts(record, tokens)
     metadata = Metadata()
     metadata.fill_record(record, principal=text_or_none(event.subject))
-    return (Call(record, _call_identity_of_event(record, text_or_none(event.source)), metadata.left_out),)
+    return (ReadCall(record, _call_identity_of_event(record, text_or_none(event.source)), metadata.left_out),)
 
 
-def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
+def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[ReadTokenCount]:
     """
     Read the token count of OpenMeter's standard event. Its service name becomes a tag, so that counts of
     different sources stay apart.
@@ -121,25 +121,25 @@ def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Co
         tags=metadata.tags,
     )
     known = source is not None and event_id is not None
-    identity = Identity(cloud_event_id(source or "", event_id or "")) if known else random_identity()
-    return (Count(metric, identity, metadata.left_out),)
+    identity = RecordIdentity(cloud_event_id(source or "", event_id or "")) if known else random_identity()
+    return (ReadTokenCount(metric, identity, metadata.left_out),)
 
 
-def _call_identity_of_event(record: Inference, source: str | None) -> Identity:
+def _call_identity_of_event(record: Inference, source: str | None) -> RecordIdentity:
     event_id = record.request_id
     if not source or not event_id:
         return call_identity(record, own_id=event_id)
     event_key = cloud_event_id(source, event_id)
     if not is_long_id(event_id):
-        return Identity(event_key)
+        return RecordIdentity(event_key)
     # LiteLLM uses its call id as the event id if the response has no id.
     links = (
         response_links(record, event_id, own=AS_COUNT, other=AS_CALL) if has_form_of_call_id(event_id) else ()
     )
-    return Identity(call_identity(record, response_id=event_id).id, lookups=(event_key,), links=links)
+    return RecordIdentity(call_identity(record, response_id=event_id).id, lookups=(event_key,), links=links)
 
 
-def build_empty_answer(body: bytes, outcome: Outcome, now: float) -> FormatAnswer:
+def build_empty_answer(body: bytes, outcome: ReadOutcome, now: float) -> FormatAnswer:
     return FormatAnswer(204, b"")
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
-    Members,
+    RawMembers,
+    ReadCall,
     has_object_with,
     mark_as_failed,
     set_normalised_counts,
@@ -65,11 +65,11 @@ class OpenRouterEvent(OpenRouterStats):
     data: OpenRouterStats | Other = None
 
 
-def has_openrouter_fields(members: Members) -> bool:
+def has_openrouter_fields(members: RawMembers) -> bool:
     return "native_tokens_prompt" in members or has_object_with(members, "data", "native_tokens_prompt")
 
 
-def read_calls(event: OpenRouterEvent) -> Iterable[Call]:
+def read_calls(event: OpenRouterEvent) -> Iterable[ReadCall]:
     """Read one generation as one call, with or without its envelope."""
     stats = event.data if isinstance(event.data, OpenRouterStats) else event
     api_type = text_or_none(stats.api_type)
@@ -115,7 +115,7 @@ def read_calls(event: OpenRouterEvent) -> Iterable[Call]:
     # the provider's own report of the call has `upstream_id` as its id
     if upstream_id is not None and is_long_id(upstream_id):
         identity = identity._replace(also=(response_call_id(upstream_id),))
-    return (Call(record, identity, metadata.left_out),)
+    return (ReadCall(record, identity, metadata.left_out),)
 
 
 def _charged_dollars(stats: OpenRouterStats) -> str | None:

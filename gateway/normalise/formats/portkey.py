@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
-    Members,
+    RawMembers,
+    ReadCall,
     add_tier_tag,
     field_named,
     has_object_with,
@@ -144,7 +144,7 @@ class PortkeyEvent(msgspec.Struct):
     requestType: Any = None
 
 
-def has_portkey_fields(members: Members) -> bool:
+def has_portkey_fields(members: RawMembers) -> bool:
     return (
         "ai_org" in members
         or has_object_with(members, "request", "portkeyHeaders")
@@ -154,7 +154,7 @@ def has_portkey_fields(members: Members) -> bool:
     )
 
 
-def read_calls(event: PortkeyEvent) -> Iterable[Call]:
+def read_calls(event: PortkeyEvent) -> Iterable[ReadCall]:
     """
     Read one row, line, file or hook as one call.
 
@@ -174,7 +174,7 @@ def read_calls(event: PortkeyEvent) -> Iterable[Call]:
     return ()
 
 
-def _read_analytics_row(event: PortkeyEvent) -> Call:
+def _read_analytics_row(event: PortkeyEvent) -> ReadCall:
     # NA is what Portkey writes if it found no model
     model = None if event.ai_model == "NA" else event.ai_model
     record = Inference(
@@ -206,10 +206,10 @@ def _read_analytics_row(event: PortkeyEvent) -> Call:
         metadata, event.metadata or {"key": event.metadata_keys, "value": event.metadata_values}
     )
     metadata.fill_record(record, principal=text_or_none(event.user_id), end_user=text_or_none(event.end_user))
-    return Call(record, call_identity(record, own_id=record.request_id), metadata.left_out)
+    return ReadCall(record, call_identity(record, own_id=record.request_id), metadata.left_out)
 
 
-def _read_log_file(event: PortkeyEvent) -> Call:
+def _read_log_file(event: PortkeyEvent) -> ReadCall:
     request, response = (
         struct_or_empty(event.request, PortkeyRequest),
         struct_or_empty(event.response, PortkeyResponse),
@@ -252,10 +252,10 @@ def _read_log_file(event: PortkeyEvent) -> Call:
     identity = response_body.call_identity(record, own_id=record.request_id)
     names = dedup_keys_from_headers(record, answer_headers)
     identity = identity._replace(also=identity.also + names)
-    return Call(record, identity, metadata.left_out, names_request=bool(names))
+    return ReadCall(record, identity, metadata.left_out, names_request=bool(names))
 
 
-def _read_webhook_event(event: PortkeyEvent) -> Call:
+def _read_webhook_event(event: PortkeyEvent) -> ReadCall:
     request, response = (
         struct_or_empty(event.request, PortkeyRequest),
         struct_or_empty(event.response, PortkeyResponse),
@@ -267,7 +267,7 @@ def _read_webhook_event(event: PortkeyEvent) -> Call:
     headers = struct_or_empty(request.headers, PortkeyHeaders)
     record = Inference(id=b"", source=NAME)
     if not status_code(response.statusCode):
-        return Call(record, call_identity(record))
+        return ReadCall(record, call_identity(record))
     record.request_id = text_or_none(response_body.id) or text_or_none(response_body.responseId)
     record.trace_id = text_or_none(headers.trace_id)
     record.provider = stated_or_model_provider(
@@ -285,7 +285,7 @@ def _read_webhook_event(event: PortkeyEvent) -> Call:
     _add_metadata_facts(metadata, event.metadata)
     add_tier_tag(metadata, response_body.service_tier_name)
     metadata.fill_record(record)
-    return Call(record, response_body.call_identity(record, own_id=record.request_id), metadata.left_out)
+    return ReadCall(record, response_body.call_identity(record, own_id=record.request_id), metadata.left_out)
 
 
 def _is_cache_hit(cache_status: Any) -> bool:

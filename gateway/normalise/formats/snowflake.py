@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
-    Members,
+    RawMembers,
+    ReadCall,
     set_normalised_counts,
 )
 from gateway.normalise.reading.metadata import Metadata
@@ -74,13 +74,13 @@ class SnowflakeEvent(msgspec.Struct):
     INFERENCE_REGION: Any = None
 
 
-def has_snowflake_fields(members: Members) -> bool:
+def has_snowflake_fields(members: RawMembers) -> bool:
     of_gateway = "GATEWAY_NAME" in members and _OF_GATEWAY in members
     of_rest_api = "MODEL_NAME" in members and _OF_REST_API in members
     return ("REQUEST_ID" in members or "QUERY_ID" in members) and (of_gateway or of_rest_api)
 
 
-def read_calls(event: SnowflakeEvent) -> Iterable[Call | BadValue]:
+def read_calls(event: SnowflakeEvent) -> Iterable[ReadCall | BadValue]:
     """Read a row of the gateway as one call for each model, and a row of the REST API as one call."""
     if first_text(event.AGENT_ID, event.AGENT_NAME) is not None:
         return
@@ -90,7 +90,7 @@ def read_calls(event: SnowflakeEvent) -> Iterable[Call | BadValue]:
         yield _read_rest_api_row(event)
 
 
-def _read_gateway_row(event: SnowflakeEvent) -> Iterator[Call | BadValue]:
+def _read_gateway_row(event: SnowflakeEvent) -> Iterator[ReadCall | BadValue]:
     used = {model: dict_or_empty(counts) for model, counts in dict_or_empty(event.OPERATION_DETAILS).items()}
     used = {model: counts for model, counts in used.items() if counts}
     credits = dict_or_empty(event.CREDITS_GRANULAR)
@@ -109,7 +109,7 @@ def _read_gateway_row(event: SnowflakeEvent) -> Iterator[Call | BadValue]:
             yield error
 
 
-def _read_rest_api_row(event: SnowflakeEvent) -> Call:
+def _read_rest_api_row(event: SnowflakeEvent) -> ReadCall:
     kinds = struct_or_empty(event.TOKENS_GRANULAR, SnowflakeTokens)
     tokens = Tokens(
         parse_count(kinds.input, "TOKENS_GRANULAR.input"),
@@ -130,7 +130,7 @@ def _build_call(
     *,
     credits: str | None = None,
     without_cache: bool = False,
-) -> Call:
+) -> ReadCall:
     record = Inference(
         id=b"",
         source=NAME,
@@ -151,7 +151,7 @@ def _build_call(
     # a query without a request id may run for hours and has one row per hour, so the hour is part of its id
     if own_id is not None and text_or_none(event.REQUEST_ID) is None:
         own_id += f"\0{record.start_time}"
-    return Call(record, call_identity(record, own_id=own_id), metadata.left_out)
+    return ReadCall(record, call_identity(record, own_id=own_id), metadata.left_out)
 
 
 def example_body(call: ExampleCall) -> Any:

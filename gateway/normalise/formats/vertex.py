@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
     ExampleCall,
     ItemFormat,
+    ReadCall,
     add_tier_tag,
     has_all_members,
     mark_as_failed,
@@ -32,7 +32,7 @@ from gateway.normalise.reading.values import (
     struct_or_none,
     text_or_none,
 )
-from spool.identity import Identity, call_identity, is_long_id
+from spool.identity import RecordIdentity, call_identity, is_long_id
 from spool.record import Inference
 
 NAME = "vertex"
@@ -79,7 +79,7 @@ class VertexEvent(msgspec.Struct):
     metadata: VertexPlace | Other = None
 
 
-def read_calls(event: VertexEvent) -> Iterable[Call]:
+def read_calls(event: VertexEvent) -> Iterable[ReadCall]:
     response_body = struct_or_empty(event.full_response, VertexAnswer)
     record = Inference(
         id=b"",
@@ -103,10 +103,10 @@ def read_calls(event: VertexEvent) -> Iterable[Call]:
     metadata.add_caller_and_tags(dict_or_empty(struct_or_empty(event.full_request, VertexRequest).labels))
     add_tier_tag(metadata, response_body.service_tier_name)
     metadata.fill_record(record)
-    return (Call(record, _call_identity_of_response(record, response_body), metadata.left_out),)
+    return (ReadCall(record, _call_identity_of_response(record, response_body), metadata.left_out),)
 
 
-def _call_identity_of_response(record: Inference, response_body: VertexAnswer) -> Identity:
+def _call_identity_of_response(record: Inference, response_body: VertexAnswer) -> RecordIdentity:
     """
     Return the dedup key of a call. It uses the response id, which SDKs also report. Without one it uses the
     row's id.

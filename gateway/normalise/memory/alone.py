@@ -13,18 +13,18 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gateway.normalise.memory.contexts import Context, EncodedResource
-from gateway.normalise.memory.forms import SpanForm, Varying, weighted_sum
+from gateway.normalise.memory.contexts import EncodedResource, SpanContext
+from gateway.normalise.memory.forms import SpanForm, VaryingValues, weighted_sum
 from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, fill_caller, merge_callers
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.senders import version_of_sender
 from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_span_alone
-from gateway.normalise.outcome import Options, Outcome, Stated, stated_fields
+from gateway.normalise.outcome import ReadOptions, ReadOutcome, Stated, stated_fields
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading.tokens import set_token_counts
 from spool.identity import (
     AS_ASSISTANT,
-    Identity,
+    RecordIdentity,
     call_identity,
     call_links,
     with_names,
@@ -52,7 +52,7 @@ COUNTS_PLACE: Final = 2  # index of the token counts in a row of the compiled mo
 ID_PLACE: Final = 3  # index of the hash of the response id in a row, if the id is long
 SPAN_PLACE: Final = 5  # index of the id of the span in a row
 PARENT_PLACE: Final = 6  # index of the id of the parent span in a row
-FIRST_PLACE: Final = 4  # index of the first of `Varying.all_values` in a row
+FIRST_PLACE: Final = 4  # index of the first of `VaryingValues.all_values` in a row
 _AT_ONCE: Final = 64  # number of spans that are counted between two checks of the clock
 
 
@@ -85,7 +85,7 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
     step: int = PLAIN  # kind of a span that is not a call, for `SpanStep`
     stated: Stated = ()  # for each call of this kind: which fields it states, without the sender version
 
-    def add_to_outcome(self, outcome: Outcome, row: Sequence[Any], version: str) -> None:
+    def add_to_outcome(self, outcome: ReadOutcome, row: Sequence[Any], version: str) -> None:
         """
         Add the result of one span to the outcome, with the values of its row. The caller has already entered
         the span's resource.
@@ -136,7 +136,7 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
 
 
 def add_rows_to_outcome(
-    kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]], outcome: Outcome, version: str
+    kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]], outcome: ReadOutcome, version: str
 ) -> None:
     """
     Add the results of spans to the outcome, faster than `CallAlone.add_to_outcome` for each span and with the
@@ -156,7 +156,7 @@ def add_rows_to_outcome(
         records.append(record)
         counted.append(alone)
         above = None if alone.has_run else row[PARENT_PLACE]
-        identities.append(_identity(Identity, (record_id, *_PLAIN, above, None)))
+        identities.append(_identity(RecordIdentity, (record_id, *_PLAIN, above, None)))
     for alone, calls in Counter(counted).items():
         source, _, *others = alone.stated
         stated = (source, version, *others)
@@ -173,7 +173,7 @@ class LearnedKind(NamedTuple):
     alone: CallAlone | None
 
 
-class LookedUp(NamedTuple):
+class LookedUpSpans(NamedTuple):
     """
     Consecutive spans with one context, and the row and the kind that the compiled module found for each of
     them.
@@ -182,7 +182,7 @@ class LookedUp(NamedTuple):
     ids.
     """
 
-    context: Context
+    context: SpanContext
     spans: list[Any]
     rows: list[tuple[Any, ...]]
     kinds: list[LearnedKind | None]
@@ -207,16 +207,21 @@ def are_unrelated_rows(rows: Sequence[Sequence[Any]]) -> bool:
     return len(ids) == len(rows) and None not in ids and ids.isdisjoint([row[6] for row in rows])
 
 
-def read_unknown_spans_if_independent(found: Sequence[LookedUp], options: Options) -> bool:
+def read_unknown_spans_if_independent(looked_up_spans: Sequence[LookedUpSpans], options: ReadOptions) -> bool:
     """
     Return True if no result depends on another of these spans. Then also replace each span of an unknown kind
-    in `found` by the result of reading it with the rules.
+    in `looked_up_spans` by the result of reading it with the rules.
     """
-    if any(kind is not None and kind.alone is None for part in found for kind in part.kinds):
+    if any(kind is not None and kind.alone is None for part in looked_up_spans for kind in part.kinds):
         return False
-    if not are_unrelated_rows([row for part in found for row in part.rows]):
+    if not are_unrelated_rows([row for part in looked_up_spans for row in part.rows]):
         return False
-    unknown = [(part.spans, place) for part in found for place, kind in enumerate(part.kinds) if kind is None]
+    unknown = [
+        (part.spans, place)
+        for part in looked_up_spans
+        for place, kind in enumerate(part.kinds)
+        if kind is None
+    ]
     reads = [read_span_alone(spans[place], options) for spans, place in unknown]
     if not all(read is not None and _is_independent_of_spans(read) for read in reads):
         return False
@@ -225,8 +230,8 @@ def read_unknown_spans_if_independent(found: Sequence[LookedUp], options: Option
     return True
 
 
-def _is_independent_of_spans(read: ReadSpan) -> bool:
-    call, node = read.call, read.node
+def _is_independent_of_spans(read_span: ReadSpan) -> bool:
+    call, node = read_span.call, read_span.node
     if node is not None and node.began is not None:
         return False
     return call is None or not (
@@ -253,10 +258,10 @@ def _has_facts_beyond_record(call: SpanCall) -> bool:
 
 
 def add_independent_spans(
-    found: Sequence[LookedUp], outcome: Outcome, options: Options, clock: SliceClock
+    looked_up_spans: Sequence[LookedUpSpans], outcome: ReadOutcome, options: ReadOptions, clock: SliceClock
 ) -> Iterator[None]:
     entered: EncodedResource | None = None
-    for part in found:
+    for part in looked_up_spans:
         if part.context.of is not entered:
             outcome.left_out += part.context.left_out
             entered = part.context.of
@@ -275,19 +280,21 @@ def add_independent_spans(
     outcome.pack_full_part()
 
 
-def _add_read_span(part: LookedUp, place: int, outcome: Outcome, options: Options) -> None:
+def _add_read_span(
+    looked_up_spans: LookedUpSpans, place: int, outcome: ReadOutcome, options: ReadOptions
+) -> None:
     left_out = outcome.left_out
     reader = SpanReader(outcome, options)
-    reader.enter_resource_and_scope(part.context.resource, part.context.scope)
+    reader.enter_resource_and_scope(looked_up_spans.context.resource, looked_up_spans.context.scope)
     # values that the resource leaves out are counted once, and not for each of its spans
     outcome.left_out = left_out
-    reader.add_read_span(place, part.spans[place])
+    reader.add_read_span(place, looked_up_spans.spans[place])
     for _ in reader.add_remaining_items():
         pass
 
 
 def build_call_alone(
-    form: SpanForm, spans: Sequence[Span], varying: Sequence[Varying], options: Options
+    form: SpanForm, spans: Sequence[Span], varying: Sequence[VaryingValues], options: ReadOptions
 ) -> CallAlone | None:
     """
     Return a template for spans of this form without related spans. Return None if the template's results
@@ -366,14 +373,14 @@ def _learned_result_with_call(form: SpanForm, call: SpanCall, scope: str) -> Cal
 
 
 def gives_same_outcome(
-    kind: LearnedKind, span: Span, slots: Varying, options: Options, id: bytes | None = None
+    kind: LearnedKind, span: Span, slots: VaryingValues, options: ReadOptions, id: bytes | None = None
 ) -> bool:
     """
     Return True if the learned kind and `SpanReader` give the same outcome for a span. `id` is the hash of the
     response id from the span's row.
     """
     resource, scope = span.resource, span.scope
-    by_rules, found = Outcome(keep_tags=options.keep_tags), Outcome(keep_tags=options.keep_tags)
+    by_rules, found = ReadOutcome(keep_tags=options.keep_tags), ReadOutcome(keep_tags=options.keep_tags)
     reader = SpanReader(by_rules, options)
     reader.enter_resource_and_scope(resource, scope)
     reader.add_read_span(0, kind.form.read_span(slots.all_values, slots.counts))

@@ -15,7 +15,7 @@ from gateway.normalise.memory.slots import OF_RESOURCE, varying_resource_texts
 from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.model import Resource, Scope
 from gateway.normalise.otlp.senders import Senders, version_of_sender
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from spool.caches import make_room
 from spool.packed.native import ItemMemory
 
@@ -52,7 +52,7 @@ class _Known(NamedTuple):
     version: str
 
 
-class Context:
+class SpanContext:
     """
     Resource and scope of consecutive spans. `number` identifies the context, or is 0 if its spans are not
     looked up. `texts` are the resource's texts that vary within the context.
@@ -77,7 +77,7 @@ class Context:
         return self._scope
 
 
-class Contexts:
+class SpanContexts:
     """
     The table that numbers contexts. A number is never used again, because a body that is half read may still
     use numbers of forgotten contexts.
@@ -96,7 +96,9 @@ class Contexts:
         self._numbers.clear()
         self._known.clear()
 
-    def find_or_add_context(self, resource: EncodedResource, scope: bytes, options: Options) -> Context:
+    def find_or_add_context(
+        self, resource: EncodedResource, scope: bytes, options: ReadOptions
+    ) -> SpanContext:
         """
         Return the context of spans, and number it if it is new. Raises DecodeError or UnicodeDecodeError.
         """
@@ -114,7 +116,7 @@ class Contexts:
             if len(self._known) >= MOST_CONTEXTS:
                 make_room(self._known)
             self._known[digest] = known
-        return Context(known, resource, scope)
+        return SpanContext(known, resource, scope)
 
     def find_or_assign_context_number(self, resource: Resource, scope: Scope) -> tuple[int, tuple[str, ...]]:
         """
@@ -159,7 +161,7 @@ class Contexts:
         return bool(new)
 
 
-def _count_left_out_of_resource(resource: Resource, options: Options) -> int:
-    outcome = Outcome(keep_tags=options.keep_tags)
+def _count_left_out_of_resource(resource: Resource, options: ReadOptions) -> int:
+    outcome = ReadOutcome(keep_tags=options.keep_tags)
     Senders(outcome, options).enter_resource(resource)
     return outcome.left_out

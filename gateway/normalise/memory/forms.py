@@ -16,7 +16,7 @@ import msgspec
 from gateway.normalise.memory.slots import COUNTS
 from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall
 from gateway.normalise.otlp.spans.reader import ReadSpan
-from gateway.normalise.otlp.spans.trace_tree import Node
+from gateway.normalise.otlp.spans.trace_tree import TraceNode
 from gateway.normalise.reading.tokens import Tokens, set_token_counts
 from spool.record import Inference
 
@@ -39,7 +39,7 @@ _NODE: Final = ("agent", "is_border", "is_run", "is_ai", "began", "stream", "end
 Path = tuple[str, Any]
 
 
-class Varying(NamedTuple):
+class VaryingValues(NamedTuple):
     """The values of a span that may differ from other spans of its kind. Missing times are None."""
 
     trace_id: str | None
@@ -55,12 +55,12 @@ class Varying(NamedTuple):
         return (self.trace_id, self.span_id, self.parent_id, self.start, self.end, *self.texts)
 
 
-def values_by_path(read: ReadSpan) -> dict[Path, Any] | None:
+def values_by_path(read_span: ReadSpan) -> dict[Path, Any] | None:
     """Return every field value of a result by its path. Return None if a form cannot express the result."""
     found: dict[Path, Any] = {
-        ("read", name): getattr(read, name) for name in ("is_call", "ignored", "shown", "left_out")
+        ("read", name): getattr(read_span, name) for name in ("is_call", "ignored", "shown", "left_out")
     }
-    call, node = read.call, read.node
+    call, node = read_span.call, read_span.node
     found["has", "call"], found["has", "node"] = call is not None, node is not None
     if call is not None:
         record = call.record
@@ -83,7 +83,11 @@ def values_by_path(read: ReadSpan) -> dict[Path, Any] | None:
         if not _is_same_with_counts(record, call.tokens):
             return None
     if node is not None:
-        if node.call is not call or node.parent != read.parent or (call and node.caller is not call.caller):
+        if (
+            node.call is not call
+            or node.parent != read_span.parent
+            or (call and node.caller is not call.caller)
+        ):
             return None
         found |= {("node", name): getattr(node, name) for name in _NODE}
         if node.began is not None or node.work:
@@ -103,7 +107,7 @@ def _is_same_with_counts(record: Inference, tokens: Tokens) -> bool:
 class SpanForm(msgspec.Struct, frozen=True):
     """
     The form of one kind of span. The index in each pair of `record`, `call`, `node`, `tags` and `caller`
-    points into `Varying.all_values`.
+    points into `VaryingValues.all_values`.
     """
 
     read: ReadSpan  # a sample result; its values are used for everything that does not vary
@@ -118,7 +122,8 @@ class SpanForm(msgspec.Struct, frozen=True):
 
     def read_span(self, varying: tuple[Any, ...], counts: Sequence[int]) -> ReadSpan:
         """
-        Return the result for a span with these varying values (`Varying.all_values`) and counts, without the
+        Return the result for a span with these varying values (`VaryingValues.all_values`) and counts,
+        without the
         rules.
         """
         trace_id, span_id, parent_id = varying[:3]
@@ -155,7 +160,7 @@ class SpanForm(msgspec.Struct, frozen=True):
                 tokens = call.tokens = _tokens(Tokens, numbers)
                 set_token_counts(record, tokens)
         if sample_node is not None:
-            node = read.node = Node(parent, caller, sample_node.agent, sample_node.is_border, read.call)
+            node = read.node = TraceNode(parent, caller, sample_node.agent, sample_node.is_border, read.call)
             node.is_run, node.is_ai = sample_node.is_run, sample_node.is_ai
             for name, place in self.node:
                 setattr(node, name, varying[place])
@@ -173,7 +178,7 @@ def weighted_sum(factors: Sequence[int], counts: Sequence[int]) -> int:
     return sum([a * b for a, b in zip(factors, counts, strict=True)])
 
 
-def derive_common_form(reads: Sequence[ReadSpan], varying: Sequence[Varying]) -> SpanForm | None:
+def derive_common_form(reads: Sequence[ReadSpan], varying: Sequence[VaryingValues]) -> SpanForm | None:
     """Return the form that gives each of `reads` from the varying values of the same span, or None."""
     found = [values_by_path(read) for read in reads]
     known = [one for one in found if one is not None]

@@ -23,7 +23,7 @@ from gateway.normalise.memory.alone import (
     build_call_alone,
     gives_same_outcome,
 )
-from gateway.normalise.memory.forms import SpanForm, Varying, derive_common_form, values_by_path
+from gateway.normalise.memory.forms import SpanForm, VaryingValues, derive_common_form, values_by_path
 from gateway.normalise.memory.slots import (
     COUNTS,
     FIRST_TEXT,
@@ -38,7 +38,7 @@ from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.model import Attributes, Resource, Span
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.otlp.spans.reader import ReadSpan, read_span_alone
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 
 WANTED: Final = 12
 LEAST: Final = 6
@@ -55,7 +55,7 @@ def vary_span(
     reads: set[str],
     tags: Set[str],
     chance: random.Random,
-) -> Iterator[tuple[Span, Varying]]:
+) -> Iterator[tuple[Span, VaryingValues]]:
     """
     Yield the span itself, then variations of it, each with its varying values. `texts` and `outside` are the
     varying texts of the span and of its resource, and `tags` the names of attributes that only become tags.
@@ -92,8 +92,10 @@ def _with_replaced_texts(resource: Resource, texts: tuple[str, ...], new_texts: 
     return Resource(attributes)
 
 
-def _varying_values_of_span(span: Span, texts: tuple[str, ...], counts: tuple[int, ...]) -> Varying:
-    return Varying(span.trace_id, span.span_id, span.parent_id, span.start_time, span.end_time, texts, counts)
+def _varying_values_of_span(span: Span, texts: tuple[str, ...], counts: tuple[int, ...]) -> VaryingValues:
+    return VaryingValues(
+        span.trace_id, span.span_id, span.parent_id, span.start_time, span.end_time, texts, counts
+    )
 
 
 def _with_varied_attributes(
@@ -288,7 +290,7 @@ def learn_kind(
     counts: tuple[int, ...],
     reads: set[str],
     tags: Set[str],
-    options: Options,
+    options: ReadOptions,
     chance: random.Random,
 ) -> Generator[None, None, Learned]:
     """
@@ -301,7 +303,7 @@ def learn_kind(
     """
     known, reads, asked, of_resource = len(reads), set(reads), set[str](), set[str]()
     found: list[ReadSpan] = []
-    varying: list[Varying] = []
+    varying: list[VaryingValues] = []
     varied: list[Span] = []
     for other, slots in vary_span(span, texts, outside, counts, reads, tags, chance):
         notes = SpanNotes(reads, set(), asked)
@@ -322,7 +324,7 @@ def learn_kind(
     return Learned(reads, asked, of_resource, LearnedKind(form, alone))
 
 
-def names_read_only_for_tags(span: Span, options: Options) -> set[str]:
+def names_read_only_for_tags(span: Span, options: ReadOptions) -> set[str]:
     """Return the names of a span's attributes that rules read once, to copy the text to a tag."""
     notes = SpanNotes(set(), set(), set())
     if _read_span_observed(span, notes, set(), options) is None:
@@ -331,7 +333,7 @@ def names_read_only_for_tags(span: Span, options: Options) -> set[str]:
 
 
 def _read_span_observed(
-    span: Span, notes: SpanNotes, of_resource: set[str], options: Options
+    span: Span, notes: SpanNotes, of_resource: set[str], options: ReadOptions
 ) -> ReadSpan | None:
     """
     Read a span and note the attribute names that rules read. Return None if a rule hides which names it
@@ -361,7 +363,7 @@ def _has_equal_values(one: ReadSpan, other: ReadSpan) -> bool:
     )
 
 
-def _is_form_confirmed(form: SpanForm, found: Sequence[ReadSpan], varying: Sequence[Varying]) -> bool:
+def _is_form_confirmed(form: SpanForm, found: Sequence[ReadSpan], varying: Sequence[VaryingValues]) -> bool:
     return all(
         _has_equal_values(form.read_span(slots.all_values, slots.counts), read)
         for slots, read in zip(varying, found, strict=True)
@@ -369,14 +371,14 @@ def _is_form_confirmed(form: SpanForm, found: Sequence[ReadSpan], varying: Seque
 
 
 def differing_fields(
-    kind: LearnedKind, row: tuple[Any, ...], span: Span, options: Options
+    kind: LearnedKind, row: tuple[Any, ...], span: Span, options: ReadOptions
 ) -> tuple[str, ...]:
     """
     Return the names of the fields for which the rules and the kind give different values. Return nothing
     if both agree.
     """
     values = row[FIRST_PLACE:]
-    varying = Varying._make([*values[:5], values[5:], row[2]])
+    varying = VaryingValues._make([*values[:5], values[5:], row[2]])
     read, by_form = read_span_alone(span, options), kind.form.read_span(varying.all_values, varying.counts)
     if read is None:
         return ("read",)

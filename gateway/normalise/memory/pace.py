@@ -62,7 +62,7 @@ class TriedSender:
         self.is_known = False  # True if the latest request had enough known spans
 
 
-class Trials:
+class LookupTrials:
     """
     Decides which requests to look up.
 
@@ -182,7 +182,7 @@ class Sightings:
 
 
 @dataclass
-class Samples:
+class WaitingSamples:
     """
     Sample spans that wait to be learned. A kind is only counted until it is frequent, because counting costs
     less than storing a sample.

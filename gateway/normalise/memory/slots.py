@@ -83,15 +83,15 @@ def slot_number_or_zero(name: str) -> int:
     return _SLOTS.get(name, 0)
 
 
-def may_be_tag(name: str, keep: frozenset[str]) -> bool:
+def may_be_tag(name: str, kept_names: frozenset[str]) -> bool:
     """
     Return True if the text of an attribute may become a tag by its name, without examining the text, unless a
-    rule reads the attribute for another purpose as well. `keep` are the attributes that the operator keeps as
+    rule reads the attribute for another purpose as well. `kept_names` are the attributes that the operator keeps as
     tags.
     """
     if name in _SLOTS or RULES[name] is not admission.SCALAR:
         return False
-    if name in keep or name in _NAMED:
+    if name in kept_names or name in _NAMED:
         return True
     if name in TAG_LISTS or not name.startswith(METADATA_BEGINNINGS) or name.startswith(_NO_TAGS):
         return False

@@ -22,12 +22,12 @@ from gateway.normalise.memory import slots
 from gateway.normalise.memory.alone import (
     FIRST_PLACE,
     LearnedKind,
-    LookedUp,
+    LookedUpSpans,
     add_independent_spans,
     read_unknown_spans_if_independent,
     row_of_unknown_span,
 )
-from gateway.normalise.memory.contexts import Context, Contexts, EncodedResource
+from gateway.normalise.memory.contexts import EncodedResource, SpanContext, SpanContexts
 from gateway.normalise.memory.learning import (
     ReadOtherwise,
     differing_fields,
@@ -35,11 +35,11 @@ from gateway.normalise.memory.learning import (
     names_read_only_for_tags,
 )
 from gateway.normalise.memory.pace import (
+    LookupTrials,
     MemoryPace,
     Sample,
-    Samples,
-    Trials,
     TriedSender,
+    WaitingSamples,
     span_attribute_names,
     without_content,
 )
@@ -48,9 +48,9 @@ from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.decoding.pieces import Malformed
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.spans.reader import SpanReader
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload.body_limits import ITEM_BYTES, SLICE_BYTES, SliceClock
-from spool.packed.native import ItemMemory, Native
+from spool.packed.native import ItemMemory, NativeModule
 
 LARGEST: Final = 2 * 1024 * 1024  # maximum bytes of a body whose spans are looked up
 MOST_ITEMS: Final = 4096  # maximum spans of a body that are looked up
@@ -88,25 +88,25 @@ class SelectedBody(NamedTuple):
 
 
 class SpanMemory:
-    def __init__(self, native: Native, pace: MemoryPace | None = None) -> None:
+    def __init__(self, native: NativeModule, pace: MemoryPace | None = None) -> None:
         self._native = native
         self._memory: ItemMemory = native.item_memory(
             plan=slots.settings_of_compiled_module(), has_figures=slots.has_readable_figures
         )
         self._pace = pace or MemoryPace()
-        self._options = Options()
+        self._options = ReadOptions()
         self._chance = random.Random(secrets.randbits(64))
         self._hits = self._draw_hits_until_check()
         self._kinds: dict[int, LearnedKind] = {}
         # A number of a kind is never used again: when all kinds are forgotten, a body that is half read may still
         # have numbers of earlier ones.
         self._last_kind = 0
-        self._contexts = Contexts(self._memory, self.forget_learned_kinds)
+        self._contexts = SpanContexts(self._memory, self.forget_learned_kinds)
         self._reads: dict[tuple[int | str, ...], set[str]] = {}
         self._names: set[str] = set()
         self._tags: set[str] = set()  # names of attributes whose texts become only tags
-        self._trials = Trials(self._pace)
-        self._samples = Samples(self._pace)
+        self._trials = LookupTrials(self._pace)
+        self._samples = WaitingSamples(self._pace)
         self.spans: Counter[str] = Counter()  # number of spans by reader: rules or memory
         self.misses: Counter[str] = Counter()
         self.compared: Counter[str] = Counter()
@@ -128,16 +128,18 @@ class SpanMemory:
         self._reads = {}
         self._names = set()
         self._tags = set()
-        self._trials = Trials(self._pace)
+        self._trials = LookupTrials(self._pace)
         self._samples.clear()
         self._memory.ask(slots.encode_texts(self._options.keep_attributes))
 
-    def normalise_if_known(self, body: bytes, options: Options) -> Generator[None, None, Outcome | None]:
+    def normalise_if_known(
+        self, body: bytes, options: ReadOptions
+    ) -> Generator[None, None, ReadOutcome | None]:
         """Read a traces request from learned kinds. Return None if the rules must read the request."""
         selected = self.select_body_for_lookup(body, options)
         return None if selected is None else (yield from self.read_body_if_known(selected))
 
-    def select_body_for_lookup(self, body: bytes, options: Options) -> SelectedBody | None:
+    def select_body_for_lookup(self, body: bytes, options: ReadOptions) -> SelectedBody | None:
         """Select a body to look up, at little cost. Return None if the rules must read it."""
         if (
             self._trials.skip_request_if_resting()
@@ -170,7 +172,7 @@ class SpanMemory:
         self.spans["rules"] += came - count if times else came
         return SelectedBody(body, sender, count, times) if times else None
 
-    def read_body_if_known(self, selected: SelectedBody) -> Generator[None, None, Outcome | None]:
+    def read_body_if_known(self, selected: SelectedBody) -> Generator[None, None, ReadOutcome | None]:
         """
         Look up the spans of a body, and read them. Return None if too few spans are known. The rules read
         single unknown spans. Yields so that the event loop can run.
@@ -188,7 +190,7 @@ class SpanMemory:
         unknown = sum([part.kinds.count(None) for part in found])
         self.spans["reading"] += selected.spans - unknown
         self.spans["rules"] += unknown
-        outcome = Outcome(keep_tags=options.keep_tags, received=selected.spans)
+        outcome = ReadOutcome(keep_tags=options.keep_tags, received=selected.spans)
         if read_unknown_spans_if_independent(found, options):
             yield from add_independent_spans(found, outcome, options, clock)
             return outcome
@@ -200,11 +202,15 @@ class SpanMemory:
         return outcome
 
     def _add_looked_up_spans(
-        self, found: Sequence[LookedUp], reader: SpanReader, outcome: Outcome, clock: SliceClock
+        self,
+        looked_up_spans: Sequence[LookedUpSpans],
+        reader: SpanReader,
+        outcome: ReadOutcome,
+        clock: SliceClock,
     ) -> Iterator[None]:
         place = 0
-        entered: Context | None = None
-        for part in found:
+        entered: SpanContext | None = None
+        for part in looked_up_spans:
             if part.context is not entered:
                 reader.enter_resource_and_scope(part.context.resource, part.context.scope)
                 entered = part.context
@@ -223,8 +229,8 @@ class SpanMemory:
 
     def _look_up_spans(
         self, selected: SelectedBody, clock: SliceClock
-    ) -> Generator[None, None, list[LookedUp] | None]:
-        found: list[LookedUp] = []
+    ) -> Generator[None, None, list[LookedUpSpans] | None]:
+        found: list[LookedUpSpans] = []
         options = self._options
         number, resource = -1, EncodedResource(b"")
         groups = self._memory.groups(selected.body, MOST_ITEMS)
@@ -240,7 +246,7 @@ class SpanMemory:
                     else [(_NEW,)] * len(chunk)
                 )
                 kinds = [self._kinds[row[0]] if len(row) > 1 else None for row in rows]
-                found.append(LookedUp(context, chunk, rows, kinds))
+                found.append(LookedUpSpans(context, chunk, rows, kinds))
                 if clock.is_over():
                     yield
                     if self._options is not options:
@@ -270,10 +276,12 @@ class SpanMemory:
                         clock.begin_slice()
         return found
 
-    def _note_failed_lookup(self, selected: SelectedBody, found: Sequence[LookedUp], most: float) -> None:
+    def _note_failed_lookup(
+        self, selected: SelectedBody, looked_up_spans: Sequence[LookedUpSpans], most: float
+    ) -> None:
         unknown = [
             (part.context, row[0], span)
-            for part in found
+            for part in looked_up_spans
             for kind, row, span in zip(part.kinds, part.rows, part.spans, strict=True)
             if kind is None
         ]
@@ -290,43 +298,49 @@ class SpanMemory:
         in_vain = len(seen) + len(unknown) // 4 + 1
         self._trials.note_lookup_result(selected.sender, in_vain=in_vain, is_hopeless=is_hopeless)
 
-    def _accept_or_demand_check(self, part: LookedUp, place: int) -> bool:
-        if part.kinds[place] is None:
+    def _accept_or_demand_check(self, looked_up_spans: LookedUpSpans, place: int) -> bool:
+        if looked_up_spans.kinds[place] is None:
             return False
         self._hits -= 1
-        return self._hits > 0 and not part.rows[place][1]
+        return self._hits > 0 and not looked_up_spans.rows[place][1]
 
-    def _compare_or_prepare_span(self, part: LookedUp, place: int, times: int) -> bool:
+    def _compare_or_prepare_span(self, looked_up_spans: LookedUpSpans, place: int, times: int) -> bool:
         """
-        Compare a known span with the result of the rules, or decode an unknown span in `part` for the rules.
+        Compare a known span with the result of the rules, or decode an unknown span in `looked_up_spans` for the rules.
 
         Return False if the rules read a known span differently, because other spans of the request may differ
         as well.
         """
-        context, kind, row = part.context, part.kinds[place], part.rows[place]
-        encoded = part.spans[place]
+        context, kind, row = (
+            looked_up_spans.context,
+            looked_up_spans.kinds[place],
+            looked_up_spans.rows[place],
+        )
+        encoded = looked_up_spans.spans[place]
         span = protobuf_decoder.decode_span(context.resource, context.scope, encoded)
         if kind is not None:
-            return self._compare_with_rules(part, place, kind, span)
+            return self._compare_with_rules(looked_up_spans, place, kind, span)
         self.misses[REASONS[row[0]]] += 1
         if row[0] == _NEW and context.number:
             self._note_sample_of_kind(context, span, encoded, times)
-        part.spans[place], part.rows[place] = span, row_of_unknown_span(span)
+        looked_up_spans.spans[place], looked_up_spans.rows[place] = span, row_of_unknown_span(span)
         return True
 
     def _draw_hits_until_check(self) -> int:
         return self._chance.randrange(1, 2 * ONE_IN)
 
-    def _compare_with_rules(self, part: LookedUp, place: int, kind: LearnedKind, span: Span) -> bool:
+    def _compare_with_rules(
+        self, looked_up_spans: LookedUpSpans, place: int, kind: LearnedKind, span: Span
+    ) -> bool:
         if self._hits <= 0:
             self._hits = self._draw_hits_until_check()
-        context = part.context
-        fields = differing_fields(kind, part.rows[place], span, self._options)
+        context = looked_up_spans.context
+        fields = differing_fields(kind, looked_up_spans.rows[place], span, self._options)
         if not fields:
             self.compared["same"] += 1
             return True
         self.compared["different"] += 1
-        self._memory.learn(context.number, part.spans[place], None)
+        self._memory.learn(context.number, looked_up_spans.spans[place], None)
         call, scope = kind.form.read.call, context.scope.name[:64] or "no scope"
         source = "" if call is None else call.record.source
         if len(self.different) < MOST_DIFFERENCES:
@@ -340,7 +354,7 @@ class SpanMemory:
         )
         return False
 
-    def _note_sample_of_kind(self, context: Context, span: Span, encoded: bytes, times: int) -> None:
+    def _note_sample_of_kind(self, context: SpanContext, span: Span, encoded: bytes, times: int) -> None:
         """
         Count a span of an unknown kind, and store it as a sample if the kind is frequent. A kind with counts
         inside content is never learned, because the text differs in each span.

@@ -6,11 +6,11 @@ from collections.abc import Generator, Iterator
 from typing import Any, Literal
 
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder
-from gateway.normalise.otlp.decoding.pieces import ItemReader, Piece
+from gateway.normalise.otlp.decoding.pieces import ItemReader, PayloadPiece
 from gateway.normalise.otlp.logs import LogReader
 from gateway.normalise.otlp.metrics import PointReader
 from gateway.normalise.otlp.spans.reader import SpanReader
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload.body_limits import Allowance, Hold, SliceClock, reserve_nothing
 
 Signal = Literal["traces", "metrics", "logs"]
@@ -25,16 +25,16 @@ TURN = 16  # items read between two checks of the clock
 
 
 def normalise_otlp(
-    signal: Signal, body: bytes, *, json: bool, options: Options, hold: Hold = reserve_nothing
-) -> Generator[None, None, Outcome]:
+    signal: Signal, body: bytes, *, json: bool, options: ReadOptions, hold: Hold = reserve_nothing
+) -> Generator[None, None, ReadOutcome]:
     """
     Normalise a request. Yields so that the event loop can run. Raises BadPayload if the body is not an export
     request of the signal.
     """
-    outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
+    outcome = ReadOutcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     reader = _READERS[signal](outcome, options)  # type: ignore[call-arg]
     decoder = json_decoder if json else protobuf_decoder
-    slices: Iterator[Piece[Any]] = getattr(decoder, signal)(body, Allowance(options.max_items, hold))
+    slices: Iterator[PayloadPiece[Any]] = getattr(decoder, signal)(body, Allowance(options.max_items, hold))
     for part in slices:
         outcome.received += part.received
         outcome.rejects += part.rejects

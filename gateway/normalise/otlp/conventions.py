@@ -20,12 +20,12 @@ from gateway.normalise.otlp.metric_rules import (
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,
-    Fields,
-    Kind,
+    KindAttribute,
     LogDialect,
     MetricFamily,
-    Product,
     RefineCall,
+    SpanFields,
+    TelemetryProduct,
     TokenNames,
 )
 from gateway.normalise.otlp.usage_objects import parse_response_fields, parse_usage_counts
@@ -147,11 +147,11 @@ SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
 _ONE_HOUR = "anthropic.usage.cache_creation.ephemeral_1h_input_tokens"
 
 
-def _one_hour_cache_write_field(value: Any) -> Fields:
+def _one_hour_cache_write_field(value: Any) -> SpanFields:
     return {"cache_write_1h": value}
 
 
-OTEL = Product(
+OTEL = TelemetryProduct(
     source="otel",
     containers={_ONE_HOUR: _one_hour_cache_write_field},
     texts={
@@ -161,7 +161,10 @@ OTEL = Product(
             ("output.value", "gen_ai.completion", "gen_ai.output.messages"), parse_response_fields
         ),
     },
-    kinds=(Kind(attribute="gen_ai.operation.name", around=_STEPS), Kind(attribute="gen_ai.span.kind")),
+    kinds=(
+        KindAttribute(attribute="gen_ai.operation.name", around=_STEPS),
+        KindAttribute(attribute="gen_ai.span.kind"),
+    ),
     details=LOGGED,
     event_beginnings=("gen_ai.",),
     no_calls=(

@@ -12,12 +12,19 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.conventions import LOGGED, OTEL
 from gateway.normalise.otlp.metrics import find_metric_family, is_repeated_metric
 from gateway.normalise.otlp.model import DETAILS, Attributes, LogRecord
-from gateway.normalise.otlp.product import AttributeShape, LogEvent, LogTwins, Names, Product, TokenNames
+from gateway.normalise.otlp.product import (
+    AttributeShape,
+    LogEvent,
+    LogTwins,
+    Names,
+    TelemetryProduct,
+    TokenNames,
+)
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.senders import Senders, product_of_sender
 from gateway.normalise.otlp.shapes import FIELD_NAMES, find_or_build_shape
 from gateway.normalise.otlp.spans.calls import read_meters
-from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome
+from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, ReadOptions, ReadOutcome
 from gateway.normalise.reading import operations, times, values
 from gateway.normalise.reading.ai_names import is_usage_name
 from gateway.normalise.reading.assistants import ASSISTANTS
@@ -60,7 +67,7 @@ _STEPS_OF_COUNTERS = frozenset({"counter", "monotonic_counter", "histogram"})
 _NO_CALLS = frozenset({name for product in PRODUCTS for name in product.no_calls})
 
 
-def find_call_event(name: str, sender: Product) -> tuple[Product, LogEvent] | None:
+def find_call_event(name: str, sender: TelemetryProduct) -> tuple[TelemetryProduct, LogEvent] | None:
     """Return the product and the declaration of an event, or None if the event cannot be a call."""
     if name == DETAILS:
         return sender, _DETAILS.get(sender, _DETAILS[OTEL])
@@ -98,7 +105,7 @@ def _is_positive(value: object) -> bool:
         return False
 
 
-def event_name(record: LogRecord, sender: Product) -> str:
+def event_name(record: LogRecord, sender: TelemetryProduct) -> str:
     """Return the event's name: from the attribute, else from the record's own field, else from the body."""
     name = values.text_or_none(record.attributes.get("event.name")) or record.event_name or record.body
     for whole_name in _NAMING:
@@ -115,10 +122,10 @@ class LogReader:
     `add_remaining_items`, when both records have been read.
     """
 
-    def __init__(self, outcome: Outcome, options: Options) -> None:
+    def __init__(self, outcome: ReadOutcome, options: ReadOptions) -> None:
         self._outcome = outcome
         self._senders = Senders(outcome, options)
-        self._twins: dict[Product, LogTwins] = {
+        self._twins: dict[TelemetryProduct, LogTwins] = {
             product: product.twins() for product in PRODUCTS if product.twins is not None
         }
 
@@ -182,7 +189,9 @@ class LogReader:
             self._outcome.ignored[UNRECOGNISED_AI] += 1
             self._outcome.note_unrecognised_names(record.attributes)
 
-    def _add_call_or_reject(self, index: int, record: LogRecord, product: Product, event: LogEvent) -> None:
+    def _add_call_or_reject(
+        self, index: int, record: LogRecord, product: TelemetryProduct, event: LogEvent
+    ) -> None:
         try:
             if event.is_call(record.attributes):
                 self._add_call_record(record, product, event)
@@ -191,7 +200,7 @@ class LogReader:
         except values.BadValue as error:
             self._outcome.reject_item(index, error.reason, f"log record {index}: {error}")
 
-    def _add_call_record(self, record: LogRecord, product: Product, event: LogEvent) -> None:
+    def _add_call_record(self, record: LogRecord, product: TelemetryProduct, event: LogEvent) -> None:
         dialect, attributes = event.dialect, record.attributes
         shape = find_or_build_shape(attributes)
         call = _build_call_record(record, product, event, shape)
@@ -235,7 +244,7 @@ class LogReader:
 
 
 def _build_call_record(
-    record: LogRecord, product: Product, event: LogEvent, shape: AttributeShape
+    record: LogRecord, product: TelemetryProduct, event: LogEvent, shape: AttributeShape
 ) -> Inference:
     dialect, attributes = event.dialect, record.attributes
     failed = event.failed or semconv.first_text(attributes, semconv.ERROR_TYPE) is not None
@@ -293,7 +302,7 @@ def _start_time_of_call(record: LogRecord, event: LogEvent) -> int | None:
 
 
 def _field_origins_of_call(
-    record: LogRecord, product: Product, event: LogEvent, call: Inference
+    record: LogRecord, product: TelemetryProduct, event: LogEvent, call: Inference
 ) -> dict[str, str]:
     dialect, attributes = event.dialect, record.attributes
     region_attribute = semconv.name_of_region_attribute(

@@ -17,16 +17,16 @@ from hashlib import blake2b
 from gateway.normalise.otlp import metric_rules, semconv
 from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.metric_rules import parse_cost_without_rounding, parse_token_count
-from gateway.normalise.otlp.model import Attributes, Point, Resource, Scope
-from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, MetricFamily, Product
+from gateway.normalise.otlp.model import Attributes, MetricPoint, Resource, Scope
+from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, MetricFamily, TelemetryProduct
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.senders import Senders, product_of_sender
 from gateway.normalise.otlp.shapes import find_or_build_shape
-from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome
+from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, ReadOptions, ReadOutcome
 from gateway.normalise.reading import values
 from gateway.normalise.reading.ai_names import is_model_attribute, is_usage_word_of_other_meaning
 from gateway.normalise.reading.token_metrics import TOKEN_USAGE
-from spool.identity import Identity, point_id, random_identity
+from spool.identity import RecordIdentity, point_id, random_identity
 from spool.log.values import CounterPoint
 from spool.meters import modality_meter
 from spool.record import UsageMetric, decimal_text
@@ -78,13 +78,13 @@ _WHOLES = {
 }
 
 
-def find_metric_family(name: str) -> tuple[Product, MetricFamily] | None:
+def find_metric_family(name: str) -> tuple[TelemetryProduct, MetricFamily] | None:
     if (exact_match := _FAMILIES.get(name)) is not None:
         return exact_match
     return next((family for pattern, family in _PATTERNS if pattern.fullmatch(name)), None)
 
 
-def declared_metric_name(point: Point) -> str:
+def declared_metric_name(point: MetricPoint) -> str:
     """
     Return the name of a point's metric as products declare it. The sent name may have a prefix that the user
     chose.
@@ -93,12 +93,12 @@ def declared_metric_name(point: Point) -> str:
     return point.name if naming is None else naming(point.name)
 
 
-def non_dollar_currency(point: Point) -> str | None:
+def non_dollar_currency(point: MetricPoint) -> str | None:
     stated = (values.text_or_none(point.attributes.get(semconv.CURRENCY)) or point.unit).upper()
     return stated if _CURRENCY.fullmatch(stated) and stated != MONEY_UNIT else None
 
 
-def unit_of_point(point: Point, family: MetricFamily) -> str:
+def unit_of_point(point: MetricPoint, family: MetricFamily) -> str:
     return (non_dollar_currency(point) or family.unit) if family.unit == MONEY_UNIT else family.unit
 
 
@@ -126,7 +126,7 @@ _NO_RECORDED_VALUE = 1
 _HISTOGRAMS = frozenset({"histogram", "exponential_histogram"})
 
 
-class Countable:
+class CounterPoints:
     __slots__ = (
         "_cannot_count",
         "_cumulative",
@@ -175,7 +175,7 @@ class Countable:
         value: int | float | None,
         attributes: Attributes,
         outside: Mapping[str, object],
-    ) -> Point | None:
+    ) -> MetricPoint | None:
         """
         Return a point, or None if it states no finite value. Histogram buckets do not replace a value.
 
@@ -183,7 +183,7 @@ class Countable:
         """
         if value is None or flags & _NO_RECORDED_VALUE or not math.isfinite(value):
             return None
-        return Point(
+        return MetricPoint(
             self._resource,
             self._scope,
             self._name,
@@ -219,7 +219,7 @@ class SeriesKeys:
         self._metric: tuple[str, str, str, str] | None = None
         self._prefix = blake2b(digest_size=KEY_BYTES)
 
-    def series_key(self, point: Point) -> bytes:
+    def series_key(self, point: MetricPoint) -> bytes:
         """Return the key of a point's series. JSON and protobuf give the same key."""
         metric = (point.scope.name, point.scope.version, point.name, point.unit)
         if point.resource is not self._resource or metric != self._metric:
@@ -272,7 +272,7 @@ def _encode_with_tag_and_length(tag: bytes, content: bytes) -> bytes:
 
 
 class PointReader:
-    def __init__(self, outcome: Outcome, options: Options) -> None:
+    def __init__(self, outcome: ReadOutcome, options: ReadOptions) -> None:
         self._outcome = outcome
         self._senders = Senders(outcome, options)
         self._counted = options.counted
@@ -281,9 +281,9 @@ class PointReader:
         # token type -> family that counts it for the current meter
         self._counted_by: dict[str, str] = {}
         # points that count only if no other family of the current meter counts the same tokens
-        self._held: list[tuple[int, Point, Product, MetricFamily]] = []
+        self._held: list[tuple[int, MetricPoint, TelemetryProduct, MetricFamily]] = []
 
-    def read_item(self, place: int, point: Point) -> None:
+    def read_item(self, place: int, point: MetricPoint) -> None:
         """Read a point. It is counted exactly once in the outcome."""
         for product in find_or_build_shape(point.attributes).taken_by:
             take = product.take_point
@@ -306,7 +306,7 @@ class PointReader:
             self._count_point_or_reject(place, point, sender, family)
 
     def _count_point_or_reject(
-        self, place: int, point: Point, product: Product, family: MetricFamily
+        self, place: int, point: MetricPoint, product: TelemetryProduct, family: MetricFamily
     ) -> None:
         try:
             self._count_point(point, product, family)
@@ -321,7 +321,7 @@ class PointReader:
         for place, point, product, family in held:
             self._count_point_or_reject(place, point, product, family)
 
-    def _ignore_point(self, point: Point) -> None:
+    def _ignore_point(self, point: MetricPoint) -> None:
         name = declared_metric_name(point)
         if is_repeated_metric(name):
             self._ignore_as_repeat(point, "repeats the counts of another metric of the same sender")
@@ -334,15 +334,15 @@ class PointReader:
         else:
             self._outcome.ignored[NOT_AI] += 1
 
-    def _ignore_as_repeat(self, point: Point, because: str) -> None:
+    def _ignore_as_repeat(self, point: MetricPoint, because: str) -> None:
         self._outcome.ignored[MERGED] += 1
         self._outcome.note_dropped(f"data point of {point.name}", because)
 
-    def _ignore_as_unrecognised(self, point: Point, *because: str) -> None:
+    def _ignore_as_unrecognised(self, point: MetricPoint, *because: str) -> None:
         self._outcome.ignored[UNRECOGNISED_AI] += 1
         self._outcome.note_unrecognised_names(point.attributes, of=(point.name, *because))
 
-    def _count_point(self, point: Point, product: Product, family: MetricFamily) -> None:
+    def _count_point(self, point: MetricPoint, product: TelemetryProduct, family: MetricFamily) -> None:
         if product.repeats_token_usage and point.name == TOKEN_USAGE:
             self._ignore_as_repeat(point, f"repeats the counts of {product.source}'s own token metric")
             return
@@ -367,7 +367,7 @@ class PointReader:
             self._add_counter_point(point, product, family, token_type)
 
     def _note_family_and_check_repeat(
-        self, point: Point, family: MetricFamily, token_type: str | None
+        self, point: MetricPoint, family: MetricFamily, token_type: str | None
     ) -> bool:
         """
         Return whether a point repeats tokens that another metric family of the same sender counts. Of such
@@ -382,7 +382,7 @@ class PointReader:
         return self._counted_by.setdefault(token_type, family.one_of) != family.one_of
 
     def _add_counter_point(
-        self, point: Point, product: Product, family: MetricFamily, token_type: str | None
+        self, point: MetricPoint, product: TelemetryProduct, family: MetricFamily, token_type: str | None
     ) -> None:
         value: int | Decimal
         if family.unit == TOKEN_UNIT:
@@ -416,21 +416,21 @@ class PointReader:
             )
 
 
-def _resource_and_scope(point: Point) -> tuple[Resource, Scope]:
+def _resource_and_scope(point: MetricPoint) -> tuple[Resource, Scope]:
     return point.resource, point.scope
 
 
-def _product_of_point(point: Point) -> Product:
+def _product_of_point(point: MetricPoint) -> TelemetryProduct:
     sender = product_of_sender(point.resource, point.scope)
     marked = find_or_build_shape(point.attributes).product
     return marked if sender is OTEL and marked is not None and marked.marks_points else sender
 
 
-def _model_of_point(point: Point, family: MetricFamily) -> str | None:
+def _model_of_point(point: MetricPoint, family: MetricFamily) -> str | None:
     return semconv.first_text(point.attributes, (*family.model, *MODEL) if family.model else MODEL)
 
 
-def _token_type_of_point(family: MetricFamily, point: Point) -> str | None:
+def _token_type_of_point(family: MetricFamily, point: MetricPoint) -> str | None:
     if family.token_type is not None or not family.type_keys:
         return family.token_type
     stated = _declared_token_type(point, family) or semconv.first_text(point.attributes, family.type_keys)
@@ -439,19 +439,19 @@ def _token_type_of_point(family: MetricFamily, point: Point) -> str | None:
     return family.types.get(stated, stated)
 
 
-def _meter_of_point(point: Point, token_type: str | None) -> str | None:
+def _meter_of_point(point: MetricPoint, token_type: str | None) -> str | None:
     if token_type == metric_rules.TOOL_INPUT:
         return "input_tool_tokens"
     modality = point.attributes.get(MODALITY)
     return None if modality is None else modality_meter(_WHOLES.get(token_type or "", ""), modality)
 
 
-def _declared_token_type(point: Point, family: MetricFamily) -> str | None:
+def _declared_token_type(point: MetricPoint, family: MetricFamily) -> str | None:
     stated_types = (point.attributes.get(name) for name in family.type_keys)
     return next((word for word in stated_types if isinstance(word, str) and word in family.types), None)
 
 
-def _point_dedup_key(series: bytes, point: Point) -> Identity:
+def _point_dedup_key(series: bytes, point: MetricPoint) -> RecordIdentity:
     if not point.time:  # reject it: without a time, all points of the series would have the same dedup key
         return random_identity()
-    return Identity(point_id(series, point.start_time, point.time))
+    return RecordIdentity(point_id(series, point.start_time, point.time))

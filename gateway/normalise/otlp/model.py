@@ -85,7 +85,7 @@ class LogRecord(msgspec.Struct, gc=False):
     attributes: Attributes
 
 
-class Point(msgspec.Struct, gc=False):
+class MetricPoint(msgspec.Struct, gc=False):
     """
     A data point of a metric. Only points of monotonic sums, of histograms or from another Tollhouse can be
     counted. Others are shown as unrecognized.

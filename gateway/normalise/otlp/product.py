@@ -1,7 +1,8 @@
 """
 Declarations of products: how to recognize a product's telemetry and how to read its spans, logs and metrics.
 
-A product's module holds one `Product`. `products.PRODUCTS` lists them in order of precedence, and the OTLP
+A product's module holds one `TelemetryProduct`. `products.PRODUCTS` lists them in order of precedence, and
+the OTLP
 readers work from that list.
 """
 
@@ -17,7 +18,7 @@ from msgspec import Struct
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Attributes, LogRecord, Span
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import ReadOutcome
 from gateway.normalise.reading import operations
 from gateway.normalise.reading.tokens import (
     Tokens,
@@ -30,7 +31,7 @@ from spool.record import Inference
 Names = tuple[str, ...]
 # fields that a reader of several values may return: input, output, cache_read, cache_write, reasoning, total,
 # cost, model, provider
-Fields = Mapping[str, Any]
+SpanFields = Mapping[str, Any]
 
 TOKEN_UNIT = "{token}"
 MONEY_UNIT = "USD"
@@ -71,17 +72,19 @@ class AttributeShape(Struct, frozen=True, kw_only=True):
         False  # True if a name may hold tags that the sender chose (see `shapes.attributes_with_tags`)
     )
     # Products and kinds to which the attribute names belong.
-    product: Product | None = None  # first product in order of precedence that one of the names marks
-    weak_marks: tuple[tuple[Product, Callable[[Span], bool]], ...] = ()
-    kinds: tuple[Kind, ...] = ()
-    deciding_kind: Kind | None = None  # first kind that has a rule of its own for operations
-    taken_by: tuple[Product, ...] = ()  # products that may read the whole item themselves
+    product: TelemetryProduct | None = (
+        None  # first product in order of precedence that one of the names marks
+    )
+    weak_marks: tuple[tuple[TelemetryProduct, Callable[[Span], bool]], ...] = ()
+    kinds: tuple[KindAttribute, ...] = ()
+    deciding_kind: KindAttribute | None = None  # first kind that has a rule of its own for operations
+    taken_by: tuple[TelemetryProduct, ...] = ()  # products that may read the whole item themselves
     names_tool: bool = False
     names_operation: bool = False  # if False, the usage of a span decides whether the span is a call
     names_end_user: bool = False
     names_ai: bool = False  # True if one of the names is that of a model or a token count
     # product -> shape with the names that only this product uses, cached on first use
-    own: dict[Product, AttributeShape]
+    own: dict[TelemetryProduct, AttributeShape]
     readings: dict[Any, Any]  # cache of the readings of such spans (see `spans.readings`)
 
     @property
@@ -134,7 +137,7 @@ _STEPS = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class KindAttribute:
     """Declaration of an attribute that states the kind of a span, for any sender."""
 
     attribute: str
@@ -172,7 +175,7 @@ class SpanDialect:
     without_cache: Callable[[Span, str | None, str | None], bool] | None = None
     without_reasoning: Callable[[Span], bool] | None = None
     # function that reads fields that need several attributes
-    more: Callable[[Attributes], Fields] | None = None
+    more: Callable[[Attributes], SpanFields] | None = None
     # Returns the provider from the stated one and the model. Default: the stated provider, or else the
     # provider of the model.
     provider: Callable[[str | None, str | None], str | None] | None = None
@@ -323,7 +326,7 @@ class TakeItem(Protocol):
         self,
         place: int,
         item: Any,
-        outcome: Outcome,
+        outcome: ReadOutcome,
         *,
         tags: Mapping[str, str],
         device: str | None,
@@ -332,7 +335,7 @@ class TakeItem(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Product:
+class TelemetryProduct:
     """Declaration of one product: how to recognize and read its telemetry."""
 
     source: str
@@ -355,7 +358,7 @@ class Product:
     # Names of spans that the product sends only to test an export. They are never calls.
     test_spans: Names = ()
     marks_points: bool = False  # True if marks also identify metric points
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[KindAttribute, ...] = ()
 
     # The product's own attribute names by field of `semconv.FIELDS`. Names in `semconv` take precedence.
     names: Mapping[str, Names] = field(default_factory=dict)
@@ -376,7 +379,7 @@ class Product:
 
     # Functions by attribute. They read an attribute that holds several counts, or reduce a JSON text to the
     # parts that may be stored.
-    containers: Mapping[str, Callable[[Any], Fields]] = field(default_factory=dict)
+    containers: Mapping[str, Callable[[Any], SpanFields]] = field(default_factory=dict)
     reductions: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = field(default_factory=dict)
     # Attributes whose text is read for counts and an id while decoding. `usage_objects` has the functions.
     # The text itself is never stored.

@@ -11,7 +11,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_CALLER, Caller, fill_caller, merge_callers
 from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.model import Attributes, Resource, Scope
-from gateway.normalise.otlp.product import AttributeShape, Names, Product
+from gateway.normalise.otlp.product import AttributeShape, Names, TelemetryProduct
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.shapes import (
     QUOTED_METADATA,
@@ -19,7 +19,7 @@ from gateway.normalise.otlp.shapes import (
     find_or_build_shape,
     shape_with_own_names,
 )
-from gateway.normalise.outcome import LONGEST_VERSION, Options, Outcome
+from gateway.normalise.outcome import LONGEST_VERSION, ReadOptions, ReadOutcome
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import values
 from gateway.normalise.reading.repositories import repository_in_attributes
@@ -55,7 +55,7 @@ _NO_NAMES: tuple[Names, ...] = ((), (), ())
 _LONGEST = 64  # maximum characters of a scope or service name; no name above is longer
 
 
-def product_of_sender(resource: Resource, scope: Scope) -> Product:
+def product_of_sender(resource: Resource, scope: Scope) -> TelemetryProduct:
     """
     Return the product by SDK, scope, language or service name. Return OTEL (unknown sender) if none of these
     is known.
@@ -96,7 +96,7 @@ def is_service_of_product(service: str) -> bool:
 
 
 @cache_by_text(1024)
-def _product_by_scope_name(name: str) -> Product | None:
+def _product_by_scope_name(name: str) -> TelemetryProduct | None:
     if (product := _SCOPES.get(name)) is not None:
         return product
     return next((product for beginning, product in _SCOPE_BEGINNINGS if name.startswith(beginning)), None)
@@ -108,7 +108,7 @@ class Senders:
     share is read once.
     """
 
-    def __init__(self, outcome: Outcome, options: Options) -> None:
+    def __init__(self, outcome: ReadOutcome, options: ReadOptions) -> None:
         self._outcome = outcome
         self._keep = options.keep_attributes
         self._keep_tags = options.keep_tags
@@ -153,7 +153,7 @@ class Senders:
             )
 
     def fill_caller_and_tags(
-        self, record: AiRecord, product: Product, resource: Resource, attributes: Attributes
+        self, record: AiRecord, product: TelemetryProduct, resource: Resource, attributes: Attributes
     ) -> None:
         """Fill user, team, session, api_key and tags of a record from a log or a metric."""
         self.enter_resource(resource)
@@ -170,7 +170,7 @@ class Senders:
         self._outcome.left_out += not fill_caller(record, caller)
 
     def tags_of_item(
-        self, product: Product, user: str | None, attributes: Attributes, shape: AttributeShape
+        self, product: TelemetryProduct, user: str | None, attributes: Attributes, shape: AttributeShape
     ) -> dict[str, str]:
         """
         Return an item's tags. Shared tags override the product's tags, and both override the resource's tags.
@@ -190,7 +190,7 @@ class Senders:
 
 def _add_product_tags(
     tags: dict[str, str],
-    product: Product,
+    product: TelemetryProduct,
     user: str | None,
     attributes: Attributes,
     of_resource: Attributes,
@@ -212,7 +212,7 @@ def _add_tags_and_metadata(
     tags: dict[str, str],
     attributes: Attributes,
     shape: AttributeShape,
-    keep: frozenset[str],
+    kept_names: frozenset[str],
     keep_tags: frozenset[str],
 ) -> int:
     """
@@ -224,7 +224,7 @@ def _add_tags_and_metadata(
         if value is not None and (tag != semconv.SERVICE_TIER or value in MODES):
             left_out += not tag_rules.put_tag_if_allowed(tags, tag, value)
     for name, key in attributes_with_tags(attributes) if shape.has_metadata else ():
-        if name in keep:
+        if name in kept_names:
             continue
         if key is not None:
             value = attributes[name]
@@ -236,7 +236,7 @@ def _add_tags_and_metadata(
                 left_out += _add_metadata_value(tags, member, part, keep_tags)
         else:
             left_out += _add_list_as_tag(tags, attributes[name])
-    for name in [name for name in keep if name in attributes]:
+    for name in [name for name in kept_names if name in attributes]:
         left_out += not tag_rules.put_tag_if_allowed(tags, name, attributes[name])
     return left_out
 
@@ -265,14 +265,14 @@ def work_tags_of_span(attributes: Attributes, shape: AttributeShape) -> Mapping[
     return {tag: value for tag, value in stated.items() if value is not None}
 
 
-def _add_metadata_value(tags: dict[str, str], key: str, value: Any, keep: frozenset[str]) -> int:
+def _add_metadata_value(tags: dict[str, str], key: str, value: Any, kept_names: frozenset[str]) -> int:
     if type(value) is not str:
         value = tag_rules.tag_text(value)  # tag_text returns None for a nested value
     if value is None or value in ABSENT or key in semconv.IDENTITY_KEYS or semconv.is_email_attribute(key):
         return 0
     if len(key) > tag_rules.MAX_NAME or tag_rules.is_name_of_secret(key) or tag_rules.is_credential(value):
         return 1
-    return not tag_rules.put_tag_if_brief(tags, key, value, keep)
+    return not tag_rules.put_tag_if_brief(tags, key, value, kept_names)
 
 
 def _add_list_as_tag(tags: dict[str, str], value: Any) -> int:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes
-from gateway.normalise.otlp.product import AttributeShape, Fields, Names, Product
+from gateway.normalise.otlp.product import AttributeShape, Names, SpanFields, TelemetryProduct
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.usage_objects import fields_of_usage_object
 from gateway.normalise.reading.ai_names import is_ai_name
@@ -38,7 +38,7 @@ QUOTED_METADATA: Names = tuple(
 NO_METADATA: Names = tuple([beginning for product in PRODUCTS for beginning in product.no_metadata])
 
 
-CONTAINERS: dict[str, Callable[[Any], Fields]] = {
+CONTAINERS: dict[str, Callable[[Any], SpanFields]] = {
     **{name: read for product in PRODUCTS for name, read in product.containers.items()},
     **{name: fields_of_usage_object for product in PRODUCTS for name in product.texts},
 }
@@ -51,10 +51,10 @@ _FURTHER = (
 )
 # fields that are True if one of the names is in their table
 _FLAGS = "names_tool", "names_operation", "names_end_user"
-Entry = tuple[str, Any]  # effect of an attribute name on the shape: field and value
+ShapeEffect = tuple[str, Any]  # effect of an attribute name on the shape: field and value
 
 
-def _facts_by_field() -> Iterator[tuple[str, list[Entry]]]:
+def _facts_by_field() -> Iterator[tuple[str, list[ShapeEffect]]]:
     for field, names in {**FIELD_NAMES, "containers": CONTAINERS}.items():
         yield field, [(name, name) for name in names]
     kinds = {kind.attribute: kind for product in PRODUCTS for kind in product.kinds}
@@ -215,7 +215,9 @@ def _build_shape(facts: Set[NameFacts]) -> AttributeShape:
     )
 
 
-def shape_with_own_names(shape: AttributeShape, product: Product, attributes: Attributes) -> AttributeShape:
+def shape_with_own_names(
+    shape: AttributeShape, product: TelemetryProduct, attributes: Attributes
+) -> AttributeShape:
     """Return the shape of an item of `product`, in which the product's own names replace the shared names."""
     own_variant = shape.own.get(product)
     if own_variant is None:

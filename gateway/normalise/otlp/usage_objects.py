@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.product import Fields
+from gateway.normalise.otlp.product import SpanFields
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.payload.literal import read_python_literal
 from gateway.normalise.payload.provider_bodies import tier_of_traffic_type
@@ -122,7 +122,7 @@ def parse_usage_counts(written: str) -> dict[str, Any]:
         return _counts_of_usage(read_python_literal(written, UsageObject)) if written.startswith("{'") else {}
 
 
-def fields_of_usage_object(value: Any) -> Fields:
+def fields_of_usage_object(value: Any) -> SpanFields:
     """Return the fields of a usage object. The field `usage` holds all counts as one set."""
     if not isinstance(value, dict):
         return {}
@@ -254,7 +254,7 @@ def _langchain_tokens(usage: UsageObject, total: int | None) -> Tokens:
     return normalise_counts(stated, total=total)
 
 
-def _langchain_parts(inputs: LangChainParts, outputs: LangChainParts) -> meters.Meters:
+def _langchain_parts(inputs: LangChainParts, outputs: LangChainParts) -> meters.OptionalMeters:
     sides = (("input", inputs), ("output", outputs))
     media_tokens = {
         f"{side}_{kind}_tokens": number
@@ -413,7 +413,7 @@ _DEEPEST = 6
 _PAIR = re.compile(r"""['"](\w{1,64})['"]\s*:\s*(-?[0-9]{1,20}(?:\.[0-9]{1,20})?)(?![\w.])""")
 
 
-def counts_by_field(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> Fields:
+def counts_by_field(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> SpanFields:
     """Return counts by field. The first name of a field that has a number counts."""
     stated_counts: dict[str, Any] = {}
     for field, keys in names.items():
@@ -437,7 +437,7 @@ def numbers_in_python_text(value: Any) -> dict[str, int | str]:
     return numbers
 
 
-def openai_usage(usage: dict[str, Any]) -> Fields:
+def openai_usage(usage: dict[str, Any]) -> SpanFields:
     is_old = "prompt_tokens" in usage or "completion_tokens" in usage
     input_side, output_side = ("prompt", "completion") if is_old else ("input", "output")
     totals = {

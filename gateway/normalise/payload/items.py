@@ -325,7 +325,7 @@ MAX_PIECE: Final = 64 * 1024 * 1024  # maximum bytes of one unpacked piece
 MAX_WHOLE: Final = 256 * 1024 * 1024
 
 
-class Unfolding:
+class NestedUnpacking:
     def __init__(self, allowance: Allowance) -> None:
         self._hold = allowance.hold
         self._allowance = allowance.allowance_for_next_pass()

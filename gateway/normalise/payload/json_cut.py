@@ -76,7 +76,7 @@ class Stretches(Sequence[JsonItem]):
         return list(self)[number]
 
 
-class JsonCut:
+class JsonScanner:
     """
     A large JSON value that is read piece by piece. Its readers yield TURN when the event loop may run, and
     raise BadPayload for invalid JSON or a wrong type.

@@ -18,7 +18,7 @@ from gateway.normalise.payload.body_limits import TURN, Allowance
 from gateway.normalise.payload.json_cut import (
     LONGEST_NAME,
     WINDOW,
-    JsonCut,
+    JsonScanner,
     end_of_json_text,
     find_bytes_in_windows,
     is_valid_json,
@@ -140,7 +140,7 @@ def split_array_elements(body: bytes, place: int) -> Generator[bytes | msgspec.R
 class ValueEnds:
     def __init__(self, text: bytes) -> None:
         self._text = text
-        self._cut = JsonCut(text, Allowance(len(text) + 1))
+        self._cut = JsonScanner(text, Allowance(len(text) + 1))
 
     def end_of_value(self, place: int) -> int | None:
         """Return the end of the value that starts at `place`, or None if the value is invalid."""

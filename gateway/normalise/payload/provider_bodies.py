@@ -18,7 +18,7 @@ from gateway.normalise.reading.values import (
     struct_or_none,
     text_or_none,
 )
-from spool.identity import Identity, call_identity, is_long_id
+from spool.identity import RecordIdentity, call_identity, is_long_id
 from spool.meters import image_meter, quantity_in_millionths
 from spool.processing import PROVISIONED
 from spool.record import Inference
@@ -132,14 +132,14 @@ class ProviderBody(msgspec.Struct):
             return self._with_search_meters(tokens_of_gemini(self.usageMetadata), self._search_meters())
         return self.usage_info.tokens_with_pages() if isinstance(self.usage_info, PagesRead) else Tokens()
 
-    def _with_search_meters(self, tokens: Tokens, found_meters: meters.Meters) -> Tokens:
+    def _with_search_meters(self, tokens: Tokens, found_meters: meters.OptionalMeters) -> Tokens:
         return (
             tokens
             if found_meters is None
             else tokens._replace(meters=meters.merge_meters(tokens.meters, found_meters))
         )
 
-    def _search_meters(self) -> meters.Meters:
+    def _search_meters(self) -> meters.OptionalMeters:
         """
         Return the meters of searches. Models before the third generation charge once per prompt that
         searched, later ones once per query.
@@ -152,7 +152,7 @@ class ProviderBody(msgspec.Struct):
         )
         return {"web_searches": 1 if is_by_prompt else run}
 
-    def call_identity(self, record: Inference, *, own_id: str | None) -> Identity:
+    def call_identity(self, record: Inference, *, own_id: str | None) -> RecordIdentity:
         """
         Return the dedup key of a call, by the provider's response id if it is unique.
 
@@ -188,12 +188,12 @@ _BY_PROMPT = re.compile(r"gemini-[12](?:\.|-)")
 _SEARCHES = {"web_search_call": "web_searches", "file_search_call": "storage_searches"}
 
 
-def response_image_meters(data: Any, size: Any, quality: Any) -> meters.Meters:
+def response_image_meters(data: Any, size: Any, quality: Any) -> meters.OptionalMeters:
     listed = data if isinstance(data, list) else []
     return image_meters(len(listed), size, quality) if listed and _is_image(listed[0]) else None
 
 
-def image_meters(number: Any, size: Any, quality: Any) -> meters.Meters:
+def image_meters(number: Any, size: Any, quality: Any) -> meters.OptionalMeters:
     image_count = meters.parse_quantity(number)
     if not image_count:
         return None
@@ -201,7 +201,7 @@ def image_meters(number: Any, size: Any, quality: Any) -> meters.Meters:
     return {"output_images": image_count} | ({} if of_kind is None else {of_kind: image_count})
 
 
-def count_searches_in_output(output: Any) -> meters.Meters:
+def count_searches_in_output(output: Any) -> meters.OptionalMeters:
     """Return the searches among the items of an output. Steps that open a found page are not counted."""
     counts: dict[str, int | str] = {}
     for raw in output if isinstance(output, list) else ():

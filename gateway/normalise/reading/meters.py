@@ -24,7 +24,7 @@ from gateway.normalise.reading.values import (
 from spool.meters import DECIMALS, METERS, MODALITIES, Quantity
 from spool.record import decimal_text
 
-Meters = dict[str, Quantity] | None  # meter -> quantity, or None if only text is stated
+OptionalMeters = dict[str, Quantity] | None  # meter -> quantity, or None if only text is stated
 
 _MOST_LISTED: Final = 16  # maximum modalities read from one list
 _KINDS: Final = 2  # number of kinds of cache writes: those kept for 5 minutes, and for an hour
@@ -118,7 +118,7 @@ def meters_of_details(
     queries: Any = None,
     heard: Any = None,
     whole_cache: Any = None,
-) -> Meters:
+) -> OptionalMeters:
     """
     Return the meters of details. `searches` is an object of tools that the provider ran. `queries` is the
     number of searches, `heard` the seconds of audio, and `whole_cache` the number of cached tokens.
@@ -157,7 +157,7 @@ def one_hour_cache_tokens(details: CacheDetail | Other) -> int | None:
     )
 
 
-def meters_of_speech(details: SonicDetails) -> Meters:
+def meters_of_speech(details: SonicDetails) -> OptionalMeters:
     """
     Return the audio meters of a spoken session, or None without audio. If only input or output has audio, a 0
     for the other is kept, because it means text.
@@ -196,7 +196,7 @@ def first_reported_searches(*stated: Any) -> Any:
     return None
 
 
-def keep_valid_meters(stated: dict[str, Any]) -> Meters:
+def keep_valid_meters(stated: dict[str, Any]) -> OptionalMeters:
     quantities = {
         name: number for name, value in stated.items() if (number := parse_quantity(value)) is not None
     }
@@ -205,7 +205,7 @@ def keep_valid_meters(stated: dict[str, Any]) -> Meters:
 
 def meters_of_modality_lists(
     prompt: Any, tools: Any = None, candidates: Any = None, cache: Any = None
-) -> Meters:
+) -> OptionalMeters:
     """Return the meters of Gemini's token lists by modality. Tokens of tool results count as input."""
     stated: dict[str, Quantity] = {}
     for pattern, listed in (("input_{}_tokens", prompt), ("input_{}_tokens", tools)):
@@ -221,11 +221,11 @@ def meters_of_modality_lists(
     return stated or None
 
 
-def with_tool_tokens(stated: Meters, tokens: int | None) -> Meters:
+def with_tool_tokens(stated: OptionalMeters, tokens: int | None) -> OptionalMeters:
     return {**(stated or {}), "input_tool_tokens": tokens} if tokens else stated
 
 
-def merge_meters(*several: Meters) -> Meters:
+def merge_meters(*several: OptionalMeters) -> OptionalMeters:
     """Return several meters as one set. The first value of a meter counts."""
     combined: dict[str, Quantity] = {}
     for stated in several:
@@ -279,7 +279,7 @@ def _read_modality(raw: Any) -> ModalityCount | None:
     return struct_or_none(raw, ModalityCount) if any(mark in written for mark in _MARKS) else None
 
 
-def meters_of_buckets(buckets: Iterable[tuple[str, Any]]) -> Meters:
+def meters_of_buckets(buckets: Iterable[tuple[str, Any]]) -> OptionalMeters:
     """Return the meters of named buckets, under Tollhouse's own names of meters or their aliases."""
     numbers: dict[str, Any] = {}
     for written, value in buckets:

@@ -111,29 +111,31 @@ def put_tag_on_record(record: Inference | UsageMetric, name: str, value: Any) ->
     return is_kept
 
 
-def put_tag_if_brief(tags: dict[str, str], name: str, value: Any, keep: frozenset[str]) -> bool:
+def put_tag_if_brief(tags: dict[str, str], name: str, value: Any, kept_names: frozenset[str]) -> bool:
     text = tag_text(value)
-    return text is not None and may_be_free_tag(name, text, keep) and put_tag_if_allowed(tags, name, value)
+    return (
+        text is not None and may_be_free_tag(name, text, kept_names) and put_tag_if_allowed(tags, name, value)
+    )
 
 
-def may_be_free_tag(name: str, text: str, keep: frozenset[str]) -> bool:
+def may_be_free_tag(name: str, text: str, kept_names: frozenset[str]) -> bool:
     """
-    Return whether a tag is allowed: its name is known or in `keep`, or name and text are short and of few
+    Return whether a tag is allowed: its name is known or in `kept_names`, or name and text are short and of few
     words.
     """
-    if name in KNOWN or name in keep:
+    if name in KNOWN or name in kept_names:
         return True
     if not _is_brief_name(name) or not is_brief_text(text):
         return False
     return not is_doubtful_name(name) or _NO_WORDS.fullmatch(text) is not None
 
 
-def remove_free_tags(tags: dict[str, str], keep: frozenset[str]) -> int:
+def remove_free_tags(tags: dict[str, str], kept_names: frozenset[str]) -> int:
     """
     Remove tags with unknown names and longer texts (`may_be_free_tag`), for callers that add tags without
     access to the settings. Return their number.
     """
-    gone = [name for name, text in tags.items() if not may_be_free_tag(name, text, keep)]
+    gone = [name for name, text in tags.items() if not may_be_free_tag(name, text, kept_names)]
     for name in gone:
         del tags[name]
     return len(gone)

@@ -404,7 +404,7 @@ def _anthropic_tokens(usage: Usage) -> Tokens:
     return normalise_counts(reported, without_cache=True)
 
 
-def _search_and_audio_meters(usage: Usage) -> meters.Meters:
+def _search_and_audio_meters(usage: Usage) -> meters.OptionalMeters:
     if usage.server_tool_use is None and usage.seconds is None:
         return None
     audio_seconds = usage.seconds if usage.type == "duration" else None

@@ -16,7 +16,7 @@ from gateway.bills.billed.closing import Invoice, MonthFigures
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.accuracy import month_accuracy
 from gateway.core.errors import REPAIR_RETRY_S, Refusal
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.answers import IdOfItem
 from gateway.operations.holders.operators import MoneyServices
@@ -63,7 +63,7 @@ class MonthClosing(RequestBody):
 
 Row = Mapping[str, Any]
 
-INVOICES: List[Row] = List(
+INVOICES: ListDefinition[Row] = ListDefinition(
     root="billed_invoices",
     show=dict,
     identity=Sort(value=lambda row: str(row["id"])),
@@ -78,7 +78,7 @@ INVOICES: List[Row] = List(
         "month": Filter(values=lambda row: (row["month"],)),
     },
 )
-CLOSED_MONTHS: List[Row] = List(
+CLOSED_MONTHS: ListDefinition[Row] = ListDefinition(
     root="closed_months",
     show=dict,
     identity=Sort(value=lambda row: closing.closed_month_id(row["provider"], row["month"])),
@@ -354,7 +354,7 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
 
     accuracy = await _month_accuracy(request.services, month, provider)
 
-    async def store_closing(figures: MonthFigures) -> None:
+    async def store_month_closing(figures: MonthFigures) -> None:
         if not figures.by_charge:
             raise Invalid(f"there is no bill of {provider} for {month.name}; import it first")
         problems = figures.problems()
@@ -372,7 +372,9 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
         id = closing.closed_month_id(provider, month.name)
         await registry.closed_months.add(id, body, actor=request.actor, action="closed_month.close")
 
-    figures = await _require_biller(request.services).close_month(month, provider, invoices, store_closing)
+    figures = await _require_biller(request.services).close_month(
+        month, provider, invoices, store_month_closing
+    )
     request.services.wake_dependents()
     described = {**_describe_figures(figures), **accuracy}
     return {"closed_month": _closed_month(registry, provider, month.name), "month_closing": described}
@@ -394,10 +396,10 @@ async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     month = _parse_month(request.path_parameter("month"))
     id = closing.closed_month_id(provider, month.name)
 
-    async def delete_closing() -> None:
+    async def delete_month_closing() -> None:
         await registry.closed_months.remove(id, actor=request.actor, action="closed_month.reopen")
 
-    await _require_biller(request.services).reopen_month(month, delete_closing)
+    await _require_biller(request.services).reopen_month(month, delete_month_closing)
     request.services.wake_dependents()
     return {"closed_month": {"provider": provider, "month": month.name}}
 

@@ -24,8 +24,8 @@ from gateway.core.errors import Refusal
 from gateway.core.fields import build_answer, given_fields
 from gateway.http.address import READ, key_call
 from gateway.http.answers import JSON, send_pieces
-from gateway.http.inflight_bytes import Share
-from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, yes_no_filter
+from gateway.http.inflight_bytes import RequestBytes
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Rows, Sort, StoredRows, yes_no_filter
 from gateway.http.requests import Result
 from gateway.intake.billing_connections import (
     STATES,
@@ -37,7 +37,7 @@ from gateway.money.costs.times import format_seconds
 from gateway.operations.answers import BillingDropItem
 from gateway.operations.bills.drop_rows import DROP_ROW, MONTH_ROWS, MonthRows, month_answer_end
 from gateway.operations.files.declared import InFiles
-from gateway.operations.files.kinds import Asking, Fields, ResourceKind
+from gateway.operations.files.kinds import MoneyCaller, ObjectFields, ResourceKind
 from gateway.operations.files.text import to_json_form
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import (
@@ -46,11 +46,11 @@ from gateway.operations.managed import (
     DELETE,
     LIST,
     SHOW,
-    Answer,
-    Asker,
     ByKeys,
     ByPeople,
+    JsonAnswer,
     ManagedResource,
+    OperationCaller,
 )
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.key_requests import KeyRequest
@@ -97,7 +97,7 @@ def describe_drop(drop: StoredDrop) -> dict[str, object]:
     return {"drop_id": drop.id, "month": drop.month, "row_count": drop.rows}
 
 
-CONNECTIONS: List[ShownConnection] = List(
+CONNECTIONS: ListDefinition[ShownConnection] = ListDefinition(
     root="connections",
     show=describe_connection,
     identity=Sort(value=lambda row: row.connection.id),
@@ -118,7 +118,7 @@ CONNECTIONS: List[ShownConnection] = List(
     },
 )
 
-DROPS: List[StoredDrop] = List(
+DROPS: ListDefinition[StoredDrop] = ListDefinition(
     root="billing_drops",
     show=describe_drop,
     identity=Sort(field=SortField("number")),
@@ -142,7 +142,9 @@ class MonthRequest(Protocol):
 
     http: web.Request
 
-    async def list_page(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]: ...
+    async def list_page(
+        self, list_definition: ListDefinition[Row], rows: Rows[Row]
+    ) -> Mapping[str, object]: ...
 
 
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
@@ -191,43 +193,45 @@ class ConnectionResource(ManagedResource[BillingConnection, MoneyServices]):
     def table_in(self, registry: Registry) -> ConnectionTable:
         return registry.connections
 
-    async def stored_rows(self, asking: Asker[MoneyServices]) -> list[BillingConnection]:
-        return list(_require_connections(asking).table.all())
+    async def stored_rows(self, caller: OperationCaller[MoneyServices]) -> list[BillingConnection]:
+        return list(_require_connections(caller).table.all())
 
-    async def visible_rows(self, asking: Asker[MoneyServices]) -> Rows[ShownConnection]:
-        return await connection_rows(_require_connections(asking))
+    async def visible_rows(self, caller: OperationCaller[MoneyServices]) -> Rows[ShownConnection]:
+        return await connection_rows(_require_connections(caller))
 
-    async def create(self, asking: Asker[MoneyServices], given: NewConnection) -> Answer:
-        connections = _require_connections(asking)
-        draft = ConnectionDraft(**_draft_fields(given))
-        new_connection = await connections.create(draft, id=given.connection_id, actor=asking.actor)
-        reason = await _double_count_reason(asking, new_connection)
-        in_costs = not reason if given.in_costs is None else given.in_costs
-        await connections.set_in_costs(new_connection.id, in_costs, actor=asking.actor)
+    async def create(self, caller: OperationCaller[MoneyServices], new_values: NewConnection) -> JsonAnswer:
+        connections = _require_connections(caller)
+        draft = ConnectionDraft(**_draft_fields(new_values))
+        new_connection = await connections.create(draft, id=new_values.connection_id, actor=caller.actor)
+        reason = await _double_count_reason(caller, new_connection)
+        in_costs = not reason if new_values.in_costs is None else new_values.in_costs
+        await connections.set_in_costs(new_connection.id, in_costs, actor=caller.actor)
         return await _connection_answer(connections, new_connection, reason)
 
-    async def show(self, asking: Asker[MoneyServices], word: str) -> Answer:
-        connections = _require_connections(asking)
-        connection = connections.table.get(word)
+    async def show(self, caller: OperationCaller[MoneyServices], id_or_name: str) -> JsonAnswer:
+        connections = _require_connections(caller)
+        connection = connections.table.get(id_or_name)
         return await _connection_answer(
-            connections, connection, await _double_count_reason(asking, connection)
+            connections, connection, await _double_count_reason(caller, connection)
         )
 
-    async def change(self, asking: Asker[MoneyServices], word: str, given: Any) -> Answer:
-        connections = _require_connections(asking)
-        before = connections.table.get(word)
-        fields = _draft_fields(given)
-        after = await connections.change(word, fields, actor=asking.actor) if fields else before
-        if given.in_costs not in (UNSET, None):
-            await connections.set_in_costs(word, given.in_costs, actor=asking.actor)
-        return await _connection_answer(connections, after, await _double_count_reason(asking, after))
+    async def change(
+        self, caller: OperationCaller[MoneyServices], id_or_name: str, new_values: Any
+    ) -> JsonAnswer:
+        connections = _require_connections(caller)
+        before = connections.table.get(id_or_name)
+        fields = _draft_fields(new_values)
+        after = await connections.change(id_or_name, fields, actor=caller.actor) if fields else before
+        if new_values.in_costs not in (UNSET, None):
+            await connections.set_in_costs(id_or_name, new_values.in_costs, actor=caller.actor)
+        return await _connection_answer(connections, after, await _double_count_reason(caller, after))
 
-    async def delete(self, asking: Asker[MoneyServices], word: str) -> str:
-        connections = _require_connections(asking)
-        connections.table.get(word)
-        asking.check_confirmed(word, "id of the connection")
-        await connections.delete(word, actor=asking.actor)
-        return word
+    async def delete(self, caller: OperationCaller[MoneyServices], id_or_name: str) -> str:
+        connections = _require_connections(caller)
+        connections.table.get(id_or_name)
+        caller.check_confirmed(id_or_name, "id of the connection")
+        await connections.delete(id_or_name, actor=caller.actor)
+        return id_or_name
 
 
 # Clients of cost services use either of the two names in the path, so both names are accepted.
@@ -262,7 +266,7 @@ async def read_billing_drop(request: KeyRequest[MoneyServices, None]) -> Result:
     connections = request.services.billing_connections
     id = request.path_parameter("connection_id")
     month = request.path_parameter("month")
-    return await send_month(request, connections, id, month, share=request.share)
+    return await send_month(request, connections, id, month, request_bytes=request.share)
 
 
 CONNECTION = ConnectionResource()
@@ -291,7 +295,7 @@ class ConnectionKind(ResourceKind):
             if stated_fields(row, ConnectionDraft) != _configured_fields(row.id)
         }
 
-    async def file_fields(self, registry: Registry, row: BillingConnection) -> Fields:
+    async def file_fields(self, registry: Registry, row: BillingConnection) -> ObjectFields:
         values = {
             "s3_bucket_info": row.s3_bucket,
             "connection_id": row.id,
@@ -301,25 +305,25 @@ class ConnectionKind(ResourceKind):
         fields = {name: values[name] if name in values else getattr(row, name) for name in self.field_names}
         return {name: to_json_form(value) for name, value in fields.items()}
 
-    async def create(self, asking: Asking, given: NewConnection, secret: str | None) -> str:
-        if given.connection_id is None:
+    async def create(self, caller: MoneyCaller, new_values: NewConnection, secret: str | None) -> str:
+        if new_values.connection_id is None:
             raise Invalid("connection_id is missing, because it identifies the connection in files")
-        connections = asking.services.billing_connections
+        connections = caller.services.billing_connections
         created = await connections.create(
-            ConnectionDraft(**_draft_fields(given)), id=given.connection_id, actor=asking.actor
+            ConnectionDraft(**_draft_fields(new_values)), id=new_values.connection_id, actor=caller.actor
         )
-        await connections.set_in_costs(created.id, bool(given.in_costs), actor=asking.actor)
+        await connections.set_in_costs(created.id, bool(new_values.in_costs), actor=caller.actor)
         return created.id
 
     async def change(
-        self, asking: Asking, row: BillingConnection, given: NewConnection, secret: str | None
+        self, caller: MoneyCaller, row: BillingConnection, new_values: NewConnection, secret: str | None
     ) -> None:
-        connections = asking.services.billing_connections
-        await connections.change(row.id, _draft_fields(given), actor=asking.actor)
-        await connections.set_in_costs(row.id, bool(given.in_costs), actor=asking.actor)
+        connections = caller.services.billing_connections
+        await connections.change(row.id, _draft_fields(new_values), actor=caller.actor)
+        await connections.set_in_costs(row.id, bool(new_values.in_costs), actor=caller.actor)
 
-    async def delete(self, asking: Asking, row: BillingConnection) -> None:
-        await asking.services.billing_connections.delete_but_keep_rows(row.id, actor=asking.actor)
+    async def delete(self, caller: MoneyCaller, row: BillingConnection) -> None:
+        await caller.services.billing_connections.delete_but_keep_rows(row.id, actor=caller.actor)
 
 
 CONNECTION_KIND = ConnectionKind()
@@ -335,7 +339,7 @@ async def send_month(
     id: str,
     month: str,
     *,
-    share: Share,
+    request_bytes: RequestBytes,
 ) -> Result:
     """
     Return a month's rows as they are after all its hourly files. Raises NotThere if there are none.
@@ -347,7 +351,7 @@ async def send_month(
     if not _MONTH.fullmatch(month):
         raise Refusal(400, "invalid_month", "The month must be written YYYY-MM.")
     drops, id = connections.drops, connections.table.get(id).id
-    share.take_bytes((await drops.month_size(id, month)).held)
+    request_bytes.take_bytes((await drops.month_size(id, month)).held)
     hours = await drops.month_hours(id, month)
     # list() runs before the check for rows, so that an unknown parameter is reported even if the month
     # has no rows.
@@ -362,26 +366,28 @@ async def send_month(
     )
 
 
-def _require_connections(asking: Asker[MoneyServices]) -> BillingConnections:
+def _require_connections(caller: OperationCaller[MoneyServices]) -> BillingConnections:
     """Return the connections. While the registry cannot be read, people get Refusal 503 with the reason."""
-    if asking.is_person:
-        asking.services.require_registry()
-    return asking.services.billing_connections
+    if caller.is_person:
+        caller.services.require_registry()
+    return caller.services.billing_connections
 
 
 async def _connection_answer(
     connections: BillingConnections, connection: BillingConnection, reason: str | None
-) -> Answer:
+) -> JsonAnswer:
     [row] = await connections.to_shown_connections(connection)
     return {"connection": describe_connection(replace(row, in_costs_reason=reason))}
 
 
-async def _double_count_reason(asking: Asker[MoneyServices], connection: BillingConnection) -> str | None:
+async def _double_count_reason(
+    caller: OperationCaller[MoneyServices], connection: BillingConnection
+) -> str | None:
     name = providers.canonical_name(connection.cloud_provider)
-    known = await asking.services.known_dimension_values()
+    known = await caller.services.known_dimension_values()
     if name in map(providers.canonical_name, known.get("provider", ())):
         return f"calls of {connection.cloud_provider} are already counted, so its bill would count them twice"
-    statements = await asking.registry.statements.statements()
+    statements = await caller.registry.statements.statements()
     if name in {info.provider for info in statements}:
         return f"bills of {connection.cloud_provider} are already imported, so its rows would count twice"
     return None
@@ -426,7 +432,7 @@ async def show_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     id = request.path_parameter("id")
     month = request.path_parameter("month")
     with request.shared.inflight.new_share(OPERATORS) as share:
-        return await send_month(request, connections, id, month, share=share)
+        return await send_month(request, connections, id, month, request_bytes=share)
 
 
 def _connections_for_people(request: OperatorRequest[MoneyServices, Any]) -> BillingConnections:

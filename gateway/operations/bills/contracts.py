@@ -21,11 +21,11 @@ from gateway.bills.contracts.reading import charge_reader
 from gateway.bills.plans.costs import parse_month
 from gateway.core.fields import build_answer
 from gateway.http.answers import JSON
-from gateway.http.lists import Filter, List, Sort
+from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.http.requests import Result
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.managed import SHOW, Answer, ByPeople, ManagedResource
+from gateway.operations.managed import SHOW, ByPeople, JsonAnswer, ManagedResource
 from gateway.operations.records.served_hours import ServedHours
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest
@@ -35,7 +35,7 @@ from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.texts import check_one_of
 
 
-def _describe_contract(row: Contract) -> Answer:
+def _describe_contract(row: Contract) -> JsonAnswer:
     return build_answer(
         ContractItem,
         row,
@@ -54,7 +54,7 @@ class ContractResource(ManagedResource[Contract, MoneyServices]):
     one = OneContract
     files = InFiles(name="contracts")
     searched = ("name",)
-    lists: List[Contract] = List(
+    lists: ListDefinition[Contract] = ListDefinition(
         root="contracts",
         show=_describe_contract,
         identity=Sort(value=lambda row: row.id),

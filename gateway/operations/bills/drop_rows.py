@@ -19,7 +19,7 @@ import orjson
 
 from gateway.core.errors import Refusal
 from gateway.core.schemas import TEXT, described, open_object
-from gateway.http.lists import Filter, List, PageQuery, Sort, one_page_envelope
+from gateway.http.lists import Filter, ListDefinition, PageQuery, Sort, one_page_envelope
 from spool.billing import HourRows
 from spool.listing import DESCENDING, ListPage, Position, empty_page
 
@@ -47,7 +47,7 @@ DROP_ROW = open_object(
         "resource/tag:team": described(TEXT, "The tag `team` of the resource. Each tag has such a column."),
     }
 )
-MONTH_ROWS: List[DropRow] = List(
+MONTH_ROWS: ListDefinition[DropRow] = ListDefinition(
     root=ROOT,
     show=lambda row: cast(Any, orjson.Fragment(row.text)),
     identity=Sort(value=lambda row: row.position),
@@ -68,8 +68,10 @@ class MonthRows:
     def __init__(self, hours: Sequence[HourRows]) -> None:
         self._hours = hours
 
-    async def page(self, listed: List[DropRow], wanted: PageQuery) -> ListPage[DropRow]:
-        return await asyncio.to_thread(self._read_page, wanted)
+    async def page(
+        self, list_definition: ListDefinition[DropRow], page_query: PageQuery
+    ) -> ListPage[DropRow]:
+        return await asyncio.to_thread(self._read_page, page_query)
 
     def _read_page(self, page_query: PageQuery) -> ListPage[DropRow]:
         hours, walk, at = self._state_of_pages(page_query.position)

@@ -11,7 +11,7 @@ from gateway.bills.enforcers.reader import EnforcerReader, EnforcerStatus
 from gateway.configuration.sections import ENFORCER_TYPES
 from gateway.core.errors import REPAIR_RETRY_S, Refusal
 from gateway.core.fields import build_answer
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import operator_call
@@ -55,7 +55,7 @@ def _describe_limit(audit: LimitAudit) -> dict[str, object]:
     )
 
 
-LIMITS: List[LimitAudit] = List(
+LIMITS: ListDefinition[LimitAudit] = ListDefinition(
     root="enforcer_limits",
     show=_describe_limit,
     identity=Sort(value=lambda row: "/".join((row.enforcer, *row.limit.key))),
@@ -84,7 +84,7 @@ def _describe_enforcer(status: EnforcerStatus) -> dict[str, object]:
     )
 
 
-ENFORCERS: List[EnforcerStatus] = List(
+ENFORCERS: ListDefinition[EnforcerStatus] = ListDefinition(
     root="enforcers",
     show=_describe_enforcer,
     identity=Sort(value=lambda row: row.name),

@@ -17,11 +17,11 @@ from gateway.bills.plans.declared import (
     PlanTable,
 )
 from gateway.core.fields import build_answer, given_fields
-from gateway.http.lists import Filter, List, Sort
+from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.http.requests import Result
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
+from gateway.operations.managed import SHOW, ByPeople, JsonAnswer, ManagedResource, OperationCaller
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.currencies import DECIMALS
@@ -34,7 +34,7 @@ Row = tuple[AssistantPlan, str | None]  # row of the list: a plan, and the name 
 ONCE = ("month", "currency")
 
 
-def _describe_plan(row: Row) -> Answer:
+def _describe_plan(row: Row) -> JsonAnswer:
     plan, view = row
     return build_answer(
         PlanItem,
@@ -46,7 +46,7 @@ def _describe_plan(row: Row) -> Answer:
     )
 
 
-PLANS: List[Row] = List(
+PLANS: ListDefinition[Row] = ListDefinition(
     root="plans",
     show=_describe_plan,
     identity=Sort(value=lambda row: row[0].id),
@@ -79,15 +79,15 @@ class PlanResource(ManagedResource[AssistantPlan, object]):
         words={SHOW: "Show a plan, by id or name"},
     )
 
-    async def displayed_row(self, asking: Asker[object], row: AssistantPlan) -> Row:
-        view = asking.registry.views.find(row.view_id)
+    async def displayed_row(self, caller: OperationCaller[object], row: AssistantPlan) -> Row:
+        view = caller.registry.views.find(row.view_id)
         return row, None if view is None else view.name
 
-    async def draft_fields(self, asking: Asker[object], given: Any) -> dict[str, Any]:
-        stated_fields = given_fields(given)
-        asking.shared.people.reject_dropped_names(seat.user for seat in stated_fields.get("seats", ()))
+    async def draft_fields(self, caller: OperationCaller[object], new_values: Any) -> dict[str, Any]:
+        stated_fields = given_fields(new_values)
+        caller.shared.people.reject_dropped_names(seat.user for seat in stated_fields.get("seats", ()))
         if "view" in stated_fields:
-            stated_fields["view"] = (await asking.find_view(given.view)).id
+            stated_fields["view"] = (await caller.find_view(new_values.view)).id
         return stated_fields
 
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation import owed
-from gateway.bills.reconciliation.claims import Claim
+from gateway.bills.reconciliation.claims import CauseClaim
 from gateway.bills.reconciliation.comparing import FINAL, Line, Reconciliation, merge_lines
 from gateway.bills.reconciliation.counting import seller_filter
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
@@ -420,7 +420,7 @@ def _provider_fields(result: Reconciliation, by: str, limit: int) -> dict[str, A
         "hints": [
             {**_describe_hint(hint), "where": result.cost_filter(hint)} for hint in result.hints[:limit]
         ],
-        "owed": money.units_to_text(sum(line.owed for line in result.owed)),
+        "owed": money.units_to_text(sum(line.owed_amount for line in result.owed)),
         "only_billed": {name: values[:limit] for name, values in result.only_billed.items()},
         "only_counted": {name: values[:limit] for name, values in result.only_counted.items()},
         "renamed": [{"billed": theirs, "counted": ours} for theirs, ours in result.renamed[:limit]],
@@ -457,7 +457,7 @@ def _describe_line(line: Line, by: str) -> dict[str, object]:
     }
 
 
-def _describe_cause(claim: Claim) -> Mapping[str, object]:
+def _describe_cause(claim: CauseClaim) -> Mapping[str, object]:
     return {
         **_describe_hint(claim),
         "amount": money.units_to_text(claim.amount),
@@ -467,7 +467,7 @@ def _describe_cause(claim: Claim) -> Mapping[str, object]:
     }
 
 
-def _describe_hint(claim: Claim) -> dict[str, object]:
+def _describe_hint(claim: CauseClaim) -> dict[str, object]:
     return {
         "cause": claim.cause,
         "evidence": claim.evidence,

@@ -20,7 +20,7 @@ from gateway.configuration.sections import PULLED_SOURCES, SEAT_SOURCES
 from gateway.core.errors import REPAIR_RETRY_S, Refusal
 from gateway.core.fields import build_answer
 from gateway.core.schemas import OBJECT
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.answers import DeletedItem
 from gateway.operations.holders.operators import MoneyServices
@@ -80,7 +80,7 @@ def _describe_month(month: StatementMonth) -> dict[str, object]:
     )
 
 
-STATEMENTS: List[StatementMonth] = List(
+STATEMENTS: ListDefinition[StatementMonth] = ListDefinition(
     root="statements",
     show=_describe_month,
     identity=Sort(value=lambda row: row.id),
@@ -105,7 +105,7 @@ def _describe_pull(state: PullState) -> dict[str, object]:
     )
 
 
-PULLS: List[PullState] = List(
+PULLS: ListDefinition[PullState] = ListDefinition(
     root="statement_pulls",
     show=_describe_pull,
     identity=Sort(value=lambda row: row.name),
@@ -301,7 +301,9 @@ async def delete_statement(request: OperatorRequest[MoneyServices, None]) -> Res
 )
 async def list_pulls(request: OperatorRequest[MoneyServices, None]) -> Result:
     pulls = request.services.statement_puller
-    return await request.list_page(PULLS, MemoryRows([] if pulls is None else list(await pulls().states())))
+    return await request.list_page(
+        PULLS, MemoryRows([] if pulls is None else list(await pulls().pull_states()))
+    )
 
 
 @operator_call(
@@ -318,9 +320,11 @@ async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]
         puller.check_exists(name)
     await request.registry.audit_change(request.actor, "statement.pull", ", ".join(names) or "all")
     for name in names:
-        await puller.pull(name)
+        await puller.pull_statements(name)
     return {
-        "statement_pulls": [_describe_pull(state) for state in await puller.states() if state.name in names]
+        "statement_pulls": [
+            _describe_pull(state) for state in await puller.pull_states() if state.name in names
+        ]
     }
 
 

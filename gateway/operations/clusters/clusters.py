@@ -16,7 +16,7 @@ from gateway.clusters.clusters import Clusters
 from gateway.core.fields import build_answer
 from gateway.http.address import READ, WRITE, key_call
 from gateway.http.answers import JSON
-from gateway.http.lists import Filter, List, MemoryRows, Named, Sort, StoredRows
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Named, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.normalise.cluster_reports import STATES as REPORTED_STATES
 from gateway.operations.answers import DeletedItem
@@ -144,7 +144,7 @@ def describe_cluster(seen: SeenCluster) -> dict[str, object]:
     }
 
 
-CLUSTERS: List[SeenCluster] = List(
+CLUSTERS: ListDefinition[SeenCluster] = ListDefinition(
     root="clusters",
     show=describe_cluster,
     identity=Sort(value=lambda row: row.cluster.id),
@@ -381,7 +381,7 @@ def describe_cluster_files(files: ClusterFiles) -> Mapping[str, object]:
     }
 
 
-CONTAINER_FILES: List[ContainerFile] = List(
+CONTAINER_FILES: ListDefinition[ContainerFile] = ListDefinition(
     root="container_files",
     show=describe_file,
     identity=Sort(field=SortField("id")),
@@ -453,10 +453,10 @@ async def list_container_files(request: OperatorRequest[SenderServices, None]) -
 async def discard_container_file(request: OperatorRequest[SenderServices, Discard]) -> Result:
     files = request.services.require_container_files()
     id = request.path_parameter("id")
-    file = await files.find(id)
+    file = await files.find_file(id)
     if request.body.confirm != file.reference:
         raise Invalid("confirm must be the reference of the file")
     audited_fields = {"kind": file.kind, "reference": file.reference, "cluster": file.cluster}
     async with request.audited_change("container_file.discard", id, audited_fields):
-        discarded = await files.discard(id)
+        discarded = await files.discard_file(id)
     return {"container_file": describe_file(discarded)}

@@ -138,7 +138,7 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
         AnnouncedFile(reference=file.reference_id, size=file.size, sha256=file.sha_256)
         for file in request.body.files
     ]
-    rows = await files.announce(identity, announced, sender, expires_at=expires_at)
+    rows = await files.announce_files(identity, announced, sender, expires_at=expires_at)
     response = json_response({row.reference: _upload_address(request, row, expires_at) for row in rows})
     announced_ids = {row.id for row in rows}
     missing = [
@@ -200,7 +200,7 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
 )
 async def abandon_files(request: KeyRequest[TopicServices, Abandonments]) -> Result:
     reasons = {abandonment.reference_id: abandonment.reason for abandonment in request.body}
-    await _container_files(request).abandon(
+    await _container_files(request).mark_files_abandoned(
         _cluster_identity(request), reasons, _container_sender(request, "")
     )
     return {}
@@ -373,7 +373,7 @@ async def _receive_body(
     max_bytes = _container_files(request).settings.max_file_bytes
     received = 0
 
-    async def check_size_and_write(piece: bytes) -> None:
+    async def check_size_and_write_piece(piece: bytes) -> None:
         nonlocal received
         received += len(piece)
         if received > max_bytes:
@@ -385,7 +385,10 @@ async def _receive_body(
         if length is not None and length > max_bytes:
             raise FileTooLarge(f"it is larger than {max_bytes} bytes (container.max_file_bytes)")
         await bodies.forward_body(
-            request.http, request.share, check_size_and_write, min_rate=request.receivers.min_upload_rate
+            request.http,
+            request.share,
+            check_size_and_write_piece,
+            min_rate=request.receivers.min_upload_rate,
         )
     except FileTooLarge as error:
         raise Refusal(413, "file_too_large", f"The file was rejected: {error}.") from error

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.clusters.agent_config import check_config
 from gateway.operations.files.declared import InFiles
-from gateway.operations.files.kinds import Asking, FileKind
+from gateway.operations.files.kinds import FileKind, MoneyCaller
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid, NotAllowed
 from spool.registry.permission_sets import VIEW_OPERATION
@@ -53,38 +53,43 @@ class ClusterKind(FileKind):
     async def find(self, registry: Registry, id: str) -> ConfiguredCluster:
         return registry.cluster_settings.all()[id]
 
-    async def create(self, asking: Asking, given: ClusterInFile, secret: str | None) -> str:
-        identity, table = (given.account, given.region, given.name), asking.registry.cluster_settings
+    async def create(self, caller: MoneyCaller, new_values: ClusterInFile, secret: str | None) -> str:
+        identity, table = (
+            (new_values.account, new_values.region, new_values.name),
+            caller.registry.cluster_settings,
+        )
         check_cluster_name(identity)
-        if not (given.display_name or given.labels or given.config):
+        if not (new_values.display_name or new_values.labels or new_values.config):
             raise Invalid("name: this cluster has no settings; remove this item instead")
-        id, most = cluster_id(*identity), asking.shared.most(LIMIT)
+        id, most = cluster_id(*identity), caller.shared.most(LIMIT)
         row = table.find(id)
-        change = _change_from_file(given, row)
+        change = _change_from_file(new_values, row)
         if row is None and len(table.all()) >= most:
             raise NotAllowed(f"the limit of {most} clusters ({LIMIT}) is reached: remove one first")
-        await table.change(identity, change, actor=asking.actor)
+        await table.change(identity, change, actor=caller.actor)
         return id
 
     async def change(
-        self, asking: Asking, row: ConfiguredCluster, given: ClusterInFile, secret: str | None
+        self, caller: MoneyCaller, row: ConfiguredCluster, new_values: ClusterInFile, secret: str | None
     ) -> None:
-        await self.create(asking, given, None)
+        await self.create(caller, new_values, None)
 
-    async def delete(self, asking: Asking, row: ConfiguredCluster) -> None:
+    async def delete(self, caller: MoneyCaller, row: ConfiguredCluster) -> None:
         identity = (row.account, row.region, row.name)
         nothing = _change_from_file(ClusterInFile(name=row.name), row)
-        await asking.registry.cluster_settings.change(identity, nothing, actor=asking.actor)
+        await caller.registry.cluster_settings.change(identity, nothing, actor=caller.actor)
 
     def plan_remark(self, row: ConfiguredCluster) -> str:
         return "" if row.enabled else "disabled, and stays disabled"
 
 
-def _change_from_file(given: ClusterInFile, row: ConfiguredCluster | None) -> ClusterChange:
-    check_config(given.config)
+def _change_from_file(new_values: ClusterInFile, row: ConfiguredCluster | None) -> ClusterChange:
+    check_config(new_values.config)
     removed = dict.fromkeys(row.labels if row is not None else ())
     return ClusterChange(
-        display_name=given.display_name, labels={**removed, **given.labels}, config=given.config
+        display_name=new_values.display_name,
+        labels={**removed, **new_values.labels},
+        config=new_values.config,
     )
 
 

@@ -13,7 +13,7 @@ from gateway.devices.fleet.facts import FACTS, decode_heartbeat
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import LINKS, WORDS, MachineState
 from gateway.devices.states import parse_state_changes
-from gateway.http.lists import Filter, List, MemoryRows, Sort, age_filter
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort, age_filter
 from gateway.http.requests import Result
 from gateway.operations.answers import DeletedItem
 from gateway.operations.holders.operators import SenderServices
@@ -26,7 +26,7 @@ from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 
 
-class Shown(msgspec.Struct, frozen=True):
+class DeviceWithState(msgspec.Struct, frozen=True):
     """A device with its state at the time of the request."""
 
     device: Device
@@ -51,7 +51,7 @@ class Labels(RequestBody):
     labels: Annotated[dict[str, str | None], words("Labels to change, by name. Null removes a label.")]
 
 
-def describe_device(row: Shown) -> dict[str, object]:
+def describe_device(row: DeviceWithState) -> dict[str, object]:
     device = row.device
     return build_answer(
         DeviceItem,
@@ -76,7 +76,7 @@ def describe_assistant(state: AssistantState) -> dict[str, object]:
     }
 
 
-def describe_device_details(row: Shown) -> dict[str, object]:
+def describe_device_details(row: DeviceWithState) -> dict[str, object]:
     """Describe a single device: the fields of the list, and further fields."""
     device = row.device
     heartbeat = decode_heartbeat(device.heartbeat)
@@ -117,7 +117,7 @@ def describe_unenrolled(name: Unenrolled) -> dict[str, object]:
     }
 
 
-DEVICES: List[Shown] = List(
+DEVICES: ListDefinition[DeviceWithState] = ListDefinition(
     root="devices",
     show=describe_device,
     identity=Sort(value=lambda row: row.device.id),
@@ -149,7 +149,7 @@ DEVICES: List[Shown] = List(
     },
 )
 
-UNENROLLED: List[Unenrolled] = List(
+UNENROLLED: ListDefinition[Unenrolled] = ListDefinition(
     root="unenrolled",
     show=describe_unenrolled,
     identity=Sort(value=lambda name: name.name),
@@ -421,5 +421,5 @@ def _require_lifecycle(request: OperatorRequest[SenderServices, Any]) -> DeviceL
 
 
 def _device_answer(lifecycle: DeviceLifecycle, device: Device) -> Result:
-    described = describe_device_details(Shown(device, lifecycle.machine_state(device)))
+    described = describe_device_details(DeviceWithState(device, lifecycle.machine_state(device)))
     return {"device": {**described, **lifecycle.related_device_ids(device)}}

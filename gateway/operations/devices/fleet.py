@@ -17,14 +17,23 @@ from gateway.core.schemas import TEXT
 from gateway.devices.fleet.coverage import (
     STATES,
     CauseCount,
+    CoveragePart,
     FleetCoverage,
     FleetRow,
-    Part,
 )
 from gateway.devices.fleet.inventory_lists import MAX_LIST, SOURCES, read_inventory_list
 from gateway.devices.fleet.repairs import repair_of_cause
 from gateway.devices.machine_state import FAILING, LINKS, WORDS
-from gateway.http.lists import YES_NO, Filter, List, MemoryRows, Named, Sort, age_filter, yes_no_filter
+from gateway.http.lists import (
+    YES_NO,
+    Filter,
+    ListDefinition,
+    MemoryRows,
+    Named,
+    Sort,
+    age_filter,
+    yes_no_filter,
+)
 from gateway.http.requests import Result
 from gateway.operations.devices.devices import FleetAssistant, describe_assistant
 from gateway.operations.holders.operators import SenderServices
@@ -81,7 +90,7 @@ def _cause_filter_values(row: FleetRow) -> list[str]:
     return named
 
 
-MACHINES: List[FleetRow] = List(
+MACHINES: ListDefinition[FleetRow] = ListDefinition(
     root="devices",
     show=describe_fleet_row,
     identity=Sort(value=lambda row: row.id),
@@ -148,7 +157,7 @@ def _describe_cause(count: CauseCount) -> dict[str, object]:
     }
 
 
-def _describe_coverage_part(name: str, part: Part) -> dict[str, object]:
+def _describe_coverage_part(name: str, part: CoveragePart) -> dict[str, object]:
     return {
         name: part.name,
         "machines": part.machines,

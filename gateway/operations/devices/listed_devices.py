@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 
 from gateway.devices.fleet.matching import NOBODY, ExpectedMachines
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.http.lists import List, MemoryRows, PageQuery, Row
-from gateway.operations.devices.devices import DEVICES, Shown
+from gateway.http.lists import ListDefinition, MemoryRows, PageQuery, Row
+from gateway.operations.devices.devices import DEVICES, DeviceWithState
 from spool.clock import Clock
 from spool.listing import DESCENDING, ListPage, SortValue, limited_choices, page_bounds, sort_rank
 from spool.turns.fair_turns import pause_when_due
@@ -40,7 +40,7 @@ class ListedDevices:
         self._lifecycle = lifecycle
         self._table = lifecycle.table
         self._clock = clock
-        self._rows: OrderedRows[Shown] = OrderedRows(DEVICES, "state")
+        self._rows: OrderedRows[DeviceWithState] = OrderedRows(DEVICES, "state")
         self._turn = asyncio.Lock()
         # time and inventory on which the states of all devices depend
         self._basis: tuple[float, ExpectedMachines] = 0.0, NOBODY
@@ -49,14 +49,16 @@ class ListedDevices:
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
 
-    async def page(self, listed: List[Shown], wanted: PageQuery) -> ListPage[Shown]:
+    async def page(
+        self, list_definition: ListDefinition[DeviceWithState], page_query: PageQuery
+    ) -> ListPage[DeviceWithState]:
         async with self._turn:
             if self._clock.now() < self._latest or self._basis != self._current_basis():
                 await self._build_rows()
         now = self._clock.now()
         while self._is_due(now):
             self._derive_due_row(now)
-        return await self._rows.page(listed, wanted)
+        return await self._rows.page(list_definition, page_query)
 
     async def _build_rows(self) -> None:
         # `_latest` is infinite until all states are computed. So if this request is cancelled, the next
@@ -98,7 +100,7 @@ class ListedDevices:
             self._rows.remove(id)
             return
         state = self._lifecycle.machine_state(device)
-        self._rows.put(Shown(device, state))
+        self._rows.put(DeviceWithState(device, state))
         due_at = state.changes_at
         # The heap gets only times that are earlier than the entered time. Every report postpones the time, so
         # a later time is entered only when the earlier time is due.
@@ -109,20 +111,22 @@ class ListedDevices:
 
 class OrderedRows(Generic[Row]):
     """
-    The rows of `listed`, sorted by every sort key that was requested so far.
+    The rows of `list_definition`, sorted by every sort key that was requested so far.
 
     `group` names a filter with one value per row. A page without filters, or with only this filter, reads at
     most its limit from each group. A page with other filters checks every row of the groups. The first page
     for a sort key sorts all rows once.
     """
 
-    def __init__(self, listed: List[Row], group: str) -> None:
-        self._identity = _require_function(listed.identity.value)
-        self._values = {name: _require_function(sort.value) for name, sort in listed.sorts.items()}
+    def __init__(self, list_definition: ListDefinition[Row], group: str) -> None:
+        self._identity = _require_function(list_definition.identity.value)
+        self._values = {name: _require_function(sort.value) for name, sort in list_definition.sorts.items()}
         self._group = group
-        self._groups_of = _require_function(listed.filters[group].values)
+        self._groups_of = _require_function(list_definition.filters[group].values)
         self._value_readers = {
-            name: _require_function(by.values) for name, by in listed.filters.items() if by.has_listed_values
+            name: _require_function(by.values)
+            for name, by in list_definition.filters.items()
+            if by.has_listed_values
         }
         self._rows: dict[SortValue, Row] = {}
         self._orders: dict[str, dict[str, Ids]] = {}  # sort key -> group -> device ids in order
@@ -135,21 +139,23 @@ class OrderedRows(Generic[Row]):
     def remove(self, identity: SortValue) -> None:
         self._replace_row(identity, None)
 
-    async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
-        order = self._sorted_ids_by_group(wanted.sort_key)
-        names = wanted.filters.get(self._group, tuple(order))
+    async def page(self, list_definition: ListDefinition[Row], page_query: PageQuery) -> ListPage[Row]:
+        order = self._sorted_ids_by_group(page_query.sort_key)
+        names = page_query.filters.get(self._group, tuple(order))
         groups = [order[name] for name in names if name in order]
         filter_values = {name: limited_choices(counts) for name, counts in self._counts.items()}
-        if wanted.filters.keys() - {self._group}:
+        if page_query.filters.keys() - {self._group}:
             rows = [self._rows[identity] for ids in groups for identity in ids]
-            return await MemoryRows(rows, known=filter_values).page(listed, wanted)
-        falling = wanted.sort_order == DESCENDING
-        backward = wanted.position is not None and wanted.position.backward
-        key = partial(self._sort_key_of_row, wanted.sort_key)
+            return await MemoryRows(rows, known=filter_values).page(list_definition, page_query)
+        falling = page_query.sort_order == DESCENDING
+        backward = page_query.position is not None and page_query.position.backward
+        key = partial(self._sort_key_of_row, page_query.sort_key)
         near: Ids = []
         before = after = False
         for ids in groups:
-            start, end = page_bounds(ids, key, wanted.position, wanted.limit, from_end=falling != backward)
+            start, end = page_bounds(
+                ids, key, page_query.position, page_query.limit, from_end=falling != backward
+            )
             near += ids[start:end]
             before = before or start > 0
             after = after or end < len(ids)
@@ -157,7 +163,7 @@ class OrderedRows(Generic[Row]):
             before, after = after, before
         total = sum(map(len, groups))
         page = await MemoryRows([self._rows[identity] for identity in near], known=filter_values).page(
-            listed, wanted
+            list_definition, page_query
         )
         return replace(page, before=page.before or before, after=page.after or after, total=total)
 

@@ -33,7 +33,7 @@ from gateway.http.listening.websocket import GOING_AWAY, POLICY, SwitchingProtoc
 from gateway.http.requests import Result
 from gateway.operations.holders.receivers import ReceiverServices, TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
-from gateway.operations.services import Services
+from gateway.operations.services import AllServices
 from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import Device
 from spool.registry.enrolment_tokens import PREFIX
@@ -49,12 +49,12 @@ _SETTING = "devices.max_opamp_connections"
 _log = logging.getLogger(__name__)
 
 
-def _check_opamp_enabled(_: web.Request, services: Services) -> None:
+def _check_opamp_enabled(_: web.Request, services: AllServices) -> None:
     if not services.topics.devices.settings.opamp:
         raise not_found_refusal()
 
 
-async def _admit_token(request: web.Request, services: Services) -> Bearer | None:
+async def _admit_token(request: web.Request, services: AllServices) -> Bearer | None:
     """
     Admit an enrolment token, which has no scope for heartbeats, if the device can exchange it here for its
     own key. Return None otherwise, and for other keys.
@@ -170,7 +170,7 @@ class OpampConversation:
         self._version = -1  # version of the device table when the instances were last compared with it
         self._look_at = 0.0  # time at which the instances are checked even if the table did not change
 
-    async def answer(self, message: bytes) -> bytes:
+    async def answer_message(self, message: bytes) -> bytes:
         receivers = self._receivers
         with receivers.turns.new_request(address_party(self._address)) as work:
             answer: bytes = await work.run_and_charge(self._answer_message(message))

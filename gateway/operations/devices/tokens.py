@@ -9,11 +9,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
 from gateway.operations.files.declared import InFiles
-from gateway.operations.files.kinds import Asking, Fields, FileKind
+from gateway.operations.files.kinds import FileKind, MoneyCaller, ObjectFields
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.admission import missing_right_refusal
@@ -82,7 +82,7 @@ def describe_token(row: ListedToken) -> dict[str, object]:
     }
 
 
-TOKENS: List[ListedToken] = List(
+TOKENS: ListDefinition[ListedToken] = ListDefinition(
     root="tokens",
     show=describe_token,
     identity=Sort(value=lambda row: row.token.id),
@@ -240,24 +240,24 @@ class TokenKind(FileKind):
     async def find(self, registry: Registry, id: str) -> EnrolmentToken:
         return registry.enrolment_tokens.get(id)
 
-    async def file_fields(self, registry: Registry, row: EnrolmentToken) -> Fields:
+    async def file_fields(self, registry: Registry, row: EnrolmentToken) -> ObjectFields:
         return {**await super().file_fields(registry, row), "expires_at": utc_iso(row.expires_at)}
 
-    async def create(self, asking: Asking, given: TokenInFile, secret: str | None) -> str:
-        table = asking.registry.enrolment_tokens
-        [(token, _)] = await table.create([_token_draft(given)], text=secret or "", actor=asking.actor)
+    async def create(self, caller: MoneyCaller, new_values: TokenInFile, secret: str | None) -> str:
+        table = caller.registry.enrolment_tokens
+        [(token, _)] = await table.create([_token_draft(new_values)], text=secret or "", actor=caller.actor)
         return token.id
 
     async def change(
-        self, asking: Asking, row: EnrolmentToken, given: TokenInFile, secret: str | None
+        self, caller: MoneyCaller, row: EnrolmentToken, new_values: TokenInFile, secret: str | None
     ) -> None:
-        table = asking.registry.enrolment_tokens
+        table = caller.registry.enrolment_tokens
         if secret is not None and not table.is_secret_of(row, secret):
             raise NotAllowed("secret_file: a token keeps its secret; state a token with another name")
-        await table.edit(row.id, _token_draft(given), actor=asking.actor)
+        await table.edit(row.id, _token_draft(new_values), actor=caller.actor)
 
-    async def delete(self, asking: Asking, row: EnrolmentToken) -> None:
-        await asking.registry.enrolment_tokens.revoke(row.id, actor=asking.actor)
+    async def delete(self, caller: MoneyCaller, row: EnrolmentToken) -> None:
+        await caller.registry.enrolment_tokens.revoke(row.id, actor=caller.actor)
 
     def plan_remark(self, row: EnrolmentToken) -> str:
         return "revoked, and stays revoked" if row.revoked_at is not None else ""
@@ -266,10 +266,14 @@ class TokenKind(FileKind):
         return new_token_text()
 
 
-def _token_draft(given: TokenInFile) -> TokenDraft:
-    expires_at = parse_moment("expires_at", given.expires_at, end=True).timestamp()
+def _token_draft(new_values: TokenInFile) -> TokenDraft:
+    expires_at = parse_moment("expires_at", new_values.expires_at, end=True).timestamp()
     return TokenDraft(
-        name=given.name, uses=given.uses, expires_at=expires_at, labels=given.labels, serial=given.serial
+        name=new_values.name,
+        uses=new_values.uses,
+        expires_at=expires_at,
+        labels=new_values.labels,
+        serial=new_values.serial,
     )
 
 

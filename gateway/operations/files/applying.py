@@ -18,10 +18,10 @@ from multidict import MultiDict
 from gateway.core.errors import Refusal
 from gateway.core.faults import InvalidDefinition, Path
 from gateway.money.allocation.declared import AllocationTable
-from gateway.operations.files.kinds import Asking, Fields, FileKind, Key, file_kinds, object_label
-from gateway.operations.files.sets import FileSet, Problem, Stated, secret_path
+from gateway.operations.files.kinds import FileKind, Key, MoneyCaller, ObjectFields, file_kinds, object_label
+from gateway.operations.files.sets import FileSet, Problem, StatedObject, secret_path
 from gateway.operations.files.text import suggestion
-from gateway.operations.managed import Asker
+from gateway.operations.managed import OperationCaller
 from gateway.operations.services import OperatorServices
 from spool.errors import NotAllowed, NotThere
 from spool.registry.audit import AuditedChange
@@ -73,7 +73,7 @@ class ApplyOutcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class How:
+class ApplyOptions:
     """The options of applying a set. `secrets` maps the secret files that objects name to their contents."""
 
     dry_run: bool = False
@@ -82,7 +82,7 @@ class How:
 
 
 async def apply_file_set(
-    services: OperatorServices, files: FileSet, how: How, *, actor: Actor, digest: str
+    services: OperatorServices, files: FileSet, how: ApplyOptions, *, actor: Actor, digest: str
 ) -> ApplyOutcome:
     """
     Apply a set in one transaction. If something is wrong, or in a dry run, nothing is changed.
@@ -93,10 +93,10 @@ async def apply_file_set(
     in_force = set(_dimensions_in_force(registry))
     known = [name for name in services.money.ledger.dimensions() if name not in in_force]
 
-    async def apply_to_draft(draft: Registry) -> ApplyOutcome:
+    async def apply_files_to_draft(draft: Registry) -> ApplyOutcome:
         for name in ("channels", "report_channels", "mail_channels", "webhook_channels"):
             setattr(draft.notices, name, getattr(registry.notices, name))
-        applying = _Applying(_draft_asker(services, draft, actor, known), files, how)
+        applying = _ApplyRun(_draft_asker(services, draft, actor, known), files, how)
         outcome = await applying.run()
         if outcome.changes and outcome.is_valid:
             counts = {action: sum(each.action == action for each in outcome.changes) for action in SIGNS}
@@ -106,18 +106,24 @@ async def apply_file_set(
             )
         return outcome
 
-    return await registry.run_on_draft(apply_to_draft, lambda outcome: outcome.is_valid and not how.dry_run)
+    return await registry.run_on_draft(
+        apply_files_to_draft, lambda outcome: outcome.is_valid and not how.dry_run
+    )
 
 
-def _draft_asker(services: OperatorServices, draft: Registry, actor: Actor, known: Collection[str]) -> Asking:
+def _draft_asker(
+    services: OperatorServices, draft: Registry, actor: Actor, known_names: Collection[str]
+) -> MoneyCaller:
     money, shared = copy(services.money), copy(services.installation)
     money.registry = shared.registry = draft
     money.billing_connections = money.billing_connections.with_registry(draft)
 
     async def known_dimensions() -> Collection[str]:
-        return [*known, *_dimensions_in_force(draft)]
+        return [*known_names, *_dimensions_in_force(draft)]
 
-    return Asker(services=money, shared=shared, actor=actor, query=MultiDict(), known=known_dimensions)
+    return OperationCaller(
+        services=money, shared=shared, actor=actor, query=MultiDict(), known=known_dimensions
+    )
 
 
 def _dimensions_in_force(registry: Registry) -> list[str]:
@@ -125,15 +131,15 @@ def _dimensions_in_force(registry: Registry) -> list[str]:
     return [id for version in versions for id in version.dimensions]
 
 
-class _Applying:
-    def __init__(self, asking: Asking, files: FileSet, how: How) -> None:
-        self._asking = asking
-        self._draft = asking.registry
+class _ApplyRun:
+    def __init__(self, caller: MoneyCaller, files: FileSet, how: ApplyOptions) -> None:
+        self._asking = caller
+        self._draft = caller.registry
         self._files = files
         self._how = how
         self._outcome = ApplyOutcome(set=files.name, problems=list(files.problems))
         self._ids: dict[str, dict[Key, str]] = {}  # file -> key -> id of an object
-        self._stated: dict[str, dict[Key, Stated]] = {name: {} for name in file_kinds()}
+        self._stated: dict[str, dict[Key, StatedObject]] = {name: {} for name in file_kinds()}
         for one in files.objects:
             self._stated[one.kind.files.name][one.kind.comparable_key(one.key)] = one
 
@@ -196,49 +202,55 @@ class _Applying:
                 message = "; ".join(fault.error for fault in error.faults)
                 self._outcome.problems.append(Problem(file=file, line=1, column=1, message=message))
 
-    async def _apply_object(self, one: Stated, id: str | None, were: Fields) -> Sequence[Problem]:
-        unknown = list(self._unknown_name_problems(one))
-        if unknown or self._needs_refused_object(one):
+    async def _apply_object(
+        self, stated_object: StatedObject, id: str | None, were: ObjectFields
+    ) -> Sequence[Problem]:
+        unknown = list(self._unknown_name_problems(stated_object))
+        if unknown or self._needs_refused_object(stated_object):
             return unknown
         try:
-            await (self._create_object(one) if id is None else self._change_object(one, id, were))
+            await (
+                self._create_object(stated_object)
+                if id is None
+                else self._change_object(stated_object, id, were)
+            )
         except InvalidDefinition as error:
-            return [one.problem_at(fault.error, tuple(fault.path)) for fault in error.faults]
+            return [stated_object.problem_at(fault.error, tuple(fault.path)) for fault in error.faults]
         except _REFUSED as error:
-            return [one.problem_at(str(error), _path_of_named_field(one, str(error)))]
+            return [stated_object.problem_at(str(error), _path_of_named_field(stated_object, str(error)))]
         return ()
 
-    def _unknown_name_problems(self, one: Stated) -> Iterator[Problem]:
-        for path, file in one.kind.files.refers.items():
+    def _unknown_name_problems(self, stated_object: StatedObject) -> Iterator[Problem]:
+        for path, file in stated_object.kind.files.refers.items():
             target = file_kinds()[file]
-            for place, name in _texts_at_path(one.fields, tuple(path.split("."))):
+            for place, name in _texts_at_path(stated_object.fields, tuple(path.split("."))):
                 known = target.known_names(self._draft)
                 key = target.comparable_key((name,))
                 if name in known or key in self._ids[file] or key in self._stated[file]:
                     continue
                 found = {target.key_of(stated.fields)[0] for stated in self._stated[file].values()}
                 message = f'{target.noun} "{name[:60]}" does not exist{suggestion(name, [*known, *found])}'
-                yield one.problem_at(message, place)
+                yield stated_object.problem_at(message, place)
 
-    def _needs_refused_object(self, one: Stated) -> bool:
-        for path, file in one.kind.files.refers.items():
-            for _, name in _texts_at_path(one.fields, tuple(path.split("."))):
+    def _needs_refused_object(self, stated_object: StatedObject) -> bool:
+        for path, file in stated_object.kind.files.refers.items():
+            for _, name in _texts_at_path(stated_object.fields, tuple(path.split("."))):
                 key = file_kinds()[file].comparable_key((name,))
                 if key in self._stated[file] and key not in self._ids[file]:
                     return True
         return False
 
-    async def _create_object(self, one: Stated) -> None:
-        kind = one.kind
-        secret = self._find_secret(one, is_new=True)
-        id = await kind.create(self._asking, kind.creation_body(one.fields, self._find_id), secret)
-        self._ids[kind.files.name][kind.comparable_key(one.key)] = id
-        await self._store_owner(one, id)
-        self._add_difference(CREATED, kind, one.key)
+    async def _create_object(self, stated_object: StatedObject) -> None:
+        kind = stated_object.kind
+        secret = self._find_secret(stated_object, is_new=True)
+        id = await kind.create(self._asking, kind.creation_body(stated_object.fields, self._find_id), secret)
+        self._ids[kind.files.name][kind.comparable_key(stated_object.key)] = id
+        await self._store_owner(stated_object, id)
+        self._add_difference(CREATED, kind, stated_object.key)
 
-    async def _change_object(self, one: Stated, id: str, were: Fields) -> None:
+    async def _change_object(self, stated_object: StatedObject, id: str, were: ObjectFields) -> None:
         """Make an object equal to its file. `were` are all of its fields now."""
-        kind, key = one.kind, one.key
+        kind, key = stated_object.kind, stated_object.key
         owner = self._draft.file_owners.all().get(owner_id(kind.action, id))
         is_own = owner is not None and owner.set == self._files.name
         if not is_own and not self._how.adopt:
@@ -246,17 +258,19 @@ class _Applying:
             self._outcome.conflicts.append(_conflict_difference(kind, key, made))
             return
         before = await kind.find(self._draft, id)
-        if not one.secret_file and kind.needs_secret(before):
+        if not stated_object.secret_file and kind.needs_secret(before):
             raise NotAllowed(f"secret_file is missing, because the {kind.noun} has a secret")
-        secret = self._find_secret(one, is_new=False)
+        secret = self._find_secret(stated_object, is_new=False)
         after, changes = before, []
-        if secret is not None or not self._is_equal_to_file(one, before, were):
-            await kind.change(self._asking, before, kind.creation_body(one.fields, self._find_id), secret)
+        if secret is not None or not self._is_equal_to_file(stated_object, before, were):
+            await kind.change(
+                self._asking, before, kind.creation_body(stated_object.fields, self._find_id), secret
+            )
             after = await kind.find(self._draft, id)
             changes = list(_describe_changes(were, await kind.file_fields(self._draft, after)))
         if kind.secret_mark(after) != kind.secret_mark(before):
             changes.append("another secret")
-        await self._store_owner(one, id)
+        await self._store_owner(stated_object, id)
         if changes or not is_own:
             words = "; ".join(changes)
             self._add_difference(
@@ -268,13 +282,13 @@ class _Applying:
         if remark := kind.plan_remark(after):
             self._add_difference(NOTED, kind, key, remark)
 
-    def _is_equal_to_file(self, one: Stated, row: Any, were: Fields) -> bool:
+    def _is_equal_to_file(self, stated_object: StatedObject, row: Any, were: ObjectFields) -> bool:
         """Return whether an object equals its file. Such an object is not checked again."""
-        left_out = {name: value for name, value in were.items() if name not in one.fields}
-        kind = one.kind
+        left_out = {name: value for name, value in were.items() if name not in stated_object.fields}
+        kind = stated_object.kind
         is_equal = all(
             kind.comparable_value(name, were[name]) == kind.comparable_value(name, value)
-            for name, value in one.fields.items()
+            for name, value in stated_object.fields.items()
         )
         return is_equal and kind.are_defaults(self._draft, row, left_out)
 
@@ -298,21 +312,21 @@ class _Applying:
     def _find_id(self, file: str, name: str) -> str:
         return self._ids[file].get(file_kinds()[file].comparable_key((name,)), "")
 
-    def _find_secret(self, one: Stated, *, is_new: bool) -> str | None:
+    def _find_secret(self, stated_object: StatedObject, *, is_new: bool) -> str | None:
         """
         Return the secret to set, or None if the object has none or keeps it. Raises NotAllowed if the secret
         is missing.
         """
-        secrets, kind = self._how.secrets, one.kind
-        if one.secret_file:
-            if one.secret_file in secrets:
-                return secrets[one.secret_file].strip("\r\n")
+        secrets, kind = self._how.secrets, stated_object.kind
+        if stated_object.secret_file:
+            if stated_object.secret_file in secrets:
+                return secrets[stated_object.secret_file].strip("\r\n")
             if is_new or not self._how.dry_run:
-                raise NotAllowed(f"secret_file: {one.secret_file!r} was not found")
+                raise NotAllowed(f"secret_file: {stated_object.secret_file!r} was not found")
             return None
         if not (is_new and kind.makes_secrets):
             return None
-        path = secret_path(kind, one.key)
+        path = secret_path(kind, stated_object.key)
         if path in secrets:
             return secrets[path].strip("\r\n")
         if path not in self._outcome.new_secrets:
@@ -323,15 +337,15 @@ class _Applying:
             f"a new {kind.noun} needs `secret_file`, or a directory for its new secret with --secrets"
         )
 
-    async def _store_owner(self, one: Stated, id: str) -> None:
+    async def _store_owner(self, stated_object: StatedObject, id: str) -> None:
         owners = self._draft.file_owners
-        owner = owner_id(one.kind.action, id)
+        owner = owner_id(stated_object.kind.action, id)
         after = FileOwner(
             id=owner,
             set=self._files.name,
-            file=one.file,
-            line=one.line,
-            secret_file=one.secret_file,
+            file=stated_object.file,
+            line=stated_object.line,
+            secret_file=stated_object.secret_file,
         )
         if after != owners.all().get(owner):
             await owners.store_owner(after)
@@ -346,9 +360,9 @@ def _conflict_difference(kind: FileKind, key: Key, made: str) -> FileDifference:
     )
 
 
-def _path_of_named_field(one: Stated, message: str) -> Path:
+def _path_of_named_field(stated_object: StatedObject, message: str) -> Path:
     words = message.replace(":", " ").replace(".", " ").split()
-    return (words[0],) if words and (words[0],) in one.places else ()
+    return (words[0],) if words and (words[0],) in stated_object.places else ()
 
 
 def _texts_at_path(fields: Any, path: Path) -> Iterator[tuple[Path, str]]:

@@ -14,7 +14,7 @@ from gateway.core.errors import Refusal
 from gateway.core.fields import build_answer
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
-from gateway.operations.files.applying import ApplyOutcome, FileDifference, How, apply_file_set
+from gateway.operations.files.applying import ApplyOptions, ApplyOutcome, FileDifference, apply_file_set
 from gateway.operations.files.kinds import FileKind, file_kinds, object_label
 from gateway.operations.files.sets import files_from_registry, find_owner, object_text, read_file_set
 from gateway.operations.holders.operators import InstallationServices, MoneyServices
@@ -139,8 +139,8 @@ async def show_object(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {"object": {"yaml": await object_text(request.registry, kind, row), "managed": managed}}
 
 
-def _require_kind(word: str) -> FileKind:
-    kind = file_kinds().get(word)
+def _require_kind(kind_word: str) -> FileKind:
+    kind = file_kinds().get(kind_word)
     if kind is None:
         raise NotThere(f"no file has this kind of objects; use one of {', '.join(sorted(file_kinds()))}")
     return kind
@@ -161,7 +161,7 @@ async def apply_files(request: OperatorRequest[OperatorServices, FilesToApply]) 
     A dry run answers with the problems instead.
     """
     body = request.body
-    how = How(dry_run=body.dry_run, adopt=body.adopt, secrets=body.secrets)
+    how = ApplyOptions(dry_run=body.dry_run, adopt=body.adopt, secrets=body.secrets)
     outcome = await apply_and_activate(request.services, body.files, how, actor=request.actor)
     if not body.dry_run and not outcome.is_valid:
         raise Refusal(422, "invalid_files", "\n".join(reasons_not_applied(outcome)))
@@ -169,7 +169,7 @@ async def apply_files(request: OperatorRequest[OperatorServices, FilesToApply]) 
 
 
 async def apply_and_activate(
-    services: OperatorServices, files: Mapping[str, str], how: How, *, actor: Actor
+    services: OperatorServices, files: Mapping[str, str], how: ApplyOptions, *, actor: Actor
 ) -> ApplyOutcome:
     """Apply a set of files, and make the services that depend on the changed objects use them."""
     digest = sha256(msgspec.json.encode(files, order="deterministic")).hexdigest()

@@ -22,7 +22,7 @@ from gateway.operations.files.declared import InFiles
 from gateway.operations.files.text import json_defaults, struct_type, to_json_form, without_defaults
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.list import RESOURCES
-from gateway.operations.managed import Asker, ManagedResource
+from gateway.operations.managed import ManagedResource, OperationCaller
 from spool.errors import NotAllowed, NotThere
 from spool.registry.document_table import ManagedTable, draft_fields
 from spool.registry.keys import new_secret
@@ -43,8 +43,8 @@ MODULES = (
     "gateway.operations.people.keys",
 )
 Key = tuple[str, ...]
-Fields = dict[str, Any]  # fields of an object as JSON
-Asking: TypeAlias = Asker[MoneyServices]
+ObjectFields = dict[str, Any]  # fields of an object as JSON
+MoneyCaller: TypeAlias = OperationCaller[MoneyServices]
 IdOf: TypeAlias = Callable[[str, str], str]
 
 
@@ -81,11 +81,11 @@ class FileKind(ABC):
     async def find(self, registry: Registry, id: str) -> Any:
         """Return the object with an id."""
 
-    async def find_visible(self, asking: Asking, word: str, *, is_limited: bool) -> Any:
+    async def find_visible(self, caller: MoneyCaller, id_or_name: str, *, is_limited: bool) -> Any:
         """Return the object with an id or a name. Raises NotThere unless the person may see it."""
-        found = {} if is_limited else await self.rows_by_id(asking.registry)
+        found = {} if is_limited else await self.rows_by_id(caller.registry)
         for id, row in found.items():
-            if word in (id, object_label(self.key_of(await self.file_fields(asking.registry, row)))):
+            if id_or_name in (id, object_label(self.key_of(await self.file_fields(caller.registry, row)))):
                 return row
         raise NotThere(f"there is no {self.noun} with this id or name")
 
@@ -96,14 +96,14 @@ class FileKind(ABC):
     def new_secret(self) -> str:
         return new_secret()
 
-    async def check_objects_together(self, asking: Asking) -> None:
+    async def check_objects_together(self, caller: MoneyCaller) -> None:
         """Raise InvalidDefinition if the objects contradict each other after all changes."""
         return
 
     def id_of(self, row: Any) -> str:
         return str(row.id)
 
-    async def file_fields(self, registry: Registry, row: Any) -> Fields:
+    async def file_fields(self, registry: Registry, row: Any) -> ObjectFields:
         """Return all fields of an object, with the names of other objects in place of their ids."""
         return {name: to_json_form(getattr(row, name)) for name in self.field_names}
 
@@ -119,15 +119,15 @@ class FileKind(ABC):
         return all(self.defaults.get(name, NODEFAULT) == value for name, value in values.items())
 
     @abstractmethod
-    async def create(self, asking: Asking, given: Any, secret: str | None) -> str:
+    async def create(self, caller: MoneyCaller, new_values: Any, secret: str | None) -> str:
         """Create an object and return its id."""
 
     @abstractmethod
-    async def change(self, asking: Asking, row: Any, given: Any, secret: str | None) -> None:
+    async def change(self, caller: MoneyCaller, row: Any, new_values: Any, secret: str | None) -> None:
         """Change an object to these fields and this secret. None means that its secret stays."""
 
     @abstractmethod
-    async def delete(self, asking: Asking, row: Any) -> None: ...
+    async def delete(self, caller: MoneyCaller, row: Any) -> None: ...
 
     def plan_remark(self, row: Any) -> str:
         """Return a remark about an object for the plan, or ""."""
@@ -196,11 +196,11 @@ class ResourceKind(FileKind):
         self.new = resource.new
         self.reads = "" if resource.people is None else resource.people.reads
 
-    async def find_visible(self, asking: Asking, word: str, *, is_limited: bool) -> Any:
+    async def find_visible(self, caller: MoneyCaller, id_or_name: str, *, is_limited: bool) -> Any:
         people = self.resource.people
         if people is None or (is_limited and people.shows != SLICED):
             raise NotThere(f"there is no {self.noun} with this id or name")
-        return await self.resource.find(asking, word)
+        return await self.resource.find(caller, id_or_name)
 
     @cached_property
     def _id_fields(self) -> Sequence[str]:
@@ -219,8 +219,8 @@ class ResourceKind(FileKind):
     async def find(self, registry: Registry, id: str) -> Any:
         return self.resource.table_in(registry).get(id)
 
-    async def file_fields(self, registry: Registry, row: Any) -> Fields:
-        fields: Fields = {}
+    async def file_fields(self, registry: Registry, row: Any) -> ObjectFields:
+        fields: ObjectFields = {}
         for name in self.field_names:
             if name in self._id_fields:
                 target = file_kinds()[self.files.refers[name]]
@@ -261,18 +261,18 @@ class ResourceKind(FileKind):
     def _default_values(self) -> Mapping[str, Any]:
         return {field.name: field_default(field) for field in msgspec.structs.fields(self.new)}
 
-    async def create(self, asking: Asking, given: Any, secret: str | None) -> str:
-        return str((await self.resource.create_row(asking, given)).id)
+    async def create(self, caller: MoneyCaller, new_values: Any, secret: str | None) -> str:
+        return str((await self.resource.create_row(caller, new_values)).id)
 
-    async def change(self, asking: Asking, row: Any, given: Any, secret: str | None) -> None:
-        fields = await self.resource.draft_fields(asking, given)
+    async def change(self, caller: MoneyCaller, row: Any, new_values: Any, secret: str | None) -> None:
+        fields = await self.resource.draft_fields(caller, new_values)
         changed = {name: value for name, value in fields.items() if value != getattr(row, name)}
         if changed:
-            await self.resource.check_fields(asking, changed, row)
-            await self.resource.update_row(asking, row, changed)
+            await self.resource.check_fields(caller, changed, row)
+            await self.resource.update_row(caller, row, changed)
 
-    async def delete(self, asking: Asking, row: Any) -> None:
-        await self.resource.table_in(asking.registry).delete(row.id, actor=asking.actor)
+    async def delete(self, caller: MoneyCaller, row: Any) -> None:
+        await self.resource.table_in(caller.registry).delete(row.id, actor=caller.actor)
 
 
 @cache

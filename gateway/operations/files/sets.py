@@ -14,8 +14,8 @@ from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
-from gateway.core.faults import Faults, InvalidDefinition, Path
-from gateway.core.yaml_text import Node, Places, read_yaml
+from gateway.core.faults import DefinitionFaults, InvalidDefinition, Path
+from gateway.core.yaml_text import Places, YamlNode, read_yaml
 from gateway.operations.files.kinds import FileKind, Key, file_kinds, object_label
 from gateway.operations.files.text import (
     convert_fields,
@@ -52,7 +52,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stated:
+class StatedObject:
     """
     An object as a file states it. `places` has the line and column of each field, by its path within the
     object.
@@ -76,7 +76,7 @@ class Stated:
 @dataclass(frozen=True, kw_only=True)
 class FileSet:
     name: str = ""
-    objects: list[Stated] = field(default_factory=list)
+    objects: list[StatedObject] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -99,14 +99,14 @@ def read_file_set(files: Mapping[str, str]) -> FileSet:
     return found
 
 
-def _read_whole_file(kind: FileKind, file: str, text: str, _: list[Problem]) -> Iterator[Stated]:
+def _read_whole_file(kind: FileKind, file: str, text: str, _: list[Problem]) -> Iterator[StatedObject]:
     places: Places = {(): (1, 1)}
     # only the places of faults are needed here, because the kind checks the text
     with suppress(InvalidDefinition):
-        read_yaml(text.encode(), Faults(), places)
+        read_yaml(text.encode(), DefinitionFaults(), places)
     name = file.removeprefix(f"{kind.files.name}/").removesuffix(".yaml")
     fields = dict(zip(kind.field_names, (name, text), strict=True))
-    yield Stated(kind=kind, key=(name,), fields=fields, places=places, secret_file="", file=file)
+    yield StatedObject(kind=kind, key=(name,), fields=fields, places=places, secret_file="", file=file)
 
 
 def _read_set_name(files: Mapping[str, str], problems: list[Problem]) -> str:
@@ -130,7 +130,7 @@ def _read_set_name(files: Mapping[str, str], problems: list[Problem]) -> str:
         return ""
 
 
-def _read_objects(kind: FileKind, file: str, text: str, problems: list[Problem]) -> Iterator[Stated]:
+def _read_objects(kind: FileKind, file: str, text: str, problems: list[Problem]) -> Iterator[StatedObject]:
     node, places = _read_yaml(file, text, problems)
     if node is not None and not isinstance(node, list):
         problems.append(_problem_at(file, places, (), f"this must be a list of {kind.noun}s"))
@@ -153,28 +153,30 @@ def _read_objects(kind: FileKind, file: str, text: str, problems: list[Problem])
 
 
 def _read_object(
-    kind: FileKind, file: str, item: Node, own: Places, problems: list[Problem]
-) -> Stated | None:
-    faults = Faults()
+    kind: FileKind, file: str, item: YamlNode, own: Places, problems: list[Problem]
+) -> StatedObject | None:
+    faults = DefinitionFaults()
     known = (*kind.field_names, *((SECRET_FILE,) if kind.has_secret else ()))
-    fields = dict(convert_fields(item, kind.file_struct, faults, known=known))
+    fields = dict(convert_fields(item, kind.file_struct, faults, known_names=known))
     required = [each.name for each in struct_type(kind.file_struct).fields if each.required]
     for name in required:
         if isinstance(item, dict) and name not in item:
-            faults.add(f"the field {name} is missing", "", ())
+            faults.add_fault(f"the field {name} is missing", "", ())
     secret_file = fields.pop(SECRET_FILE, "")
     if not isinstance(secret_file, str):
-        faults.add(f"{SECRET_FILE} must be a text", "", (SECRET_FILE,))
-    for error, _, path in faults.found:
+        faults.add_fault(f"{SECRET_FILE} must be a text", "", (SECRET_FILE,))
+    for error, _, path in faults.found_faults:
         problems.append(_problem_at(file, own, tuple(path), error))
-    if faults.found:
+    if faults.found_faults:
         return None
     key = kind.key_of(fields)
-    return Stated(kind=kind, key=key, fields=fields, places=own, secret_file=str(secret_file), file=file)
+    return StatedObject(
+        kind=kind, key=key, fields=fields, places=own, secret_file=str(secret_file), file=file
+    )
 
 
-def _read_yaml(file: str, text: str, problems: list[Problem]) -> tuple[Node, Places]:
-    faults = Faults()
+def _read_yaml(file: str, text: str, problems: list[Problem]) -> tuple[YamlNode, Places]:
+    faults = DefinitionFaults()
     places: Places = {}
     try:
         node = read_yaml(text.encode(), faults, places, marks_plain=True)
@@ -183,7 +185,7 @@ def _read_yaml(file: str, text: str, problems: list[Problem]) -> tuple[Node, Pla
         message = str(error).partition(" (line ")[0]
         problems.append(Problem(file=file, line=line, column=column, message=message))
         return None, places
-    for error_text, _, path in faults.found:
+    for error_text, _, path in faults.found_faults:
         problems.append(_problem_at(file, places, tuple(path), error_text))
     return node, places
 

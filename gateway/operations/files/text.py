@@ -34,8 +34,8 @@ from msgspec.inspect import (
     type_info,
 )
 
-from gateway.core.faults import Faults, Path
-from gateway.core.yaml_text import Node, PlainText
+from gateway.core.faults import DefinitionFaults, Path
+from gateway.core.yaml_text import PlainText, YamlNode
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@+-]*( [A-Za-z0-9_./@+-]+)*")
 _NOT_TEXTS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"}
@@ -104,21 +104,22 @@ def _escape_character(character: str) -> str:
 
 
 def convert_fields(
-    node: Node, kind: type, faults: Faults, path: Path = (), *, known: Sequence[str]
+    node: YamlNode, kind: type, faults: DefinitionFaults, path: Path = (), *, known_names: Sequence[str]
 ) -> Mapping[str, Any]:
     """
-    Convert the texts of an object to the types of its fields. `known` are the names of fields that a file may have.
+    Convert the texts of an object to the types of its fields. `known_names` are the names of fields that
+    a file may have.
 
     Adds a fault for each unknown field and each wrong value.
     """
     if not isinstance(node, dict):
-        faults.add("this must be an object with fields", node, path)
+        faults.add_fault("this must be an object with fields", node, path)
         return {}
     fields = {field.name: field.type for field in struct_type(kind).fields}
     return {
         name: _convert_node(value, fields[name], faults, (*path, name)) if name in fields else value
         for name, value in node.items()
-        if _check_known_field(name, known, faults, path)
+        if _check_known_field(name, known_names, faults, path)
     }
 
 
@@ -169,20 +170,20 @@ def struct_type(kind: type) -> StructType:
     return found
 
 
-def _check_known_field(name: str, known: Sequence[str], faults: Faults, path: Path) -> bool:
-    if name in known:
+def _check_known_field(name: str, known_names: Sequence[str], faults: DefinitionFaults, path: Path) -> bool:
+    if name in known_names:
         return True
-    faults.add(f"unknown field {name[:60]!r}{suggestion(name, known)}", name, (*path, name))
+    faults.add_fault(f"unknown field {name[:60]!r}{suggestion(name, known_names)}", name, (*path, name))
     return False
 
 
-def suggestion(word: str, known: Sequence[str]) -> str:
+def suggestion(typed_name: str, known_names: Sequence[str]) -> str:
     """Return a hint with the known word that resembles a wrong one most, or ""."""
-    found = get_close_matches(word, known, 1, 0.6)
+    found = get_close_matches(typed_name, known_names, 1, 0.6)
     return f'; did you mean "{found[0]}"?' if found else ""
 
 
-def _convert_node(node: Node, kind: Type, faults: Faults, path: Path) -> Any:
+def _convert_node(node: YamlNode, kind: Type, faults: DefinitionFaults, path: Path) -> Any:
     if isinstance(kind, Metadata):
         return _convert_node(node, kind.type, faults, path)
     if isinstance(kind, UnionType):
@@ -201,7 +202,7 @@ def _convert_node(node: Node, kind: Type, faults: Faults, path: Path) -> Any:
                 name: _convert_node(item, kind.value_type, faults, (*path, name))
                 for name, item in node.items()
             }
-        return convert_fields(node, kind.cls, faults, path, known=[field.name for field in kind.fields])
+        return convert_fields(node, kind.cls, faults, path, known_names=[field.name for field in kind.fields])
     if not isinstance(node, str):
         return (
             None
@@ -211,7 +212,7 @@ def _convert_node(node: Node, kind: Type, faults: Faults, path: Path) -> Any:
     return _convert_text(node, kind, faults, path)
 
 
-def _convert_untyped(node: Node) -> Any:
+def _convert_untyped(node: YamlNode) -> Any:
     """Return a value of any type. A text without quotes that JSON reads as a number, true or false is that value."""
     if isinstance(node, dict):
         return {name: _convert_untyped(item) for name, item in node.items()}
@@ -223,7 +224,7 @@ def _convert_untyped(node: Node) -> Any:
     return None if node is None else str(node)
 
 
-def _convert_union(node: Node, kind: UnionType, faults: Faults, path: Path) -> Any:
+def _convert_union(node: YamlNode, kind: UnionType, faults: DefinitionFaults, path: Path) -> Any:
     kinds = [each for each in kind.types if not isinstance(each, NoneType)]
     if node is None and len(kinds) < len(kind.types):
         return None
@@ -231,7 +232,7 @@ def _convert_union(node: Node, kind: UnionType, faults: Faults, path: Path) -> A
     return _convert_node(node, (texts or kinds)[0], faults, path)
 
 
-def _convert_text(text: str, kind: Type, faults: Faults, path: Path) -> Any:
+def _convert_text(text: str, kind: Type, faults: DefinitionFaults, path: Path) -> Any:
     if isinstance(kind, BoolType):
         return (
             text == "true"
@@ -258,6 +259,8 @@ def _type_words(kind: Type) -> str:
     return words.get(type(kind), "a text")
 
 
-def _add_type_fault(expected: str, node: Node, faults: Faults, path: Path, hint: str = "") -> None:
+def _add_type_fault(
+    expected: str, node: YamlNode, faults: DefinitionFaults, path: Path, hint: str = ""
+) -> None:
     shown = f", not {node[:60]!r}" if isinstance(node, str) else ""
-    faults.add(f"{path[-1] if path else 'this'} must be {expected}{shown}{hint}", node, path)
+    faults.add_fault(f"{path[-1] if path else 'this'} must be {expected}{shown}{hint}", node, path)

@@ -22,18 +22,18 @@ from gateway.configuration.sections import (
     ReconciliationSettings,
     ServerSettings,
 )
-from gateway.core.attempts import Buckets
+from gateway.core.attempts import TokenBuckets
 from gateway.core.errors import REPAIR_RETRY_S, Refusal
-from gateway.core.first_use import Once
+from gateway.core.first_use import LazyValue
 from gateway.http.event_streams import EventStreams
 from gateway.http.inflight_bytes import InflightBytes
-from gateway.http.listening.connections import Connections, operator_connections
+from gateway.http.listening.connections import OpenConnections, operator_connections
 from gateway.http.turns import Questions
 from gateway.intake.prices import PriceBook
 from gateway.money.allocation.declared import AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
-from gateway.money.allocation.publishing import Publishing
+from gateway.money.allocation.publishing import DefinitionPublisher
 from gateway.people.authentication.tool_calls import ToolCalls
 from spool.errors import NotThere
 from spool.installation import derive_secret
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from gateway.bills.statements.puller import StatementPuller
     from gateway.clusters.clusters import Clusters
     from gateway.configuration.in_effect import SettingInEffect
-    from gateway.core.first_use import Once
+    from gateway.core.first_use import LazyValue
     from gateway.devices.fleet.fleet import Fleet
     from gateway.devices.lifecycle import DeviceLifecycle
     from gateway.http.lists import Rows
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.operations.holders.demo_month import DemoMonth
     from gateway.operations.records.served_hours import ServedHours
-    from gateway.people.authentication.access import Access
+    from gateway.people.authentication.access import KeyAccess
     from gateway.people.authentication.oidc.assistants import AssistantSignIns
     from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
     from spool.billing import BillingPlan
@@ -128,7 +128,7 @@ _EVERY_ADDRESS = (None, "0.0.0.0", "::")  # hosts of a server that listens on al
 
 
 @dataclass(frozen=True, kw_only=True)
-class Urls:
+class PublicUrls:
     """
     The addresses of the console and for telemetry.
 
@@ -149,8 +149,8 @@ class Urls:
         return "" if host in _EVERY_ADDRESS else self.console
 
 
-def _default_urls() -> Urls:
-    return Urls(console="http://127.0.0.1:4318/console/")
+def _default_urls() -> PublicUrls:
+    return PublicUrls(console="http://127.0.0.1:4318/console/")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ async def _reload_nothing(actor: Actor) -> Reloaded:
     raise Refusal(503, "not_running", "no server runs here; the configuration is read when it starts")
 
 
-def _refuse_seal(draft: ChannelFields, secret: str | None, before: KeptChannel | None) -> str:
+def _refuse_seal(channel_fields: ChannelFields, secret: str | None, before: KeptChannel | None) -> str:
     raise Refusal(503, "no_channels", "channels cannot be created here")
 
 
@@ -204,13 +204,13 @@ class InstallationServices(WithRegistry):
 
     secret: bytes
     version: str
-    urls: Callable[[], Urls] = _default_urls
+    urls: Callable[[], PublicUrls] = _default_urls
     leases: Leases = field(default_factory=SoleNode)
     database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
     inflight: InflightBytes = field(default_factory=lambda: InflightBytes(sys.maxsize))
     copy: Callable[[Path], Awaitable[None]] | None = None
     storage: Storage | None = None
-    connections: Connections = field(default_factory=lambda: operator_connections(ServerSettings()))
+    connections: OpenConnections = field(default_factory=lambda: operator_connections(ServerSettings()))
     event_streams: EventStreams = field(
         default_factory=lambda: EventStreams(ServerSettings().max_event_streams)
     )
@@ -227,7 +227,7 @@ class InstallationServices(WithRegistry):
     seal_channel: Seal = _refuse_seal
     name_channels: Callable[[Registry], None] = lambda _: None
     try_receiver: Callable[[str, str, str], Awaitable[tuple[str, str | None]]] = _refuse_test
-    demo: Once[DemoMonth[Any]] | None = None
+    demo: LazyValue[DemoMonth[Any]] | None = None
     planted: Sequence[str] | None = None
     questions: Questions = field(init=False, repr=False)
     cursor_secret: bytes = field(init=False, repr=False)
@@ -304,7 +304,7 @@ class SpoolServices:
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
     hold_s: Callable[[], float] = lambda: 0.0
     native: NativeUse = NO_NATIVE
-    memory: Once[SpanMemory] | None = None  # memory of known spans, or None without the compiled module
+    memory: LazyValue[SpanMemory] | None = None  # memory of known spans, or None without the compiled module
     late_reports: KeptLateReports | None = None  # late reports, or None while the registry is damaged
     # hours in which senders sent, or None in an agent and while the registry is damaged
     sender_hours: KeptSenderHours | None = None
@@ -330,7 +330,7 @@ class SenderServices(WithRegistry):
     a common limit.
     """
 
-    access: Access
+    access: KeyAccess
     listed_devices: Rows[Any]
     devices: DeviceLifecycle | None = None
     fleet: Fleet | None = None
@@ -387,14 +387,14 @@ class PeopleServices(WithRegistry):
     oidc: ProviderSignIns | None = None
     is_behind_tls: bool = False
     assistants: AssistantSignIns | None = None
-    sign_ins: Buckets = field(init=False, repr=False)
-    shared_sign_ins: Buckets = field(init=False, repr=False)
-    account_sign_ins: Buckets = field(init=False, repr=False)
+    sign_ins: TokenBuckets = field(init=False, repr=False)
+    shared_sign_ins: TokenBuckets = field(init=False, repr=False)
+    account_sign_ins: TokenBuckets = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.sign_ins = Buckets(self.clock, burst=SIGN_IN_BURST, per_s=SIGN_IN_PER_S)
-        self.shared_sign_ins = Buckets(self.clock, burst=SHARED_BURST, per_s=SHARED_PER_S)
-        self.account_sign_ins = Buckets(self.clock, burst=ACCOUNT_BURST, per_s=ACCOUNT_PER_S)
+        self.sign_ins = TokenBuckets(self.clock, burst=SIGN_IN_BURST, per_s=SIGN_IN_PER_S)
+        self.shared_sign_ins = TokenBuckets(self.clock, burst=SHARED_BURST, per_s=SHARED_PER_S)
+        self.account_sign_ins = TokenBuckets(self.clock, burst=ACCOUNT_BURST, per_s=ACCOUNT_PER_S)
         self.hosts = frozenset(host.lower() for host in self.hosts)
 
 
@@ -434,15 +434,15 @@ class MoneyServices(WithRegistry):
     billing_connections: BillingConnections
     prices: Callable[[], PriceBook] = PriceBook.load
     streams: StreamReader | None = None
-    adviser: Once[Adviser] | None = None
-    reconciler: Once[Reconciler] | None = None
-    biller: Once[Biller] | None = None
-    row_book: Once[RowBook] | None = None
-    statement_puller: Once[StatementPuller] | None = None
+    adviser: LazyValue[Adviser] | None = None
+    reconciler: LazyValue[Reconciler] | None = None
+    biller: LazyValue[Biller] | None = None
+    row_book: LazyValue[RowBook] | None = None
+    statement_puller: LazyValue[StatementPuller] | None = None
     reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
-    enforcer_reader: Once[EnforcerReader] | None = None
-    enforcer_auditor: Once[EnforcerAuditor] | None = None
-    budgets: Once[BudgetEvaluator] | None = None
+    enforcer_reader: LazyValue[EnforcerReader] | None = None
+    enforcer_auditor: LazyValue[EnforcerAuditor] | None = None
+    budgets: LazyValue[BudgetEvaluator] | None = None
     allocation: Callable[[], AllocationSettings] = AllocationSettings
     currency: Callable[[], CurrencySettings] = CurrencySettings
     # hours in which senders sent, or None in an agent and while the registry is damaged
@@ -450,7 +450,7 @@ class MoneyServices(WithRegistry):
     # sums of served models, which the first query for them creates
     served_hours: ServedHours | None = field(init=False, repr=False, default=None)
     published: Published = field(init=False, repr=False)
-    publishing: Publishing | None = field(init=False, repr=False)
+    publishing: DefinitionPublisher | None = field(init=False, repr=False)
     _known: Mapping[str, Sequence[str]] = field(init=False, repr=False, default_factory=dict)
     _known_at: float | None = field(init=False, repr=False, default=None)
 
@@ -500,7 +500,7 @@ class MoneyServices(WithRegistry):
             raise Refusal(503, "no_budgets", "budgets are not evaluated here")
         return self.budgets()
 
-    def require_publishing(self) -> Publishing:
+    def require_publishing(self) -> DefinitionPublisher:
         """
         Return the service that publishes allocation definitions. Raises Refusal 503 while the registry is damaged.
         """
@@ -509,10 +509,10 @@ class MoneyServices(WithRegistry):
             raise Refusal(503, "no_allocation", "allocation definitions are not published here")
         return self.publishing
 
-    def _make_publishing(self) -> Publishing | None:
+    def _make_publishing(self) -> DefinitionPublisher | None:
         if self.registry is None:
             return None
-        return Publishing(
+        return DefinitionPublisher(
             self.registry.declared_table(AllocationTable),
             self.ledger,
             self.published,

@@ -10,27 +10,27 @@ from gateway.http.cors import Cors
 from gateway.http.in_hand import ReceivingSlots, RequestsInHand
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.listening.websocket import WebSockets
-from gateway.http.turns import Together
-from gateway.normalise.outcome import Options
+from gateway.http.turns import LoopPassJobs
+from gateway.normalise.outcome import ReadOptions
 from spool.turns.fair_turns import FairTurns
 
 if TYPE_CHECKING:
     from gateway.clusters.clusters import Clusters
     from gateway.configuration.secret_file import SecretFile
-    from gateway.core.first_use import Once
+    from gateway.core.first_use import LazyValue
     from gateway.devices.lifecycle import DeviceLifecycle
     from gateway.devices.opamp.instances import OpampInstances
     from gateway.devices.own_verdicts import OwnVerdicts
     from gateway.http.inflight_bytes import InflightBytes
-    from gateway.http.listening.connections import Connections
+    from gateway.http.listening.connections import OpenConnections
     from gateway.intake.billing_connections import BillingConnections
-    from gateway.intake.deposits import Deposits
+    from gateway.intake.deposits import RecordDeposits
     from gateway.intake.merge_window import MergeWindow, SharedMergeWindow
     from gateway.intake.stream_admission import StreamAdmission
-    from gateway.monitoring.health import Health
-    from gateway.monitoring.metrics import Exposition, Metrics
+    from gateway.monitoring.health import ServerHealth
+    from gateway.monitoring.metrics import Exposition, ProcessMetrics
     from gateway.normalise.memory.spans import SpanMemory
-    from gateway.people.authentication.access import Access
+    from gateway.people.authentication.access import KeyAccess
     from spool.clock import Clock
     from spool.devices.device import Device
     from spool.storage import Storage
@@ -52,24 +52,26 @@ class ReceiverServices:
     A reload replaces `min_upload_rate`, `options` and `signing_secret`.
     """
 
-    access: Access
+    access: KeyAccess
     intake: MergeWindow | SharedMergeWindow
-    metrics: Metrics
+    metrics: ProcessMetrics
     clock: Clock
     inflight: InflightBytes
     max_body_bytes: int
-    connections: Connections  # connections of the listener for senders
+    connections: OpenConnections  # connections of the listener for senders
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
     min_upload_rate: int = 0  # minimum bytes per second of a large body; 0 sets no minimum
-    options: Options = field(default_factory=Options)
+    options: ReadOptions = field(default_factory=ReadOptions)
     cors: Cors = field(default_factory=Cors)
     receiving: ReceivingSlots = field(default_factory=ReceivingSlots)
     in_hand: RequestsInHand = field(default_factory=RequestsInHand)
     websockets: WebSockets = field(default_factory=WebSockets)
     signing_secret: SecretFile | None = None  # secret with which Helicone's webhooks are verified
-    memory: Once[SpanMemory] | None = None  # memory of known spans, or None without the compiled module
+    memory: LazyValue[SpanMemory] | None = None  # memory of known spans, or None without the compiled module
     turns: FairTurns = field(default_factory=FairTurns)
-    together: Together = field(default_factory=Together)  # decoder for small bodies that arrive together
+    together: LoopPassJobs = field(
+        default_factory=LoopPassJobs
+    )  # decoder for small bodies that arrive together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +86,9 @@ class TopicServices:
 
     storage: Storage
     devices: DeviceLifecycle
-    opamp: Once[OpampInstances]
+    opamp: LazyValue[OpampInstances]
     clusters: Clusters
-    deposits: Deposits
+    deposits: RecordDeposits
     stream_admission: StreamAdmission
     billing_connections: BillingConnections
     is_unmapped: Callable[[str], bool] = lambda _: False
@@ -98,5 +100,5 @@ class TopicServices:
 class StatusServices:
     """Health and metrics, readable without a key."""
 
-    health: Health
+    health: ServerHealth
     exposition: Exposition

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gateway.configuration.assistants import TOOL_NAMES
 from gateway.operations.files.declared import InFiles
-from gateway.operations.files.kinds import Asking, FileKind
+from gateway.operations.files.kinds import FileKind, MoneyCaller
 from gateway.operations.files.text import suggestion
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid
@@ -39,19 +39,21 @@ class AssistantToolKind(FileKind):
     async def find(self, registry: Registry, id: str) -> DecidedTool:
         return (await self.rows_by_id(registry))[id]
 
-    async def create(self, asking: Asking, given: DecidedTool, secret: str | None) -> str:
-        if given.name not in TOOL_NAMES:
-            raise Invalid(f"name: there is no such tool{suggestion(given.name, TOOL_NAMES)}")
-        await asking.registry.assistant_tools.set_enabled(
-            given.name, enabled=given.enabled, actor=asking.actor
+    async def create(self, caller: MoneyCaller, new_values: DecidedTool, secret: str | None) -> str:
+        if new_values.name not in TOOL_NAMES:
+            raise Invalid(f"name: there is no such tool{suggestion(new_values.name, TOOL_NAMES)}")
+        await caller.registry.assistant_tools.set_enabled(
+            new_values.name, enabled=new_values.enabled, actor=caller.actor
         )
-        return given.name
+        return new_values.name
 
-    async def change(self, asking: Asking, row: DecidedTool, given: DecidedTool, secret: str | None) -> None:
-        await self.create(asking, given, secret)
+    async def change(
+        self, caller: MoneyCaller, row: DecidedTool, new_values: DecidedTool, secret: str | None
+    ) -> None:
+        await self.create(caller, new_values, secret)
 
-    async def delete(self, asking: Asking, row: DecidedTool) -> None:
-        await asking.registry.assistant_tools.delete_decision(row.name, actor=asking.actor)
+    async def delete(self, caller: MoneyCaller, row: DecidedTool) -> None:
+        await caller.registry.assistant_tools.delete_decision(row.name, actor=caller.actor)
 
 
 ASSISTANT_TOOL_KIND = AssistantToolKind()

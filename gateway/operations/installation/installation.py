@@ -12,7 +12,7 @@ import msgspec
 from gateway.configuration.in_effect import SOURCES, SettingInEffect
 from gateway.configuration.sections import ConfigError
 from gateway.core.errors import Refusal
-from gateway.http.lists import Filter, List, MemoryRows, Named, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Named, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import InstallationServices, SpoolServices
 from gateway.operations.requests.address import operator_call
@@ -23,7 +23,7 @@ from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, OPERATE_SPOOL, VIEW_OPERATION
 from spool.transfer import backups
 
-CONFIGURATION: List[SettingInEffect] = List(
+CONFIGURATION: ListDefinition[SettingInEffect] = ListDefinition(
     root="configuration",
     show=asdict,
     identity=Sort(value=lambda setting: setting.name),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gateway.operations.files.declared import InFiles
-from gateway.operations.files.kinds import Asking, FileKind
+from gateway.operations.files.kinds import FileKind, MoneyCaller
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid
 from spool.registry.org_context import ID, KIND
@@ -34,18 +34,18 @@ class OrgContextKind(FileKind):
     async def find(self, registry: Registry, id: str) -> OrgContextBody:
         return (await self.rows_by_id(registry))[id]
 
-    async def create(self, asking: Asking, given: OrgContextBody, secret: str | None) -> str:
-        if await asking.registry.org_context.set_text(given.text, actor=asking.actor) is None:
+    async def create(self, caller: MoneyCaller, new_values: OrgContextBody, secret: str | None) -> str:
+        if await caller.registry.org_context.set_text(new_values.text, actor=caller.actor) is None:
             raise Invalid("text must not be empty; remove this item instead")
         return ID
 
     async def change(
-        self, asking: Asking, row: OrgContextBody, given: OrgContextBody, secret: str | None
+        self, caller: MoneyCaller, row: OrgContextBody, new_values: OrgContextBody, secret: str | None
     ) -> None:
-        await self.create(asking, given, secret)
+        await self.create(caller, new_values, secret)
 
-    async def delete(self, asking: Asking, row: OrgContextBody) -> None:
-        await asking.registry.org_context.set_text("", actor=asking.actor)
+    async def delete(self, caller: MoneyCaller, row: OrgContextBody) -> None:
+        await caller.registry.org_context.set_text("", actor=caller.actor)
 
 
 ORG_CONTEXT_KIND = OrgContextKind()

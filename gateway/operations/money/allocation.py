@@ -327,7 +327,7 @@ async def list_jobs(request: OperatorRequest[MoneyServices, None]) -> Result:
 async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {
         "publish_job": describe_job(
-            request.registry.declared_table(AllocationTable).job(request.path_parameter("id"))
+            request.registry.declared_table(AllocationTable).find_job(request.path_parameter("id"))
         )
     }
 

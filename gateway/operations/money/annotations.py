@@ -19,9 +19,9 @@ from gateway.core.fields import (
     single_item_struct,
 )
 from gateway.core.visible import SLICED
-from gateway.http.lists import Filter, List, Sort
+from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.operations.files.declared import NotInFiles
-from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
+from gateway.operations.managed import ByPeople, JsonAnswer, ManagedResource, OperationCaller
 from spool.errors import Invalid, NotAllowed
 from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, Sees
@@ -126,7 +126,7 @@ class AnnotationTable(ManagedTable[Annotation]):
 Row = tuple[Annotation, str | None]  # row of the list: an annotation, and the name of its view
 
 
-def _describe_annotation(row: Row) -> Answer:
+def _describe_annotation(row: Row) -> JsonAnswer:
     annotation, view = row
     return build_answer(
         AnnotationItem,
@@ -145,7 +145,7 @@ class AnnotationResource(ManagedResource[Annotation, object]):
     changes = changes_struct(NewAnnotation)
     item = AnnotationItem
     one = single_item_struct(NewAnnotation, AnnotationItem)
-    lists: List[Row] = List(
+    lists: ListDefinition[Row] = ListDefinition(
         root="annotations",
         show=_describe_annotation,
         identity=Sort(value=lambda row: row[0].id),
@@ -163,30 +163,30 @@ class AnnotationResource(ManagedResource[Annotation, object]):
     )
     people = ByPeople(path="/annotations", reads=VIEW_COSTS, changes=MODIFY_VIEWS_AND_BUDGETS, shows=SLICED)
 
-    async def visibility_test(self, asking: Asker[object]) -> Sees[Annotation]:
+    async def visibility_test(self, caller: OperationCaller[object]) -> Sees[Annotation]:
         """
         Return a predicate that is true for an annotation if this person may see all calls that it is about.
         """
-        visible = await asking.sees()
+        visible = await caller.sees()
         return lambda row: visible.can_see_view_id(row.view)
 
-    async def displayed_row(self, asking: Asker[object], row: Annotation) -> Row:
-        view = asking.registry.views.find(row.view)
+    async def displayed_row(self, caller: OperationCaller[object], row: Annotation) -> Row:
+        view = caller.registry.views.find(row.view)
         return row, None if view is None else view.name
 
-    async def draft_fields(self, asking: Asker[object], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, caller: OperationCaller[object], new_values: Any) -> dict[str, Any]:
         """
         Return the given fields. Raises Refusal 403 for an annotation about calls that the person may not see.
         """
-        stated_fields = given_fields(given)
+        stated_fields = given_fields(new_values)
         word = stated_fields.pop("view", UNSET)
         if word is UNSET:
             return stated_fields
-        if not word and not (await asking.sees()).is_whole:
+        if not word and not (await caller.sees()).is_whole:
             raise Refusal(
                 403, "limited_data", "you may see only some calls, so choose a view that contains only these"
             )
-        return {**stated_fields, "view": (await asking.find_view(word)).id if word else ""}
+        return {**stated_fields, "view": (await caller.find_view(word)).id if word else ""}
 
 
 ANNOTATION = AnnotationResource()

@@ -234,7 +234,7 @@ async def _find_problems(request: OperatorRequest[OperatorServices, None]) -> li
 
 async def _route_causes(services: OperatorServices) -> list[Cause]:
     problems = []
-    routes = await services.spool.deliveries.routes()
+    routes = await services.spool.deliveries.route_states()
     for alike in group_by_cause([*routes, *services.spool.syncs()]):
         if trouble := group_trouble(alike):
             title, text = trouble

@@ -19,7 +19,7 @@ from gateway.core.schemas import TEXT, closed_object, described
 from gateway.core.visible import SLICED
 from gateway.http.address import key_call
 from gateway.http.answers import JSON
-from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no_filter
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort, yes_no_filter
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import (
     ACTUAL,
@@ -45,14 +45,22 @@ from gateway.money.budgets.declared import (
 )
 from gateway.money.budgets.evaluator import BudgetEvaluator, BudgetRun
 from gateway.money.budgets.expansion import forecast_text, percent_of_limit, read_requested_sections
-from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent, evaluation_problem
+from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, OwnerSpend, evaluation_problem
 from gateway.money.budgets.forecast import Forecast, TooEarly
 from gateway.money.budgets.judging import planned_limit, rules_digest
 from gateway.money.budgets.states import highest_owner_spend, state_of_budget
 from gateway.money.costs.times import format_seconds
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
+from gateway.operations.managed import (
+    DELETE,
+    SHOW,
+    ByKeys,
+    ByPeople,
+    JsonAnswer,
+    ManagedResource,
+    OperationCaller,
+)
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
@@ -90,7 +98,7 @@ class OwnerRow:
 
     budget: SpendBudget
     owner: str
-    spent: Spent
+    spent: OwnerSpend
     limit: int | None
     forecast: Forecast | TooEarly | None
     fired: list[int]
@@ -159,7 +167,7 @@ def describe_alert(row: AlertRow) -> dict[str, object]:
     )
 
 
-BUDGETS: List[ShownBudget] = List(
+BUDGETS: ListDefinition[ShownBudget] = ListDefinition(
     root="budgets",
     show=describe_budget,
     identity=Sort(value=lambda row: row.budget.id),
@@ -179,7 +187,7 @@ BUDGETS: List[ShownBudget] = List(
     },
 )
 
-OWNERS: List[OwnerRow] = List(
+OWNERS: ListDefinition[OwnerRow] = ListDefinition(
     root="owners",
     show=describe_owner,
     identity=Sort(value=lambda row: row.owner),
@@ -197,7 +205,7 @@ OWNERS: List[OwnerRow] = List(
     beside={"budget": closed_object({"id": described(TEXT, "The id of the budget.")})},
 )
 
-ALERTS: List[AlertRow] = List(
+ALERTS: ListDefinition[AlertRow] = ListDefinition(
     root="alerts",
     show=describe_alert,
     identity=Sort(value=lambda row: f"{row.first_day} {row.alert.kind} {row.alert.percent:04} {row.owner}"),
@@ -232,7 +240,7 @@ def budget_with_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
         state=state_of_budget(problem, current),
         percent=_highest_percent(current),
         billed_through=None if current is None else current.billed_through,
-        per_label=money.ledger.label(budget.per),
+        per_label=money.ledger.dimension_label(budget.per),
     )
 
 
@@ -344,34 +352,34 @@ class BudgetResource(ManagedResource[SpendBudget, MoneyServices]):
         is_shown_when_deleted=True,
     )
 
-    async def visibility_test(self, asking: Asker[MoneyServices]) -> Sees[SpendBudget]:
-        return (await asking.sees()).can_see_budget
+    async def visibility_test(self, caller: OperationCaller[MoneyServices]) -> Sees[SpendBudget]:
+        return (await caller.sees()).can_see_budget
 
-    async def displayed_row(self, asking: Asker[MoneyServices], row: SpendBudget) -> ShownBudget:
-        return budget_with_state(asking.services, row)
+    async def displayed_row(self, caller: OperationCaller[MoneyServices], row: SpendBudget) -> ShownBudget:
+        return budget_with_state(caller.services, row)
 
-    async def draft_fields(self, asking: Asker[MoneyServices], given: Any) -> dict[str, Any]:
-        if given.view is not UNSET:
-            await _check_view(asking, given.view.id)
-        await _check_cost_type(asking, given.cost_type)
-        values = _draft_budget_fields(given)
-        asking.registry.notices.check_channels("channels", values.get("channels", ()))
+    async def draft_fields(self, caller: OperationCaller[MoneyServices], new_values: Any) -> dict[str, Any]:
+        if new_values.view is not UNSET:
+            await _check_view(caller, new_values.view.id)
+        await _check_cost_type(caller, new_values.cost_type)
+        values = _draft_budget_fields(new_values)
+        caller.registry.notices.check_channels("channels", values.get("channels", ()))
         return values
 
-    async def show(self, asking: Asker[MoneyServices], word: str) -> Answer:
-        budget = await self.find(asking, word)
-        expansions = frozenset(asking.query.getall("expand", []))
+    async def show(self, caller: OperationCaller[MoneyServices], id_or_name: str) -> JsonAnswer:
+        budget = await self.find(caller, id_or_name)
+        expansions = frozenset(caller.query.getall("expand", []))
         if not expansions <= set(EXPANSIONS):
             raise Refusal(400, "invalid_parameter", f"expand must be one of {', '.join(EXPANSIONS)}")
-        shown = describe_budget(budget_with_state(asking.services, budget))
+        shown = describe_budget(budget_with_state(caller.services, budget))
         if expansions:
-            books = asking.services.require_budgets().budget_ledger()
-            shown = {**shown, **await _expand_budget(asking.services, books, budget.id, expansions)}
+            books = caller.services.require_budgets().budget_ledger()
+            shown = {**shown, **await _expand_budget(caller.services, books, budget.id, expansions)}
         return {"budget": shown}
 
-    async def complete_write(self, asking: Asker[MoneyServices], row: SpendBudget) -> Answer:
+    async def complete_write(self, caller: OperationCaller[MoneyServices], row: SpendBudget) -> JsonAnswer:
         """Evaluate the budget at once, so that the response lists the thresholds that are already crossed."""
-        money = asking.services
+        money = caller.services
         crossed_percents: list[int] | None = None
         if await _try_evaluation(money, money.require_budgets().evaluate_budget(row)):
             periods = await current_alerts(money, row)
@@ -379,39 +387,41 @@ class BudgetResource(ManagedResource[SpendBudget, MoneyServices]):
             crossed_percents = sorted(
                 {alert.percent for alert in alerts if alert.state == FIRED and not alert.told}
             )
-        return {**await self.row_answer(asking, row), "already_past": crossed_percents}
+        return {**await self.row_answer(caller, row), "already_past": crossed_percents}
 
-    async def delete(self, asking: Asker[MoneyServices], word: str) -> str:
-        budget = await self.find(asking, word)
-        asking.check_confirmed(budget.name, "name of the budget")
-        await asking.registry.declared_table(BudgetTable).delete(budget.id, actor=asking.actor)
-        await _try_evaluation(asking.services, asking.services.require_budgets().evaluate_soon())
+    async def delete(self, caller: OperationCaller[MoneyServices], id_or_name: str) -> str:
+        budget = await self.find(caller, id_or_name)
+        caller.check_confirmed(budget.name, "name of the budget")
+        await caller.registry.declared_table(BudgetTable).delete(budget.id, actor=caller.actor)
+        await _try_evaluation(caller.services, caller.services.require_budgets().evaluate_soon())
         return budget.id
 
-    async def add_requested_data(self, asking: Asker[MoneyServices], page: Mapping[str, Any]) -> Answer:
+    async def add_requested_data(
+        self, caller: OperationCaller[MoneyServices], page: Mapping[str, Any]
+    ) -> JsonAnswer:
         expansions = frozenset(page["filtering"]["current"].get("expand", ()))
         if expansions:
-            books = asking.services.require_budgets().budget_ledger()
+            books = caller.services.require_budgets().budget_ledger()
             for item in page["budgets"]:
-                item.update(await _expand_budget(asking.services, books, item["id"], expansions))
+                item.update(await _expand_budget(caller.services, books, item["id"], expansions))
         return page
 
 
-async def _check_view(asking: Asker[MoneyServices], id: str) -> None:
+async def _check_view(caller: OperationCaller[MoneyServices], id: str) -> None:
     """
     Raise Invalid if the person may not see the view. The error is the same as for a view that does not exist.
     """
-    view = asking.registry.views.find(id)
-    if view is not None and not (await asking.sees()).can_see_view(view):
+    view = caller.registry.views.find(id)
+    if view is not None and not (await caller.sees()).can_see_view(view):
         raise Invalid(NO_VIEW)
 
 
-async def _check_cost_type(asking: Asker[MoneyServices], cost_type: str | UnsetType) -> None:
+async def _check_cost_type(caller: OperationCaller[MoneyServices], cost_type: str | UnsetType) -> None:
     """
     Raise Refusal 403 for billed money if the person has limited data access, because some billed money
     belongs to no call.
     """
-    if cost_type in BILLED_TYPES and not (await asking.sees()).is_whole:
+    if cost_type in BILLED_TYPES and not (await caller.sees()).is_whole:
         raise Refusal(
             403,
             "limited_data",

@@ -21,11 +21,11 @@ from gateway.core.fields import (
     item_struct,
     single_item_struct,
 )
-from gateway.http.lists import Filter, List, MemoryRows, Named, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Named, Sort
 from gateway.http.requests import Result
 from gateway.operations.answers import DeletedItem, NotificationItem
 from gateway.operations.files.declared import InFiles
-from gateway.operations.files.kinds import Asking, FileKind
+from gateway.operations.files.kinds import FileKind, MoneyCaller
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.money.notifications import describe_notification, visible_error
 from gateway.operations.requests.address import NOTHING, operator_call
@@ -108,7 +108,7 @@ def describe_channel(channel: ChannelState) -> dict[str, object]:
     )
 
 
-CHANNELS: List[ChannelState] = List(
+CHANNELS: ListDefinition[ChannelState] = ListDefinition(
     root="notification_channels",
     show=describe_channel,
     identity=Sort(value=lambda row: row.name),
@@ -344,24 +344,26 @@ class ChannelKind(FileKind):
     def known_names(self, registry: Registry) -> Collection[str]:
         return registry.notices.channels
 
-    async def create(self, asking: Asking, given: NewNotificationChannel, secret: str | None) -> str:
-        table, shared = asking.registry.kept_channels, asking.shared
+    async def create(
+        self, caller: MoneyCaller, new_values: NewNotificationChannel, secret: str | None
+    ) -> str:
+        table, shared = caller.registry.kept_channels, caller.shared
         most = shared.most(table.limit)
-        created = await table.create(given, secret, shared.seal_channel, most=most, actor=asking.actor)
-        shared.name_channels(asking.registry)
+        created = await table.create(new_values, secret, shared.seal_channel, most=most, actor=caller.actor)
+        shared.name_channels(caller.registry)
         return created.id
 
     async def change(
-        self, asking: Asking, row: KeptChannel, given: NewNotificationChannel, secret: str | None
+        self, caller: MoneyCaller, row: KeptChannel, new_values: NewNotificationChannel, secret: str | None
     ) -> None:
-        fields = self._channel_fields(given)
-        seal = asking.shared.seal_channel
-        await asking.registry.kept_channels.change(row.name, fields, secret, seal, actor=asking.actor)
-        asking.shared.name_channels(asking.registry)
+        fields = self._channel_fields(new_values)
+        seal = caller.shared.seal_channel
+        await caller.registry.kept_channels.change(row.name, fields, secret, seal, actor=caller.actor)
+        caller.shared.name_channels(caller.registry)
 
-    async def delete(self, asking: Asking, row: KeptChannel) -> None:
-        await asking.registry.kept_channels.delete(row.name, actor=asking.actor)
-        asking.shared.name_channels(asking.registry)
+    async def delete(self, caller: MoneyCaller, row: KeptChannel) -> None:
+        await caller.registry.kept_channels.delete(row.name, actor=caller.actor)
+        caller.shared.name_channels(caller.registry)
 
     def secret_mark(self, row: KeptChannel) -> object:
         return row.sealed
@@ -369,8 +371,8 @@ class ChannelKind(FileKind):
     def needs_secret(self, row: KeptChannel) -> bool:
         return bool(row.sealed)
 
-    def _channel_fields(self, given: NewNotificationChannel) -> dict[str, Any]:
-        return {name: getattr(given, name) for name in self.field_names}
+    def _channel_fields(self, new_values: NewNotificationChannel) -> dict[str, Any]:
+        return {name: getattr(new_values, name) for name in self.field_names}
 
 
 CHANNEL_KIND = ChannelKind()

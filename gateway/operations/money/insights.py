@@ -61,7 +61,9 @@ def make_inspector(services: OperatorServices) -> Inspector:
     devices = services.senders.devices
 
     async def find_bill_arrivals() -> Sequence[Arrival]:
-        pulls = await services.money.statement_puller().states() if services.money.statement_puller else ()
+        pulls = (
+            await services.money.statement_puller().pull_states() if services.money.statement_puller else ()
+        )
         return find_arrivals(
             await registry.statements.statements(), pulls, settle_s=services.money.reconciliation().settle
         )

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.fields import build_answer
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.channel_trouble import strip_response_text
 from gateway.operations.answers import Discarded, NotificationItem, Retried
@@ -57,7 +57,7 @@ def describe_notification(row: Notification) -> dict[str, object]:
     )
 
 
-NOTIFICATIONS: List[Notification] = List(
+NOTIFICATIONS: ListDefinition[Notification] = ListDefinition(
     root="notifications",
     show=describe_notification,
     identity=Sort(value=lambda row: row.id),

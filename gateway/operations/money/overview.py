@@ -21,7 +21,7 @@ from gateway.money.comparison.old_prices import load_price_list
 from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.costs.answer import has_paid_costs, ledger_for_question
 from gateway.money.costs.measures import cost_per_count
-from gateway.money.costs.past import Past, find_past
+from gateway.money.costs.past import ComparablePast, find_past
 from gateway.money.costs.question import CostQuestion, check_span
 from gateway.operations.answers import ComparisonPast, CostAndCalls, MarkItem, OperatorInsight
 from gateway.operations.holders.operators import MoneyServices
@@ -341,7 +341,11 @@ def _limit_to_requested_days(request: OperatorRequest[OperatorServices, None], q
 
 
 def _period_with_previous(
-    start: datetime, now: Sequence[CostRow], before: Sequence[CostRow], names: Sequence[str], past: Past
+    start: datetime,
+    now: Sequence[CostRow],
+    before: Sequence[CostRow],
+    names: Sequence[str],
+    past: ComparablePast,
 ) -> dict[str, object]:
     rows = [combine_rows(side, start=start, group=()) for side in (now, before)]
     shown, previous = ({name: getattr(row, name) for name in names} for row in rows)
@@ -356,7 +360,10 @@ def _period_with_previous(
 
 
 async def _month_sentence(
-    request: OperatorRequest[OperatorServices, None], month: CostQuery, before: CostQuery, past: Past
+    request: OperatorRequest[OperatorServices, None],
+    month: CostQuery,
+    before: CostQuery,
+    past: ComparablePast,
 ) -> str:
     now, earlier = (replace(query, group_by=(MODEL_FAMILY,)) for query in (month, before))
     prices = await load_price_list(request.services.money.prices)

@@ -22,9 +22,9 @@ from gateway.core.fields import (
     single_item_struct,
 )
 from gateway.core.visible import WHOLE
-from gateway.http.lists import Filter, List, Sort
+from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.operations.files.declared import InFiles
-from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
+from gateway.operations.managed import ByPeople, JsonAnswer, ManagedResource, OperationCaller
 from spool.errors import Invalid
 from spool.processing import PRICED_TIERS
 from spool.record import utc_iso
@@ -163,7 +163,7 @@ def price_overrides(registry: Registry | None) -> tuple[PriceOverride, ...]:
     return tuple(map(to_price_override, rows))
 
 
-def _describe_price(row: OwnPrice) -> Answer:
+def _describe_price(row: OwnPrice) -> JsonAnswer:
     return build_answer(PriceItem, row, created=utc_iso(row.created), last_updated=utc_iso(row.last_updated))
 
 
@@ -176,7 +176,7 @@ class PriceResource(ManagedResource[OwnPrice, object]):
     one = single_item_struct(NewPrice, PriceItem)
     files = InFiles(name="prices", key=("provider", "model", "tier", "since"), ignores_case=False)
     searched = ("model",)
-    lists: List[OwnPrice] = List(
+    lists: ListDefinition[OwnPrice] = ListDefinition(
         root="prices",
         show=_describe_price,
         identity=Sort(value=lambda row: row.id),
@@ -194,11 +194,11 @@ class PriceResource(ManagedResource[OwnPrice, object]):
     )
     people = ByPeople(path="/prices", reads=VIEW_COSTS, changes=MODIFY_BILLING, shows=WHOLE)
 
-    async def displayed_row(self, asking: Asker[object], row: OwnPrice) -> OwnPrice:
+    async def displayed_row(self, caller: OperationCaller[object], row: OwnPrice) -> OwnPrice:
         return row
 
-    async def draft_fields(self, asking: Asker[object], given: Any) -> dict[str, Any]:
-        return given_fields(given)
+    async def draft_fields(self, caller: OperationCaller[object], new_values: Any) -> dict[str, Any]:
+        return given_fields(new_values)
 
 
 PRICE = PriceResource()

@@ -45,20 +45,20 @@ class _Effect:
     before: int = 0
     after: int = 0
 
-    def add_usage(self, one: UsageSum, book: PriceBook) -> None:
-        calls = one.tokens.calls
+    def add_usage(self, usage_sum: UsageSum, price_book: PriceBook) -> None:
+        calls = usage_sum.tokens.calls
         self.calls += calls
-        self.before += one.cost
+        self.before += usage_sum.cost
         estimate = None
-        if one.dimensions.cost_source == REPORTED:
+        if usage_sum.dimensions.cost_source == REPORTED:
             self.reported += calls
         else:
             # do not use a price that changes within the day, such as one at night, for the sum of a day
-            whole_day = replace(one.tokens, until=(one.day + DAY_S) * NS)
-            estimate = book.estimate_sum(whole_day)
-            is_unpriced = KIND_OF_SOURCE[one.dimensions.cost_source] == UNPRICED
+            whole_day = replace(usage_sum.tokens, until=(usage_sum.day + DAY_S) * NS)
+            estimate = price_book.estimate_sum(whole_day)
+            is_unpriced = KIND_OF_SOURCE[usage_sum.dimensions.cost_source] == UNPRICED
             self.unpriced += calls if estimate is None and is_unpriced else 0
-        self.after += one.cost if estimate is None else money.text_to_units(estimate)
+        self.after += usage_sum.cost if estimate is None else money.text_to_units(estimate)
 
 
 class PricePreview(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
@@ -120,9 +120,9 @@ def _describe_effect(effect: _Effect) -> Mapping[str, object]:
     }
 
 
-def _is_priced_by_override(override: PriceOverride, only: PriceBook, one: UsageSum) -> bool:
-    tokens = one.tokens
-    if override.tier not in ("", one.dimensions.mode or STANDARD_TIER):
+def _is_priced_by_override(override: PriceOverride, only: PriceBook, usage_sum: UsageSum) -> bool:
+    tokens = usage_sum.tokens
+    if override.tier not in ("", usage_sum.dimensions.mode or STANDARD_TIER):
         return False
     models = filter(None, (tokens.response_model, tokens.request_model))
     return any(only.has_own_prices(tokens.provider, model) for model in models)

@@ -26,7 +26,7 @@ from gateway.core.fields import build_answer, given_fields
 from gateway.core.schemas import TEXT
 from gateway.http.address import WRITE, Address, BodyLimit, Served, key_call
 from gateway.http.answers import JSON, bytes_response, json_response
-from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no_filter
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort, yes_no_filter
 from gateway.http.requests import Result
 from gateway.money.allocation.declared import (
     DEFAULT,
@@ -49,23 +49,23 @@ from gateway.money.allocation.published import describe_border, find_border
 from gateway.money.allocation.publishing import dimensions_without_rules
 from gateway.money.costs.times import format_seconds
 from gateway.operations.files.declared import InFiles
-from gateway.operations.files.kinds import Asking, FileKind, ResourceKind
+from gateway.operations.files.kinds import FileKind, MoneyCaller, ResourceKind
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import (
     CREATE,
     DELETE,
     LIST,
     SHOW,
-    Answer,
-    Asker,
     ByKeys,
     ByPeople,
+    JsonAnswer,
     ManagedResource,
+    OperationCaller,
 )
 from gateway.operations.people.managed import asker_for_key
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import RequestBody
-from gateway.operations.services import Services
+from gateway.operations.services import AllServices
 from spool.errors import NotThere
 from spool.registry.field_notes import example, words
 from spool.registry.file_owners import owner_id
@@ -160,7 +160,7 @@ _VERSION_SORTS: Mapping[str, Sort[ShownVersion]] = {
 _LAST_UPDATED_BY: Filter[ShownVersion] = Filter(values=lambda row: (row.version.created_by,))
 
 # List of the versions of the default namespace.
-VERSIONS: List[ShownVersion] = List(
+VERSIONS: ListDefinition[ShownVersion] = ListDefinition(
     root="versions",
     show=describe_version,
     identity=Sort(value=lambda row: row.version.number),
@@ -170,7 +170,7 @@ VERSIONS: List[ShownVersion] = List(
 )
 
 # List of the versions of all namespaces.
-ALL_VERSIONS: List[ShownVersion] = List(
+ALL_VERSIONS: ListDefinition[ShownVersion] = ListDefinition(
     root="versions",
     show=describe_version,
     identity=Sort(value=lambda row: row.version.id),
@@ -183,7 +183,7 @@ ALL_VERSIONS: List[ShownVersion] = List(
     },
 )
 
-NAMESPACES: List[ShownNamespace] = List(
+NAMESPACES: ListDefinition[ShownNamespace] = ListDefinition(
     root="namespaces",
     show=describe_namespace,
     identity=Sort(value=lambda row: row.namespace.id),
@@ -200,7 +200,7 @@ NAMESPACES: List[ShownNamespace] = List(
     },
 )
 
-PUBLISH_JOBS: List[PublishJob] = List(
+PUBLISH_JOBS: ListDefinition[PublishJob] = ListDefinition(
     root="publish_jobs",
     show=describe_job,
     identity=Sort(value=lambda job: job.number),
@@ -326,7 +326,7 @@ def _faults_as_422(
     handler: Callable[[KeyRequest[MoneyServices, Any]], Awaitable[Result]],
 ) -> Callable[[KeyRequest[MoneyServices, Any]], Awaitable[Result]]:
     @wraps(handler)
-    async def answer_request(request: KeyRequest[MoneyServices, Any]) -> Result:
+    async def answer_with_faults_as_422(request: KeyRequest[MoneyServices, Any]) -> Result:
         try:
             return await handler(request)
         except InvalidDefinition as error:
@@ -335,7 +335,7 @@ def _faults_as_422(
                 {"error": error_body, "errors": [fault._asdict() for fault in error.faults]}, status=422
             )
 
-    return answer_request
+    return answer_with_faults_as_422
 
 
 # -- versions ------------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ def _publish_call(
     return add_address
 
 
-def _max_envelope_bytes(services: Services) -> int:
+def _max_envelope_bytes(services: AllServices) -> int:
     return services.operators.money.allocation().max_definition_bytes + SLACK_BYTES
 
 
@@ -497,21 +497,21 @@ class NamespaceResource(ManagedResource[Namespace, MoneyServices]):
         },
     )
 
-    async def displayed_row(self, asking: Asker[MoneyServices], row: Namespace) -> ShownNamespace:
-        return namespace_with_state(asking.services, row)
+    async def displayed_row(self, caller: OperationCaller[MoneyServices], row: Namespace) -> ShownNamespace:
+        return namespace_with_state(caller.services, row)
 
-    async def draft_fields(self, asking: Asker[MoneyServices], given: Any) -> dict[str, Any]:
-        stated_fields = given_fields(given)
+    async def draft_fields(self, caller: OperationCaller[MoneyServices], new_values: Any) -> dict[str, Any]:
+        stated_fields = given_fields(new_values)
         id = stated_fields.pop("id", None)
         return {**stated_fields, "name": id} if stated_fields.get("name", "") is None else stated_fields
 
-    def server_fields(self, asking: Asker[MoneyServices], given: Any) -> Mapping[str, Any]:
-        return {"id": given.id}
+    def server_fields(self, caller: OperationCaller[MoneyServices], new_values: Any) -> Mapping[str, Any]:
+        return {"id": new_values.id}
 
-    async def show(self, asking: Asker[MoneyServices], word: str) -> Answer:
-        row = namespace_with_state(asking.services, await self.find(asking, word))
+    async def show(self, caller: OperationCaller[MoneyServices], id_or_name: str) -> JsonAnswer:
+        row = namespace_with_state(caller.services, await self.find(caller, id_or_name))
         text = (
-            await asking.registry.declared_table(AllocationTable).version_text(row.newest)
+            await caller.registry.declared_table(AllocationTable).version_text(row.newest)
             if row.newest is not None
             else None
         )
@@ -575,33 +575,33 @@ class DefinitionKind(FileKind):
         text = await table.version_text(table.versions_in_force()[id])
         return DefinitionInFile(namespace=id or DEFAULT_WORD, definition=text)
 
-    async def create(self, asking: Asking, given: DefinitionInFile, secret: str | None) -> str:
-        namespace = self.id_of(given)
-        checked = asking.services.require_publishing().parse_and_check(given.definition.encode())
-        await asking.registry.declared_table(AllocationTable).publish_now(
-            given.definition,
+    async def create(self, caller: MoneyCaller, new_values: DefinitionInFile, secret: str | None) -> str:
+        namespace = self.id_of(new_values)
+        checked = caller.services.require_publishing().parse_and_check(new_values.definition.encode())
+        await caller.registry.declared_table(AllocationTable).publish_now(
+            new_values.definition,
             namespace=namespace,
             dimensions=[dimension.id for dimension in checked.dimensions],
-            most=asking.services.allocation().max_versions,
-            actor=asking.actor,
+            most=caller.services.allocation().max_versions,
+            actor=caller.actor,
         )
         return namespace
 
     async def change(
-        self, asking: Asking, row: DefinitionInFile, given: DefinitionInFile, secret: str | None
+        self, caller: MoneyCaller, row: DefinitionInFile, new_values: DefinitionInFile, secret: str | None
     ) -> None:
-        if given != row:
-            await self.create(asking, given, secret)
+        if new_values != row:
+            await self.create(caller, new_values, secret)
 
-    async def delete(self, asking: Asking, row: DefinitionInFile) -> None:
+    async def delete(self, caller: MoneyCaller, row: DefinitionInFile) -> None:
         await self.create(
-            asking, DefinitionInFile(namespace=row.namespace, definition="Dimensions: {}\n"), None
+            caller, DefinitionInFile(namespace=row.namespace, definition="Dimensions: {}\n"), None
         )
 
-    async def check_objects_together(self, asking: Asking) -> None:
-        versions = asking.registry.declared_table(AllocationTable).versions_in_force()
+    async def check_objects_together(self, caller: MoneyCaller) -> None:
+        versions = caller.registry.declared_table(AllocationTable).versions_in_force()
         named = {namespace: dimensions_without_rules(version) for namespace, version in versions.items()}
-        join_definitions(named, asking.services.allocation_limits())
+        join_definitions(named, caller.services.allocation_limits())
 
 
 DEFINITION_KIND = DefinitionKind()
@@ -644,7 +644,7 @@ async def list_publish_jobs(request: KeyRequest[MoneyServices, None]) -> Result:
 @_call("GET", _JOB, "allocation:read_publish_job", "Show a publish job", gives={JSON: OnePublishJob})
 async def read_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
     table = request.services.require_registry().declared_table(AllocationTable)
-    return {"publish_job": describe_job(table.job(request.path_parameter("job")))}
+    return {"publish_job": describe_job(table.find_job(request.path_parameter("job")))}
 
 
 @_call(
@@ -666,19 +666,19 @@ async def cancel_publish_job(request: KeyRequest[MoneyServices, None]) -> Result
 # -- shared with the operator API ----------------------------------------------------------------------------
 
 
-def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionVersion:
+def find_version(money: MoneyServices, namespace: str, id_or_name: str) -> DefinitionVersion:
     """
-    Return the version that `word` names: a number, or LATEST. Raises NotThere if there is no such version.
+    Return the version that `id_or_name` names: a number, or LATEST. Raises NotThere if there is no such version.
     """
     table = money.require_registry().declared_table(AllocationTable)
     table.require_namespace(namespace)
-    if word == LATEST:
+    if id_or_name == LATEST:
         newest = table.versions_in_force().get(namespace)
         if newest is None:
             raise NotThere("no definition is published yet")
         return newest
-    is_number = word.isascii() and word.isdecimal() and len(word) <= _MOST_DIGITS
-    return table.version(namespace, int(word) if is_number else 0)
+    is_number = id_or_name.isascii() and id_or_name.isdecimal() and len(id_or_name) <= _MOST_DIGITS
+    return table.version(namespace, int(id_or_name) if is_number else 0)
 
 
 async def describe_with_text(

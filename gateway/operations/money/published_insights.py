@@ -19,7 +19,7 @@ import msgspec
 from gateway.core.fields import build_answer
 from gateway.http.address import key_call
 from gateway.http.answers import JSON
-from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort, StoredRows
+from gateway.http.lists import YES_NO, Filter, ListDefinition, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.money.costs.times import format_seconds
 from gateway.operations.answers import (
@@ -36,7 +36,7 @@ from gateway.operations.requests.key_requests import KeyRequest
 from spool.errors import NotThere, RegistryDamaged
 from spool.listing import DESCENDING, ListPage, SortField
 from spool.registry.field_notes import example, words
-from spool.registry.insights import EFFORTS, ON_HOLD, STATUSES, Comment, Draft, Insight
+from spool.registry.insights import EFFORTS, ON_HOLD, STATUSES, Comment, Insight, InsightDraft
 from spool.registry.notices import SEVERITIES, insight_severity
 from spool.registry.registry import Registry
 from spool.registry.texts import MAX_AMOUNT, web_link_or_empty
@@ -110,7 +110,7 @@ def describe_comment(comment: Comment) -> dict[str, object]:
     }
 
 
-INSIGHTS: List[Insight] = List(
+INSIGHTS: ListDefinition[Insight] = ListDefinition(
     root="insights",
     show=describe_insight,
     identity=Sort(field=SortField("id"), value=lambda insight: insight.id),
@@ -151,7 +151,7 @@ class InsightCounts(msgspec.Struct, kw_only=True):
     operation: Annotated[int, words("The number of open insights about the operation."), example(4)]
 
 
-INSIGHTS_OF_PEOPLE: List[Insight] = replace(
+INSIGHTS_OF_PEOPLE: ListDefinition[Insight] = replace(
     INSIGHTS,
     show=describe_insight_for_people,
     sorts={**INSIGHTS.sorts, "severity": Sort(value=urgency_sort_key)},
@@ -175,7 +175,7 @@ def count_insights(insights: Sequence[Insight]) -> dict[str, int]:
     }
 
 
-COMMENTS: List[Comment] = List(
+COMMENTS: ListDefinition[Comment] = ListDefinition(
     root="comments",
     show=describe_comment,
     identity=Sort(value=lambda comment: comment.id),
@@ -198,14 +198,16 @@ class InsightRows:
     def __init__(self, registry: Registry) -> None:
         self._stored = StoredRows(registry.insights.page)
 
-    async def page(self, listed: List[Insight], wanted: PageQuery) -> ListPage[Insight]:
-        filters = dict(wanted.filters)
+    async def page(
+        self, list_definition: ListDefinition[Insight], page_query: PageQuery
+    ) -> ListPage[Insight]:
+        filters = dict(page_query.filters)
         if filters.pop(HIDE_RESOLVED, ()) == ("true",):
             open_statuses = tuple(
                 status for status in filters.get("status", STATUSES) if status not in RESOLVED
             )
             filters["status"] = open_statuses or NOTHING
-        return await self._stored.page(listed, replace(wanted, filters=filters))
+        return await self._stored.page(list_definition, replace(page_query, filters=filters))
 
 
 def insight_rows(registry: Registry) -> InsightRows:
@@ -296,7 +298,7 @@ async def read_insights(request: KeyRequest[MoneyServices, None]) -> Result:
 )
 async def create_insight(request: KeyRequest[MoneyServices, NewInsight]) -> Result:
     body = request.body
-    draft = Draft(
+    draft = InsightDraft(
         title=body.title,
         description=body.description,
         category=body.category,

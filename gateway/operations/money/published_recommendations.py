@@ -20,12 +20,12 @@ from gateway.core.errors import Refusal
 from gateway.core.schemas import TEXT, closed_object, described
 from gateway.http.address import Served, key_call
 from gateway.http.answers import JSON
-from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no_filter
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort, yes_no_filter
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.costs.times import format_seconds
 from gateway.money.recommendations.facts import RecommendationType, recommendation_dimensions
-from gateway.money.recommendations.gathering import Chosen
+from gateway.money.recommendations.gathering import DimensionsTest
 from gateway.money.recommendations.list import BY_NAME, TYPES
 from gateway.operations.answers import DeletedComment, OperatorComment, Status
 from gateway.operations.holders.operators import MoneyServices
@@ -123,7 +123,7 @@ def describe_recommendation_type(row: ShownType) -> dict[str, object]:
     }
 
 
-def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
+def recommendation_list(dimensions: Sequence[str]) -> ListDefinition[Recommendation]:
     """
     Define the list of recommendations. Each dimension of the totals is a filter. A recommendation matches if
     it concerns one of the given values.
@@ -143,7 +143,7 @@ def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
         )
         for name in recommendation_dimensions(dimensions)
     }
-    return List(
+    return ListDefinition(
         root="recommendations",
         show=describe_recommendation,
         identity=Sort(value=lambda row: row.id),
@@ -164,7 +164,7 @@ def _dimension_values(dimension: str, row: Recommendation) -> Sequence[str]:
     return row.saving.dimensions.get(dimension, ())
 
 
-RECOMMENDATION_COMMENTS: List[RecommendationComment] = List(
+RECOMMENDATION_COMMENTS: ListDefinition[RecommendationComment] = ListDefinition(
     root="comments",
     show=describe_recommendation_comment,
     identity=Sort(value=lambda comment: comment.id),
@@ -177,7 +177,7 @@ RECOMMENDATION_COMMENTS: List[RecommendationComment] = List(
     beside={"recommendation": closed_object({"id": described(TEXT, "The id of the recommendation.")})},
 )
 
-RECOMMENDATION_TYPES: List[ShownType] = List(
+RECOMMENDATION_TYPES: ListDefinition[ShownType] = ListDefinition(
     root="recommendation_types",
     show=describe_recommendation_type,
     identity=Sort(value=lambda row: row.type.NAME),
@@ -193,7 +193,7 @@ RECOMMENDATION_TYPES: List[ShownType] = List(
     },
 )
 
-RECOMMENDATION_DIMENSIONS: List[ShownDimension] = List(
+RECOMMENDATION_DIMENSIONS: ListDefinition[ShownDimension] = ListDefinition(
     root="dimensions",
     show=lambda row: {"id": row.id, "values": list(row.values)},
     identity=Sort(value=lambda row: row.id),
@@ -514,7 +514,7 @@ async def add_comments(registry: Registry, id: str, body: NewComments, actor: Ac
 
 
 async def check_savings(
-    money: MoneyServices, people: People, body: SavingsCheck, may_see: Chosen = lambda _: True
+    money: MoneyServices, people: People, body: SavingsCheck, may_see: DimensionsTest = lambda _: True
 ) -> Result:
     """
     Return, by type, the number and sum of the savings that a run over the visible calls would find now.
@@ -562,10 +562,12 @@ def parse_comment_number(text: str) -> int:
     return int(text)
 
 
-def _check_filter(filters: Mapping[str, Sequence[str | None]], known: Sequence[str]) -> dict[str, list[str]]:
+def _check_filter(
+    filters: Mapping[str, Sequence[str | None]], known_names: Sequence[str]
+) -> dict[str, list[str]]:
     for name, values in filters.items():
-        if name.removeprefix(EXCLUDES) not in known:
-            raise Invalid(f"filter accepts only the dimensions {', '.join(known)}")
+        if name.removeprefix(EXCLUDES) not in known_names:
+            raise Invalid(f"filter accepts only the dimensions {', '.join(known_names)}")
         if not values:
             raise Invalid(f"filter: {name} needs at least one value")
     return {name: [value or "" for value in values] for name, values in filters.items()}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gateway.money.recommendations.list import BY_NAME
 from gateway.operations.files.declared import InFiles
-from gateway.operations.files.kinds import Asking, FileKind
+from gateway.operations.files.kinds import FileKind, MoneyCaller
 from gateway.operations.files.text import suggestion
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid, NotThere
@@ -41,10 +41,10 @@ class RecommendationTypeKind(FileKind):
     def id_of(self, row: TypeInFile) -> str:
         return row.type
 
-    async def find_visible(self, asking: Asking, word: str, *, is_limited: bool) -> TypeInFile:
-        if word not in BY_NAME:
+    async def find_visible(self, caller: MoneyCaller, id_or_name: str, *, is_limited: bool) -> TypeInFile:
+        if id_or_name not in BY_NAME:
             raise NotThere("there is no such type of recommendations")
-        return await self.find(asking.registry, word)
+        return await self.find(caller.registry, id_or_name)
 
     async def rows_by_id(self, registry: Registry) -> Mapping[str, TypeInFile]:
         types = {name: await self.find(registry, name) for name in BY_NAME}
@@ -64,20 +64,22 @@ class RecommendationTypeKind(FileKind):
             least_share=settings.least_share,
         )
 
-    async def create(self, asking: Asking, given: TypeInFile, secret: str | None) -> str:
-        if given.type not in BY_NAME:
+    async def create(self, caller: MoneyCaller, new_values: TypeInFile, secret: str | None) -> str:
+        if new_values.type not in BY_NAME:
             raise Invalid(
-                f"type: there is no such type of recommendations{suggestion(given.type, [*BY_NAME])}"
+                f"type: there is no such type of recommendations{suggestion(new_values.type, [*BY_NAME])}"
             )
-        settings = {name: getattr(given, name) for name in self.defaults}
-        await asking.registry.recommendations.change_type(given.type, settings, actor=asking.actor)
-        return given.type
+        settings = {name: getattr(new_values, name) for name in self.defaults}
+        await caller.registry.recommendations.change_type(new_values.type, settings, actor=caller.actor)
+        return new_values.type
 
-    async def change(self, asking: Asking, row: TypeInFile, given: TypeInFile, secret: str | None) -> None:
-        await self.create(asking, given, secret)
+    async def change(
+        self, caller: MoneyCaller, row: TypeInFile, new_values: TypeInFile, secret: str | None
+    ) -> None:
+        await self.create(caller, new_values, secret)
 
-    async def delete(self, asking: Asking, row: TypeInFile) -> None:
-        await self.create(asking, TypeInFile(type=row.type), None)
+    async def delete(self, caller: MoneyCaller, row: TypeInFile) -> None:
+        await self.create(caller, TypeInFile(type=row.type), None)
 
 
 RECOMMENDATION_TYPE_KIND = RecommendationTypeKind()

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.visible import Visible
+from gateway.core.visible import VisiblePart
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
@@ -282,13 +282,15 @@ async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result
     savings_check = SavingsCheck(type=query.get("type"), filter=filters)
     ledger = request.ledger
 
-    def may_see(dimensions: Dimensions) -> bool:
+    def can_see_dimensions(dimensions: Dimensions) -> bool:
         return ledger.is_whole or ledger.has_call(partial(dimension_value, dimensions))
 
-    return await by_key.check_savings(request.services, request.shared.people, savings_check, may_see)
+    return await by_key.check_savings(
+        request.services, request.shared.people, savings_check, can_see_dimensions
+    )
 
 
-def _hide_realized(recommendation: Recommendation, visible: Visible) -> Recommendation:
+def _hide_realized(recommendation: Recommendation, visible: VisiblePart) -> Recommendation:
     return (
         recommendation
         if visible.can_see_realized_saving(recommendation)
@@ -301,7 +303,7 @@ async def _visible_id(request: OperatorRequest[MoneyServices, Any]) -> str:
 
 
 async def _visible_recommendation(
-    request: OperatorRequest[MoneyServices, Any], visible: Visible
+    request: OperatorRequest[MoneyServices, Any], visible: VisiblePart
 ) -> Recommendation:
     """Return the recommendation of the path. Raises NotThere unless the person may see it."""
     recommendation = await request.registry.recommendations.get(request.path_parameter("id"))

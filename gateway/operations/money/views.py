@@ -14,12 +14,12 @@ from msgspec import UNSET
 
 from gateway.core.fields import build_answer, given_fields
 from gateway.core.visible import SLICED
-from gateway.http.lists import Filter, List, Sort, yes_no_filter
+from gateway.http.lists import Filter, ListDefinition, Sort, yes_no_filter
 from gateway.money.costs.times import format_seconds
 from gateway.money.views.declared import OneView, ViewChanges, ViewItem
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.managed import SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
+from gateway.operations.managed import SHOW, ByKeys, ByPeople, JsonAnswer, ManagedResource, OperationCaller
 from spool.registry.document_table import Sees
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry import Registry
@@ -34,7 +34,7 @@ class ShownView:
     broken: str | None
 
 
-def describe_view(row: ShownView) -> Answer:
+def describe_view(row: ShownView) -> JsonAnswer:
     view = row.view
     return build_answer(
         ViewItem,
@@ -46,7 +46,7 @@ def describe_view(row: ShownView) -> Answer:
     )
 
 
-VIEWS: List[ShownView] = List(
+VIEWS: ListDefinition[ShownView] = ListDefinition(
     root="views",
     show=describe_view,
     identity=Sort(value=lambda row: row.view.id),
@@ -89,31 +89,31 @@ class ViewResource(ManagedResource[View, MoneyServices]):
     def table_in(self, registry: Registry) -> ViewTable:
         return registry.views
 
-    async def visibility_test(self, asking: Asker[MoneyServices]) -> Sees[View]:
-        return (await asking.sees()).can_see_view
+    async def visibility_test(self, caller: OperationCaller[MoneyServices]) -> Sees[View]:
+        return (await caller.sees()).can_see_view
 
-    async def displayed_row(self, asking: Asker[MoneyServices], row: View) -> ShownView:
-        return _view_with_state(asking.services, row)
+    async def displayed_row(self, caller: OperationCaller[MoneyServices], row: View) -> ShownView:
+        return _view_with_state(caller.services, row)
 
-    async def draft_fields(self, asking: Asker[MoneyServices], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, caller: OperationCaller[MoneyServices], new_values: Any) -> dict[str, Any]:
         """
         Return the given fields in stored form.
 
         Raises Refusal 403 for calls that the person may not see, and Invalid for unknown people or channels.
         """
-        if given.filter is not UNSET:
-            (await asking.sees()).check_filter(given.filter)
-            for values in given.filter.values():
-                asking.shared.people.reject_dropped_names(value or "" for value in values)
-        stated_fields = given_fields(given, filter=_stored_filter)
+        if new_values.filter is not UNSET:
+            (await caller.sees()).check_filter(new_values.filter)
+            for values in new_values.filter.values():
+                caller.shared.people.reject_dropped_names(value or "" for value in values)
+        stated_fields = given_fields(new_values, filter=_stored_filter)
         if "connections" in stated_fields:
-            asking.registry.notices.check_channels("connections.notify", stated_fields["connections"].notify)
+            caller.registry.notices.check_channels("connections.notify", stated_fields["connections"].notify)
         return stated_fields
 
-    async def delete(self, asking: Asker[MoneyServices], word: str) -> str:
-        id = (await self.find(asking, word)).id
-        names_users = (await asking.sees()).is_whole
-        await asking.registry.views.delete(id, actor=asking.actor, names_users=names_users)
+    async def delete(self, caller: OperationCaller[MoneyServices], id_or_name: str) -> str:
+        id = (await self.find(caller, id_or_name)).id
+        names_users = (await caller.sees()).is_whole
+        await caller.registry.views.delete(id, actor=caller.actor, names_users=names_users)
         return id
 
 

@@ -34,7 +34,7 @@ from spool.ledger.costs import combine_rows
 from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
-from spool.ledger.work import RUN, SESSION, TREES, UNITS, Lineage, digest_text, unit_number
+from spool.ledger.work import RUN, SESSION, TREES, UNITS, RunLineage, digest_text, unit_number
 from spool.ledger.work_links import UnitLinks
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
@@ -297,16 +297,18 @@ async def _read_lineage(
     names: Sequence[str],
     *,
     has_below: bool,
-) -> tuple[Sequence[Lineage], Sequence[Lineage]]:
+) -> tuple[Sequence[RunLineage], Sequence[RunLineage]]:
     """
     Return the runs of the named units and the runs above and below them, also by links. Then return, for runs
     that state no parent, the parents by links.
     """
     most = 10 * MOST_RUNS
     new = [*(names if unit == RUN else ())]
-    rows = {each.run: each for each in await ledger.lineage(query, unit, names, most, has_below=has_below)}
+    rows = {
+        each.run: each for each in await ledger.run_lineage(query, unit, names, most, has_below=has_below)
+    }
     new += [run for each in rows.values() for run in (each.run, each.parent) if run is not None]
-    linked, reached = dict[str, Lineage](), set(new)
+    linked, reached = dict[str, RunLineage](), set(new)
     while new:
         near = set[str]()
         for run in new:
@@ -317,14 +319,14 @@ async def _read_lineage(
                 continue
             parent = links.parent_of(RUN, number)
             if parent is not None and (row is None or row.parent is None):
-                linked[run] = Lineage(run, digest_text(RUN, parent), None)
+                linked[run] = RunLineage(run, digest_text(RUN, parent), None)
                 near.add(digest_text(RUN, parent))
             near |= (
                 {digest_text(RUN, each) for each in links.find_children(RUN, number)} if has_below else set()
             )
         new = [*(near - reached)] if len(rows) < most else []
         if new:
-            more = await ledger.lineage(query, RUN, new, most, has_below=has_below)
+            more = await ledger.run_lineage(query, RUN, new, most, has_below=has_below)
             rows |= {each.run: each for each in more}
             new += [run for each in more for run in (each.run, each.parent) if run and run not in reached]
             reached |= {*new}

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.http.lists import Filter, List, MemoryRows, Named, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Named, Sort
 from gateway.http.requests import Result
 from gateway.operations.answers import OperatorItem
 from gateway.operations.holders.operators import PeopleServices
@@ -51,7 +51,7 @@ def describe_account(operator: Operator) -> dict[str, object]:
     }
 
 
-OPERATORS: List[Operator] = List(
+OPERATORS: ListDefinition[Operator] = ListDefinition(
     root="operators",
     show=describe_account,
     identity=Sort(value=lambda operator: operator.email),

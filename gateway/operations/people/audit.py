@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.fields import build_answer
-from gateway.http.lists import Filter, List, Sort, StoredRows
+from gateway.http.lists import Filter, ListDefinition, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.money.allocation.declared import AllocationTable
 from gateway.operations.holders.operators import PeopleServices
@@ -130,7 +130,7 @@ def describe_audit(named: NamedRow) -> dict[str, object]:
 
 _WORDS = ("actor", "action", "target")
 
-AUDIT: List[NamedRow] = List(
+AUDIT: ListDefinition[NamedRow] = ListDefinition(
     root="audit",
     show=describe_audit,
     identity=Sort(field=SortField("id")),

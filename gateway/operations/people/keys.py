@@ -9,12 +9,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.schemas import TEXT, array_of, described
-from gateway.http.lists import Filter, List, MemoryRows, Named, Sort, age_filter
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Named, Sort, age_filter
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
 from gateway.operations.answers import DeletedItem
 from gateway.operations.files.declared import InFiles
-from gateway.operations.files.kinds import Asking, Fields, FileKind
+from gateway.operations.files.kinds import FileKind, MoneyCaller, ObjectFields
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.people.scopes import empty_scopes
 from gateway.operations.requests.address import operator_call
@@ -110,7 +110,7 @@ def describe_key(key: Key, now: float) -> dict[str, object]:
     }
 
 
-KEYS: List[ListedKey] = List(
+KEYS: ListDefinition[ListedKey] = ListDefinition(
     root="keys",
     show=lambda key: describe_key(key, key.listed_at),
     identity=Sort(value=lambda key: key.id),
@@ -418,35 +418,35 @@ class KeyKind(FileKind):
         table = registry.keys
         return {str(key.id): key for key in table.all() if not table.is_file_key(key)}
 
-    async def find_visible(self, asking: Asking, word: str, *, is_limited: bool) -> Key:
-        found = () if is_limited else asking.registry.keys.all()
+    async def find_visible(self, caller: MoneyCaller, id_or_name: str, *, is_limited: bool) -> Key:
+        found = () if is_limited else caller.registry.keys.all()
         for key in found:
-            if key.name == word:
+            if key.name == id_or_name:
                 return key
         raise NotThere("there is no API key with this name")
 
     async def find(self, registry: Registry, id: str) -> Key | None:
         return registry.keys.find_by_number(int(id))
 
-    async def file_fields(self, registry: Registry, row: Key) -> Fields:
+    async def file_fields(self, registry: Registry, row: Key) -> ObjectFields:
         return {**await super().file_fields(registry, row), "expires_at": utc_iso(row.expires_at)}
 
-    async def create(self, asking: Asking, given: NewKey, secret: str | None) -> str:
-        key, _ = await asking.registry.keys.create(
-            **_key_fields(given), labels=given.labels, secret=secret, actor=asking.actor
+    async def create(self, caller: MoneyCaller, new_values: NewKey, secret: str | None) -> str:
+        key, _ = await caller.registry.keys.create(
+            **_key_fields(new_values), labels=new_values.labels, secret=secret, actor=caller.actor
         )
         return str(key.id)
 
-    async def change(self, asking: Asking, row: Key, given: NewKey, secret: str | None) -> None:
-        stated = _key_fields(given)
-        table = asking.registry.keys
+    async def change(self, caller: MoneyCaller, row: Key, new_values: NewKey, secret: str | None) -> None:
+        stated = _key_fields(new_values)
+        table = caller.registry.keys
         name = stated.pop("name")
-        await table.edit(row.name, new_name=name, **stated, labels=given.labels, actor=asking.actor)
+        await table.edit(row.name, new_name=name, **stated, labels=new_values.labels, actor=caller.actor)
         if secret is not None and not table.is_newest_secret(row, secret):
-            await table.replace_secret(name, secret, actor=asking.actor)
+            await table.replace_secret(name, secret, actor=caller.actor)
 
-    async def delete(self, asking: Asking, row: Key) -> None:
-        await asking.registry.keys.delete(row.name, confirm=row.name, actor=asking.actor)
+    async def delete(self, caller: MoneyCaller, row: Key) -> None:
+        await caller.registry.keys.delete(row.name, confirm=row.name, actor=caller.actor)
 
     def secret_mark(self, row: Key) -> object:
         return row.secrets[-1].digest
@@ -455,13 +455,13 @@ class KeyKind(FileKind):
         return "disabled, and stays disabled" if row.status == DISABLED else ""
 
 
-def _key_fields(given: NewKey) -> dict[str, Any]:
+def _key_fields(new_values: NewKey) -> dict[str, Any]:
     return {
-        "name": given.name,
-        "scopes": given.scopes,
-        "use_cases": given.use_cases,
-        "description": given.description,
-        "expires_at": _parse_expiry(given.expires_at),
+        "name": new_values.name,
+        "scopes": new_values.scopes,
+        "use_cases": new_values.use_cases,
+        "description": new_values.description,
+        "expires_at": _parse_expiry(new_values.expires_at),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.core.mounts import OPERATOR_API
 from gateway.core.schemas import TEXT, Schema, closed_object, described
-from gateway.core.visible import Visible
+from gateway.core.visible import VisiblePart
 from gateway.http.address import READ, WRITE, Address, Content
 from gateway.http.answers import JSON
 from gateway.http.lists import Named
@@ -25,9 +25,9 @@ from gateway.operations.managed import (
     DELETE,
     LIST,
     SHOW,
-    Answer,
-    Asker,
+    JsonAnswer,
     ManagedResource,
+    OperationCaller,
     call_summaries,
     with_article,
 )
@@ -40,9 +40,9 @@ def cost_reader_for_key(money: MoneyServices) -> CostReader:
     return CostReader(whole=money.ledger, require_registry=money.require_registry)
 
 
-def asker_for_key(request: KeyRequest[MoneyServices, Any]) -> Asker[MoneyServices]:
+def asker_for_key(request: KeyRequest[MoneyServices, Any]) -> OperationCaller[MoneyServices]:
     """Return the caller for a key. Role filters do not apply to keys."""
-    return Asker(
+    return OperationCaller(
         services=request.services,
         shared=request.shared,
         actor=request.actor,
@@ -90,7 +90,7 @@ def build_key_rows(resource: ManagedResource[Any, Any]) -> Iterator[Address]:
     async def delete(request: KeyRequest[MoneyServices, None]) -> Result:
         return {root: {"id": await resource.delete(asker_for_key(request), request.path_parameter(by.id))}}
 
-    def unwrap_if_bare(answer: Answer) -> Any:
+    def unwrap_if_bare(answer: JsonAnswer) -> Any:
         return answer[root] if by.is_bare_when_made else answer
 
     def build_row(
@@ -135,17 +135,17 @@ def build_key_rows(resource: ManagedResource[Any, Any]) -> Iterator[Address]:
 
 def asker_for_person(
     request: OperatorRequest[Any, Any], money: MoneyServices | None = None
-) -> Asker[MoneyServices]:
+) -> OperationCaller[MoneyServices]:
     """Return the caller for a person. `money` is required if the request's services are not MoneyServices."""
 
-    seen: list[Visible] = []
+    seen: list[VisiblePart] = []
 
-    async def sees() -> Visible:
+    async def sees() -> VisiblePart:
         if not seen:
             seen.append(await request.cost_reader.read_visibility())
         return seen[0]
 
-    return Asker(
+    return OperationCaller(
         services=money or request.services,
         shared=request.shared,
         actor=request.actor,

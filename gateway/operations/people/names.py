@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import operator_call
@@ -65,7 +65,7 @@ class ForgottenPeople(RequestBody):
     all: Annotated[bool, words("Whether all people who were entered are deleted.")] = False
 
 
-PEOPLE: List[ListedPerson] = List(
+PEOPLE: ListDefinition[ListedPerson] = ListDefinition(
     root="people",
     show=lambda row: {"user": row.user, "names": row.names, "name": row.name, "origin": row.origin},
     identity=Sort(value=lambda row: row.user),

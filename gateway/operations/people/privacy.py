@@ -422,7 +422,7 @@ async def _outside_places(
     others: Sequence[str],
 ) -> Iterable[ReceiptPlace]:
     months = f" from {calls[0][0]} to {calls[-1][0]}" if calls else ""
-    routes = [route.name for route in await request.services.spool.deliveries.routes()]
+    routes = [route.name for route in await request.services.spool.deliveries.route_states()]
     sent = f"receivers may have calls{months} with the names in records; ask their owners to delete or rename them"
     settings = list(_settings_with_person(request, person))
     backups = await _known_backups(request)

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 import msgspec
 from aiohttp import web
 
-from gateway.core.attempts import Buckets, address_network
+from gateway.core.attempts import TokenBuckets, address_network
 from gateway.core.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.requests import Result
@@ -202,7 +202,7 @@ async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) 
         raise Refusal(503, "provider_down", PROBLEMS["down"], retry_after_s=30) from error
 
 
-def _provider_sign_in_limit(request: OperatorRequest[PeopleServices, None]) -> tuple[Buckets, str]:
+def _provider_sign_in_limit(request: OperatorRequest[PeopleServices, None]) -> tuple[TokenBuckets, str]:
     return sign_in_limit(request, "provider")
 
 

@@ -12,7 +12,7 @@ import msgspec
 from gateway.core.fields import build_answer, given_fields
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.address import key_call
-from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no_filter
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort, yes_no_filter
 from gateway.http.requests import Result
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.costs.times import format_seconds
@@ -22,12 +22,12 @@ from gateway.operations.holders.operators import MoneyServices, PeopleServices
 from gateway.operations.managed import (
     DELETE,
     SHOW,
-    Answer,
-    Asker,
     ByKeys,
     ByPeople,
     HasLedger,
+    JsonAnswer,
     ManagedResource,
+    OperationCaller,
 )
 from gateway.operations.money.reports.readers import newest_sign_in_groups
 from gateway.operations.people.accounts import OPERATORS
@@ -58,12 +58,12 @@ from spool.registry.roles import (
     LIMITED,
     NO_DATA,
     FilterOfRole,
-    Holder,
     LedgerSlice,
     NewRole,
     Rights,
     Role,
     RoleFilter,
+    RoleHolder,
     check_role_draft,
     role_dimensions,
     session_holder,
@@ -85,7 +85,7 @@ class ShownRole:
     broken: str | None
 
 
-def describe_role(row: ShownRole) -> Answer:
+def describe_role(row: ShownRole) -> JsonAnswer:
     role = row.role
     shown = build_answer(
         RoleItem,
@@ -108,11 +108,11 @@ def describe_filter(each: RoleFilter) -> dict[str, object]:
     }
 
 
-def describe_permission_set(each: PermissionSet) -> Answer:
+def describe_permission_set(each: PermissionSet) -> JsonAnswer:
     return build_answer(PermissionSetItem, each, name=each.title)
 
 
-ROLES: List[ShownRole] = List(
+ROLES: ListDefinition[ShownRole] = ListDefinition(
     root="roles",
     show=describe_role,
     identity=Sort(value=lambda row: row.role.id),
@@ -133,7 +133,7 @@ ROLES: List[ShownRole] = List(
     },
 )
 
-PERMISSION_SET_LIST: List[PermissionSet] = List(
+PERMISSION_SET_LIST: ListDefinition[PermissionSet] = ListDefinition(
     root="permission_sets",
     show=describe_permission_set,
     identity=Sort(value=lambda row: row.id),
@@ -166,37 +166,42 @@ class RoleResource(ManagedResource[Role, HasLedger]):
     def table_in(self, registry: Registry) -> Any:
         return registry.roles
 
-    async def displayed_row(self, asking: Asker[HasLedger], row: Role) -> ShownRole:
-        return ShownRole(row, row.broken_reason(asking.services.ledger.dimensions()))
+    async def displayed_row(self, caller: OperationCaller[HasLedger], row: Role) -> ShownRole:
+        return ShownRole(row, row.broken_reason(caller.services.ledger.dimensions()))
 
-    async def draft_fields(self, asking: Asker[HasLedger], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, caller: OperationCaller[HasLedger], new_values: Any) -> dict[str, Any]:
         """Convert the body, and raise Invalid if it names people that no record can name."""
-        for condition in given.filters or ():
-            asking.shared.people.reject_dropped_names(value or "" for value in condition.values)
-        return _role_fields(given)
+        for condition in new_values.filters or ():
+            caller.shared.people.reject_dropped_names(value or "" for value in condition.values)
+        return _role_fields(new_values)
 
     async def insert_row(
-        self, asking: Asker[HasLedger], fields: Mapping[str, Any], own: Mapping[str, Any]
+        self, caller: OperationCaller[HasLedger], fields: Mapping[str, Any], own: Mapping[str, Any]
     ) -> Role:
-        return await asking.registry.roles.create(
+        return await caller.registry.roles.create(
             NewRole(**fields),
-            known=await asking.known(),
-            limits=asking.shared.role_limits(),
-            actor=asking.actor,
-            asker=asking.holder,
+            known=await caller.known(),
+            limits=caller.shared.role_limits(),
+            actor=caller.actor,
+            asker=caller.holder,
         )
 
     async def update_row(
-        self, asking: Asker[HasLedger], before: Role, fields: Mapping[str, Any], *, version: str | None = None
+        self,
+        caller: OperationCaller[HasLedger],
+        before: Role,
+        fields: Mapping[str, Any],
+        *,
+        version: str | None = None,
     ) -> Role:
-        return await asking.registry.roles.change(
+        return await caller.registry.roles.change(
             before.id,
             fields,
             version=version,
-            known=await asking.known(),
-            limits=asking.shared.role_limits(),
-            actor=asking.actor,
-            asker=asking.holder,
+            known=await caller.known(),
+            limits=caller.shared.role_limits(),
+            actor=caller.actor,
+            asker=caller.holder,
         )
 
 
@@ -392,21 +397,23 @@ async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]
     }
 
 
-async def _previewed_holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Holder:
+async def _previewed_holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> RoleHolder:
     body = request.body
     person = "" if body.person is None else check_email(body.person)
     groups = await newest_sign_in_groups(request.registry, person) if body.groups is None else body.groups
     if body.account_role is not None:
-        return Holder(person=person, groups=groups, base=check_account_role(body.account_role))
+        return RoleHolder(person=person, groups=groups, base=check_account_role(body.account_role))
     try:
         account = await request.registry.operators.get(person)
     except NotThere:
-        return Holder(person=person, groups=groups, base=NO_ROLE)
+        return RoleHolder(person=person, groups=groups, base=NO_ROLE)
     has_default_role = is_given_default_role(request.services.people, account.issuer, groups)
-    return Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
+    return RoleHolder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
 
 
-def _previewed_rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: Holder) -> Rights:
+def _previewed_rights(
+    request: OperatorRequest[OperatorServices, RoleToPreview], holder: RoleHolder
+) -> Rights:
     body = request.body
     roles = request.registry.roles
     services = request.services
@@ -421,7 +428,7 @@ def _previewed_rights(request: OperatorRequest[OperatorServices, RoleToPreview],
     return roles.rights_if_saved(holder, _draft_for_holder(draft, holder), replaced=replaced)
 
 
-def _draft_for_holder(draft: NewRole, holder: Holder) -> NewRole:
+def _draft_for_holder(draft: NewRole, holder: RoleHolder) -> NewRole:
     return replace_fields(draft, members=(holder.person,), groups=())
 
 

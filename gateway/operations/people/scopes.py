@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.http.address import Address
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.requests.address import NOTHING, OPENED, operator_call
@@ -31,7 +31,7 @@ class PublishedScope:
     opens: tuple[str, ...]
 
 
-SCOPE_LIST: List[PublishedScope] = List(
+SCOPE_LIST: ListDefinition[PublishedScope] = ListDefinition(
     root="scopes",
     show=lambda row: {
         "scope": row.scope,

@@ -11,11 +11,11 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.core.attempts import Buckets
+from gateway.core.attempts import TokenBuckets
 from gateway.core.errors import Refusal
 from gateway.core.mounts import console_link
 from gateway.http.answers import uncached_json
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.http.viewers import needs_reason
 from gateway.operations.holders.operators import PeopleServices
@@ -165,7 +165,7 @@ async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
 
 
 async def _run_within_limits(
-    tries: list[tuple[Buckets, str]], work: Callable[[], Awaitable[tuple[str, Session] | None]]
+    tries: list[tuple[TokenBuckets, str]], work: Callable[[], Awaitable[tuple[str, Session] | None]]
 ) -> tuple[str, Session] | None:
     """
     Run `work` within the limits of `tries`. An attempt is charged to each limit before the slow check, and
@@ -245,7 +245,7 @@ def _sign_in_kind(session: Session) -> str:
 
 PASSWORD, LINK, PROVIDER = "password", "link", "provider"
 
-SESSIONS: List[Session] = List(
+SESSIONS: ListDefinition[Session] = ListDefinition(
     root="sessions",
     show=describe_session,
     identity=Sort(value=lambda session: session.id),

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import operator_call
@@ -48,7 +48,7 @@ class StatedNames:
     of_address: int = 0
 
 
-STATED: List[StatedNames] = List(
+STATED: ListDefinition[StatedNames] = ListDefinition(
     root="stated_names",
     shows_people=True,
     show=lambda row: {

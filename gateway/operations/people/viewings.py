@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.core.fields import build_answer
 from gateway.core.visible import WHOLE
-from gateway.http.lists import Filter, List, Sort, StoredRows
+from gateway.http.lists import Filter, ListDefinition, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.http.viewers import FACES
 from gateway.operations.holders.operators import PeopleServices
@@ -24,7 +24,7 @@ def describe_viewing(row: Viewing) -> dict[str, object]:
     return build_answer(ViewingItem, row, user=row.person, reason=row.reason or None)
 
 
-VIEWINGS: List[Viewing] = List(
+VIEWINGS: ListDefinition[Viewing] = ListDefinition(
     root="viewings",
     show=describe_viewing,
     identity=Sort(field=SortField("id")),

@@ -342,7 +342,7 @@ async def store_payload(
         size=size,
     )
     outcome.set_sending_program(request.http.headers.get("User-Agent"))
-    receipt = await receivers.intake.store(outcome, request.bearer, reports)
+    receipt = await receivers.intake.store_outcome(outcome, request.bearer, reports)
     answering = answer_to_payload(format, body, outcome, now=receivers.clock.now())
     answer = await run_in_slices(lambda _: answering, request.share.take_bytes, size=size)
     response = _format_response(answer)

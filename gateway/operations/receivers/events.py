@@ -19,7 +19,7 @@ from gateway.http.turns import LARGE, run_in_slices, run_on_thread_if_large, run
 from gateway.normalise.events import (
     BINARY,
     LINK_EVENT,
-    Events,
+    ReadEvents,
     is_binary_cloud_event,
     read_binary_cloud_event,
     read_events,
@@ -156,7 +156,7 @@ def _header_attributes(headers: Mapping[str, str]) -> Iterator[bytes]:
                 yield f"{name}: {value}".encode("utf-8", "surrogateescape")
 
 
-def _item_results(events: Events) -> Iterator[dict[str, object]]:
+def _item_results(events: ReadEvents) -> Iterator[dict[str, object]]:
     """Yield for each item whether it was accepted. New events and duplicates get the same result."""
     refused = {reject.item: reject for reject in events.rejects}
     for position in range(events.received):

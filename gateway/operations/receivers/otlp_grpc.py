@@ -25,7 +25,7 @@ from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, check_single_headers, find_key_header, with_device_name
 from gateway.http.bodies import expire_timeout, inflate_message
 from gateway.http.error_table import refusal_for_error
-from gateway.http.inflight_bytes import Share
+from gateway.http.inflight_bytes import RequestBytes
 from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.listener import address_party, key_party, wait_for_turn
 from gateway.http.listening.tls import Certificate
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Messages: TypeAlias = AsyncIterator[bytes]
 Export: TypeAlias = "Callable[[Messages, Context], Awaitable[bytes]]"
-Take: TypeAlias = "Callable[[bytes, Bearer, Share, Context], Awaitable[bytes]]"
+Take: TypeAlias = "Callable[[bytes, Bearer, RequestBytes, Context], Awaitable[bytes]]"
 
 RECEIVE_S = 120.0  # seconds within which a message must arrive after its call has a slot
 LOOKAHEAD_BYTES = 64 * 1024
@@ -168,10 +168,10 @@ def waiting_handlers(
     """Return handlers whose calls wait until the real handlers are ready."""
 
     def make_handler_when_ready(name: str) -> Export:
-        async def wait_and_handle(messages: Messages, context: Context) -> bytes:
+        async def wait_and_handle_export(messages: Messages, context: Context) -> bytes:
             return await (await ready())[name](messages, context)
 
-        return wait_and_handle
+        return wait_and_handle_export
 
     return {name: make_handler_when_ready(name) for name in table}
 
@@ -193,14 +193,18 @@ def _service_handler(name: str, export: Export) -> grpc.GenericRpcHandler:
 
 
 def _make_export_taker(signal: Signal, services: ReceiverServices) -> Take:
-    async def store_export(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
+    async def store_export(
+        body: bytes, bearer: Bearer, request_bytes: RequestBytes, context: Context
+    ) -> bytes:
         await import_in_thread("gateway.operations.receivers.otlp_http")
         from gateway.operations.receivers import otlp_http
 
-        outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, share=share)
+        outcome = await otlp_http.read_export(
+            signal, body, json=False, receivers=services, request_bytes=request_bytes
+        )
         del body  # release the memory of the body, because the commit may take a while
         outcome.set_sending_program(_metadata_value(context, "user-agent"))
-        receipt = await services.intake.store(outcome, bearer)
+        receipt = await services.intake.store_outcome(outcome, bearer)
         otlp_http.refuse_when_all_malformed(outcome)
         context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))
         return answers.otlp_success(outcome.rejects, member=otlp_http.MEMBERS[signal], json=False)
@@ -208,7 +212,7 @@ def _make_export_taker(signal: Signal, services: ReceiverServices) -> Take:
     return store_export
 
 
-async def _drop_message(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
+async def _drop_message(body: bytes, bearer: Bearer, request_bytes: RequestBytes, context: Context) -> bytes:
     return b""
 
 
@@ -225,7 +229,7 @@ async def _admit_call(services: ReceiverServices, context: Context) -> Bearer:
 
 
 async def _receive_message(
-    services: ReceiverServices, share: Share, bearer: Bearer, context: Context
+    services: ReceiverServices, request_bytes: RequestBytes, bearer: Bearer, context: Context
 ) -> bytes:
     """
     Return the message of a call. Its size counts for its key and for the bytes in flight. Raises BadPayload
@@ -236,14 +240,14 @@ async def _receive_message(
     """
     try:
         async with services.receiving.hold_slot(bearer.name), asyncio.timeout(RECEIVE_S) as limit:
-            with share.hold_during_upload(partial(expire_timeout, limit)):
+            with request_bytes.hold_during_upload(partial(expire_timeout, limit)):
                 message = await context.read()
     except TimeoutError:
-        share.raise_if_cut()
+        request_bytes.raise_if_cut()
         message = grpc.aio.EOF
     if not isinstance(message, bytes):
         raise BadPayload("The call contained no message.")
-    body = await inflate_message(message, share, max_bytes=services.max_body_bytes)
+    body = await inflate_message(message, request_bytes, max_bytes=services.max_body_bytes)
     services.access.charge_request(bearer, requests=0, bytes=len(body))
     return body
 
@@ -277,11 +281,11 @@ def _wrap_endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
         # text as its context.
         return await _abort_call(context, refusal)
 
-    async def handle_in_turn(_: Messages, context: Context) -> bytes:
+    async def handle_export_in_turn(_: Messages, context: Context) -> bytes:
         with services.turns.new_request(address_party(_sender_address(services, context))) as work:
             return await work.run_and_charge(admit_and_take(context))
 
-    return handle_in_turn
+    return handle_export_in_turn
 
 
 def _drop_traceback(refusal: Refusal) -> Refusal:
@@ -332,7 +336,7 @@ def _server_credentials(certificate: Certificate) -> Any:
     used at once.
     """
 
-    def current_configuration() -> Any:
+    def current_tls_configuration() -> Any:
         text = certificate.text
         return grpc.ssl_server_certificate_configuration(  # type: ignore[no-untyped-call]
             [(text.key, text.cert)], text.client_ca
@@ -340,5 +344,5 @@ def _server_credentials(certificate: Certificate) -> Any:
 
     needs_client = certificate.text.client_ca is not None
     return grpc.dynamic_ssl_server_credentials(  # type: ignore[no-untyped-call]
-        current_configuration(), current_configuration, require_client_authentication=needs_client
+        current_tls_configuration(), current_tls_configuration, require_client_authentication=needs_client
     )

@@ -17,12 +17,12 @@ from gateway.core.schemas import BYTES, OBJECT, TEXT, closed_object, described, 
 from gateway.http import answers
 from gateway.http.address import IN_HEADER, Address, Content, KeyCarriage
 from gateway.http.answers import JSON, PROTOBUF
-from gateway.http.inflight_bytes import Share
+from gateway.http.inflight_bytes import RequestBytes
 from gateway.http.turns import run_in_slices, run_with_pauses
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_schema
-from gateway.normalise.outcome import MALFORMED, Outcome
+from gateway.normalise.outcome import MALFORMED, ReadOutcome
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.registry.scopes import INGEST
@@ -131,10 +131,10 @@ async def store_export(signal: Signal, request: KeyRequest[ReceiverServices, byt
     json = is_json(request.http) is True
     # The body is passed without another reference to it, so that its memory is free during the commit.
     outcome = await read_export(
-        signal, request.take_body(), json=json, receivers=receivers, share=request.share
+        signal, request.take_body(), json=json, receivers=receivers, request_bytes=request.share
     )
     outcome.set_sending_program(request.http.headers.get("User-Agent"))
-    receipt = await receivers.intake.store(outcome, request.bearer)
+    receipt = await receivers.intake.store_outcome(outcome, request.bearer)
     if outcome.rejects:
         refuse_when_all_malformed(outcome)
     answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)
@@ -142,8 +142,8 @@ async def store_export(signal: Signal, request: KeyRequest[ReceiverServices, byt
 
 
 async def read_export(
-    signal: Signal, body: bytes, *, json: bool, receivers: ReceiverServices, share: Share
-) -> Outcome:
+    signal: Signal, body: bytes, *, json: bool, receivers: ReceiverServices, request_bytes: RequestBytes
+) -> ReadOutcome:
     """
     Return the outcome of a request. Its items count in the request's share of bytes in flight.
 
@@ -160,11 +160,11 @@ async def read_export(
         if remembered is not None:
             return remembered
     if len(body) <= SLICED:
-        reading = otlp.normalise_otlp(signal, body, json=json, options=options, hold=share.take_bytes)
+        reading = otlp.normalise_otlp(signal, body, json=json, options=options, hold=request_bytes.take_bytes)
         return await receivers.together.run(reading)
     return await run_in_slices(
         lambda hold: otlp.normalise_otlp(signal, body, json=json, options=options, hold=hold),
-        share.take_bytes,
+        request_bytes.take_bytes,
         size=len(body),
     )
 
@@ -191,7 +191,7 @@ async def drop_profiles(request: KeyRequest[ReceiverServices, bytes]) -> web.Res
     return answers.bytes_response(b"", content_type=PROTOBUF)
 
 
-def refuse_when_all_malformed(outcome: Outcome) -> None:
+def refuse_when_all_malformed(outcome: ReadOutcome) -> None:
     """Raise BadPayload if every item is malformed. The accounting already includes the items."""
     rejects = outcome.rejects
     if rejects and len(rejects) >= outcome.received and all(reject.reason == MALFORMED for reject in rejects):

@@ -32,7 +32,7 @@ from gateway.core.schemas import (
 from gateway.http import answers
 from gateway.http.address import READ, WHOLE_BYTES, WRITE, Address, Content
 from gateway.http.answers import JSON
-from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, StoredRows
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.http.turns import LARGE, run_on_thread_if_large, run_with_pauses
 from gateway.normalise import unit_cost
@@ -53,9 +53,9 @@ from spool.streams import (
     DROP,
     SUM,
     TYPES,
-    Stream,
     StreamReader,
-    Total,
+    StreamTotal,
+    TelemetryStream,
     TotalsPart,
     is_same_stream,
     merge_streams,
@@ -65,7 +65,7 @@ from spool.turns.fair_turns import pause_when_due
 PAGE = 1000
 _FARTHEST = 2**63 - 1  # the latest time that can be stored, in nanoseconds
 
-RECORDS: List[Total] = List(
+RECORDS: ListDefinition[StreamTotal] = ListDefinition(
     root="records",
     show=lambda total: describe_total(total),
     identity=Sort(field=SortField("key")),
@@ -84,7 +84,7 @@ RECORDS: List[Total] = List(
     max_limit=PAGE,
 )
 
-STREAMS: List[Stream] = List(
+STREAMS: ListDefinition[TelemetryStream] = ListDefinition(
     root="streams",
     show=lambda stream: describe_stream(stream),
     identity=Sort(value=lambda stream: stream.name),
@@ -213,8 +213,10 @@ async def _create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Respo
     book = request.services.storage.book
     name = unit_cost.require_stream_name(request.path_parameter("stream"))
     type = request.path_parameter("type")
-    is_new = book.find(name) is None
-    operation, stream = unit_cost.read_stream_creation(request.body, type=type, stream=name, find=book.find)
+    is_new = book.find_stream(name) is None
+    operation, stream = unit_cost.read_stream_creation(
+        request.body, type=type, stream=name, find=book.find_stream
+    )
     receipt = await _store_operations(request, Operations([operation], [None], {name: stream}))
     return answers.json_response(
         {"stream": describe_stream(stream)}, status=201 if is_new else 200, receipt=receipt
@@ -285,7 +287,7 @@ async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Respon
     is_forced = unit_cost.read_force_flag(request.body)
     name = unit_cost.require_stream_name(request.path_parameter("stream"))
     stream = _require_stream(request, name)
-    if not is_forced and await request.services.storage.streams.totals(name):
+    if not is_forced and await request.services.storage.streams.stream_totals(name):
         message = 'The stream has records. Send {"force": true} to delete it with its records.'
         raise Refusal(409, "stream_not_empty", message)
     dropped = UnitCostOperation(id=b"", stream=name, stream_type=stream.type, operation=DROP)
@@ -301,15 +303,17 @@ class _TotalRows:
         self._streams = streams
         self._stream = stream
 
-    async def page(self, listed: List[Total], wanted: PageQuery) -> ListPage[Total]:
-        filters = dict(wanted.filters)
+    async def page(
+        self, list_definition: ListDefinition[StreamTotal], page_query: PageQuery
+    ) -> ListPage[StreamTotal]:
+        filters = dict(page_query.filters)
         part = TotalsPart(
             since=_parse_time_filter("start_time", filters.pop("start_time", ())),
             until=_parse_time_filter("end_time", filters.pop("end_time", ())),
             dimensions=_parse_dimensions(filters.pop("dimension", ())),
         )
-        rows = StoredRows(partial(self._streams.page, self._stream, part=part))
-        return await rows.page(listed, replace(wanted, filters=filters))
+        rows = StoredRows(partial(self._streams.totals_page, self._stream, part=part))
+        return await rows.page(list_definition, replace(page_query, filters=filters))
 
 
 def _parse_time_filter(name: str, texts: Sequence[str]) -> int | None:
@@ -342,13 +346,13 @@ def _parse_dimensions(texts: Sequence[str]) -> dict[str, list[str]]:
     return values_by_name
 
 
-def describe_stream(stream: Stream) -> dict[str, object]:
+def describe_stream(stream: TelemetryStream) -> dict[str, object]:
     """Return the fixed properties of a stream. Unknown properties are null."""
     keys = None if stream.keys is None else list(stream.keys)
     return {"name": stream.name, "type": stream.type, "granularity": stream.granularity, "dimensions": keys}
 
 
-def describe_total(total: Total) -> Mapping[str, object]:
+def describe_total(total: StreamTotal) -> Mapping[str, object]:
     """Return a record in the form in which senders send it, with the current field names."""
     record: dict[str, object] = {"timestamp": rfc3339(total.start_time), "granularity": total.granularity}
     if total.element_name is not None:
@@ -391,7 +395,7 @@ async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: st
             type=type,
             stream=None if stream is None else unit_cost.require_stream_name(stream),
             operation=operation,
-            find=partial(_unchecked_stream, type) if is_repeat else request.services.storage.book.find,
+            find=partial(_unchecked_stream, type) if is_repeat else request.services.storage.book.find_stream,
             now=request.receivers.clock.now(),
         )
     )
@@ -424,10 +428,10 @@ async def _store_operations(
         await pause_when_due()
     with ExitStack() as claims:
         for stream in after.values():
-            defined = book.find(stream.name)
+            defined = book.find_stream(stream.name)
             if not is_same_stream(defined, stream):
                 raise Stale("another request defined a stream differently meanwhile: send the records again")
-            claims.enter_context(book.claim(merge_streams(defined, stream)))
+            claims.enter_context(book.claim_stream(merge_streams(defined, stream)))
         expects = (
             [stream_expectation(stream) for stream in after.values()]
             if request.services.storage.is_shared
@@ -440,16 +444,16 @@ async def _store_operations(
     return receipt
 
 
-def _unchecked_stream(type: str | None, name: str) -> Stream | None:
+def _unchecked_stream(type: str | None, name: str) -> TelemetryStream | None:
     """
     Return a stream for a request stored before. The stream has no properties, so that the request's
     records cannot contradict it.
     """
-    return None if type is None else Stream(name=name, type=type, granularity=None, keys=None)
+    return None if type is None else TelemetryStream(name=name, type=type, granularity=None, keys=None)
 
 
-def _require_stream(request: KeyRequest[TopicServices, Any], name: str) -> Stream:
-    stream = request.services.storage.book.find(name)
+def _require_stream(request: KeyRequest[TopicServices, Any], name: str) -> TelemetryStream:
+    stream = request.services.storage.book.find_stream(name)
     if stream is None:
         raise _no_stream_refusal()
     return stream

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.requests.address import OPERATION, operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.clock import SteadyClock, clock_ahead_and_delay_s
-from spool.log.values import AcceptedTwice, Books
+from spool.log.values import AcceptedTwice, LogAccounting
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION, VIEW_RECORDS
@@ -29,7 +29,7 @@ class AcceptClock(RequestBody):
     """The request body, an empty JSON object."""
 
 
-def describe_books(books: Books) -> dict[str, object]:
+def describe_books(books: LogAccounting) -> dict[str, object]:
     return {
         "topics": {topic: dict(terms) for topic, terms in books.topics.items()},
         "routes": {route: dict(terms) for route, terms in books.routes.items()},
@@ -222,7 +222,7 @@ async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> 
 
 @operator_call("GET", "/receipts/{id}", VIEW_RECORDS, "Show the result of a submission", answers=OneReceipt)
 async def receipt(request: OperatorRequest[SpoolServices, None]) -> Result:
-    fields = await request.services.log.receipt(request.path_parameter("id"))
+    fields = await request.services.log.describe_receipt(request.path_parameter("id"))
     at = fields.get("at")
     return {"receipt": {**fields, "at": utc_iso(at)} if isinstance(at, float) else dict(fields)}
 
@@ -244,7 +244,7 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
     services = request.services
 
-    async def recount_and_compare() -> dict[str, object]:
+    async def recount_and_compare_books() -> dict[str, object]:
         books = await services.log.verify()
         compared = await request.whole_ledger.compare_and_note_differences(services.log)
         imbalances = [
@@ -255,7 +255,9 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
         accepted_twice = {topic: asdict(twice) for topic, twice in books.accepted_twice.items()}
         return {**describe_books(replace(books, imbalances=imbalances)), "accepted_twice": accepted_twice}
 
-    return await request.shared.questions.run_recount(f"person {request.actor.name}", recount_and_compare)
+    return await request.shared.questions.run_recount(
+        f"person {request.actor.name}", recount_and_compare_books
+    )
 
 
 def _counted_twice_lines(twice_by_topic: Mapping[str, AcceptedTwice]) -> Iterator[str]:
@@ -273,7 +275,7 @@ def describe_shape(shape: Finding) -> dict[str, object]:
     return {**shape, "last_seen": utc_iso(shape["last_seen"])}
 
 
-IGNORED: List[Finding] = List(
+IGNORED: ListDefinition[Finding] = ListDefinition(
     root="ignored",
     show=describe_shape,
     identity=Sort(value=lambda shape: "\n".join(shape["names"])),
@@ -286,7 +288,7 @@ IGNORED: List[Finding] = List(
     filters={"name": Filter(values=lambda shape: shape["names"])},
 )
 
-CONFLICTS: List[Finding] = List(
+CONFLICTS: ListDefinition[Finding] = ListDefinition(
     root="conflicts",
     show=dict,
     identity=Sort(value=lambda pair: "\n".join((pair["topic"], pair["first_source"], pair["second_source"]))),
@@ -311,4 +313,4 @@ async def list_ignored(request: OperatorRequest[SpoolServices, None]) -> Result:
     "GET", "/conflicts", VIEW_OPERATION, "List conflicting reports", lists=CONFLICTS, item=ConflictItem
 )
 async def list_conflicts(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return await request.list_page(CONFLICTS, MemoryRows(await request.services.log.conflicts()))
+    return await request.list_page(CONFLICTS, MemoryRows(await request.services.log.list_conflicts()))

@@ -78,7 +78,7 @@ async def changes(request: OperatorRequest[OperatorServices, None]) -> web.Strea
     versions = OwnVersions(request) if request.is_limited else partial(_versions_by_list, request.services)
     seen = await versions()
 
-    async def next_events() -> Iterable[bytes]:
+    async def next_change_events() -> Iterable[bytes]:
         nonlocal seen
         before, seen = seen, await versions()
         changed_names = [
@@ -88,7 +88,7 @@ async def changes(request: OperatorRequest[OperatorServices, None]) -> web.Strea
         ]
         return [encode_event("changed", {"what": changed_names})] if changed_names else []
 
-    return await send_event_stream(request, next_events)
+    return await send_event_stream(request, next_change_events)
 
 
 def _can_read_list(request: OperatorRequest[OperatorServices, Any], name: str) -> bool:
@@ -191,7 +191,7 @@ async def send_event_stream(
     A browser then reconnects with its new rights.
     """
 
-    async def may_listen() -> bool:
+    async def can_still_listen() -> bool:
         session = request.session
         registry = request.registry
         if session is None:
@@ -201,4 +201,6 @@ async def send_event_stream(
 
     session = request.session
     person = f"command {request.actor.name}" if session is None else session.account or session.id
-    return await request.shared.event_streams.serve(request.http, news, may_listen, person=person)
+    return await request.shared.event_streams.serve_event_stream(
+        request.http, news, can_still_listen, person=person
+    )

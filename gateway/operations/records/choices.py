@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 
-from gateway.http.lists import List, filter_values_by_field
+from gateway.http.lists import ListDefinition, filter_values_by_field
 from gateway.operations.records.filters import FIELDS
 from gateway.operations.records.published import KeptRecord
 from spool.ledger.queries import TAG
@@ -24,7 +24,9 @@ _READ: Mapping[str, Sequence[str]] = {
 
 
 def filter_choices(
-    listed: List[KeptRecord], stored_records: Sequence[KeptRecord], sources: Mapping[str, Sequence[str]]
+    list_definition: ListDefinition[KeptRecord],
+    stored_records: Sequence[KeptRecord],
+    sources: Mapping[str, Sequence[str]],
 ) -> dict[str, list[str]]:
     """
     Return the values that filters offer. The result equals that of `known_values`, but takes a fraction of
@@ -41,7 +43,7 @@ def filter_choices(
             return stored_records
         return chain.from_iterable(_distinct_by_fields(of_type, names) for of_type in by_type.values())
 
-    return filter_values_by_field(listed, distinct_records)
+    return filter_values_by_field(list_definition, distinct_records)
 
 
 def _distinct_by_fields(of_type: Sequence[KeptRecord], names: Iterable[str]) -> Iterable[KeptRecord]:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.fields import build_answer
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.normalise import billing
 from gateway.normalise.reading import regions, tags
@@ -67,7 +67,7 @@ def describe_refusal(refusal: PartialRefusal) -> dict[str, object]:
     return build_answer(PartialRefusalItem, refusal, at=utc_iso(refusal.at))
 
 
-DEAD: List[DeadLetter] = List(
+DEAD: ListDefinition[DeadLetter] = ListDefinition(
     root="dead",
     show=describe_dead,
     identity=Sort(value=lambda letter: letter.id),
@@ -86,7 +86,7 @@ DEAD: List[DeadLetter] = List(
 )
 
 
-REFUSALS: List[PartialRefusal] = List(
+REFUSALS: ListDefinition[PartialRefusal] = ListDefinition(
     root="partial_refusals",
     show=describe_refusal,
     identity=Sort(value=lambda refusal: f"{refusal.route} {refusal.first:020} {refusal.at:017.6f}"),

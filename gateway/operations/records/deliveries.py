@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.fields import build_answer
-from gateway.http.lists import Filter, List, MemoryRows, Named, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Named, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.health import describe_nodes, describe_route
 from gateway.monitoring.route_trouble import group_trouble, http_status_in
@@ -68,7 +68,7 @@ def _describe_route_with_trouble(route: RouteState) -> dict[str, object]:
     }
 
 
-ROUTES: List[RouteState] = List(
+ROUTES: ListDefinition[RouteState] = ListDefinition(
     root="routes",
     show=_describe_route_with_trouble,
     identity=Sort(value=lambda route: route.name),
@@ -329,7 +329,8 @@ def _describe_lake(state: LakeState, *, shows_words: bool) -> dict[str, object]:
 async def _names_of_routes(request: OperatorRequest[SpoolServices, None]) -> Iterator[Named]:
     services = request.services
     return (
-        Named(each.name, (each.name,)) for each in [*await services.deliveries.routes(), *services.syncs()]
+        Named(each.name, (each.name,))
+        for each in [*await services.deliveries.route_states(), *services.syncs()]
     )
 
 
@@ -358,7 +359,7 @@ async def list_routes(request: OperatorRequest[SpoolServices, None]) -> Result:
 async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
     services = request.services
     name = f"{request.path_parameter('destination')}/{request.path_parameter('topic')}"
-    if name not in {route.name for route in await services.deliveries.routes()}:
+    if name not in {route.name for route in await services.deliveries.route_states()}:
         raise NotThere(f"there is no route named {name!r}")
     async with request.audited_change("route.drop", name, {}):
         discarded = await services.deliveries.delete_route(name)
@@ -395,7 +396,7 @@ def describe_delivery(delivery: UnsettledDelivery) -> dict[str, object]:
     return build_answer(DeliveryItem, delivery, not_before=utc_iso(delivery.not_before) if waits else None)
 
 
-DELIVERIES: List[UnsettledDelivery] = List(
+DELIVERIES: ListDefinition[UnsettledDelivery] = ListDefinition(
     root="deliveries",
     show=describe_delivery,
     identity=Sort(value=lambda delivery: delivery.id),
@@ -438,14 +439,16 @@ async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
     until = request.now() if body.until is None else _parse_time("until", body.until)
     if since >= until:
         raise Invalid("since must be earlier than until")
-    if body.route not in {route.name for route in await services.deliveries.routes()}:
+    if body.route not in {route.name for route in await services.deliveries.route_states()}:
         raise NotThere(f"there is no route named {body.route!r}")
     if body.dry_run:
-        records = await services.deliveries.replay(body.route, since=since, until=until, dry_run=True)
+        records = await services.deliveries.replay_records(body.route, since=since, until=until, dry_run=True)
     else:
         span = {"since": utc_iso(since), "until": utc_iso(until)}
         async with request.audited_change("route.replay", body.route, span):
-            records = await services.deliveries.replay(body.route, since=since, until=until, dry_run=False)
+            records = await services.deliveries.replay_records(
+                body.route, since=since, until=until, dry_run=False
+            )
         await services.wake(body.route)
     return {
         "replay": {

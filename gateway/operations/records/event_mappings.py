@@ -19,10 +19,10 @@ from gateway.core.fields import (
     single_item_struct,
 )
 from gateway.core.visible import WHOLE
-from gateway.http.lists import Filter, List, Sort
+from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.normalise.unit_cost import require_stream_name
 from gateway.operations.files.declared import InFiles
-from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
+from gateway.operations.managed import ByPeople, JsonAnswer, ManagedResource, OperationCaller
 from spool.errors import AlreadyThere
 from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, Sees
@@ -142,7 +142,7 @@ def mappings_by_type(registry: Registry | None) -> Mapping[str, EventMapping]:
     return {row.event_type: row for row in registry.declared_table(EventMappingTable).all()}
 
 
-def _describe_mapping(row: EventMapping) -> Answer:
+def _describe_mapping(row: EventMapping) -> JsonAnswer:
     return build_answer(
         EventMappingItem, row, created=utc_iso(row.created), last_updated=utc_iso(row.last_updated)
     )
@@ -156,7 +156,7 @@ class EventMappingResource(ManagedResource[EventMapping, object]):
     item = EventMappingItem
     one = single_item_struct(NewEventMapping, EventMappingItem)
     files = InFiles(name="event-mappings", key=("event_type",), ignores_case=False)
-    lists: List[EventMapping] = List(
+    lists: ListDefinition[EventMapping] = ListDefinition(
         root="event_mappings",
         show=_describe_mapping,
         identity=Sort(value=lambda row: row.id),
@@ -174,11 +174,11 @@ class EventMappingResource(ManagedResource[EventMapping, object]):
         path="/event-mappings", reads=VIEW_STREAM_SETTINGS, changes=INSTALLATION_ADMINISTRATION, shows=WHOLE
     )
 
-    async def displayed_row(self, asking: Asker[object], row: EventMapping) -> EventMapping:
+    async def displayed_row(self, caller: OperationCaller[object], row: EventMapping) -> EventMapping:
         return row
 
-    async def draft_fields(self, asking: Asker[object], given: Any) -> dict[str, Any]:
-        return given_fields(given)
+    async def draft_fields(self, caller: OperationCaller[object], new_values: Any) -> dict[str, Any]:
+        return given_fields(new_values)
 
 
 EVENT_MAPPING = EventMappingResource()

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from gateway.core.errors import Refusal
 from gateway.http.address import READ, key_call
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.normalise.events import LINK_EVENT
 from gateway.operations.holders.operators import SpoolServices
@@ -86,7 +86,7 @@ def _amount_text(amount: Decimal | None) -> str | None:
     return None if amount is None else decimal_text(amount)
 
 
-TYPES: List[SentType] = List(
+TYPES: ListDefinition[SentType] = ListDefinition(
     root="event_types",
     show=describe_event_type,
     identity=Sort(value=lambda type: type.seen.type),
@@ -111,7 +111,7 @@ SPAN: dict[str, Filter[KeptEvent]] = {
     "end_time": Filter(holds=lambda row, text: row.at < parse_time_ns("end_time", text), type="date-time"),
 }
 
-EVENTS: List[KeptEvent] = List(
+EVENTS: ListDefinition[KeptEvent] = ListDefinition(
     root="events",
     shows_people=True,
     show=describe_event,

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, passes_filters
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, PageQuery, Sort, passes_filters
 from gateway.http.requests import Result
 from gateway.operations.answers import StoredRecord
 from gateway.operations.holders.operators import SpoolServices
@@ -51,7 +51,7 @@ def _amount_sort(name: str) -> Sort[KeptRecord]:
     return Sort(value=lambda stored: AMOUNTS[name](stored.record))
 
 
-LISTED: List[KeptRecord] = replace(
+LISTED: ListDefinition[KeptRecord] = replace(
     RECORDS,
     sorts={**RECORDS.sorts, **{name: _amount_sort(name) for name in AMOUNTS}},
     filters={**RECORDS.filters, **{name: Filter(holds=lambda *_: True, is_single=True) for name in ONE_SPAN}},
@@ -101,29 +101,31 @@ class RecordRows:
         self._log = request.services.log
         self.beside: Mapping[str, object] = {}  # how far the search went; set after a page was requested
 
-    async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
-        if needs_past_search(wanted) and DATE not in wanted.filters:
+    async def page(
+        self, list_definition: ListDefinition[KeptRecord], page_query: PageQuery
+    ) -> ListPage[KeptRecord]:
+        if needs_past_search(page_query) and DATE not in page_query.filters:
             of_span = RankedRows(self._request)
-            page = await of_span.page(listed, wanted)
+            page = await of_span.page(list_definition, page_query)
             self.beside = of_span.beside
             return page
-        dates = wanted.filters.get(DATE)
+        dates = page_query.filters.get(DATE)
         if dates:
             start = min(map(filters.period_start, dates)) - AHEAD_S
-            topics = wanted.filters.get("topic", TOPICS)
+            topics = page_query.filters.get("topic", TOPICS)
             look = self._search_own_since if self._request.is_limited else self.search_records_since
             newest_records = await look(
                 start,
                 topics,
-                lambda stored: passes_filters(listed, wanted.filters, stored),
+                lambda stored: passes_filters(list_definition, page_query.filters, stored),
                 days_between(dates),
             )
         else:
             newest_records = list(await newest.newest_visible_records(self._request, self._request.services))
             self.beside = records.describe_searched_records(newest_records)
         sources = {each.name: each.sources for each in self._request.whole_ledger.derived_dimensions()}
-        known = await asyncio.to_thread(filter_choices, listed, newest_records, sources)
-        return await MemoryRows(newest_records, known=known).page(listed, wanted)
+        known = await asyncio.to_thread(filter_choices, list_definition, newest_records, sources)
+        return await MemoryRows(newest_records, known=known).page(list_definition, page_query)
 
     async def _search_own_since(
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
@@ -139,7 +141,7 @@ class RecordRows:
         count = 0
         passing: list[KeptRecord] = []
 
-        def take(batch: Iterable[KeptRecord]) -> None:
+        def take_own_records(batch: Iterable[KeptRecord]) -> None:
             nonlocal count, until
             for stored in batch:
                 if count < records.LOOKED_THROUGH and is_own(stored.record):
@@ -151,7 +153,7 @@ class RecordRows:
         if AI_TELEMETRY in topics:
             async with aclosing(past_records(self._request, days, oldest_first=True)) as past_batches:
                 async for batch in past_batches:
-                    take(stored for stored in batch if start < stored.committed_at <= end)
+                    take_own_records(stored for stored in batch if start < stored.committed_at <= end)
                     if count >= records.LOOKED_THROUGH:
                         break
         below = self._log.closed_below(AI_TELEMETRY) if AI_TELEMETRY in topics else 1
@@ -160,7 +162,7 @@ class RecordRows:
         while number < below and count < records.LOOKED_THROUGH:
             following = min(number + STEP, below)
             entries = await self._log.read(AI_TELEMETRY, number, following - 1)
-            take(records.kept_records(self._log, entries))
+            take_own_records(records.kept_records(self._log, entries))
             number = following
             await pause_for_others()
         self.beside = records.describe_search(
@@ -226,28 +228,32 @@ class RankedRows:
         self._most = request.services.max_listed_records()
         self.beside: Mapping[str, object] = {}
 
-    async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
-        best = _Best(listed, wanted)
-        span_filters = {name: values[0] for name, values in wanted.filters.items() if name in ONE_SPAN}
+    async def page(
+        self, list_definition: ListDefinition[KeptRecord], page_query: PageQuery
+    ) -> ListPage[KeptRecord]:
+        best = _Best(list_definition, page_query)
+        span_filters = {name: values[0] for name, values in page_query.filters.items() if name in ONE_SPAN}
         now = self._request.now()
         since, until, _ = read_time_range(span_filters, now, default="last_30d")
         start = since.timestamp()
         end = until.timestamp()
 
-        def take_if_in_range(stored: KeptRecord) -> None:
-            if start <= counted_hour(stored.record.start_time, stored.committed_at) < end:
-                best.add_if_better(stored)
+        def take_record_if_in_range(stored_record: KeptRecord) -> None:
+            if start <= counted_hour(stored_record.record.start_time, stored_record.committed_at) < end:
+                best.add_if_better(stored_record)
 
         days = dates_in_range(start, end)
         if self._request.is_limited:
-            await self._search_own(start, min(now, end + REPORTED_WITHIN_S), now, days, take_if_in_range)
-        else:
-            is_by_amount = wanted.sort_key in AMOUNTS or not wanted.filters.keys().isdisjoint(AMOUNTS)
-            topics = (AI_TELEMETRY,) if is_by_amount else wanted.filters.get("topic", TOPICS)
-            await self._search_topics(
-                topics, start - AHEAD_S, end + REPORTED_WITHIN_S, days, take_if_in_range
+            await self._search_own(
+                start, min(now, end + REPORTED_WITHIN_S), now, days, take_record_if_in_range
             )
-        return await MemoryRows(best.rows()).page(listed, wanted)
+        else:
+            is_by_amount = page_query.sort_key in AMOUNTS or not page_query.filters.keys().isdisjoint(AMOUNTS)
+            topics = (AI_TELEMETRY,) if is_by_amount else page_query.filters.get("topic", TOPICS)
+            await self._search_topics(
+                topics, start - AHEAD_S, end + REPORTED_WITHIN_S, days, take_record_if_in_range
+            )
+        return await MemoryRows(best.rows()).page(list_definition, page_query)
 
     async def _search_topics(
         self,
@@ -323,19 +329,19 @@ class RankedRows:
 class _Best:
     """The first MOST_RANKED matching records in the list's order."""
 
-    def __init__(self, listed: List[KeptRecord], wanted: PageQuery) -> None:
-        self._listed, self._filters = listed, wanted.filters
-        value = listed.sorts[wanted.sort_key].value
+    def __init__(self, list_definition: ListDefinition[KeptRecord], page_query: PageQuery) -> None:
+        self._listed, self._filters = list_definition, page_query.filters
+        value = list_definition.sorts[page_query.sort_key].value
         assert value is not None
         self._value = value
-        self._falls = wanted.sort_order == DESCENDING
+        self._falls = page_query.sort_order == DESCENDING
         self._heap: list[_Ranked] = []
 
-    def add_if_better(self, stored: KeptRecord) -> None:
-        ranked = _Ranked(self._value(stored), self._falls, stored)
+    def add_if_better(self, stored_record: KeptRecord) -> None:
+        ranked = _Ranked(self._value(stored_record), self._falls, stored_record)
         is_full = len(self._heap) >= MOST_RANKED
         if (is_full and not self._heap[0] < ranked) or not passes_filters(
-            self._listed, self._filters, stored
+            self._listed, self._filters, stored_record
         ):
             return
         (heapq.heappushpop if is_full else heapq.heappush)(self._heap, ranked)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.http.lists import Filter, List, Sort
+from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.money.work_links.declared import all_links
@@ -62,15 +62,15 @@ def _unit_filter(name: str) -> Filter[KeptRecord]:
 
 
 def _amount_filter(name: str) -> Filter[KeptRecord]:
-    def is_within_bound(stored: KeptRecord, text: str) -> bool:
-        amount = AMOUNTS[name](stored.record)
+    def is_amount_within_bound(stored_record: KeptRecord, text: str) -> bool:
+        amount = AMOUNTS[name](stored_record.record)
         return amount is not None and parse_bound(name, text)(amount)
 
-    return Filter(holds=is_within_bound)
+    return Filter(holds=is_amount_within_bound)
 
 
 _PLACE: Sort[KeptRecord] = Sort(value=lambda stored: stored.place)
-RECORDS: List[KeptRecord] = List(
+RECORDS: ListDefinition[KeptRecord] = ListDefinition(
     root="records",
     shows_people=True,
     show=describe_stored,
@@ -98,8 +98,8 @@ RECORDS: List[KeptRecord] = List(
 
 
 async def records_in_views(
-    request: OperatorRequest[Any, None], listed: List[KeptRecord] = RECORDS
-) -> List[KeptRecord]:
+    request: OperatorRequest[Any, None], list_definition: ListDefinition[KeptRecord] = RECORDS
+) -> ListDefinition[KeptRecord]:
     """
     Return the list with filters for the current views, tags and published dimensions. `!` after a dimension
     excludes values. Refusal 400 for an unknown or broken view, or an invalid date or bound.
@@ -115,16 +115,18 @@ async def records_in_views(
         view(word)
     derived = {dimension.name: dimension for dimension in request.whole_ledger.derived_dimensions()}
 
-    def unit_values(stored: KeptRecord, name: str) -> tuple[str, ...]:
-        return stored.unit_values(name, request.whole_ledger.digests, all_links(request.shared.registry))
+    def unit_values(stored_record: KeptRecord, name: str) -> tuple[str, ...]:
+        return stored_record.unit_values(
+            name, request.whole_ledger.digests, all_links(request.shared.registry)
+        )
 
-    def counted_value(stored: KeptRecord, name: str) -> str:
+    def counted_value(stored_record: KeptRecord, name: str) -> str:
         if name in UNITS:
-            return unit_values(stored, name)[-1]
+            return unit_values(stored_record, name)[-1]
         dimension = derived.get(name)
         if dimension is None:
-            return stored.counted_value(name)
-        return dimension.value(tuple(map(stored.counted_value, dimension.sources)))
+            return stored_record.counted_value(name)
+        return dimension.value(tuple(map(stored_record.counted_value, dimension.sources)))
 
     holds: Filter[KeptRecord] = Filter(
         holds=lambda stored, word: view(word).has_call(partial(counted_value, stored))
@@ -138,9 +140,11 @@ async def records_in_views(
         )
 
     named = await request.cost_reader.visible_dimensions(units=True)
-    filters = {name: dimension_filter(name) for name in named if name in UNITS or name not in listed.filters}
+    filters = {
+        name: dimension_filter(name) for name in named if name in UNITS or name not in list_definition.filters
+    }
     out = {f"{name}!": replace(dimension_filter(name), excludes=True) for name in named}
-    return replace(listed, filters={**listed.filters, **filters, **out, "view": holds})
+    return replace(list_definition, filters={**list_definition.filters, **filters, **out, "view": holds})
 
 
 class SourceRate(msgspec.Struct, kw_only=True):

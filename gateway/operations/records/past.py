@@ -53,7 +53,9 @@ async def past_records(
     if past is None or (most is not None and most <= 0):
         return
     try:
-        async with aclosing(past.read(dates, below=floor, most=most, oldest_first=oldest_first)) as parts:
+        async with aclosing(
+            past.read_records(dates, below=floor, most=most, oldest_first=oldest_first)
+        ) as parts:
             async for batch in parts:
                 yield [_past_to_kept(request, stored) for stored in batch]
                 await pause_for_others()
@@ -67,7 +69,7 @@ async def past_record(
     """Return the record with an id from days that are older than the log, or None."""
     past, floor = await _older_records_reader(request, spool)
     try:
-        stored = None if past is None else await past.find(id, dates, below=floor)
+        stored = None if past is None else await past.find_record(id, dates, below=floor)
     except SpoolUnavailable as error:
         _raise_or_log(request, error)
         stored = None

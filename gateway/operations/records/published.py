@@ -16,10 +16,10 @@ from spool.ledger.counting import stored_value
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
 from spool.ledger.sums import counted_hour, metric_status_and_source
-from spool.ledger.work import UNITS, Digests, countable_name, is_digest
+from spool.ledger.work import UNITS, WorkDigests, countable_name, is_digest
 from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
 from spool.log.protocols import Log
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, record_to_json, utc_iso
 from spool.registry.field_notes import example, words
 from spool.turns.fair_turns import pause_for_others
@@ -90,7 +90,7 @@ class KeptRecord:
             return call_cost_source(record)
         return getattr(record, name, None) or ""
 
-    def unit_values(self, name: str, digests: Digests, links: UnitLinks = NO_LINKS) -> tuple[str, ...]:
+    def unit_values(self, name: str, digests: WorkDigests, links: UnitLinks = NO_LINKS) -> tuple[str, ...]:
         """
         Return the values that a filter by a unit of work matches: its name, the unit to which the call is
         linked, or the id and its digest.
@@ -105,15 +105,15 @@ class KeptRecord:
         digest = digests.digest_of_id(name, own, session=getattr(record, "session", None))
         return (digest,) if is_digest(name, own) else (own, digest)
 
-    def _linked_target(self, target: str, digests: Digests, links: UnitLinks) -> str:
+    def _linked_target(self, target: str, digests: WorkDigests, links: UnitLinks) -> str:
         if not isinstance(self.record, AiRecord | Correction):
             return ""
         hour = counted_hour(self.record.start_time, self.committed_at)
 
-        def name_of(unit: str) -> str:
+        def name_of_unit(unit: str) -> str:
             return self.unit_values(unit, digests)[-1]
 
-        return links.find_target(target, name_of, hour) or ""
+        return links.find_target(target, name_of_unit, hour) or ""
 
     def counted_value(self, name: str) -> str:
         """Return the record's value of a dimension, as the totals count it."""
@@ -122,10 +122,10 @@ class KeptRecord:
         return countable_name(str(stored_value(self.filter_value(name))))
 
 
-def describe_stored(stored: KeptRecord) -> dict[str, object]:
-    row = describe_record(stored.record)
+def describe_stored(stored_record: KeptRecord) -> dict[str, object]:
+    row = describe_record(stored_record.record)
     row.pop("body", None)  # remove the body, because it is an hourly file and may be as large as a request
-    return {**describe_place(stored), **row}
+    return {**describe_place(stored_record), **row}
 
 
 def describe_record(record: Record) -> dict[str, object]:
@@ -139,12 +139,12 @@ def describe_record(record: Record) -> dict[str, object]:
     return {**row, "sender": record.sender_key} if isinstance(record, AiRecord) else row
 
 
-def describe_place(stored: KeptRecord) -> dict[str, object]:
+def describe_place(stored_record: KeptRecord) -> dict[str, object]:
     return {
-        "topic": stored.topic,
-        "number": stored.number if stored.is_number_shown else None,
-        "committed_at": utc_iso(stored.committed_at),
-        "state": stored.state,
+        "topic": stored_record.topic,
+        "number": stored_record.number if stored_record.is_number_shown else None,
+        "committed_at": utc_iso(stored_record.committed_at),
+        "state": stored_record.state,
     }
 
 
@@ -186,7 +186,7 @@ async def _newest_in_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
     return stored_records
 
 
-def kept_records(log: Log, entries: Iterable[Entry]) -> Iterator[KeptRecord]:
+def kept_records(log: Log, entries: Iterable[LogEntry]) -> Iterator[KeptRecord]:
     """Yield the records of entries in order. Damaged records are left out."""
     for entry in entries:
         below = log.closed_below(entry.topic)

@@ -32,7 +32,7 @@ from spool.ledger.own_records import first_number_after
 from spool.ledger.work import UNITS
 from spool.log.planning.corrections import MOST, correction_id
 from spool.log.protocols import Log
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.people import USER, values_for_filter
 from spool.record import TOPICS, Correction, Inference, Record, counted_cost, decimal_text, utc_iso
 from spool.registry.field_notes import example, words
@@ -216,7 +216,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         for letter in await services.spool.deliveries.dead_letters()
         if (letter.topic, letter.number) == (stored.topic, stored.number)
     ]
-    routes = await services.spool.deliveries.routes()
+    routes = await services.spool.deliveries.route_states()
     return {
         **shown,
         "deliveries": [describe_delivery(delivery) for delivery in held],
@@ -260,7 +260,7 @@ def _correction_fields(corrections: Sequence[Correction]) -> dict[str, object]:
 
 
 async def _find_recent(log: Log, id: bytes) -> KeptRecord | None:
-    known = log.whereabouts(id)
+    known = log.find_id_place(id)
     if known is None:
         return None
     if known.place is None:
@@ -285,7 +285,7 @@ async def _find_in_span(log: Log, id: bytes, since: float, until: float) -> Kept
     return None
 
 
-def _records_with_id(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[KeptRecord]:
+def _records_with_id(log: Log, entries: Sequence[LogEntry], id: bytes) -> Iterator[KeptRecord]:
     for entry in reversed(entries):
         for number, record in reversed(list(enumerate(entry.records, entry.first))):
             if record is not None and record.id == id:
@@ -294,22 +294,25 @@ def _records_with_id(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[
 
 
 def _route_progress(
-    route: RouteState, stored: KeptRecord, held: Sequence[UnsettledDelivery], dead: Sequence[DeadLetter]
+    route: RouteState,
+    stored_record: KeptRecord,
+    unsettled_deliveries: Sequence[UnsettledDelivery],
+    dead: Sequence[DeadLetter],
 ) -> dict[str, object]:
     """
     Return whether a route has delivered a record. `passed` means that it was delivered, was rejected in part,
     or is older than the route.
     """
-    delivery = next((delivery for delivery in held if delivery.route == route.name), None)
+    delivery = next((delivery for delivery in unsettled_deliveries if delivery.route == route.name), None)
     if delivery is not None:
         return {"route": route.name, "state": delivery.state, "last_error": delivery.last_error}
     letter = next((letter for letter in dead if letter.route == route.name), None)
     if letter is not None:
         return {"route": route.name, "state": "dead", "last_error": letter.error}
-    state = "passed" if stored.number < route.progress else "waiting"
+    state = "passed" if stored_record.number < route.progress else "waiting"
     return {"route": route.name, "state": state, "last_error": None}
 
 
-def _contains_record(delivery: UnsettledDelivery, stored: KeptRecord) -> bool:
-    of_topic = delivery.route.rpartition("/")[2] == stored.topic
-    return of_topic and delivery.first <= stored.number <= delivery.last
+def _contains_record(delivery: UnsettledDelivery, stored_record: KeptRecord) -> bool:
+    of_topic = delivery.route.rpartition("/")[2] == stored_record.topic
+    return of_topic and delivery.first <= stored_record.number <= delivery.last

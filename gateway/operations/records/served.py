@@ -81,11 +81,11 @@ class ServedDay:
         self._day = day
         self._models: dict[str, ServedModel] = defaultdict(ServedModel)
 
-    def add(self, stored: KeptRecord) -> bool:
+    def add(self, stored_record: KeptRecord) -> bool:
         """Add a record. Always returns False, because the caller need not keep the record."""
-        record = stored.record
+        record = stored_record.record
         if isinstance(record, Inference | UsageMetric | Correction):
-            day, _ = filters.day_and_month(record.start_time, stored.committed_at)
+            day, _ = filters.day_and_month(record.start_time, stored_record.committed_at)
             if day == self._day:
                 self._add_record(record)
         return False

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.fields import build_answer
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.receivers.unit_cost import STREAMS, StreamItem
@@ -61,7 +61,7 @@ def describe_unknown(unknown: _Unknown) -> dict[str, object]:
     )
 
 
-UNKNOWN: List[_Unknown] = List(
+UNKNOWN: ListDefinition[_Unknown] = ListDefinition(
     root="unknown",
     show=describe_unknown,
     identity=Sort(value=lambda unknown: unknown.delivery.id),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from aiohttp import web
 
 from gateway.core.schemas import TEXT
-from gateway.http.event_streams import EVENT_STREAM, News, encode_event
+from gateway.http.event_streams import EVENT_STREAM, NextEvents, encode_event
 from gateway.http.lists import row_filter
 from gateway.operations.records.changes import send_event_stream
 from gateway.operations.records.newest import RECORDS, call_visibility_test, records_in_views, to_kept_record
@@ -22,7 +22,7 @@ from spool.registry.permission_sets import VIEW_RECORDS
 from spool.seen import save_viewings
 
 MOST_AT_ONCE = 500  # maximum number of records per topic in one event
-Passes = Callable[[KeptRecord], bool]
+RecordTest = Callable[[KeptRecord], bool]
 
 
 @operator_call(
@@ -50,11 +50,11 @@ async def tail(request: OperatorRequest[OperatorServices, None]) -> web.StreamRe
     )
 
 
-def _tail_reader(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
+def _tail_reader(request: OperatorRequest[OperatorServices, None], passes: RecordTest) -> NextEvents:
     log = request.services.spool.log
     reached = {topic: log.next_number(topic) for topic in TOPICS}
 
-    async def next_events() -> Iterable[bytes]:
+    async def next_tail_events() -> Iterable[bytes]:
         events: list[bytes] = []
         for topic, first in reached.items():
             below = log.next_number(topic)
@@ -71,16 +71,16 @@ def _tail_reader(request: OperatorRequest[OperatorServices, None], passes: Passe
             reached[topic] = below
         return events
 
-    return next_events
+    return next_tail_events
 
 
-def _own_tail_reader(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
+def _own_tail_reader(request: OperatorRequest[OperatorServices, None], passes: RecordTest) -> NextEvents:
     """Stream the person's own closed calls. Calls of other people never displace one of them."""
     log = request.services.spool.log
     is_own = call_visibility_test(request)
     reached = log.closed_below(AI_TELEMETRY)
 
-    async def next_events() -> Iterable[bytes]:
+    async def next_own_tail_events() -> Iterable[bytes]:
         nonlocal reached
         below = log.closed_below(AI_TELEMETRY)
         own_records: list[OwnRecord] = []
@@ -101,4 +101,4 @@ def _own_tail_reader(request: OperatorRequest[OperatorServices, None], passes: P
             encode_event("record", describe_stored(record)) for record in records if passes(record)
         ]
 
-    return next_events
+    return next_own_tail_events

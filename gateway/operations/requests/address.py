@@ -14,7 +14,7 @@ from gateway.core.visible import NOTHING, OPERATION, SLICED, WHOLE
 from gateway.http.address import CSRF, SESSION, Address, Content
 from gateway.http.answers import JSON
 from gateway.http.error_table import SAFE_METHODS
-from gateway.http.lists import List, Named
+from gateway.http.lists import ListDefinition, Named
 
 # Keys of functions that every application of the operator API has. OPENED returns the operations by scope, ALL_ROWS
 # all addresses, and ROWS_AT the addresses for reading at the given paths. They import missing modules in a thread.
@@ -107,7 +107,7 @@ def operator_call(
     needs: str | None,
     summary: str,
     *,
-    lists: List[Any] | None = None,
+    lists: ListDefinition[Any] | None = None,
     item: type | Schema = OBJECT,
     names: Callable[[Any], Awaitable[Iterable[Named]]] | None = None,
     required: tuple[str, ...] = (),

@@ -22,7 +22,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.configuration.values import is_loopback
-from gateway.core.attempts import Buckets, address_network
+from gateway.core.attempts import TokenBuckets, address_network
 from gateway.core.errors import Refusal
 from gateway.core.mounts import AS, OPERATOR_API
 from gateway.http.address import CSRF_HEADER
@@ -49,7 +49,7 @@ from gateway.operations.services import OperatorServices
 from spool.errors import Invalid
 from spool.registry.operators import ADMIN, Actor, check_email
 from spool.registry.permission_sets import PERMISSION_SETS
-from spool.registry.roles import COUNTED_TYPES, EVERYTHING, Holder, Rights
+from spool.registry.roles import COUNTED_TYPES, EVERYTHING, Rights, RoleHolder
 
 MAX_ACTOR = 200
 NO_ADDRESS = (
@@ -68,22 +68,22 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
 
     holder_services = services.services_of_type(holder_type(row.handler))
 
-    async def admit(request: web.Request) -> OperatorRequest[Any, object]:
+    async def admit_operator(request: web.Request) -> OperatorRequest[Any, object]:
         admitted = await _admit_request(request, row, services)
         admitted.services = holder_services
         return admitted
 
     async def handle_request(request: web.Request) -> web.StreamResponse:
-        admitted = await admit(request)
+        admitted = await admit_operator(request)
         if admitted.session is not None:
             await wait_for_turn(f"person {admitted.actor.name}")
         if row.checks_query and row.lists is None:
             check_parameters(request, (*row.required, *row.optional), row.repeated)
-        admitted.check_again = partial(admit, request)
+        admitted.check_again = partial(admit_operator, request)
         if row.body is not None:
             body: object = await read_json_body(request, row.body, most=row.max_body_bytes)
             # check again, because the rights may have changed while the body arrived
-            admitted = await admit(request)
+            admitted = await admit_operator(request)
             admitted.body = body
         statuses = () if row.needs is None else statuses_to_confirm(request.method)
 
@@ -223,7 +223,7 @@ def _rights_on_socket(services: OperatorServices, name: str) -> Rights:
     registry = services.installation.registry
     if registry is None:
         return EVERYTHING
-    granted = registry.roles.holder_rights(Holder(person=name.lower())).permission_sets
+    granted = registry.roles.holder_rights(RoleHolder(person=name.lower())).permission_sets
     return replace(EVERYTHING, permission_sets=EVERYTHING.permission_sets | granted)
 
 
@@ -362,7 +362,7 @@ def is_over_https(request: web.Request, people: PeopleServices) -> bool:
     )
 
 
-def sign_in_limit(request: OperatorRequest[PeopleServices, Any], what: str) -> tuple[Buckets, str]:
+def sign_in_limit(request: OperatorRequest[PeopleServices, Any], what: str) -> tuple[TokenBuckets, str]:
     """
     Return the limit of attempts for the request's address, and the key under which `what` is counted there.
     """

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from gateway.http.inflight_bytes import Share
-from gateway.http.lists import List, Rows
+from gateway.http.inflight_bytes import RequestBytes
+from gateway.http.lists import ListDefinition, Rows
 from gateway.http.requests import IDEMPOTENCY_KEY, AdmittedRequest
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.people.authentication.bearer import Bearer
-from spool.identity import Identity, RequestNames, build_request_names, random_identity, request_item_id
+from spool.identity import RecordIdentity, RequestNames, build_request_names, random_identity, request_item_id
 from spool.registry.operators import Actor
 
 Held = TypeVar("Held")
@@ -40,7 +40,7 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
     receivers: ReceiverServices
     shared: InstallationServices
     bearer: Bearer
-    share: Share  # reserved memory that this request uses
+    share: RequestBytes  # reserved memory that this request uses
 
     @property
     def actor(self) -> Actor:
@@ -56,8 +56,8 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
             return Actor(person.email, address_and_client)
         return Actor(self.bearer.name, self.http.remote or "", self.bearer.expects, is_key=True)
 
-    async def list_page(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
-        return await self.read_list_page(listed, rows, self.shared)
+    async def list_page(self, list_definition: ListDefinition[Row], rows: Rows[Row]) -> Mapping[str, object]:
+        return await self.read_list_page(list_definition, rows, self.shared)
 
 
 def request_names(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | None:
@@ -73,13 +73,13 @@ def request_names(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames
     return build_request_names(request.bearer.name, request.http.path, key, request.body, *more)
 
 
-def item_identity(names: RequestNames | None, place: int, given: bytes | None) -> Identity:
+def item_identity(names: RequestNames | None, place: int, given: bytes | None) -> RecordIdentity:
     """
     Return the dedup key of an item: the id that another Tollhouse gave it, or its position in the request.
     Without an Idempotency-Key, the key is random.
     """
     if given is not None:
-        return Identity(given)
+        return RecordIdentity(given)
     if names is None:
         return random_identity()
-    return Identity(request_item_id(names, place))
+    return RecordIdentity(request_item_id(names, place))

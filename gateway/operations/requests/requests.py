@@ -19,7 +19,7 @@ from gateway.core.errors import Refusal
 from gateway.core.faults import InvalidDefinition
 from gateway.http.answers import uncached_json
 from gateway.http.error_table import operator_refusal_for_error
-from gateway.http.lists import List, Rows
+from gateway.http.lists import ListDefinition, Rows
 from gateway.http.requests import AdmittedRequest
 from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import InstallationServices, PeopleServices
@@ -28,7 +28,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor, Session
 from spool.registry.registry import Registry
-from spool.registry.roles import Holder, Rights, session_holder
+from spool.registry.roles import Rights, RoleHolder, session_holder
 
 Services = TypeVar("Services")
 Body = TypeVar("Body")
@@ -63,7 +63,7 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
     role: str
     rights: Rights
     session: Session | None = None
-    asker: Holder | None = None
+    asker: RoleHolder | None = None
     check_again: Callable[[], Awaitable[object]] | None = None
 
     def path_number(self, name: str) -> int:
@@ -114,11 +114,11 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
             await registry.audit_change(self.actor, f"{action}.failed", target)
             raise
 
-    async def list_page(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
-        return await self.read_list_page(listed, rows, self.shared)
+    async def list_page(self, list_definition: ListDefinition[Row], rows: Rows[Row]) -> Mapping[str, object]:
+        return await self.read_list_page(list_definition, rows, self.shared)
 
 
-def session_role_holder(people: PeopleServices, session: Session) -> Holder:
+def session_role_holder(people: PeopleServices, session: Session) -> RoleHolder:
     role_holder = session_holder(session)
     return replace(
         role_holder, has_default_role=is_given_default_role(people, session.issuer, role_holder.groups)

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from gateway.configuration.sections import ConfigError, ServerSettings, has_literal_text
 from gateway.configuration.values import Networks
-from gateway.core.attempts import Buckets, address_network
+from gateway.core.attempts import TokenBuckets, address_network
 from gateway.core.errors import Refusal
 from gateway.people.authentication.bearer import Bearer
 from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
@@ -96,7 +96,7 @@ class KnownKey(NamedTuple):
     ends_at: float
 
 
-class Access:
+class KeyAccess:
     """
     The check of keys. `devices` resolves device keys (`thd_...`) and returns None for unknown keys. If the
     registry file is damaged, there is no registry. Then only the deployment's key and device keys are
@@ -125,12 +125,12 @@ class Access:
         self._deployment = Actor(deployment, "server.api_key_file")
         self._node = node
         self._others = others
-        self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
+        self._guesses = TokenBuckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
         self._legacy: LegacyKey | None = None
         self._is_told = False  # whether it was logged that the key of the file could not be adopted
         self._is_adopted = False  # whether the registry has the key of the file
         self._rates: Mapping[str, int] = {}
-        self._limits: Mapping[str, Buckets] = {}
+        self._limits: Mapping[str, TokenBuckets] = {}
         # key number -> the key, and the bearer made from it
         self._bearers: dict[int, tuple[Key, Bearer]] = {}
         self.configure(settings, LegacyKey(settings.api_key_file) if settings.api_key_file else None)
@@ -163,7 +163,7 @@ class Access:
         if rates != self._rates:
             self._rates = rates
             self._limits = {
-                word: Buckets(self._clock, burst=rate, per_s=rate, size=50_000)
+                word: TokenBuckets(self._clock, burst=rate, per_s=rate, size=50_000)
                 for word, rate in rates.items()
                 if rate
             }
@@ -200,27 +200,27 @@ class Access:
             return None
         return KnownKey(checked, self._registry.keys.next_secret_end(key))
 
-    def note_use_if_valid(self, known: KnownKey) -> bool:
+    def note_use_if_valid(self, known_key: KnownKey) -> bool:
         """
         Note that the key is used, if it is still valid. Return False after a change of the key or of the
         settings, and after the end of one of its secrets.
         """
-        if not self.is_still_valid(known):
+        if not self.is_still_valid(known_key):
             return False
-        key = known.checked[0]
+        key = known_key.checked[0]
         self._seen[key.id] = self._clock.now()
         self._unwritten.add(key.id)
         return True
 
-    def is_still_valid(self, known: KnownKey) -> bool:
+    def is_still_valid(self, known_key: KnownKey) -> bool:
         """
         Return whether the earlier check of a key is still valid, as `note_use_if_valid` does, but note no
         use.
         """
-        key = known.checked[0]
-        if self._bearers.get(key.id) is not known.checked or self._registry is None:
+        key = known_key.checked[0]
+        if self._bearers.get(key.id) is not known_key.checked or self._registry is None:
             return False
-        return self._registry.keys.is_unchanged(key, known.ends_at)
+        return self._registry.keys.is_unchanged(key, known_key.ends_at)
 
     def admit(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from gateway.configuration.assistants import FOR_PEOPLE
 from gateway.configuration.sections import McpOAuthSettings
 from gateway.core.errors import Refusal
-from spool.registry.roles import Holder
+from spool.registry.roles import RoleHolder
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
@@ -24,7 +24,7 @@ class AssistantPerson:
     writing. `claims` are the token's claims; the token itself is not stored.
     """
 
-    holder: Holder
+    holder: RoleHolder
     client: str
     may_write: bool
     claims: Mapping[str, Any] = field(repr=False)

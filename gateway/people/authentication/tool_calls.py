@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.configuration.sections import McpSettings
-from gateway.core.attempts import Buckets
+from gateway.core.attempts import TokenBuckets
 from gateway.core.errors import Refusal
 from spool.clock import Clock
 from spool.registry.assistant_tools import ToolCallTable
@@ -30,8 +30,8 @@ class ToolCalls:
         self._settings = settings
         self._kept = kept  # stored counts of calls, or None while the registry is damaged
         self._per_minute = 0
-        self._minute: Buckets | None = None
-        self._messages: Buckets | None = None
+        self._minute: TokenBuckets | None = None
+        self._messages: TokenBuckets | None = None
 
     async def charge_call(self, name: str, actor: Actor) -> None:
         """Charge a tool call. Raises Refusal 429, which names the setting of the limit."""
@@ -73,8 +73,10 @@ class ToolCalls:
             self._messages = self._new_buckets(MESSAGES_A_CALL * per_minute)
             self._per_minute = per_minute
 
-    def _new_buckets(self, per_minute: int) -> Buckets | None:
-        return Buckets(self._clock, burst=per_minute, per_s=per_minute / MINUTE_S) if per_minute else None
+    def _new_buckets(self, per_minute: int) -> TokenBuckets | None:
+        return (
+            TokenBuckets(self._clock, burst=per_minute, per_s=per_minute / MINUTE_S) if per_minute else None
+        )
 
 
 def _too_many_refusal(limit: str, wait_s: int) -> Refusal:

@@ -26,7 +26,7 @@ from gateway.operations.installation.status import (
 from gateway.operations.requests.address import ALL_ROWS, OPENED, ROWS_AT, OperatorAddress
 from gateway.operations.requests.admission import demo_endpoint, operator_endpoint
 from gateway.operations.requests.requests import answer_errors_as_json
-from gateway.operations.services import OperatorServices, Services
+from gateway.operations.services import AllServices, OperatorServices
 from gateway.service.addresses.areas import (
     DEMO,
     DEMO_AREAS,
@@ -34,7 +34,7 @@ from gateway.service.addresses.areas import (
     NOT_IN_DEMO,
     OF_AN_AGENT,
     OPERATOR_AREAS,
-    Area,
+    AddressArea,
     AreaResource,
     AreaRoutes,
     operator_rows,
@@ -49,14 +49,14 @@ _TABLE = "gateway.service.addresses.table"
 
 
 def _page_handler(name: str) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
+    async def send_page(request: web.Request) -> web.StreamResponse:
         await import_in_thread("gateway.console.pages")
         from gateway.console import pages
 
         response: web.StreamResponse = await getattr(pages, name)(request)
         return response
 
-    return handle
+    return send_page
 
 
 # Address of the console page and of its files. They are for browsers and are not part of the API.
@@ -68,7 +68,7 @@ CONSOLE_PAGES: Mapping[str, Handler] = {
 }
 
 
-def build_application(services: Services, *, for_senders: bool, for_operators: bool) -> web.Application:
+def build_application(services: AllServices, *, for_senders: bool, for_operators: bool) -> web.Application:
     """Build the application of one listener: the addresses for senders, those for operators, or both."""
     app = web.Application()
 
@@ -100,7 +100,7 @@ def build_application(services: Services, *, for_senders: bool, for_operators: b
     return app
 
 
-def metrics_application(services: Services) -> web.Application:
+def metrics_application(services: AllServices) -> web.Application:
     """Build the application of a listener that serves only metrics and health."""
     app = web.Application()
     for row in (*ON_EVERY_LISTENER, *FOR_METRICS):
@@ -138,10 +138,10 @@ def refusing_application(error: Refusal, clock: Clock, *, shown_reason: str | No
 
 
 def _refusing_handler(row: Address, error: Refusal, clock: Clock) -> Handler:
-    async def refuse(request: web.Request) -> web.Response:
+    async def refuse_request(request: web.Request) -> web.Response:
         return row.error_form(request, error, clock.now())
 
-    return refuse
+    return refuse_request
 
 
 def operator_application(services: OperatorServices) -> web.Application:
@@ -162,35 +162,35 @@ def operator_application(services: OperatorServices) -> web.Application:
         of_demo = replace(area, paths=paths)
         _add_area(app, of_demo, partial(_add_for_demo, area, services))
 
-    async def end_streams(_: web.Application) -> None:
+    async def end_event_streams(_: web.Application) -> None:
         services.installation.event_streams.end_all()
 
-    app.on_shutdown.append(end_streams)
+    app.on_shutdown.append(end_event_streams)
     return app
 
 
-def _add_area(app: web.Application, area: Area, add: Callable[[web.UrlDispatcher], None]) -> None:
+def _add_area(app: web.Application, area: AddressArea, add: Callable[[web.UrlDispatcher], None]) -> None:
     routes = AreaRoutes(area, add)
     for path in area.paths:
         app.router.register_resource(AreaResource(path, routes))
 
 
 def _add_for_senders(
-    area: Area, handler_of: Callable[[Sequence[Address]], Handler], router: web.UrlDispatcher
+    area: AddressArea, handler_of: Callable[[Sequence[Address]], Handler], router: web.UrlDispatcher
 ) -> None:
     for path, rows in _group_by_path(sender_rows(area)).items():
         # all methods, because endpoints answer 405 in their own format
         router.add_route("*", path, handler_of(rows), expect_handler=bodies.delay_continue)
 
 
-def _add_for_operators(area: Area, services: OperatorServices, router: web.UrlDispatcher) -> None:
+def _add_for_operators(area: AddressArea, services: OperatorServices, router: web.UrlDispatcher) -> None:
     for row in operator_rows(area):
         (method,) = row.methods
         # A name in a path may contain any character, including the braces that aiohttp's own pattern rejects.
         router.add_route(method, _PARAMETER.sub(r"{\1:[^/]+}", row.path), operator_endpoint(row, services))
 
 
-def _add_for_demo(area: Area, services: OperatorServices, router: web.UrlDispatcher) -> None:
+def _add_for_demo(area: AddressArea, services: OperatorServices, router: web.UrlDispatcher) -> None:
     for row in operator_rows(area):
         path = row.path.removeprefix(OPERATOR_API)
         if path not in NOT_IN_DEMO:

@@ -31,7 +31,7 @@ _MANAGED = "gateway.operations.people.managed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Area:
+class AddressArea:
     """
     A group of addresses below common paths. `modules` contain its resources, and its handlers with their
     rows, in table order. The path of every row is one of `paths` or below it.
@@ -47,7 +47,7 @@ class Area:
 
 
 FOR_SENDERS = (
-    Area(
+    AddressArea(
         modules=("gateway.operations.receivers.otlp_http", "gateway.operations.receivers.ai_telemetry"),
         paths=(
             "/v1/traces",
@@ -74,7 +74,7 @@ FOR_SENDERS = (
             "openmeter",
         ),
     ),
-    Area(
+    AddressArea(
         modules=(
             "gateway.operations.devices.reports",
             "gateway.operations.receivers.people",
@@ -96,8 +96,8 @@ FOR_SENDERS = (
             "unit-cost/streams",
         ),
     ),
-    Area(modules=("gateway.operations.devices.opamp",), paths=("/v1/opamp",), endpoints=("opamp",)),
-    Area(
+    AddressArea(modules=("gateway.operations.devices.opamp",), paths=("/v1/opamp",), endpoints=("opamp",)),
+    AddressArea(
         modules=("gateway.operations.clusters.container_metrics",),
         paths=("/v1/container-metrics",),
         endpoints=(
@@ -109,12 +109,12 @@ FOR_SENDERS = (
             "container-metrics",
         ),
     ),
-    Area(
+    AddressArea(
         modules=("gateway.operations.receivers.billing", "gateway.operations.bills.connections"),
         paths=("/v2/connections/billing",),
         endpoints=("billing/validate", "billing", "billing/month", "connections", "connections/one"),
     ),
-    Area(
+    AddressArea(
         modules=(
             "gateway.operations.money.costs.published",
             "gateway.operations.money.published_insights",
@@ -123,8 +123,8 @@ FOR_SENDERS = (
         paths=("/v2/billing", "/v2/insights", "/v2/container/clusters"),
         endpoints=("costs", "dimensions", "resource_tags", "insights", "clusters"),
     ),
-    Area(modules=("gateway.operations.money.views",), paths=("/v2/views",), endpoints=("views",)),
-    Area(
+    AddressArea(modules=("gateway.operations.money.views",), paths=("/v2/views",), endpoints=("views",)),
+    AddressArea(
         modules=("gateway.operations.money.budgets", "gateway.operations.money.verdicts"),
         paths=("/v2/budgets",),
         endpoints=(
@@ -136,27 +136,31 @@ FOR_SENDERS = (
             "budgets/verdicts/bundle",
         ),
     ),
-    Area(
+    AddressArea(
         modules=("gateway.operations.money.published_allocation",),
         paths=("/v2/allocation", "/v2/costformation"),
         endpoints=("allocation",),
     ),
-    Area(
+    AddressArea(
         modules=("gateway.operations.money.published_recommendations",),
         paths=("/v2/optimize",),
         endpoints=("optimize",),
     ),
-    Area(
+    AddressArea(
         modules=("gateway.mcp.endpoint", "gateway.mcp.metadata"),
         paths=("/mcp", "/.well-known/oauth-protected-resource"),
         endpoints=("mcp", "mcp/metadata"),
     ),
-    Area(modules=("gateway.operations.people.roles",), paths=("/v2/access-control",), endpoints=("roles",)),
+    AddressArea(
+        modules=("gateway.operations.people.roles",), paths=("/v2/access-control",), endpoints=("roles",)
+    ),
 )
 
 # Only an agent has these addresses, for programs on its own machine.
 OF_AN_AGENT = (
-    Area(modules=("gateway.operations.devices.verdict",), paths=("/v1/agent",), endpoints=("agent/verdict",)),
+    AddressArea(
+        modules=("gateway.operations.devices.verdict",), paths=("/v1/agent",), endpoints=("agent/verdict",)
+    ),
 )
 
 # OTLP over gRPC: service -> signal that it accepts. Each service has one method, Export. A service with None
@@ -171,7 +175,7 @@ GRPC_SERVICES: Mapping[str, Signal | None] = {
 
 # The areas of the operator API. Their paths start with OPERATOR_API.
 _LISTED = (
-    Area(
+    AddressArea(
         modules=("gateway.operations.people.sign_in", "gateway.operations.people.provider_sign_in"),
         paths=(
             "/sessions",
@@ -184,7 +188,7 @@ _LISTED = (
         ),
         is_in_demo=False,
     ),
-    Area(
+    AddressArea(
         modules=(
             "gateway.operations.records.changes",
             "gateway.operations.records.listing",
@@ -195,12 +199,12 @@ _LISTED = (
         ),
         paths=("/changes", "/records", "/served", "/rates", "/tail"),
     ),
-    Area(
+    AddressArea(
         modules=("gateway.operations.people.keys", "gateway.operations.people.scopes"),
         paths=("/keys", "/scopes"),
         is_in_demo=False,
     ),
-    Area(
+    AddressArea(
         modules=(
             "gateway.operations.devices.devices",
             "gateway.operations.devices.tokens",
@@ -209,7 +213,7 @@ _LISTED = (
         ),
         paths=("/devices", "/fleet", "/unenrolled", "/clusters", "/container-metrics", "/container-files"),
     ),
-    Area(
+    AddressArea(
         modules=(
             "gateway.operations.records.deliveries",
             "gateway.operations.records.books",
@@ -231,7 +235,7 @@ _LISTED = (
             "/conflicts",
         ),
     ),
-    Area(
+    AddressArea(
         modules=(
             "gateway.operations.installation.installation",
             "gateway.operations.installation.forwarding",
@@ -239,13 +243,13 @@ _LISTED = (
         paths=("/configuration", "/reload", "/backup", "/demo", "/forwarding-tests"),
         is_in_demo=False,
     ),
-    Area(modules=("gateway.operations.installation.search",), paths=("/search",)),
-    Area(
+    AddressArea(modules=("gateway.operations.installation.search",), paths=("/search",)),
+    AddressArea(
         modules=("gateway.operations.files.calls",),
         paths=("/files", "/apply", "/release"),
         is_in_demo=False,
     ),
-    Area(
+    AddressArea(
         modules=(
             "gateway.operations.records.streams",
             "gateway.operations.records.event_mappings",
@@ -253,7 +257,7 @@ _LISTED = (
         ),
         paths=("/streams", "/events", "/event-types", "/event-mappings", "/unknown"),
     ),
-    Area(
+    AddressArea(
         modules=(
             "gateway.operations.bills.hours",
             "gateway.operations.bills.connections",
@@ -272,12 +276,12 @@ _LISTED = (
             "/enforcer-limits",
         ),
     ),
-    Area(
+    AddressArea(
         modules=("gateway.operations.bills.closing",),
         paths=("/billed-invoices", "/month-closing", "/closed-months"),
     ),
-    Area(modules=("gateway.mcp.operator",), paths=("/mcp", "/assistant-tools"), is_in_demo=False),
-    Area(
+    AddressArea(modules=("gateway.mcp.operator",), paths=("/mcp", "/assistant-tools"), is_in_demo=False),
+    AddressArea(
         modules=(
             "gateway.operations.money.views",
             "gateway.operations.money.budgets",
@@ -285,7 +289,7 @@ _LISTED = (
         ),
         paths=("/views", "/budgets"),
     ),
-    Area(
+    AddressArea(
         modules=(
             "gateway.operations.money.overview",
             "gateway.operations.money.costs.report",
@@ -297,13 +301,13 @@ _LISTED = (
         ),
         paths=("/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if", "/group-costs"),
     ),
-    Area(modules=("gateway.operations.money.costs.focus",), paths=("/focus",)),
-    Area(modules=("gateway.operations.money.allocation",), paths=("/allocation",)),
-    Area(
+    AddressArea(modules=("gateway.operations.money.costs.focus",), paths=("/focus",)),
+    AddressArea(modules=("gateway.operations.money.allocation",), paths=("/allocation",)),
+    AddressArea(
         modules=("gateway.operations.money.insights", "gateway.operations.money.attention"),
         paths=("/insights", "/attention"),
     ),
-    Area(
+    AddressArea(
         modules=("gateway.operations.money.recommendations",),
         paths=(
             "/recommendations",
@@ -312,32 +316,32 @@ _LISTED = (
             "/recommendation-check",
         ),
     ),
-    Area(
+    AddressArea(
         modules=("gateway.operations.money.notifications", "gateway.operations.money.channels"),
         paths=("/notifications", "/notification-channels", "/channel-names"),
     ),
-    Area(
+    AddressArea(
         modules=(
             "gateway.operations.money.reports.declared",
             "gateway.operations.money.costs.scheduled_reports",
         ),
         paths=("/scheduled-reports",),
     ),
-    Area(
+    AddressArea(
         modules=("gateway.operations.money.annotations", "gateway.operations.money.costs.marks"),
         paths=("/annotations", "/marks"),
     ),
-    Area(
+    AddressArea(
         modules=("gateway.operations.money.work_links.declared", "gateway.operations.money.work"),
         paths=("/work/links", "/work"),
     ),
-    Area(modules=("gateway.operations.bills.plans",), paths=("/plans", "/plan-costs")),
-    Area(modules=("gateway.operations.bills.contracts",), paths=("/contracts", "/contract-costs")),
-    Area(
+    AddressArea(modules=("gateway.operations.bills.plans",), paths=("/plans", "/plan-costs")),
+    AddressArea(modules=("gateway.operations.bills.contracts",), paths=("/contracts", "/contract-costs")),
+    AddressArea(
         modules=("gateway.operations.money.own_prices", "gateway.operations.money.prices"),
         paths=("/prices",),
     ),
-    Area(
+    AddressArea(
         modules=(
             "gateway.operations.people.accounts",
             "gateway.operations.people.roles",
@@ -353,7 +357,9 @@ _LISTED = (
 )
 
 
-def with_resource_areas(listed: Sequence[Area], resources: Mapping[str, ResourceModules]) -> tuple[Area, ...]:
+def with_resource_areas(
+    listed: Sequence[AddressArea], resources: Mapping[str, ResourceModules]
+) -> tuple[AddressArea, ...]:
     """
     Return the listed areas, and an area for each resource whose path is in none of them. All rows of such an
     area come from its module.
@@ -362,7 +368,7 @@ def with_resource_areas(listed: Sequence[Area], resources: Mapping[str, Resource
     return (
         *listed,
         *(
-            Area(modules=(modules.resource,), paths=(f"/{name}",))
+            AddressArea(modules=(modules.resource,), paths=(f"/{name}",))
             for name, modules in resources.items()
             if f"/{name}" not in paths
         ),
@@ -379,24 +385,24 @@ DEMO_AREAS = tuple(area for area in OPERATOR_AREAS if area.is_in_demo)
 NOT_IN_DEMO = frozenset({"/changes", "/tail"})
 
 
-def sender_rows(area: Area) -> tuple[Address, ...]:
+def sender_rows(area: AddressArea) -> tuple[Address, ...]:
     rows = _iter_rows(area, import_module(_MANAGED).build_key_rows)
     return tuple(row for row in rows if not isinstance(row, OperatorAddress))
 
 
-def operator_rows(area: Area) -> tuple[OperatorAddress, ...]:
+def operator_rows(area: AddressArea) -> tuple[OperatorAddress, ...]:
     rows = _iter_rows(area, import_module(_MANAGED).build_people_rows)
     return tuple(row for row in rows if isinstance(row, OperatorAddress))
 
 
-def _iter_rows(area: Area, of_resource: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+def _iter_rows(area: AddressArea, of_resource: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
     for module in map(import_module, area.modules):
         yield from collect_addresses(
             module, lambda value: of_resource(value) if isinstance(value, ManagedResource) else ()
         )
 
 
-async def import_area(area: Area) -> None:
+async def import_area(area: AddressArea) -> None:
     for module in (*area.modules, _MANAGED):
         await import_in_thread(module)
 
@@ -413,14 +419,14 @@ async def read_rows_at(paths: Collection[str]) -> Mapping[str, OperatorAddress]:
 
 
 @cache
-def _rows_for_reading(area: Area) -> Mapping[str, OperatorAddress]:
+def _rows_for_reading(area: AddressArea) -> Mapping[str, OperatorAddress]:
     return {row.path.removeprefix(OPERATOR_API): row for row in operator_rows(area) if "GET" in row.methods}
 
 
 class AreaRoutes:
     """The routes of an area, which `add` adds to a router at the first request."""
 
-    def __init__(self, area: Area, add: Callable[[web.UrlDispatcher], None]) -> None:
+    def __init__(self, area: AddressArea, add: Callable[[web.UrlDispatcher], None]) -> None:
         self.router: web.UrlDispatcher | None = None
         self._area = area
         self._add = add

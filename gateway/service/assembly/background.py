@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.core.first_use import Once, import_in_thread
+from gateway.core.first_use import LazyValue, import_in_thread
 from gateway.devices.states import device_revoker
 from gateway.intake.billing_connections import BillingConnections
 from gateway.monitoring.memory import collect_garbage_when_idle
-from gateway.monitoring.metrics import Metrics
+from gateway.monitoring.metrics import ProcessMetrics
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.operations.money.reports.declared import ScheduledReportTable
 from gateway.operations.money.work_links.declared import follow_links
@@ -28,7 +28,7 @@ from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolError
 from spool.leases import Leases
 from spool.log.protocols import Log
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.turns.fair_turns import FairTurns
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def server_tasks(assembler: Assembler, operators: OperatorServices) -> Iterator[
 
 
 def gateway_tasks(
-    assembler: Assembler, operators: OperatorServices, metrics: Metrics, turns: FairTurns
+    assembler: Assembler, operators: OperatorServices, metrics: ProcessMetrics, turns: FairTurns
 ) -> Iterator[Task]:
     if assembler.memory is not None:
         yield Task("memory of spans", partial(learn_spans, assembler.memory, turns.wait_for_activity))
@@ -178,13 +178,13 @@ async def _run_adviser(operators: OperatorServices) -> None:
     await operators.money.require_adviser().run()
 
 
-async def _run_statement_puller(puller: Once[StatementPuller], assembler: Assembler) -> None:
+async def _run_statement_puller(puller: LazyValue[StatementPuller], assembler: Assembler) -> None:
     await wait_until_configured(lambda: bool(assembler.config.reconciliation.pull))
     await import_in_thread("gateway.service.assembly.statements")
     await puller().run()
 
 
-async def _run_enforcer_reader(reader: Once[EnforcerReader], assembler: Assembler) -> None:
+async def _run_enforcer_reader(reader: LazyValue[EnforcerReader], assembler: Assembler) -> None:
     await wait_until_configured(lambda: bool(assembler.config.enforcers))
     await import_in_thread("gateway.service.assembly.enforcers")
     await reader().run()
@@ -214,23 +214,23 @@ LEARN_S: Final = 0.02  # seconds to pause after learning a kind of spans
 LOOK_S: Final = 0.25  # seconds between two checks for a kind of spans to learn
 
 
-def make_span_memory(native: Native, metrics: Metrics) -> Once[SpanMemory]:
+def make_span_memory(native: NativeModule, metrics: ProcessMetrics) -> LazyValue[SpanMemory]:
     """
     Return a span memory created at its first use. A thread then imports its module, and the metrics
     show it from then on.
     """
 
-    def make() -> SpanMemory:
+    def import_and_make_span_memory() -> SpanMemory:
         from gateway.normalise.memory.spans import SpanMemory
 
         memory = SpanMemory(native)
         metrics.watch_memory(memory)
         return memory
 
-    return Once(make)
+    return LazyValue(import_and_make_span_memory)
 
 
-async def learn_spans(memory: Once[SpanMemory], activity: Callable[[], Awaitable[None]]) -> None:
+async def learn_spans(memory: LazyValue[SpanMemory], activity: Callable[[], Awaitable[None]]) -> None:
     """
     Learn one kind of span at a time, in steps so short that they do not delay requests. `activity` waits while there
     are no requests.

@@ -18,7 +18,7 @@ from spool.clock import Clock
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.devices.device import ENROLLED, Device
 from spool.log.books import route_topic
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 
 
 class _MadeUpReceiver:
@@ -33,7 +33,7 @@ class _MadeUpReceiver:
     async def prepare_delivery(self, delivery: Delivery) -> str | None:
         return None
 
-    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+    async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         if self._refuses:
             raise Misconfigured(REFUSAL, status=401)
         return Settlement(delivered=delivery.count)

@@ -16,12 +16,12 @@ from exporters.http.client import Client, ClientSettings
 from exporters.http.reach import check_address_allowed
 from exporters.secret_source import SecretSource
 from gateway.bills.enforcers.auditing import AuditSources, EnforcerAuditor
-from gateway.bills.enforcers.faults import OurBudget
+from gateway.bills.enforcers.faults import MoneyBudget
 from gateway.bills.enforcers.reader import EnforcerReader, FetchLimits, get_json
 from gateway.bills.enforcers.types.list import TYPES
 from gateway.bills.statements.puller import PullFailed
 from gateway.configuration.sections import Config, EnforcerSettings
-from gateway.core.first_use import Once
+from gateway.core.first_use import LazyValue
 from gateway.money.budgets.declared import COST, BudgetTable, SpendBudget
 from gateway.money.budgets.evaluator import BudgetEvaluator
 from gateway.money.budgets.periods import period_at
@@ -100,7 +100,7 @@ def build_enforcer_auditor(
     ledger: Ledger,
     clock: Clock,
     config: Callable[[], Config],
-    evaluator: Once[BudgetEvaluator] | None,
+    evaluator: LazyValue[BudgetEvaluator] | None,
 ) -> EnforcerAuditor:
     async def delays() -> Mapping[str, float]:
         if evaluator is None:
@@ -121,7 +121,7 @@ def build_enforcer_auditor(
     )
 
 
-def our_budgets(registry: Registry, now: float) -> Sequence[OurBudget]:
+def our_budgets(registry: Registry, now: float) -> Sequence[MoneyBudget]:
     """
     Return the budgets that can be compared with limits of enforcers: whole views in dollars and UTC, with an
     amount.
@@ -134,7 +134,7 @@ def our_budgets(registry: Registry, now: float) -> Sequence[OurBudget]:
         if view is None or view.exclude or amount is None or not is_plain or budget.arranged:
             continue
         found.append(
-            OurBudget(
+            MoneyBudget(
                 name=budget.name,
                 include=view.include,
                 per=budget.per,

@@ -15,7 +15,7 @@ from spool.storage import Storage
 
 if TYPE_CHECKING:
     from exporters.settings import DestinationSettings
-    from spool.deliveries.protocols import LakeRecount, LakeRepairs, LakeState, Landings, PastRecords
+    from spool.deliveries.protocols import LakeDeliveries, LakeRecount, LakeRepairs, LakeState, PastRecords
 
 _ANY = 2**62  # larger than any record number
 
@@ -139,7 +139,7 @@ def _file_lake_settings(config: Config, destination: str) -> DestinationSettings
     return settings
 
 
-async def _newest_landing_at(landings: Landings, route: str) -> float | None:
+async def _newest_landing_at(landings: LakeDeliveries, route: str) -> float | None:
     from exporters.lake import manifest
 
     newest = await landings.landing_before(route, _ANY)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from gateway.bills.contracts.declared import all_contracts
 from gateway.configuration.sections import Config, KeyOwner
-from gateway.core.first_use import Once, import_in_thread
+from gateway.core.first_use import LazyValue, import_in_thread
 from gateway.core.mounts import page_link
 from gateway.devices.own_verdicts import AMOUNTS, OFF, OwnVerdicts
 from gateway.money.budgets.declared import BudgetTable
-from gateway.operations.holders.operators import Urls
+from gateway.operations.holders.operators import PublicUrls
 from gateway.service.assembly.prices import installed_prices
 from spool.clock import Clock
 from spool.devices.device import Device
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gateway.money.recommendations.adviser import Adviser
     from gateway.service.assembly.parts import Assembler
     from spool.registry.document_table import PlainDocuments
-    from spool.statements import Statements
+    from spool.statements import StatementStore
 
 # seconds between two checks whether a reload or another process has enabled the task
 CONFIGURED_LOOK_S = 15.0
@@ -51,13 +51,13 @@ _DIVIDED = "proportional"  # treatment of a layer of a bill: it is spread over t
 _log = logging.getLogger(__name__)
 
 
-def make_adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Adviser] | None:
+def make_adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> LazyValue[Adviser] | None:
     """Return the service that looks for savings."""
     registry = storage.registry
     if registry is None:
         return None
 
-    def make() -> Adviser:
+    def import_and_make_adviser() -> Adviser:
         from gateway.money.recommendations.adviser import Adviser
         from gateway.money.recommendations.gathering import Sources
 
@@ -69,30 +69,32 @@ def make_adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -
         )
         return Adviser(sources, registry.recommendations, clock)
 
-    return Once(make)
+    return LazyValue(import_and_make_adviser)
 
 
-def make_reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Reconciler] | None:
+def make_reconciler(
+    storage: Storage, clock: Clock, config: Callable[[], Config]
+) -> LazyValue[Reconciler] | None:
     """Return the service that compares provider bills with counted calls."""
     registry = storage.registry
     if registry is None:
         return None
 
-    def make() -> Reconciler:
+    def import_and_make_reconciler() -> Reconciler:
         from gateway.bills.reconciliation.reconciler import Reconciler
 
         return Reconciler(_statement_sources(storage, registry.statements, config), clock)
 
-    return Once(make)
+    return LazyValue(import_and_make_reconciler)
 
 
-def make_biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Biller] | None:
+def make_biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> LazyValue[Biller] | None:
     """Return the service that spreads bills over counted calls."""
     registry = storage.registry
     if registry is None:
         return None
 
-    def make() -> Biller:
+    def import_and_make_biller() -> Biller:
         from gateway.bills.billed.biller import Biller
         from gateway.bills.billed.layers import LayerRules
 
@@ -103,12 +105,12 @@ def make_biller(storage: Storage, clock: Clock, config: Callable[[], Config]) ->
         sources = _statement_sources(storage, registry.statements, config)
         return Biller(replace(sources, closed_months=registry.closed_months.all), clock, current_layer_rules)
 
-    return Once(make)
+    return LazyValue(import_and_make_biller)
 
 
 def make_row_book(
     storage: Storage, clock: Clock, config: Callable[[], Config], connections: BillingConnections
-) -> Once[RowBook] | None:
+) -> LazyValue[RowBook] | None:
     """Return the service that includes rows of billing connections in costs."""
     registry = storage.registry
     if registry is None:
@@ -117,7 +119,7 @@ def make_row_book(
     def owner_tags() -> Mapping[str, str]:
         return config().billing.owner_tags or OWNER_TAGS
 
-    def make() -> RowBook:
+    def import_and_make_row_book() -> RowBook:
         from gateway.bills.billed.row_book import RowBook, RowSources
         from gateway.clusters.usage.reader import UsageReader, UsageSources
         from spool.container_files.container_rows import CONTAINER_USAGE
@@ -143,10 +145,10 @@ def make_row_book(
         )
         return RowBook(sources, clock)
 
-    return Once(make)
+    return LazyValue(import_and_make_row_book)
 
 
-async def run_biller(biller: Once[Biller], statements: Statements) -> None:
+async def run_biller(biller: LazyValue[Biller], statements: StatementStore) -> None:
     while True:
         try:
             if await statements.months():
@@ -159,7 +161,7 @@ async def run_biller(biller: Once[Biller], statements: Statements) -> None:
 
 
 async def run_row_book(
-    book: Once[RowBook], in_costs: PlainDocuments, prices: Sequence[ContainerPrice]
+    book: LazyValue[RowBook], in_costs: PlainDocuments, prices: Sequence[ContainerPrice]
 ) -> None:
     """
     Wait until a connection is included in costs or nodes have a price. Then store the rows of billing
@@ -177,10 +179,10 @@ async def wait_until_configured(configured: Callable[[], bool]) -> None:
 
 
 def _statement_sources(
-    storage: Storage, statements: Statements, config: Callable[[], Config]
+    storage: Storage, statements: StatementStore, config: Callable[[], Config]
 ) -> StatementSources:
     from gateway.bills.contracts.reading import read_month_charges
-    from gateway.bills.reconciliation.comparing import Tolerance
+    from gateway.bills.reconciliation.comparing import DayTolerance
     from gateway.bills.reconciliation.gathering import StatementSources
 
     return StatementSources(
@@ -189,7 +191,7 @@ def _statement_sources(
         prices=lambda: installed_prices(config(), storage.registry),
         statements=statements,
         owners=lambda: [_to_matching_owner(owner) for owner in config().reconciliation.owner],
-        tolerance=lambda: Tolerance(
+        tolerance=lambda: DayTolerance(
             money=config().reconciliation.tolerance_money, tokens=config().reconciliation.tolerance_tokens
         ),
         contracts=lambda: all_contracts(storage.registry),
@@ -211,14 +213,14 @@ def _to_matching_owner(key_owner: KeyOwner) -> Owner:
 
 
 def make_budget_evaluator(
-    storage: Storage, clock: Clock, config: Callable[[], Config], urls: Callable[[], Urls]
-) -> Once[BudgetEvaluator] | None:
+    storage: Storage, clock: Clock, config: Callable[[], Config], urls: Callable[[], PublicUrls]
+) -> LazyValue[BudgetEvaluator] | None:
     """Return the service that evaluates budgets. Its notifications link to the console."""
     registry = storage.registry
     if registry is None:
         return None
 
-    def make() -> BudgetEvaluator:
+    def import_and_make_budget_evaluator() -> BudgetEvaluator:
         from gateway.money.budgets.evaluator import BudgetEvaluator
 
         return BudgetEvaluator(
@@ -234,25 +236,25 @@ def make_budget_evaluator(
             prices=lambda: installed_prices(config(), registry),
         )
 
-    return Once(make)
+    return LazyValue(import_and_make_budget_evaluator)
 
 
 def make_own_verdicts_reader(
-    parts: Assembler, budgets: Once[BudgetEvaluator] | None
+    parts: Assembler, budgets: LazyValue[BudgetEvaluator] | None
 ) -> Callable[[Device], Awaitable[OwnVerdicts | None]]:
     """
     Return a function that returns the budget verdicts that a device may read, or None for a device without
     that right.
     """
 
-    def make() -> DeviceVerdicts:
+    def import_and_make_device_verdicts() -> DeviceVerdicts:
         from gateway.money.budgets.device_verdicts import DeviceVerdicts
 
         assert budgets is not None
         people = parts.storage.ledger.people or parts.build_people(parts.config)
         return DeviceVerdicts(budgets().verdicts, people, lambda: parts.devices.interval_s)
 
-    verdicts = Once(make)
+    verdicts = LazyValue(import_and_make_device_verdicts)
 
     async def own_verdicts(device: Device) -> OwnVerdicts | None:
         granted = parts.config.devices.verdicts
@@ -264,7 +266,7 @@ def make_own_verdicts_reader(
     return own_verdicts
 
 
-async def evaluate_budgets(evaluator: Once[BudgetEvaluator], registry: Registry) -> None:
+async def evaluate_budgets(evaluator: LazyValue[BudgetEvaluator], registry: Registry) -> None:
     while not registry.declared_table(BudgetTable).all():
         await registry.wait_for_change()
     await import_in_thread("gateway.money.budgets.evaluator")

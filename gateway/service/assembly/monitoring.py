@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from exporters.forwarder import Forwarder
-from gateway.core.first_use import Once
+from gateway.core.first_use import LazyValue
 from gateway.money.budgets.declared import BudgetTable
-from gateway.monitoring.health import Health
-from gateway.monitoring.metrics import Exposition, Metrics
+from gateway.monitoring.health import ServerHealth
+from gateway.monitoring.metrics import Exposition, ProcessMetrics
 from gateway.monitoring.snapshot import Limit, ReconciledRatio, Snapshot
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.money.reports.declared import REPORT_STATES, ScheduledReportTable, report_state
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from gateway.monitoring.spend import SpendSeries
 
 
-def build_health(parts: Assembler, receivers: ReceiverServices, routes: Forwarder) -> Health:
+def build_health(parts: Assembler, receivers: ReceiverServices, routes: Forwarder) -> ServerHealth:
     registry = parts.storage.registry
-    return Health(
+    return ServerHealth(
         parts.storage.log,
         parts.storage.deliveries,
         clock=parts.clock,
@@ -47,11 +47,11 @@ def build_health(parts: Assembler, receivers: ReceiverServices, routes: Forwarde
 
 def build_exposition(
     parts: Assembler,
-    metrics: Metrics,
+    metrics: ProcessMetrics,
     receivers: ReceiverServices,
     routes: Forwarder,
-    budgets: Once[BudgetEvaluator] | None,
-    reconciler: Once[Reconciler] | None,
+    budgets: LazyValue[BudgetEvaluator] | None,
+    reconciler: LazyValue[Reconciler] | None,
     spend: SpendSeries | None,
     certificates: Callable[[], Awaitable[Sequence[CertificateEnd]]],
 ) -> Exposition:
@@ -63,7 +63,7 @@ def build_exposition(
         stats = await storage.log.stats()
         step_s, held_s = clock_ahead_and_delay_s(parts.clock)
         channels = await parts.channel_states()
-        states = await storage.deliveries.routes()
+        states = await storage.deliveries.route_states()
         soundness = await storage.ledger.soundness()
         coverage = parts.fleet.measure_coverage(await parts.fleet.machine_rows())
         # costs that change with each call would show the calls of one person

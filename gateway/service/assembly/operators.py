@@ -19,7 +19,7 @@ from gateway.bills.plans.declared import PlanTable
 from gateway.configuration.in_effect import settings_in_effect
 from gateway.configuration.sections import Config, OidcSettings
 from gateway.configuration.values import split_address
-from gateway.core.first_use import Once
+from gateway.core.first_use import LazyValue
 from gateway.http.listening.listener import operator_listen_address
 from gateway.operations.devices.listed_devices import ListedDevices
 from gateway.operations.holders.operators import (
@@ -27,12 +27,12 @@ from gateway.operations.holders.operators import (
     InstallationServices,
     MoneyServices,
     PeopleServices,
+    PublicUrls,
     SenderServices,
     SpoolServices,
-    Urls,
 )
 from gateway.operations.services import OperatorServices
-from gateway.people.authentication.access import Access
+from gateway.people.authentication.access import KeyAccess
 from gateway.service.assembly.lakes import lake_states, past_records, recount_lake, repair_lake
 from gateway.service.assembly.limits import role_limits
 from gateway.service.assembly.money import (
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_operator_services(
-    config: Config, storage: Storage, *, clock: Clock, version: str, urls: Callable[[], Urls]
+    config: Config, storage: Storage, *, clock: Clock, version: str, urls: Callable[[], PublicUrls]
 ) -> AsyncIterator[OperatorServices]:
     """Open the services of the operator API without a server. No route runs, and nothing is received."""
     async with AsyncExitStack() as stack:
@@ -76,12 +76,12 @@ async def open_operator_services(
 
 def build_operator_services(
     parts: Assembler,
-    access: Access,
+    access: KeyAccess,
     billing: BillingSync,
     routes: Forwarder,
     *,
     version: str,
-    urls: Callable[[], Urls],
+    urls: Callable[[], PublicUrls],
 ) -> OperatorServices:
     return OperatorServices(
         spool=build_spool_services(parts, routes),
@@ -140,7 +140,9 @@ def _forwarded_form(upstream: UpstreamSettings, type: str) -> str | None:
     return forwarded_form(upstream, type)
 
 
-def build_money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Urls]) -> MoneyServices:
+def build_money_services(
+    parts: Assembler, billing: BillingSync, urls: Callable[[], PublicUrls]
+) -> MoneyServices:
     storage = parts.storage
     clock = parts.clock
     budgets = make_budget_evaluator(storage, clock, lambda: parts.config, urls)
@@ -171,51 +173,51 @@ def build_money_services(parts: Assembler, billing: BillingSync, urls: Callable[
     )
 
 
-def lazy_statement_puller(parts: Assembler) -> Once[StatementPuller] | None:
+def lazy_statement_puller(parts: Assembler) -> LazyValue[StatementPuller] | None:
     """Return the service that fetches provider bills, or None while the registry is damaged."""
     registry = parts.storage.registry
     if registry is None:
         return None
 
-    def make() -> StatementPuller:
+    def import_and_make_statement_puller() -> StatementPuller:
         from gateway.service.assembly.statements import build_statement_puller
 
         config, plans = lambda: parts.config, registry.declared_table(PlanTable)
         return build_statement_puller(registry.statements, parts.clock, config, parts.stack, plans=plans)
 
-    return Once(make)
+    return LazyValue(import_and_make_statement_puller)
 
 
-def lazy_enforcer_reader(parts: Assembler) -> Once[EnforcerReader] | None:
+def lazy_enforcer_reader(parts: Assembler) -> LazyValue[EnforcerReader] | None:
     """Return the service that reads limits of enforcers, or None while the registry is damaged."""
     registry = parts.storage.registry
     if registry is None:
         return None
 
-    def make() -> EnforcerReader:
+    def import_and_make_enforcer_reader() -> EnforcerReader:
         from gateway.service.assembly.enforcers import build_enforcer_reader
 
         return build_enforcer_reader(registry, parts.clock, lambda: parts.config, parts.stack)
 
-    return Once(make)
+    return LazyValue(import_and_make_enforcer_reader)
 
 
 def lazy_enforcer_auditor(
-    parts: Assembler, budgets: Once[BudgetEvaluator] | None
-) -> Once[EnforcerAuditor] | None:
+    parts: Assembler, budgets: LazyValue[BudgetEvaluator] | None
+) -> LazyValue[EnforcerAuditor] | None:
     """Return the service that audits enforcers, or None while the registry is damaged."""
     registry = parts.storage.registry
     if registry is None:
         return None
 
-    def make() -> EnforcerAuditor:
+    def import_and_make_enforcer_auditor() -> EnforcerAuditor:
         from gateway.service.assembly.enforcers import build_enforcer_auditor
 
         return build_enforcer_auditor(
             registry, parts.storage.ledger, parts.clock, lambda: parts.config, budgets
         )
 
-    return Once(make)
+    return LazyValue(import_and_make_enforcer_auditor)
 
 
 def build_people_services(parts: Assembler) -> PeopleServices:
@@ -244,7 +246,7 @@ def console_hosts(settings: OidcSettings) -> Sequence[str]:
     return (host,) if host else ()
 
 
-def build_sender_services(parts: Assembler, access: Access) -> SenderServices:
+def build_sender_services(parts: Assembler, access: KeyAccess) -> SenderServices:
     storage = parts.storage
     return SenderServices(
         registry=storage.registry,
@@ -267,7 +269,7 @@ def build_assistant_services(parts: Assembler) -> AssistantServices:
 
 
 def build_installation_services(
-    parts: Assembler, *, version: str, urls: Callable[[], Urls]
+    parts: Assembler, *, version: str, urls: Callable[[], PublicUrls]
 ) -> InstallationServices:
     storage = parts.storage
     return InstallationServices(
@@ -300,8 +302,8 @@ def build_installation_services(
 
 
 def lazy_demo_month(
-    parts: Assembler, *, version: str, urls: Callable[[], Urls]
-) -> Once[DemoMonth[OperatorServices]]:
+    parts: Assembler, *, version: str, urls: Callable[[], PublicUrls]
+) -> LazyValue[DemoMonth[OperatorServices]]:
     """
     Return the demo month, created at first use. It is separate from this server's data, and its modules are
     imported at first use.
@@ -318,11 +320,11 @@ def lazy_demo_month(
         ):
             yield services
 
-    def make() -> DemoMonth[OperatorServices]:
+    def import_and_make_demo_month() -> DemoMonth[OperatorServices]:
         from gateway.operations.holders.demo_month import DemoMonth
 
         month = DemoMonth(parts.config.data_dir, open_month, "gateway.service.demo.filling")
         parts.stack.push_async_callback(month.close)
         return month
 
-    return Once(make)
+    return LazyValue(import_and_make_demo_month)

@@ -32,27 +32,27 @@ from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
 from gateway.http.in_hand import ReceivingSlots
 from gateway.http.inflight_bytes import InflightBytes
-from gateway.http.listening.connections import Connections, connection_limit, operator_connections
+from gateway.http.listening.connections import OpenConnections, connection_limit, operator_connections
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections, Validate
-from gateway.intake.deposits import Deposits
+from gateway.intake.deposits import RecordDeposits
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import MergeWindow, SharedMergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import Publisher
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.intake.shadows import Shadows
+from gateway.intake.shadows import ReportedCallers
 from gateway.intake.stream_admission import StreamAdmission
 from gateway.intake.waiting_counters import WaitingCounters
-from gateway.monitoring.metrics import Metrics
-from gateway.normalise.formats.langfuse.merger import Merger
-from gateway.normalise.outcome import Options
+from gateway.monitoring.metrics import ProcessMetrics
+from gateway.normalise.formats.langfuse.merger import ReportMerger
+from gateway.normalise.outcome import ReadOptions
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.money.own_prices import price_overrides
 from gateway.operations.records.event_mappings import NewEventMapping, mappings_by_type
 from gateway.operations.services import Background
-from gateway.people.authentication.access import Access
+from gateway.people.authentication.access import KeyAccess
 from gateway.people.authentication.bearer import Bearer
 from gateway.service.assembly.demo import planted_channels
 from gateway.service.assembly.limits import nearly_used_shares
@@ -70,7 +70,7 @@ from spool.storage import Storage
 
 if TYPE_CHECKING:
     from exporters.notifications.kept_channels import ChannelSeal
-    from gateway.core.first_use import Once
+    from gateway.core.first_use import LazyValue
     from gateway.intake.sender_fields import KeptSenderFields
     from gateway.monitoring.late_reports import KeptLateReports
     from gateway.monitoring.sender_hours import KeptSenderHours
@@ -99,7 +99,7 @@ class Assembler:
         self.config = config
         self.storage = storage
         self.native = native
-        self.memory: Once[SpanMemory] | None = None
+        self.memory: LazyValue[SpanMemory] | None = None
         self.late_reports: KeptLateReports | None = None
         # hours in which senders sent, or None in an agent and while the registry is damaged
         self.sender_hours: KeptSenderHours | None = None
@@ -155,7 +155,7 @@ class Assembler:
         self.assistant_sign_ins: AssistantSignIns | None = None
         # pairs of a limit of the intake and a function that returns how much of it each key uses
         self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []
-        self.shadows: Shadows | None = None  # None until the intake starts
+        self.shadows: ReportedCallers | None = None  # None until the intake starts
 
     def _register_stored_channels(self) -> None:
         if self.notifier is not None and self.storage.registry is not None:
@@ -175,8 +175,10 @@ class Assembler:
 
         return ChannelSeal(secret=self.storage.secret, clock=self.clock)
 
-    def seal_channel(self, draft: ChannelFields, secret: str | None, before: KeptChannel | None) -> str:
-        return self._channel_seal()(draft, secret, before)
+    def seal_channel(
+        self, channel_fields: ChannelFields, secret: str | None, before: KeptChannel | None
+    ) -> str:
+        return self._channel_seal()(channel_fields, secret, before)
 
     async def try_receiver(self, kind: str, url: str, secret: str) -> tuple[str, str | None]:
         from exporters.check import (
@@ -191,8 +193,8 @@ class Assembler:
         persons = None if known is None else known.persons
         return People.for_installation(self.storage.secret, config.privacy.emails, persons)
 
-    def normaliser_options(self, config: Config) -> Options:
-        return Options(
+    def normaliser_options(self, config: Config) -> ReadOptions:
+        return ReadOptions(
             keep_attributes=frozenset(config.privacy.keep_attributes),
             keep_tags=config.kept_tags,
             counted=config.counted_sources,
@@ -200,8 +202,8 @@ class Assembler:
             max_items=config.server.max_items,
         )
 
-    async def start_access(self, local: Bearer | None = None) -> Access:
-        access = Access(
+    async def start_access(self, local: Bearer | None = None) -> KeyAccess:
+        access = KeyAccess(
             self.storage.registry,
             self.config.server,
             clock=self.clock,
@@ -220,7 +222,7 @@ class Assembler:
             node.name for node in await self.storage.leases.node_states() if node.is_live and not node.is_this
         ]
 
-    async def start_sign_ins(self, metrics: Metrics) -> None:
+    async def start_sign_ins(self, metrics: ProcessMetrics) -> None:
         """
         Start sign-ins with the OpenID provider if it is configured. End the sessions that began at any other
         provider. Raises ConfigError if the secret is missing.
@@ -248,7 +250,7 @@ class Assembler:
         )
 
     async def start_intake(
-        self, attribution: Attribution, metrics: Metrics, access: Access
+        self, attribution: Attribution, metrics: ProcessMetrics, access: KeyAccess
     ) -> tuple[Intake, MergeWindow | SharedMergeWindow, Background]:
         log, section = self.storage.log, self.config.spool
         device_assignment = DeviceAssignment(self.devices, claimed=metrics.count_device_claims)
@@ -257,7 +259,7 @@ class Assembler:
             return attribution.default_user(call, {}, device_assignment.labels_with_user(call.device))
 
         reports = self.storage.partial_reports
-        shadows = self.shadows = Shadows(
+        shadows = self.shadows = ReportedCallers(
             self.clock,
             default_user=default_user,
             heard=self.storage.heard,
@@ -306,7 +308,7 @@ class Assembler:
                 name: partial(self.storage.leases.run_while_leased, name, run) for name, run in alone.items()
             }
             return intake, shared, {**background, "senders": shadows.forget_old_periodically}
-        merger = Merger(
+        merger = ReportMerger(
             window_s=section.pending_window,
             hold_s=section.hold,
             max_reports=section.pending_items,
@@ -330,7 +332,7 @@ class Assembler:
         self.storage.leases.publish_settings(setting_digests)
 
     def receiver_services(
-        self, access: Access, window: MergeWindow | SharedMergeWindow, metrics: Metrics
+        self, access: KeyAccess, window: MergeWindow | SharedMergeWindow, metrics: ProcessMetrics
     ) -> ReceiverServices:
         server, config = self.config.server, self.config
         return ReceiverServices(
@@ -340,7 +342,7 @@ class Assembler:
             clock=self.clock,
             inflight=self.inflight,
             max_body_bytes=server.max_body_bytes,
-            connections=Connections(connection_limit(server)),
+            connections=OpenConnections(connection_limit(server)),
             proxies=TrustedProxies(server.trusted_proxies),
             min_upload_rate=server.min_upload_rate,
             options=self.normaliser_options(config),
@@ -380,8 +382,8 @@ class Assembler:
     async def channel_states(self) -> Sequence[ChannelState]:
         return await self.notifier.channel_states() if self.notifier is not None else ()
 
-    def build_deposits(self, attribution: Attribution) -> Deposits:
-        return Deposits(self.storage.log, attribution, amount_of=self.amount_of)
+    def build_deposits(self, attribution: Attribution) -> RecordDeposits:
+        return RecordDeposits(self.storage.log, attribution, amount_of=self.amount_of)
 
     async def read_key_shares(self) -> Sequence[KeyShare]:
         """Return the keys that use nearly all of their share of a common limit."""
@@ -417,7 +419,7 @@ class Assembler:
 
         return event_operation(event, to_event_stream(mapping), self.clock.now())
 
-    def build_publisher(self, deposits: Deposits) -> Publisher:
+    def build_publisher(self, deposits: RecordDeposits) -> Publisher:
         return Publisher(
             self.config.publish,
             ledger=self.storage.ledger,

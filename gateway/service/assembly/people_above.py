@@ -19,7 +19,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 
 if TYPE_CHECKING:
-    from exporters.service.people_above import PeopleAbove
+    from exporters.service.people_above import UpstreamPeople
     from exporters.settings import UpstreamSettings
     from spool.erasure import Erasure
 
@@ -31,7 +31,7 @@ class PeopleLink:
         self._assembler = assembler
         self._registry = registry
         self._is_agent = is_agent
-        self.above: PeopleAbove | None = None
+        self.above: UpstreamPeople | None = None
         if self._tollhouse_upstream() is not None:
             self._open_link()
 
@@ -40,11 +40,11 @@ class PeopleLink:
         is_tollhouse = self._is_agent or upstream.kind == "tollhouse"
         return upstream if is_tollhouse and upstream.base_url else None
 
-    def _open_link(self) -> PeopleAbove:
-        from exporters.service.people_above import PeopleAbove
+    def _open_link(self) -> UpstreamPeople:
+        from exporters.service.people_above import UpstreamPeople
 
         assembler = self._assembler
-        self.above = PeopleAbove(
+        self.above = UpstreamPeople(
             self._registry.people,
             self._registry.persons,
             upstream=self._tollhouse_upstream,
@@ -54,7 +54,7 @@ class PeopleLink:
         )
         return self.above
 
-    async def relay(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
+    async def relay_addresses(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
         return self.above is None or await self.above.try_relay_addresses(keys, addresses)
 
     async def run(self) -> None:

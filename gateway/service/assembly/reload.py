@@ -124,7 +124,7 @@ class Reload:
         # `config` is checked and not `new`, because some of its settings keep their running value
         problems: list[str] = list(problems_of(config))
 
-        def make_or_note_problem(make: Callable[[], T]) -> T | None:
+        def make_part_or_note_problem(make: Callable[[], T]) -> T | None:
             try:
                 return make()
             except ConfigError as error:
@@ -135,17 +135,19 @@ class Reload:
 
         key_file = config.server.api_key_file
         prices = await asyncio.to_thread(
-            make_or_note_problem, lambda: price_book(config, self.assembler.storage.registry)
+            make_part_or_note_problem, lambda: price_book(config, self.assembler.storage.registry)
         )
         prepared = _Prepared(
             prices=prices,
-            legacy=make_or_note_problem(lambda: LegacyKey(key_file) if key_file else None),
-            signing=make_or_note_problem(lambda: signing_secret(config.sources)),
-            routes=None if problems else make_or_note_problem(lambda: route_configs(self.assembler, config)),
+            legacy=make_part_or_note_problem(lambda: LegacyKey(key_file) if key_file else None),
+            signing=make_part_or_note_problem(lambda: signing_secret(config.sources)),
+            routes=None
+            if problems
+            else make_part_or_note_problem(lambda: route_configs(self.assembler, config)),
         )
         # The certificate is checked even if the change needs a restart, because with a bad certificate the
         # restart would fail.
-        make_or_note_problem(lambda: Certificate.from_settings(new.server))
+        make_part_or_note_problem(lambda: Certificate.from_settings(new.server))
         if problems:
             raise ConfigError(problems)
         return prepared

@@ -40,7 +40,7 @@ def build_syncs(parts: Assembler, config: Config, billing: BillingSync) -> list[
     client, clock = UpstreamClient.from_settings(upstream, clock=parts.clock), parts.clock
 
     async def waiting_since() -> float | None:
-        routes = await parts.storage.deliveries.routes()
+        routes = await parts.storage.deliveries.route_states()
         ages = [route.oldest_age_s for route in routes if route.name == f"{UPSTREAM}/{AI_TELEMETRY}"]
         return next((clock.now() - age_s for age_s in ages if age_s is not None), None)
 
@@ -97,7 +97,7 @@ def _lake_context(parts: Assembler, config: Config) -> LakeContext | None:
         landings=storage.small.open_table(LANDINGS),
         installation=public_id(storage.secret),
         books=storage.log.books,
-        routes=storage.deliveries.routes,
+        routes=storage.deliveries.route_states,
         verdicts=None if storage.registry is None else storage.registry.statements,
     )
 
@@ -141,7 +141,7 @@ async def start_routes(parts: Assembler, syncs: Sequence[Sync]) -> Forwarder:
         syncs,
         max_dead_letters=max_dead_letters,
         leases=storage.leases,
-        packed=parts.native.native,
+        native=parts.native.native,
     )
     parts.stack.push_async_callback(routes.stop)
     await routes.start()

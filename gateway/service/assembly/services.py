@@ -14,20 +14,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.configuration.sections import Config, ConfigError
-from gateway.core.first_use import Once, import_blocking
+from gateway.core.first_use import LazyValue, import_blocking
 from gateway.intake.attribution import Attribution
 from gateway.intake.sender_fields import KeptSenderFields, SenderFieldCounter
 from gateway.monitoring.late_reports import KeptLateReports, LateReportCounter
-from gateway.monitoring.metrics import Metrics
+from gateway.monitoring.metrics import ProcessMetrics
 from gateway.monitoring.sender_hours import KeptSenderHours
-from gateway.operations.holders.operators import Urls
+from gateway.operations.holders.operators import PublicUrls
 from gateway.operations.holders.receivers import (
     StatusServices,
     TopicServices,
     no_verdicts,
     relay_to_nobody,
 )
-from gateway.operations.services import Services
+from gateway.operations.services import AllServices
 from gateway.people.authentication.bearer import Bearer
 from gateway.service.assembly import monitoring
 from gateway.service.assembly.background import (
@@ -66,10 +66,10 @@ async def open_services(
     *,
     clock: Clock,
     version: str,
-    urls: Callable[[], Urls],
+    urls: Callable[[], PublicUrls],
     local: Bearer | None = None,
     observer: Observer | None = None,
-) -> AsyncIterator[Services]:
+) -> AsyncIterator[AllServices]:
     """
     Open everything behind the listeners of a server. The routes start to run. The caller must run `background`.
 
@@ -77,7 +77,7 @@ async def open_services(
     to the metrics. Raises ConfigError for an error in a file that the configuration names. Raises
     SpoolDamaged if damage was found. The damage is remembered, so the next opening salvages what is readable.
     """
-    metrics = Metrics(_all_source_names)
+    metrics = ProcessMetrics(_all_source_names)
     late_reports = LateReportCounter(clock)
     observers = Observers([metrics, late_reports, *([observer] if observer else [])])
     is_agent = local is not None
@@ -109,7 +109,7 @@ async def open_services(
         yield services
 
 
-def load_compiled_module(config: Config, metrics: Metrics) -> NativeUse:
+def load_compiled_module(config: Config, metrics: ProcessMetrics) -> NativeUse:
     """
     Return the compiled module if it is enabled and installed. If it is installed but cannot be used, a log line says
     why.
@@ -128,12 +128,12 @@ def load_compiled_module(config: Config, metrics: Metrics) -> NativeUse:
 async def _assemble_services(
     assembler: Assembler,
     config: Config,
-    metrics: Metrics,
+    metrics: ProcessMetrics,
     local: Bearer | None,
     *,
     version: str,
-    urls: Callable[[], Urls],
-) -> Services:
+    urls: Callable[[], PublicUrls],
+) -> AllServices:
     storage = assembler.storage
     is_agent = local is not None
     access = await assembler.start_access(local)
@@ -172,7 +172,7 @@ async def _assemble_services(
     relay = relay_to_nobody
     if storage.registry is not None:
         people_link = PeopleLink(assembler, storage.registry, is_agent=is_agent)
-        relay = people_link.relay
+        relay = people_link.relay_addresses
         tasks.append(Task("people above", people_link.run))
         tasks.append(
             Task("event mappings", partial(follow_event_mappings, assembler, routes, storage.registry))
@@ -185,13 +185,13 @@ async def _assemble_services(
         tasks.append(Task("laptops of the demo", laptops))
     if spend is not None:
         tasks.append(Task("spend on /metrics", spend.run))
-    return Services(
+    return AllServices(
         storage=storage,
         receivers=receivers,
         topics=TopicServices(
             storage=storage,
             devices=assembler.devices,
-            opamp=Once(lambda: _opamp_instances(assembler)),
+            opamp=LazyValue(lambda: _opamp_instances(assembler)),
             clusters=assembler.clusters,
             deposits=deposits,
             stream_admission=assembler.build_stream_admission(),
@@ -230,7 +230,7 @@ def _opamp_instances(assembler: Assembler) -> OpampInstances:
     return OpampInstances(assembler.devices, assembler.clock)
 
 
-async def _start_gateway_parts(assembler: Assembler, metrics: Metrics) -> None:
+async def _start_gateway_parts(assembler: Assembler, metrics: ProcessMetrics) -> None:
     """Start the parts that an agent does not have. An agent reads too few spans for a span memory."""
     await assembler.billing_connections.create_configured_and_clean_up()
     await assembler.start_sign_ins(metrics)

@@ -20,7 +20,7 @@ from gateway.configuration.sections import Config, StatementPullSettings
 from gateway.core.first_use import import_in_thread
 from spool.clock import Clock
 from spool.errors import NotThere
-from spool.statements import Statements
+from spool.statements import StatementStore
 
 FORBIDDEN, NOT_FOUND, TOO_MANY_REQUESTS = 403, 404, 429
 WAIT_S = 5.0  # seconds to wait if the provider's error names no time to retry
@@ -29,7 +29,7 @@ LIMIT_WAIT_S = 60.0
 
 
 def build_statement_puller(
-    table: Statements,
+    table: StatementStore,
     clock: Clock,
     config: Callable[[], Config],
     stack: AsyncExitStack,
@@ -43,14 +43,16 @@ def build_statement_puller(
     stack.push_async_callback(client.close)
 
     async def fetch_page(
-        pull: StatementPullSettings,
+        pull_settings: StatementPullSettings,
         url: str,
         headers: Callable[[str], Mapping[str, str]],
         body: bytes | None,
     ) -> bytes:
         settings = config().reconciliation
         try:
-            key = SecretSource(f"reconciliation.pull {pull.name}: key_file", file=pull.key_file).value()
+            key = SecretSource(
+                f"reconciliation.pull {pull_settings.name}: key_file", file=pull_settings.key_file
+            ).value()
         except Misconfigured as error:
             raise PullFailed(str(error), retry_after_s=None) from error
         try:
@@ -82,13 +84,13 @@ def build_statement_puller(
             raise PullFailed(message, retry_after_s=None)
         return answer.body
 
-    async def keep_seats(pull: StatementPullSettings, pages: Sequence[Any]) -> str:
+    async def keep_seats(pull_settings: StatementPullSettings, pages: Sequence[Any]) -> str:
         if plans is None:
             raise NotThere("this server stores no plans")
         await import_in_thread("gateway.bills.plans.seat_lists")
         from gateway.bills.plans import seat_lists
 
-        return await seat_lists.update_plan_seats(plans, pull, pages, now=clock.now())
+        return await seat_lists.update_plan_seats(plans, pull_settings, pages, now=clock.now())
 
     return StatementPuller(
         table, clock, lambda: config().reconciliation, fetch_page, keep_seats=keep_seats, sleep=sleep

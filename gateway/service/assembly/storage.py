@@ -12,7 +12,7 @@ from spool import engines
 from spool.clock import Clock
 from spool.ledger.ledger import CHUNK
 from spool.log.protocols import Observer
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.storage import Storage, StorageOptions
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def storage_options(
     observer: Observer | None = None,
     is_agent: bool = False,
     new_registry: bool = False,
-    native: Native | None = None,
+    native: NativeModule | None = None,
 ) -> StorageOptions:
     return StorageOptions(
         directory=config.data_dir,
@@ -94,7 +94,7 @@ async def open_storage(
     observer: Observer | None = None,
     is_agent: bool = False,
     new_registry: bool = False,
-    native: Native | None = None,
+    native: NativeModule | None = None,
 ) -> AsyncIterator[Storage]:
     """Open the storage, as spool.storage describes. Raises SpoolLocked while another process has it open."""
     options = storage_options(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from gateway.bills.contracts.declared import ContractTable, NewContract, Term
+from gateway.bills.contracts.declared import ContractTable, ContractTerm, NewContract
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.operations.money.annotations import AnnotationTable, NewAnnotation
 from gateway.operations.money.own_prices import NewPrice, PriceTable
@@ -72,7 +72,7 @@ async def _add_budgets(registry: Registry, ledger: Ledger, end: int) -> None:
 async def _add_contract(registry: Registry, ledger: Ledger, end: int) -> None:
     since = datetime.fromtimestamp(end - 30 * DAY_S, UTC).replace(minute=0, second=0, microsecond=0)
     spent = (await _cost_by(ledger, since, end, "model")).get(CAPACITY_MODEL, Decimal(0))
-    capacity = Term(
+    capacity = ContractTerm(
         kind="capacity",
         models=(CAPACITY_MODEL,),
         unit="gsu",

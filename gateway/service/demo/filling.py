@@ -27,18 +27,18 @@ from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import Shadows
+from gateway.intake.shadows import ReportedCallers
 from gateway.money.insights.gathering import FactSources
 from gateway.money.insights.inspector import InspectionReport, Inspector
-from gateway.money.recommendations.adviser import Adviser, Look
+from gateway.money.recommendations.adviser import Adviser, AdviserRun
 from gateway.money.recommendations.gathering import Sources
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import ReadOutcome
 from gateway.people.authentication.bearer import Bearer
 from gateway.service.assembly.storage import open_storage
 from gateway.service.demo.examples import add_examples
 from gateway.service.demo.month import Month, Period, Report
 from gateway.service.demo.note import write_note
-from gateway.service.demo.plants import EXAMPLES, FOUND_BY, PLANTS, Plants, missed_plants
+from gateway.service.demo.plants import EXAMPLES, FOUND_BY, PLANTS, PlantedProblems, missed_plants
 from gateway.service.demo.samples import (
     ACTOR,
     SENDER,
@@ -54,7 +54,7 @@ from spool.record import AI_TELEMETRY, NS, Inference
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
-from spool.statements import DAY_S, EXACT, REQUESTS, TOKENS, USD, Statement, StatementRow, Statements
+from spool.statements import DAY_S, EXACT, REQUESTS, TOKENS, USD, Statement, StatementRow, StatementStore
 from spool.storage import Storage
 
 SEED = 1  # random seed of the demo month in the console
@@ -110,7 +110,7 @@ class Bills:
         )
         self._dollars[use] = EXACT.add(self._dollars[use], Decimal(self._prices.estimate_record(call) or 0))
 
-    async def store_bills(self, statements: Statements, *, begin: int, end: int) -> None:
+    async def store_bills(self, statements: StatementStore, *, begin: int, end: int) -> None:
         """Store the bills of all days that have ended at `end`, as a provider would report them then."""
         start = begin // DAY_S * DAY_S
         until = end // DAY_S * DAY_S
@@ -212,7 +212,7 @@ class Filled:
     records: int
     duplicates: int
     inspected: InspectionReport
-    look: Look
+    look: AdviserRun
     missed: Sequence[str]  # names of planted problems that no detector found
 
 
@@ -232,7 +232,7 @@ async def fill_directory(
 
     `progress` is called after each batch with the number of reports.
     """
-    plan = Plants(plants, end=period.end)
+    plan = PlantedProblems(plants, end=period.end)
     book = PriceBook.load()
     registry_clock = SetClock(clock.now())
     async with _open_empty_storage(directory, clock, registry_clock) as (storage, registry):
@@ -297,10 +297,10 @@ async def _open_empty_storage(
 
 
 async def _run_inspection(
-    storage: Storage, registry: Registry, book: PriceBook, clock: Clock
+    storage: Storage, registry: Registry, price_book: PriceBook, clock: Clock
 ) -> InspectionReport:
     bills = StatementSources(
-        ledger=storage.ledger, log=storage.log, prices=lambda: book, statements=registry.statements
+        ledger=storage.ledger, log=storage.log, prices=lambda: price_book, statements=registry.statements
     )
     devices = DeviceLifecycle(storage.devices, settings=Config().devices, clock=clock, secret=storage.secret)
     sources = FactSources(
@@ -311,7 +311,7 @@ async def _run_inspection(
         sender_hours=registry.sender_hours.all,
         devices=storage.devices.all,
         fleet=Fleet(devices, lambda: None).machine_rows,
-        prices=lambda: book,
+        prices=lambda: price_book,
         reconciled=Reconciler(bills, clock).reconcile_recent_months,
     )
     return await Inspector(sources, registry.insights, clock).find_and_store_insights()
@@ -320,23 +320,25 @@ async def _run_inspection(
 async def _send_month(
     storage: Storage,
     month: Month,
-    book: PriceBook,
+    price_book: PriceBook,
     clock: Clock,
     progress: Callable[[int], None],
 ) -> None:
-    intake = Intake(storage.log, attribution=Attribution(Config()), prices=book, shadows=Shadows(clock))
+    intake = Intake(
+        storage.log, attribution=Attribution(Config()), prices=price_book, shadows=ReportedCallers(clock)
+    )
     bearer = Bearer(SENDER, frozenset({INGEST}))
     sent = 0
     for _, reports in month.iterate_days():
         for first in range(0, len(reports), BATCH):
             batch = reports[first : first + BATCH]
-            await intake.store(_reports_outcome(batch), bearer)
+            await intake.store_outcome(_reports_outcome(batch), bearer)
             sent += len(batch)
             progress(sent)
 
 
-def _reports_outcome(reports: Sequence[Report]) -> Outcome:
-    outcome = Outcome(received=len(reports))
+def _reports_outcome(reports: Sequence[Report]) -> ReadOutcome:
+    outcome = ReadOutcome(received=len(reports))
     for record, identity in reports:
         outcome.add_record(record, identity)
     return outcome

@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from gateway.intake.prices import PriceBook
-from gateway.service.demo.plants import Plants, Turn
+from gateway.service.demo.plants import PlantedProblems, SessionTurn
 from gateway.service.demo.workloads import WORKLOADS, Workload
-from spool.identity import Identity, call_identity
+from spool.identity import RecordIdentity, call_identity
 from spool.record import CURRENCY, NS, AiRecord, Inference, UsageMetric
 
 DAY_S = 86400
@@ -34,7 +34,7 @@ ALWAYS = tuple([5] * 7 + [7, 9, 10, 11, 11, 10, 11, 11, 11, 10, 9, 8, 7, 7, 6, 6
 # Calls on a weekend day as a share of the calls on a weekday. The key is True for office work.
 WEEKEND = {True: 0.06, False: 0.55}
 
-Report = tuple[AiRecord, Identity]
+Report = tuple[AiRecord, RecordIdentity]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Month:
         period: Period,
         *,
         seed: int,
-        plants: Plants,
+        plants: PlantedProblems,
         prices: PriceBook,
         bill: Callable[[Inference], None] = lambda call: None,
     ) -> None:
@@ -121,7 +121,7 @@ class Month:
             if not self._period.begin * NS <= at < self._period.end * NS:
                 return
             output_tokens = self._random_tokens(workload.output_tokens)
-            turn = Turn(
+            turn = SessionTurn(
                 at=at,
                 input_tokens=input_tokens,
                 output_tokens=output_tokens,
@@ -135,7 +135,7 @@ class Month:
             input_tokens += output_tokens + self._random_tokens(max(80, workload.input_tokens // 30))
             at += rng.randrange(15 * NS, 90 * NS)
 
-    def _turn_reports(self, day: int, workload: Workload, turn: Turn) -> Iterator[Report]:
+    def _turn_reports(self, day: int, workload: Workload, turn: SessionTurn) -> Iterator[Report]:
         call = self._invent_call(workload, turn)
         call = self._plants.apply_plant(day, workload, call)
         self._bill(call)
@@ -153,7 +153,7 @@ class Month:
         if workload.source == "claude_code":
             yield from self._counter_reports(call)
 
-    def _invent_call(self, workload: Workload, turn: Turn) -> Inference:
+    def _invent_call(self, workload: Workload, turn: SessionTurn) -> Inference:
         rng = self._random
         took = int((0.4 + 0.012 * turn.output_tokens) * NS * rng.lognormvariate(0, 0.4))
         call = Inference(
@@ -231,7 +231,7 @@ class Month:
                     team=call.team,
                     device=call.device,
                 )
-                yield metric, Identity(metric.id)
+                yield metric, RecordIdentity(metric.id)
 
     def _random_tokens(self, usual: int) -> int:
         return max(1, int(usual * math.exp(self._random.gauss(0, 0.35))))

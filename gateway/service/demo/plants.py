@@ -23,7 +23,7 @@ from gateway.service.demo.workloads import (
     WORKLOADS,
     Workload,
 )
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.record import NS, AiRecord, Inference
 
 DAY_S = 86400
@@ -248,7 +248,7 @@ ADDED = {"missing-price": UNKNOWN, **SAVINGS}  # word of --plant -> workload tha
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class SessionTurn:
     """
     A call of a session before it becomes a record. `cached_tokens` is the part of its input that comes from
     the previous turn.
@@ -265,7 +265,7 @@ class Turn:
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
-class Plants:
+class PlantedProblems:
     """The planted problems (`words`), as changes of the traffic of a month that ends at `end`."""
 
     def __init__(self, words: Collection[str], *, end: int) -> None:
@@ -285,7 +285,7 @@ class Plants:
             return OWNERLESS
         return 1.0
 
-    def is_reported(self, report: tuple[AiRecord, Identity]) -> bool:
+    def is_reported(self, report: tuple[AiRecord, RecordIdentity]) -> bool:
         """Return False for calls after the time at which their gateway stopped reporting."""
         record, _ = report
         has_stopped = "stopped-sender" in self.words and record.source == STOPPED_SOURCE

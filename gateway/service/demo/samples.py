@@ -18,7 +18,7 @@ from gateway.devices.fleet.facts import TELEMETRY_OFF, UNUSED, assistant_of_sour
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
-from gateway.money.allocation.publishing import Publishing
+from gateway.money.allocation.publishing import DefinitionPublisher
 from gateway.normalise.outcome import UNRECOGNISED_AI
 from gateway.service.demo.note import CHANNEL, REFUSAL, DemoNote
 from gateway.service.demo.plants import (
@@ -34,7 +34,7 @@ from gateway.service.demo.workloads import CLAUDE_CODE, PEOPLE, WORKLOADS
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import PARKED, RouteSpec
 from spool.devices.device import Device
-from spool.identity import Identity, cloud_event_id
+from spool.identity import RecordIdentity, cloud_event_id
 from spool.ledger.ledger import Ledger
 from spool.log.books import route_topic
 from spool.log.values import Submission
@@ -102,14 +102,14 @@ async def add_samples(
     await _add_devices(storage, now, begin, _losing_laptops(words))
     if "unrecognised" in words:
         ignored = {UNRECOGNISED_AI: SHAPES}
-        await storage.log.append(
+        await storage.log.append_submission(
             Submission(topic=AI_TELEMETRY, received=SHAPES, ignored=ignored, unrecognised=[SHAPE] * SHAPES)
         )
     routes = [word for word in ROUTES if word in words]
     if "unknown-arrival" in words:
-        await storage.log.append(_unit_cost_submission(now))
+        await storage.log.append_submission(_unit_cost_submission(now))
     if EXAMPLES in words:
-        await storage.log.append(_order_submission(now))
+        await storage.log.append_submission(_order_submission(now))
     if routes:
         await _add_routes(storage.deliveries, routes, now)
     await _add_sender_hours(registry, now, words)
@@ -228,7 +228,7 @@ def _unit_cost_submission(now: float) -> Submission:
         topic=UNIT_COST,
         received=SUMS,
         records=operations,
-        identities=[Identity(operation.id) for operation in operations],
+        identities=[RecordIdentity(operation.id) for operation in operations],
     )
 
 
@@ -249,7 +249,7 @@ def _order_submission(now: float) -> Submission:
         topic=USAGE_EVENTS,
         received=EVENTS,
         records=events,
-        identities=[Identity(event.id) for event in events],
+        identities=[RecordIdentity(event.id) for event in events],
     )
 
 
@@ -280,7 +280,7 @@ async def add_idle_seat_plan(registry: Registry, ledger: Ledger, *, end: int, wo
 
 async def publish_definition(registry: Registry, ledger: Ledger) -> None:
     settings = AllocationSettings()
-    publishing = Publishing(
+    publishing = DefinitionPublisher(
         registry.declared_table(AllocationTable),
         ledger,
         Published(ledger),

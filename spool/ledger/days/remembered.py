@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from spool.ledger.costs import query_costs
 from spool.ledger.counting import EVERY, EVERY_BILLED, change_mark_name
 from spool.ledger.periods import next_beginning
-from spool.ledger.queries import CostQuery, CostRow, Derived
+from spool.ledger.queries import CostQuery, CostRow, DerivedDimension
 from spool.record import CURRENCY
 
 if TYPE_CHECKING:
     from spool.currencies import Rates
     from spool.ledger.ledger_rows import LedgerRows
     from spool.ledger.queries import QuestionLimit
-    from spool.ledger.usages import Usages
+    from spool.ledger.usages import UsageByGroup
 
 MOST_ROWS = 20_000  # all results together, some 20 MB
 MOST_OF_ONE = 5_000
@@ -49,7 +49,7 @@ class RememberedCosts:
         self._answers: OrderedDict[Hashable, tuple[Marks, Answer]] = OrderedDict()
         self._row_count = 0
         self._dimensions: list[
-            tuple[object, Derived, object]
+            tuple[object, DerivedDimension, object]
         ] = []  # with the object that stands for it in keys
         self._every: int | None = None
         self._lock = Lock()
@@ -77,11 +77,11 @@ class RememberedCosts:
         limit: QuestionLimit | None,
         rates: Rates | None,
         now: float,
-    ) -> list[Usages]:
+    ) -> list[UsageByGroup]:
         from spool.ledger.usages import usages_by_group
 
         state = self._read_state_and_invalidate(rows)
-        answers: dict[int, Usages] = {}
+        answers: dict[int, UsageByGroup] = {}
         for place, query in enumerate(queries):
             found = (
                 self._find_answer(*self._place_of_usages(query, state))
@@ -98,7 +98,7 @@ class RememberedCosts:
                 self._store_answer(*self._place_of_usages(queries[place], state), answer)
         return [answers[place] for place in range(len(queries))]
 
-    def dimension(self, depends_on: object, define: Callable[[], Derived]) -> Derived:
+    def dimension(self, depends_on: object, define: Callable[[], DerivedDimension]) -> DerivedDimension:
         """
         Return the same dimension object for equal `depends_on`, so that results by it can be cached. The
         dimension's values may depend on nothing else.
@@ -112,7 +112,7 @@ class RememberedCosts:
             self._dimensions = [*self._dimensions, found][-MOST_DIMENSIONS:]
             return found[1]
 
-    def has_dimension(self, dimension: Derived) -> bool:
+    def has_dimension(self, dimension: DerivedDimension) -> bool:
         return any(dimension is each for _, each, _ in self._dimensions)
 
     def forget(self) -> None:

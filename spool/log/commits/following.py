@@ -25,7 +25,7 @@ from spool.log.duplicates import DuplicateIndex
 from spool.log.entries.codec import NO_RECORD
 from spool.log.partial_reports import PartialReport
 from spool.log.pending_spans import GivenValues, change_given_values
-from spool.log.planning.plan import Plan
+from spool.log.planning.plan import CommitPlan
 from spool.log.planning.planner import Planner
 from spool.record import TOPICS
 
@@ -34,7 +34,7 @@ SOONER_S = 300.0  # seconds; a row whose time is further ahead of the clock is n
 
 _log = logging.getLogger(__name__)
 
-ByTopic = tuple[int, ...]  # values in the order of TOPICS
+NumbersByTopic = tuple[int, ...]  # values in the order of TOPICS
 
 
 class CommitRow(NamedTuple):
@@ -44,8 +44,8 @@ class CommitRow(NamedTuple):
     period: int
     token: int
     at: float
-    next: ByTopic
-    closed: ByTopic
+    next: NumbersByTopic
+    closed: NumbersByTopic
     durable: int  # newest commit that surely survives the loss of the database machine
     entries: int  # in the log after this commit
     size: int  # bytes of the log after this commit
@@ -82,7 +82,7 @@ class _StoredIds(msgspec.Struct, array_like=True):
 _packed = msgspec.msgpack.Decoder(_StoredIds)
 
 
-def pack_plan_ids(plan: Plan) -> bytes:
+def pack_plan_ids(plan: CommitPlan) -> bytes:
     return pack_new_ids(NewIds(tuple(plan.ids), tuple(plan.ids.values()), plan.hours), plan.span_rows)
 
 
@@ -158,10 +158,10 @@ class _UnconfirmedCommit(NamedTuple):
     id: int
     at: float
     size: int  # bytes of the log before
-    before: ByTopic  # next number of each topic before
+    before: NumbersByTopic  # next number of each topic before
 
 
-class Following:
+class FollowedLog:
     """
     The state of a log after the newest commit row that this process has read.
 
@@ -181,7 +181,9 @@ class Following:
         self._unfolded = UnfoldedCommits()
         self._lock = Lock()
 
-    def load_unfolded_rows(self, rows: Sequence[CommitRow], first: ByTopic, *, in_runs_in_part: bool) -> None:
+    def load_unfolded_rows(
+        self, rows: Sequence[CommitRow], first: NumbersByTopic, *, in_runs_in_part: bool
+    ) -> None:
         """
         At a start, load the rows with ids that are in no stored run (a sorted file of ids). Some ids of the
         first row may be in a run.
@@ -201,14 +203,14 @@ class Following:
         self._index_ids(row, self.last.next)
         self._note_commit_row(row)
 
-    def apply_own_commit(self, row: CommitRow, plan: Plan) -> None:
+    def apply_own_commit(self, row: CommitRow, plan: CommitPlan) -> None:
         """Apply a commit of this process, once its result is known."""
         before = self.last.next
         self.planner.apply_plan(plan)
         self._note_unfolded_ids(row, before, len(plan.ids))
         self._note_commit_row(row)
 
-    def bounds_after_fold(self, taken: int) -> tuple[int, ByTopic]:
+    def bounds_after_fold(self, taken: int) -> tuple[int, NumbersByTopic]:
         """
         Return the commit, and each topic's highest closed number, up to which all ids are in runs if the
         `taken` oldest ids move there.
@@ -221,7 +223,7 @@ class Following:
     def note_folded_ids(self, taken: int) -> None:
         self._unfolded.note_fold(taken)
 
-    def lowest_open_numbers(self, now: float, *, durable: float = inf) -> ByTopic:
+    def lowest_open_numbers(self, now: float, *, durable: float = inf) -> NumbersByTopic:
         """
         Return each topic's lowest number that is still open (may change), by commits up to `durable`.
 
@@ -263,7 +265,7 @@ class Following:
         with self._lock:
             return self._open[0].at + self._hold_s if self._open else None
 
-    def _index_ids(self, row: CommitRow, first: ByTopic, *, known_in_runs: bool = False) -> None:
+    def _index_ids(self, row: CommitRow, first: NumbersByTopic, *, known_in_runs: bool = False) -> None:
         try:
             new = unpack_ids(row.ids)
         except ValueError as error:
@@ -282,7 +284,7 @@ class Following:
         if row.ids:
             self.planner.spans.load_rows(unpack_spans(row.ids))
 
-    def _note_unfolded_ids(self, row: CommitRow, first: ByTopic, count: int) -> None:
+    def _note_unfolded_ids(self, row: CommitRow, first: NumbersByTopic, count: int) -> None:
         topics = zip(TOPICS, first, row.next, strict=True)
         self._unfolded.note_commit(
             count, {COMMIT: row.id} | {topic: number for topic, number, after in topics if number < after}
@@ -310,8 +312,8 @@ class Following:
             self._unconfirmed.popleft()
 
 
-def _is_closed(row: CommitRow, newest: CommitRow) -> bool:
-    return all(map(int.__le__, row.next, newest.closed))
+def _is_closed(row: CommitRow, newest_row: CommitRow) -> bool:
+    return all(map(int.__le__, row.next, newest_row.closed))
 
 
 def _to_differences(values: Sequence[int]) -> array[int]:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from spool.errors import SpoolError
-from spool.log.duplicates import DuplicateIndex, Fold, OldestIds
+from spool.log.duplicates import DuplicateIndex, IdFold, OldestIds
 
 
 class FoldedIds(msgspec.Struct):
@@ -79,13 +79,13 @@ class UnfoldedCommits:
 _log = logging.getLogger(__name__)
 
 
-class FoldsAside:
+class FoldPlanner:
     """
     Plans one fold (move of ids into runs) at a time, on a thread. `keep` stores the plan and updates the
     index, while the commit lock is held.
     """
 
-    def __init__(self, turn: asyncio.Lock, keep: Callable[[Fold], Awaitable[None]]) -> None:
+    def __init__(self, turn: asyncio.Lock, keep: Callable[[IdFold], Awaitable[None]]) -> None:
         self._turn = turn
         self._keep = keep
         self._task: asyncio.Task[None] | None = None

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from spool.errors import SpoolError, SpoolUnavailable
-from spool.log.planning.plan import Answer
+from spool.log.planning.plan import PlanAnswer
 from spool.log.values import Receipt, Submission
 from spool.turns.fair_turns import FAR_LESS, Party, current_work
 
@@ -42,7 +42,7 @@ TOGETHER_S = 0.05  # submissions with deadlines within these seconds are refused
 
 _log = logging.getLogger(__name__)
 
-CommitGroup = Callable[[Sequence[Submission]], Awaitable[Sequence[Answer]]]
+CommitGroup = Callable[[Sequence[Submission]], Awaitable[Sequence[PlanAnswer]]]
 
 
 class _WaitingSubmission(NamedTuple):
@@ -63,7 +63,7 @@ class IndexOutOfStep(Exception):
     store duplicates.
     """
 
-    def __init__(self, answers: Sequence[Answer]) -> None:
+    def __init__(self, answers: Sequence[PlanAnswer]) -> None:
         super().__init__("a commit is durable, but the index in memory was not updated")
         self.answers = answers
 
@@ -147,7 +147,7 @@ class GroupWriter:
         """Return for how many seconds the current group or upkeep has run, 0 between groups."""
         return 0.0 if self._began is None else self._loop.time() - self._began
 
-    async def append(self, submission: Submission) -> Receipt:
+    async def append_submission(self, submission: Submission) -> Receipt:
         """
         Store a submission with the next group. Return the receipt after the flush.
 
@@ -405,7 +405,7 @@ def _record_count(group: Sequence[_WaitingSubmission]) -> int:
     return sum(waiter.records for waiter in group)
 
 
-def _set_answers(group: Sequence[_WaitingSubmission], answers: Sequence[Answer]) -> None:
+def _set_answers(group: Sequence[_WaitingSubmission], answers: Sequence[PlanAnswer]) -> None:
     for waiter, answer in zip(group, answers, strict=True):
         if isinstance(answer, Receipt):
             if not waiter.receipt.done():

@@ -158,13 +158,13 @@ def unpack_fields(packed: bytes) -> dict[str, Any]:
 _log = logging.getLogger(__name__)
 
 
-class Damage(NamedTuple):
+class EntryDamage(NamedTuple):
     first: int
     records: int
     reason: str
 
 
-def log_damage(topic: str, damage: Iterable[Damage]) -> None:
+def log_damage(topic: str, damage: Iterable[EntryDamage]) -> None:
     for damaged_range in damage:
         _log.error(
             "an entry is damaged and set aside",

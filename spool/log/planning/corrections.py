@@ -48,9 +48,9 @@ def newest_state_and_count(record: Inference, find: Find) -> tuple[Inference, in
 
 
 def late_report_correction(
-    known: Inference,
+    known_record: Inference,
     count: int,
-    later: Inference,
+    later_record: Inference,
     fields: dict[str, Any],
     *,
     replaces_cost: bool,
@@ -59,23 +59,23 @@ def late_report_correction(
     """
     Return the correction for a late report, or None if the report changes no cost, count or run.
 
-    `known`: the call after `count` corrections.
+    `known_record`: the call after `count` corrections.
     """
-    has_tags = is_processing_mode_changed(known, fields) or is_person_changed(known, fields)
+    has_tags = is_processing_mode_changed(known_record, fields) or is_person_changed(known_record, fields)
     excluded = _LEFT - {"tags"} if has_tags else _LEFT
     changed = {name: value for name, value in fields.items() if name not in excluded}
-    if count >= MOST or known.shadow or not _has_change(known, changed, _COUNTED):
+    if count >= MOST or known_record.shadow or not _has_change(known_record, changed, _COUNTED):
         return None
-    reason = LATE_USAGE if _has_change(known, changed, _MEASURED) else LATE_RUN
+    reason = LATE_USAGE if _has_change(known_record, changed, _MEASURED) else LATE_RUN
     if replaces_cost and "cost" in changed:
         # without a cost, other currencies have charges
         is_billed = changed["cost"] is None or Decimal(changed["cost"])
         reason = FINAL_COST if is_billed else NOT_BILLED
-    return _build_correction(known, count, changed, reason, later.source, now_ns)
+    return _build_correction(known_record, count, changed, reason, later_record.source, now_ns)
 
 
 def merge_correction(
-    known: Inference, count: int, later: Inference, fields: dict[str, Any], *, now_ns: int
+    known_record: Inference, count: int, later_record: Inference, fields: dict[str, Any], *, now_ns: int
 ) -> Correction | None:
     """
     Return the correction by which a record gets `fields` from a later record of the same call, or None if no
@@ -85,13 +85,13 @@ def merge_correction(
     the later record.
     """
     changed = {name: value for name, value in fields.items() if name not in _LEFT - {"tags"}}
-    if not _has_change(known, changed, changed):
+    if not _has_change(known_record, changed, changed):
         return None
-    return _build_correction(known, count, changed, LATE_USAGE, later.source, now_ns)
+    return _build_correction(known_record, count, changed, LATE_USAGE, later_record.source, now_ns)
 
 
 def shadow_correction(
-    known: Inference, count: int, counted_by: bytes, reporter: Inference, *, now_ns: int
+    known_record: Inference, count: int, counted_by: bytes, reporter: Inference, *, now_ns: int
 ) -> Correction:
     """
     Return the correction of a record after which only `counted_by` counts the call.
@@ -101,34 +101,38 @@ def shadow_correction(
     """
     nothing: dict[str, Any] = {**dict.fromkeys(TOKENS), "cost": None, "estimated_cost": None}
     nothing |= {"meters": {}, "charges": {}, "shadow": True, "counted_by": counted_by}
-    return _build_correction(known, count, nothing, SAME_CALL, reporter.source, now_ns)
+    return _build_correction(known_record, count, nothing, SAME_CALL, reporter.source, now_ns)
 
 
 def placement_correction(
-    known: Inference, count: int, fields: dict[str, Any], *, now_ns: int
+    known_record: Inference, count: int, fields: dict[str, Any], *, now_ns: int
 ) -> Correction | None:
     """
     Return the correction that adds the runs and values of the spans around a call, or None after too many
     corrections.
     """
-    return None if count >= MOST else _build_correction(known, count, fields, LATE_RUN, known.source, now_ns)
+    return (
+        None
+        if count >= MOST
+        else _build_correction(known_record, count, fields, LATE_RUN, known_record.source, now_ns)
+    )
 
 
-def _has_change(known: Inference, changed: Mapping[str, Any], names: Iterable[str]) -> bool:
-    return any(name in changed and changed[name] != getattr(known, name) for name in names)
+def _has_change(known_record: Inference, changed: Mapping[str, Any], names: Iterable[str]) -> bool:
+    return any(name in changed and changed[name] != getattr(known_record, name) for name in names)
 
 
 def _build_correction(
-    known: Inference, count: int, changed: Mapping[str, Any], reason: str, source: str, now_ns: int
+    known_record: Inference, count: int, changed: Mapping[str, Any], reason: str, source: str, now_ns: int
 ) -> Correction:
-    before = replace_fields(known, {"also": None})
+    before = replace_fields(known_record, {"also": None})
     return Correction(
-        id=correction_id(known.id, count + 1),
+        id=correction_id(known_record.id, count + 1),
         source=source,
-        corrects=known.id,
+        corrects=known_record.id,
         reason=reason,
         known_at=now_ns,
-        start_time=known.start_time or now_ns,
+        start_time=known_record.start_time or now_ns,
         before=before,
         after=replace_fields(before, changed),
     )

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 
-from spool.identity import Identity, derived_id
+from spool.identity import RecordIdentity, derived_id
 from spool.record import Inference
 
 
-class Rank(IntEnum):
+class CostRank(IntEnum):
     """How reliable a reported cost is."""
 
     NONE = 0
@@ -28,18 +28,18 @@ def has_cost(record: Inference) -> bool:
     return record.cost is not None or bool(record.charges)
 
 
-def cost_rank(report: Inference, identity: Identity) -> Rank:
+def cost_rank(report: Inference, identity: RecordIdentity) -> CostRank:
     if not has_cost(report):
-        return Rank.NONE
+        return CostRank.NONE
     if identity.is_guess:
-        return Rank.GUESS
-    return Rank.FINAL if identity.is_final else Rank.REPORTED
+        return CostRank.GUESS
+    return CostRank.FINAL if identity.is_final else CostRank.REPORTED
 
 
-def first_report_names(report: Inference, rank: Rank) -> tuple[bytes, ...]:
-    if rank == Rank.GUESS:
+def first_report_names(report: Inference, rank: CostRank) -> tuple[bytes, ...]:
+    if rank == CostRank.GUESS:
         return (_guess_name(report.id),)
-    return (_final_name(report.id),) if rank == Rank.FINAL else ()
+    return (_final_name(report.id),) if rank == CostRank.FINAL else ()
 
 
 class KnownCosts:
@@ -48,59 +48,61 @@ class KnownCosts:
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
         self._is_known = is_known
 
-    def can_replace_cost(self, known: Inference, rank: Rank, key: str | None) -> bool:
+    def can_replace_cost(self, known_record: Inference, rank: CostRank, key: str | None) -> bool:
         """
         Return whether a report of this key may replace the call's cost. Without this rule, the holder of any
         key could rewrite costs that other keys reported.
         """
-        if self.is_cost_guessed(known):
-            return rank > Rank.GUESS
-        return rank == Rank.FINAL and self._is_cost_from(known, key)
+        if self.is_cost_guessed(known_record):
+            return rank > CostRank.GUESS
+        return rank == CostRank.FINAL and self._is_cost_from(known_record, key)
 
     def decide_later_cost(
-        self, first: Inference, later: Inference, keys: Iterable[str | None]
+        self, first: Inference, later_record: Inference, keys: Iterable[str | None]
     ) -> tuple[bool, tuple[bytes, ...]]:
         """
         Return whether the later record's cost counts, and the names that the first record then gets. `keys`:
         those that may have reported the costs.
         """
-        rank, first_rank = self._known_rank(later), self._known_rank(first)
+        rank, first_rank = self._known_rank(later_record), self._known_rank(first)
         if rank <= first_rank:
             return False, ()
-        owners = [key for key in dict.fromkeys(keys) if self._is_cost_from(later, key)]
-        if first_rank > Rank.GUESS and not any(self._is_cost_from(first, key) for key in owners):
+        owners = [key for key in dict.fromkeys(keys) if self._is_cost_from(later_record, key)]
+        if first_rank > CostRank.GUESS and not any(self._is_cost_from(first, key) for key in owners):
             return False, ()
         return True, self.later_report_names(first, rank, owners)
 
     def later_report_names(
-        self, known: Inference, rank: Rank, keys: Sequence[str | None]
+        self, known_record: Inference, rank: CostRank, keys: Sequence[str | None]
     ) -> tuple[bytes, ...]:
         """Return the names that a record gets when it takes a cost that one of these keys reported."""
-        if rank == Rank.GUESS:
-            return (_guess_name(known.id),)
-        names: tuple[bytes, ...] = (_final_name(known.id),) if rank == Rank.FINAL else ()
-        if known.sender_key in keys and not self._is_known(_guess_name(known.id)):
+        if rank == CostRank.GUESS:
+            return (_guess_name(known_record.id),)
+        names: tuple[bytes, ...] = (_final_name(known_record.id),) if rank == CostRank.FINAL else ()
+        if known_record.sender_key in keys and not self._is_known(_guess_name(known_record.id)):
             return names
-        return (*names, _taken_over_name(known.id), *[_key_name(known.id, key) for key in keys])
+        return (*names, _taken_over_name(known_record.id), *[_key_name(known_record.id, key) for key in keys])
 
-    def _known_rank(self, known: Inference) -> Rank:
-        if not has_cost(known):
-            return Rank.NONE
-        if self._is_known(_final_name(known.id)):
-            return Rank.FINAL
-        return Rank.GUESS if self.is_cost_guessed(known) else Rank.REPORTED
+    def _known_rank(self, known_record: Inference) -> CostRank:
+        if not has_cost(known_record):
+            return CostRank.NONE
+        if self._is_known(_final_name(known_record.id)):
+            return CostRank.FINAL
+        return CostRank.GUESS if self.is_cost_guessed(known_record) else CostRank.REPORTED
 
-    def is_cost_guessed(self, known: Inference) -> bool:
-        return self._is_known(_guess_name(known.id)) and not self._is_known(_taken_over_name(known.id))
+    def is_cost_guessed(self, known_record: Inference) -> bool:
+        return self._is_known(_guess_name(known_record.id)) and not self._is_known(
+            _taken_over_name(known_record.id)
+        )
 
-    def _is_cost_from(self, known: Inference, key: str | None) -> bool:
+    def _is_cost_from(self, known_record: Inference, key: str | None) -> bool:
         """
         Return whether the key reported the record's cost. `sender_key` of a record is only the key of its
         first report.
         """
-        if self._is_known(_taken_over_name(known.id)):
-            return self._is_known(_key_name(known.id, key))
-        return known.sender_key == key
+        if self._is_known(_taken_over_name(known_record.id)):
+            return self._is_known(_key_name(known_record.id, key))
+        return known_record.sender_key == key
 
 
 def _guess_name(record_id: bytes) -> bytes:

@@ -63,70 +63,73 @@ class DeviceReports:
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
         self._is_known = is_known
 
-    def has_device_report(self, known: Inference) -> bool:
+    def has_device_report(self, known_record: Inference) -> bool:
         """
         Return whether a device reported the call. The other names about devices exist only for such calls.
         """
-        return known.sender_key == DEVICE_KEYS or self._is_known(_device_report_name(known.id))
+        return known_record.sender_key == DEVICE_KEYS or self._is_known(_device_report_name(known_record.id))
 
-    def is_only_from_devices(self, known: Inference) -> bool:
-        if not self.has_device_report(known):
+    def is_only_from_devices(self, known_record: Inference) -> bool:
+        if not self.has_device_report(known_record):
             return False
-        if known.sender_key != DEVICE_KEYS and not self._is_known(_measured_name(known.id)):
+        if known_record.sender_key != DEVICE_KEYS and not self._is_known(_measured_name(known_record.id)):
             return False
-        return not self._is_known(_decided_name(known.id))
+        return not self._is_known(_decided_name(known_record.id))
 
-    def is_doubtful(self, known: Inference, report: Inference) -> bool:
+    def is_doubtful(self, known_record: Inference, report: Inference) -> bool:
         """
         Return whether the report's name may be from a device while the call is from a server, or the other
         way round.
         """
         return (
-            not self.is_only_from_devices(known)
+            not self.is_only_from_devices(known_record)
             if report.sender_key == DEVICE_KEYS
-            else self.has_device_report(known)
+            else self.has_device_report(known_record)
         )
 
-    def claimed_fields(self, known: Inference) -> tuple[str, ...]:
+    def claimed_fields(self, known_record: Inference) -> tuple[str, ...]:
         return (
-            tuple(name for name in OWNER if self._is_claim(known, name))
-            if self.has_device_report(known)
+            tuple(name for name in OWNER if self._is_claim(known_record, name))
+            if self.has_device_report(known_record)
             else ()
         )
 
-    def _is_claim(self, known: Inference, name: str) -> bool:
-        if known.sender_key != DEVICE_KEYS and not self._is_known(_claim_name(known.id, name)):
+    def _is_claim(self, known_record: Inference, name: str) -> bool:
+        if known_record.sender_key != DEVICE_KEYS and not self._is_known(_claim_name(known_record.id, name)):
             return False
-        return not self._is_known(_settled_name(known.id, name))
+        return not self._is_known(_settled_name(known_record.id, name))
 
-    def without_claims(self, known: Inference, later: LaterReport) -> Inference:
+    def without_claims(self, known_record: Inference, later_report: LaterReport) -> Inference:
         """
         Return the record without an owner that only a device stated, if the later report states another
         owner.
         """
         replaced: dict[str, Any] = {
             name: None
-            for name in later.owner_fields_from_server
-            if getattr(known, name) not in (None, getattr(later.report, name)) and self._is_claim(known, name)
+            for name in later_report.owner_fields_from_server
+            if getattr(known_record, name) not in (None, getattr(later_report.report, name))
+            and self._is_claim(known_record, name)
         }
         if "user" in replaced:
-            replaced["tags"] = {name: value for name, value in known.tags.items() if name != USER_EMAIL}
-        return replace_fields(known, replaced) if replaced else known
+            replaced["tags"] = {
+                name: value for name, value in known_record.tags.items() if name != USER_EMAIL
+            }
+        return replace_fields(known_record, replaced) if replaced else known_record
 
     def names_to_file(
-        self, known: Inference, later: LaterReport, fields: Mapping[str, Any]
+        self, known_record: Inference, later_report: LaterReport, fields: Mapping[str, Any]
     ) -> Iterator[bytes]:
-        yield _device_report_name(known.id)
-        if later.is_deciding and self.is_only_from_devices(known):
-            yield _decided_name(known.id)
-        for name in later.owner_fields_from_server:
-            if self._is_claim(known, name):
-                yield _settled_name(known.id, name)
-        if known.sender_key == DEVICE_KEYS:
+        yield _device_report_name(known_record.id)
+        if later_report.is_deciding and self.is_only_from_devices(known_record):
+            yield _decided_name(known_record.id)
+        for name in later_report.owner_fields_from_server:
+            if self._is_claim(known_record, name):
+                yield _settled_name(known_record.id, name)
+        if known_record.sender_key == DEVICE_KEYS:
             return
-        if later.is_of_device and later.has_measurement and not has_measurement(known):
-            yield _measured_name(known.id)
-        yield from [_claim_name(known.id, name) for name in later.claims if name in fields]
+        if later_report.is_of_device and later_report.has_measurement and not has_measurement(known_record):
+            yield _measured_name(known_record.id)
+        yield from [_claim_name(known_record.id, name) for name in later_report.claims if name in fields]
 
 
 class LaterReport(NamedTuple):
@@ -155,17 +158,19 @@ def arriving_report(report: Inference) -> LaterReport:
     return LaterReport(report, is_of_device, OWNER if is_of_device else ())
 
 
-def kept_after_server_report(known: Inference) -> Inference:
+def kept_after_server_report(known_record: Inference) -> Inference:
     """Return the parts of a call that stay when a server's report replaces a device's measurement."""
-    if known.sender_key == DEVICE_KEYS:
-        return device_additions(known)
-    return _blank_fields(known, _MEASURES | _ESTIMATE)
+    if known_record.sender_key == DEVICE_KEYS:
+        return device_additions(known_record)
+    return _blank_fields(known_record, _MEASURES | _ESTIMATE)
 
 
-def changed_fields(known: Inference, new: Inference, *, is_open: bool) -> dict[str, Any]:
+def changed_fields(known_record: Inference, new: Inference, *, is_open: bool) -> dict[str, Any]:
     """Return the fields that differ, with their new values. A closed call keeps its times."""
     names = {*DECIDED, *ADDED, "tags"} - (set() if is_open else {"start_time", "end_time"})
-    return {name: value for name in sorted(names) if (value := getattr(new, name)) != getattr(known, name)}
+    return {
+        name: value for name in sorted(names) if (value := getattr(new, name)) != getattr(known_record, name)
+    }
 
 
 # Every later report is looked up under this name. Flipping the bits of a hash is ten times as fast as a new

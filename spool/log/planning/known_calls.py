@@ -16,8 +16,8 @@ from typing import Any
 from spool.erasure import NEVER, rename_person_in_fields
 from spool.identity import (
     ANY_SCOPE,
-    Identity,
-    Nesting,
+    NestedReport,
+    RecordIdentity,
     derived_id,
     is_span_side_name,
     limit_to_sender,
@@ -34,13 +34,13 @@ from spool.log.amendments import (
     missing_fields,
     replace_fields,
 )
-from spool.log.books import Terms
+from spool.log.books import SubmissionTerms
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, filing_hours
-from spool.log.pending_spans import NOTHING_GIVEN, Around, Siblings, runs_to_add, values_to_add
+from spool.log.pending_spans import NOTHING_GIVEN, CallSurroundings, Siblings, runs_to_add, values_to_add
 from spool.log.planning.besides import MOST_BESIDE, can_be_one_call, pair_reports
 from spool.log.planning.costs import (
+    CostRank,
     KnownCosts,
-    Rank,
     cost_rank,
     first_report_names,
     has_cost,
@@ -55,7 +55,7 @@ from spool.log.planning.device_reports import (
     kept_after_server_report,
 )
 from spool.log.planning.nested_reports import NestedReports, pair_name
-from spool.log.planning.plan import Plan, PlanReader
+from spool.log.planning.plan import CommitPlan, PlanReader
 from spool.log.planning.relayed_reports import RelayedReports
 from spool.log.planning.relayed_reports import pair_name as relay_name
 from spool.log.values import Submission
@@ -76,11 +76,11 @@ class KnownCalls:
     def __init__(
         self,
         index: DuplicateIndex,
-        plan: Plan,
+        plan: CommitPlan,
         reader: PlanReader,
         closed_below: Mapping[str, int],
         submission: Submission,
-        terms: Terms,
+        terms: SubmissionTerms,
         *,
         amends: bool,
     ) -> None:
@@ -102,7 +102,7 @@ class KnownCalls:
         place = self._plan.ids.get(id)
         return self._index.find_place((id,), hours, self._plan.at) if place is None else place
 
-    def find_other_side(self, record: Record, identity: Identity, hours: Iterable[int]) -> int | None:
+    def find_other_side(self, record: Record, identity: RecordIdentity, hours: Iterable[int]) -> int | None:
         """
         Return the place of the call that the other side of the report's links has reported, or None. A call
         that this side has already reported does not match.
@@ -148,13 +148,16 @@ class KnownCalls:
             for mark in span_marks(known.id, scope, ANY_SCOPE)
         )
 
-    def _is_guessed(self, known: Inference, hours: Iterable[int]) -> bool:
-        return self.find_place(derived_id(known.id, _GUESSED), hours) is not None
+    def _is_guessed(self, known_record: Inference, hours: Iterable[int]) -> bool:
+        return self.find_place(derived_id(known_record.id, _GUESSED), hours) is not None
 
-    def _has_form(self, known: Inference, form: str, hours: Iterable[int]) -> bool:
-        return long_id_prefix(known) == form or self.find_place(derived_id(known.id, form), hours) is not None
+    def _has_form(self, known_record: Inference, form: str, hours: Iterable[int]) -> bool:
+        return (
+            long_id_prefix(known_record) == form
+            or self.find_place(derived_id(known_record.id, form), hours) is not None
+        )
 
-    def find_nested(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
+    def find_nested(self, record: Inference, identity: RecordIdentity, hours: Iterable[int]) -> int | None:
         """
         Return the place of the call that the other nested report describes, or None. Names to store are kept
         for `file_names`.
@@ -164,7 +167,7 @@ class KnownCalls:
             self._used_names.update(map(pair_name, self._call_records(place)[-1:]))
         return place
 
-    def find_relayed(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
+    def find_relayed(self, record: Inference, identity: RecordIdentity, hours: Iterable[int]) -> int | None:
         """
         Return the place of the call that the other of assistant and gateway reported, or None. Names to store
         are kept for `file_names`.
@@ -208,7 +211,7 @@ class KnownCalls:
                 record = replace_fields(record, missing_fields(record, known))
         return record, None
 
-    def add_report(self, record: Record, identity: Identity, place: int, hours: Iterable[int]) -> int:
+    def add_report(self, record: Record, identity: RecordIdentity, place: int, hours: Iterable[int]) -> int:
         """
         Add a report to the record at `place`, and compare the two. Return the place of the record that counts
         the call.
@@ -235,9 +238,9 @@ class KnownCalls:
         topic, number = duplicates.decode_place(place)
         rank = cost_rank(record, identity)
         replaces = False
-        if rank == Rank.GUESS and has_cost(known):
+        if rank == CostRank.GUESS and has_cost(known):
             record = _without_cost(record, known)
-        elif rank == Rank.FINAL or (rank and has_cost(known)):
+        elif rank == CostRank.FINAL or (rank and has_cost(known)):
             replaces = self._known_costs(hours).can_replace_cost(known, rank, record.sender_key)
         later = arriving_report(record)
         devices = self._device_reports_if_any(known, later, hours)
@@ -270,20 +273,24 @@ class KnownCalls:
         return DeviceReports(lambda name: self.find_place(name, hours) is not None)
 
     def _device_reports_if_any(
-        self, known: Inference, later: LaterReport, hours: Iterable[int]
+        self, known_record: Inference, later_report: LaterReport, hours: Iterable[int]
     ) -> DeviceReports | None:
         devices = self._device_reports(hours)
-        return devices if later.is_of_device or later.claims or devices.has_device_report(known) else None
+        return (
+            devices
+            if later_report.is_of_device or later_report.claims or devices.has_device_report(known_record)
+            else None
+        )
 
     def _count_observation(self, term: str, record: Record) -> None:
         self._plan.observed[self._terms.topic, term, record.source] += 1
 
-    def _is_place_in_memory(self, known: Inference) -> bool:
+    def _is_place_in_memory(self, known_record: Inference) -> bool:
         """
         Return whether the record's place is in memory. Then the places of its corrections are as well,
         because they are newer.
         """
-        id = self._index.short_id(known.id)
+        id = self._index.short_id(known_record.id)
         return bool(self._plan.ids.get(id) or self._index.find_place_in_memory(id))
 
     def _current_record(self, place: int) -> tuple[Record | None, int]:
@@ -302,28 +309,34 @@ class KnownCalls:
         return self._read_record(place) if place else None
 
     def _store_late_report(
-        self, known: Inference, count: int, later: Inference, fields: dict[str, Any], *, replaces_cost: bool
+        self,
+        known_record: Inference,
+        count: int,
+        later_record: Inference,
+        fields: dict[str, Any],
+        *,
+        replaces_cost: bool,
     ) -> bool:
         """
         Store a late report as a correction. Return False if it would change nothing, so that the report is a
         duplicate.
         """
-        if not self._is_place_in_memory(known):
+        if not self._is_place_in_memory(known_record):
             return False
         from spool.log.planning.corrections import late_report_correction
 
         now_ns = int(self._plan.at * NS)
         correction_record = late_report_correction(
-            known, count, later, fields, replaces_cost=replaces_cost, now_ns=now_ns
+            known_record, count, later_record, fields, replaces_cost=replaces_cost, now_ns=now_ns
         )
         if correction_record is None or self._is_known_correction(correction_record):
             return False
         self._store_correction(correction_record)
         self._terms.duplicates -= 1
-        self._plan.observed[self._terms.topic, books.DUPLICATES, later.source] -= 1
+        self._plan.observed[self._terms.topic, books.DUPLICATES, later_record.source] -= 1
         return True
 
-    def add_values_around(self, place: int, around: Around) -> None:
+    def add_values_around(self, place: int, around: CallSurroundings) -> None:
         if place == IN_A_RUN or not (around.runs or around.given != NOTHING_GIVEN):
             return
         place = self._counting_place(place)
@@ -399,7 +412,7 @@ class KnownCalls:
         self._plan.observed[topic, books.CORRECTED, correction.source] += 1
 
     def file_names(
-        self, record: Record, identity: Identity, place: int, hour: int, hours: Iterable[int]
+        self, record: Record, identity: RecordIdentity, place: int, hour: int, hours: Iterable[int]
     ) -> None:
         """
         Store the further names of a call. A name that is already stored belongs to another report and does
@@ -425,9 +438,9 @@ class KnownCalls:
             self._add_names(topic, number, noted)
 
     def _file_later_names(
-        self, names: Iterable[bytes], place: int, known: Inference, hours: Iterable[int]
+        self, names: Iterable[bytes], place: int, known_record: Inference, hours: Iterable[int]
     ) -> None:
-        hour, _ = filing_hours(known, int(self._plan.at * NS))
+        hour, _ = filing_hours(known_record, int(self._plan.at * NS))
         noted = [name for name in names if self.file_name(name, place, hour, hours)]
         if noted:
             self._add_names(*duplicates.decode_place(place), noted)
@@ -472,11 +485,11 @@ class KnownCalls:
     def _read_record(self, place: int) -> Record | None:
         return None if place == IN_A_RUN else self.current_record(*duplicates.decode_place(place))
 
-    def amend_record(self, topic: str, number: int, known: Inference, fields: dict[str, Any]) -> None:
+    def amend_record(self, topic: str, number: int, known_record: Inference, fields: dict[str, Any]) -> None:
         begin = self._plan.first.get(topic, 1)
         # the record is not written yet, and is copied because the caller may send its object again
         if number >= begin:
-            self._plan.records[topic][number - begin] = replace_fields(known, fields)
+            self._plan.records[topic][number - begin] = replace_fields(known_record, fields)
         else:
             self._plan.amendments.setdefault((topic, number), {}).update(fields)
 
@@ -504,7 +517,9 @@ class KnownCalls:
                 records.append(current if current is known else replace_fields(current, {"also": known.also}))
         return records
 
-    def _join_matches(self, record: Inference, identity: Identity, place: int, hours: Iterable[int]) -> int:
+    def _join_matches(
+        self, record: Inference, identity: RecordIdentity, place: int, hours: Iterable[int]
+    ) -> int:
         """
         Join all records that a report matches into one. Return the place that counts, or `place` if none are
         joined.
@@ -559,7 +574,7 @@ class KnownCalls:
         return first
 
     def _find_nested(
-        self, record: Inference, identity: Identity, hours: Iterable[int], own: int | None = None
+        self, record: Inference, identity: RecordIdentity, hours: Iterable[int], own: int | None = None
     ) -> int | None:
         nesting = identity.nesting
         if nesting is None or self._nested is record:
@@ -571,7 +586,7 @@ class KnownCalls:
         return found.place
 
     def _find_relayed(
-        self, record: Inference, identity: Identity, hours: Iterable[int], own: int | None = None
+        self, record: Inference, identity: RecordIdentity, hours: Iterable[int], own: int | None = None
     ) -> int | None:
         relay = identity.relay
         if relay is None or self._relayed is record:
@@ -602,7 +617,7 @@ class KnownCalls:
                 fitting[own].add(self._counting_place(place))
         return [link for link in links if len(fitting[link[0]]) < 2]
 
-    def _named_places(self, identity: Identity, hours: Iterable[int]) -> Iterator[int]:
+    def _named_places(self, identity: RecordIdentity, hours: Iterable[int]) -> Iterator[int]:
         for name in (identity.id, *identity.also):
             place = self.find_place(name, hours)
             if place is not None:
@@ -611,7 +626,7 @@ class KnownCalls:
     def _matching_sides(
         self,
         record: Inference,
-        nesting: Nesting | None,
+        nested_report: NestedReport | None,
         links: Sequence[tuple[bytes, bytes]],
         hours: Iterable[int],
     ) -> Iterator[tuple[int, Sequence[bytes]]]:
@@ -628,7 +643,7 @@ class KnownCalls:
             place = self.find_place(other_name, hours)
             if place is not None and is_span_side_name(own) and self._has_span(place, "", hours):
                 continue
-            if place is None or (nesting is not None and self._is_paired(place, nesting, hours)):
+            if place is None or (nested_report is not None and self._is_paired(place, nested_report, hours)):
                 continue
             pair_names = (
                 [derived_id(name, "told") for name in (own, other_name)]
@@ -648,8 +663,8 @@ class KnownCalls:
             for known in self._call_records(place)
         )
 
-    def _is_paired(self, place: int, nesting: Nesting, hours: Iterable[int]) -> bool:
-        return self._nested_reports(hours).is_of_another_pair(place, nesting)
+    def _is_paired(self, place: int, nested_report: NestedReport, hours: Iterable[int]) -> bool:
+        return self._nested_reports(hours).is_of_another_pair(place, nested_report)
 
     def _are_two_calls(
         self, first: int, later: int, reporter: Inference, hours: Iterable[int], *, is_guess: bool
@@ -773,55 +788,62 @@ class KnownCalls:
     def _compare_report(
         self,
         topic: str,
-        known: Inference,
-        later: LaterReport,
+        known_record: Inference,
+        later_report: LaterReport,
         devices: DeviceReports | None,
         *,
         is_open: bool,
         replaces_cost: bool = False,
     ) -> dict[str, Any]:
         """Return the fields that a report adds to a record. Count a conflict if the two disagree."""
-        record = later.report
-        effective = _with_later_cost(known, record) if replaces_cost else known
-        is_costlier = effective is not known
+        record = later_report.report
+        effective = _with_later_cost(known_record, record) if replaces_cost else known_record
+        is_costlier = effective is not known_record
         if has_disagreement(effective, record):
             self._terms.conflict += 1
-            self._plan.conflicts.add(topic, known, record)
-            self._plan.observed[topic, books.CONFLICT, f"{known.source}/{record.source}"] += 1
+            self._plan.conflicts.add(topic, known_record, record)
+            self._plan.observed[topic, books.CONFLICT, f"{known_record.source}/{record.source}"] += 1
         if devices is not None:
-            if later.is_deciding and devices.is_only_from_devices(known):
-                return self._server_changes(known, record, is_open=is_open)
-            if later.is_of_device and has_measurement(known) and not devices.is_only_from_devices(known):
+            if later_report.is_deciding and devices.is_only_from_devices(known_record):
+                return self._server_changes(known_record, record, is_open=is_open)
+            if (
+                later_report.is_of_device
+                and has_measurement(known_record)
+                and not devices.is_only_from_devices(known_record)
+            ):
                 record = device_additions(record)
-            effective = devices.without_claims(effective, later)
+            effective = devices.without_claims(effective, later_report)
         fields = missing_fields(effective, record)
         if fields:
             self._estimate_cost_again(effective, fields)
         if is_costlier:
             fields |= {"cost": record.cost, "cost_source": "reported"}
-            if known.charges or record.charges:
+            if known_record.charges or record.charges:
                 fields["charges"] = record.charges
         return fields
 
-    def _server_changes(self, known: Inference, report: Inference, *, is_open: bool) -> dict[str, Any]:
-        kept = kept_after_server_report(known)
+    def _server_changes(self, known_record: Inference, report: Inference, *, is_open: bool) -> dict[str, Any]:
+        kept = kept_after_server_report(known_record)
         fields = missing_fields(report, kept)
         if fields:
             self._estimate_cost_again(report, fields)
-        return changed_fields(known, replace_fields(report, fields), is_open=is_open)
+        return changed_fields(known_record, replace_fields(report, fields), is_open=is_open)
 
-    def _estimate_cost_again(self, known: Inference, fields: dict[str, Any]) -> None:
+    def _estimate_cost_again(self, known_record: Inference, fields: dict[str, Any]) -> None:
         """
         Compute the estimate again, because each report may have stated only a part of what decides the price.
         An estimate by another Tollhouse does not change.
         """
-        decides = not PRICED_BY.isdisjoint(fields) or is_processing_mode_changed(known, fields)
+        decides = not PRICED_BY.isdisjoint(fields) or is_processing_mode_changed(known_record, fields)
         if self._price is None or not decides:
             return
-        as_it_was = replace_fields(known, {})
-        as_it_is = replace_fields(known, fields)
+        as_it_was = replace_fields(known_record, {})
+        as_it_is = replace_fields(known_record, fields)
         self._price(as_it_was)
-        if (as_it_was.estimated_cost, as_it_was.price_book) == (known.estimated_cost, known.price_book):
+        if (as_it_was.estimated_cost, as_it_was.price_book) == (
+            known_record.estimated_cost,
+            known_record.price_book,
+        ):
             self._price(as_it_is)
             fields |= {
                 name: getattr(as_it_is, name) for name in ("estimated_cost", "price_book", "cost_source")
@@ -832,17 +854,19 @@ def _has_same_outcome(one: Inference, other: Inference) -> bool:
     return one.status == other.status and (one.output_tokens or 0) == (other.output_tokens or 0)
 
 
-def _with_later_cost(known: Inference, later: Inference) -> Inference:
-    if not (has_cost(known) and has_cost(later)):
-        return known
-    if known.charges == later.charges and _cost_amount(known) == _cost_amount(later):
-        return known
-    cost = {"cost": later.cost, "cost_source": "reported", "charges": later.charges}
-    return replace_fields(known, cost)
+def _with_later_cost(known_record: Inference, later_record: Inference) -> Inference:
+    if not (has_cost(known_record) and has_cost(later_record)):
+        return known_record
+    if known_record.charges == later_record.charges and _cost_amount(known_record) == _cost_amount(
+        later_record
+    ):
+        return known_record
+    cost = {"cost": later_record.cost, "cost_source": "reported", "charges": later_record.charges}
+    return replace_fields(known_record, cost)
 
 
-def _without_cost(report: Inference, known: Inference) -> Inference:
-    return replace_fields(report, {"cost": None, "charges": {}, "cost_source": known.cost_source})
+def _without_cost(report: Inference, known_record: Inference) -> Inference:
+    return replace_fields(report, {"cost": None, "charges": {}, "cost_source": known_record.cost_source})
 
 
 def _cost_amount(record: Inference) -> Decimal | None:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from spool.identity import (
     STEP_NS,
-    Nesting,
+    NestedReport,
     derived_id,
     nested_report_name,
     possible_input_counts,
@@ -51,7 +51,7 @@ class NestedMatch(NamedTuple):
     names: tuple[bytes, ...]
 
 
-class _Fit(NamedTuple):
+class _NestedFit(NamedTuple):
     key: str
     place: int
     record: Inference
@@ -59,16 +59,16 @@ class _Fit(NamedTuple):
     is_exact: bool  # False if another report, perhaps from another clock, states the times
 
 
-def reports_of_other_kind(nesting: Nesting, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
+def reports_of_other_kind(nested_report: NestedReport, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
     """Yield key and place of the reports of the other kind with the same key that end at about this time."""
-    first, last = nesting.end - LATEST_END_NS, nesting.end + SLACK_NS
-    if nesting.is_inner:
-        first, last = nesting.end - SLACK_NS, nesting.end + LATEST_END_NS
-    for key in nesting.keys:
+    first, last = nested_report.end - LATEST_END_NS, nested_report.end + SLACK_NS
+    if nested_report.is_inner:
+        first, last = nested_report.end - SLACK_NS, nested_report.end + LATEST_END_NS
+    for key in nested_report.keys:
         for step in range(first // STEP_NS, last // STEP_NS + 1):
-            count = _count_filed(key, step, place_of, is_inner=not nesting.is_inner)
+            count = _count_filed(key, step, place_of, is_inner=not nested_report.is_inner)
             for ordinal in range(count - 1, max(count - MOST_READ, 0) - 1, -1):
-                place = place_of(nested_report_name(key, step, ordinal, is_inner=not nesting.is_inner))
+                place = place_of(nested_report_name(key, step, ordinal, is_inner=not nested_report.is_inner))
                 if place is not None:
                     yield key, place
 
@@ -103,26 +103,28 @@ class NestedReports:
         self._place_of = place_of
         self._records_of = records_of
 
-    def find_match(self, record: Inference, nesting: Nesting, own: int | None = None) -> NestedMatch:
+    def find_match(
+        self, record: Inference, nested_report: NestedReport, own: int | None = None
+    ) -> NestedMatch:
         """Find the other report. `own`: place of the record that has this report under another name."""
-        filed = report_times_name(nesting)
+        filed = report_times_name(nested_report)
         if self._place_of(filed) is not None:
             return NestedMatch(None, ())  # repeated
         counting = None if own is None else self._counting_record(own)
         if counting is not None and self._place_of(pair_name(counting)) is not None:
             return NestedMatch(None, (filed,))
-        fitting = self._fitting_calls(record, nesting)
-        if not nesting.is_inner:
+        fitting = self._fitting_calls(record, nested_report)
+        if not nested_report.is_inner:
             fitting = {id: fit for id, fit in fitting.items() if not self._is_within_another(fit)}
         if counting is not None and counting.id in fitting:
             return NestedMatch(None, (filed, pair_name(counting)))
         exact = [fit for fit in fitting.values() if fit.is_exact]
         fits = exact or list(fitting.values())
-        if len(fits) == 1 or (exact and not nesting.is_inner):
+        if len(fits) == 1 or (exact and not nested_report.is_inner):
             return NestedMatch(max(fits, key=_duration_ns).place, (filed,))
-        return NestedMatch(None, (filed, *self._filing_names(nesting)))
+        return NestedMatch(None, (filed, *self._filing_names(nested_report)))
 
-    def is_of_another_pair(self, place: int, nesting: Nesting) -> bool:
+    def is_of_another_pair(self, place: int, nested_report: NestedReport) -> bool:
         """
         Return whether the call at `place` has both reports already, and this report is not a repetition: no
         report of its kind contains it or lies within it.
@@ -130,21 +132,21 @@ class NestedReports:
         records = self._records_of(place)
         if all(self._place_of(pair_name(record)) is None for record in records):
             return False
-        own = nesting.start, nesting.end
+        own = nested_report.start, nested_report.end
         return not any(
             is_one_within_other(own, times)
             for record in records
-            for times in times_from_names(further_names(record), is_inner=nesting.is_inner)
+            for times in times_from_names(further_names(record), is_inner=nested_report.is_inner)
         )
 
     def _counting_record(self, place: int) -> Inference | None:
         records = self._records_of(place)
         return records[-1] if records else None
 
-    def _fitting_calls(self, record: Inference, nesting: Nesting) -> dict[bytes, _Fit]:
-        fitting: dict[bytes, _Fit] = {}
-        is_inner, times = nesting.is_inner, (nesting.start, nesting.end)
-        for key, place in reports_of_other_kind(nesting, self._place_of):
+    def _fitting_calls(self, record: Inference, nested_report: NestedReport) -> dict[bytes, _NestedFit]:
+        fitting: dict[bytes, _NestedFit] = {}
+        is_inner, times = nested_report.is_inner, (nested_report.start, nested_report.end)
+        for key, place in reports_of_other_kind(nested_report, self._place_of):
             records = self._records_of(place)
             if not records or records[-1].shadow:
                 continue
@@ -164,7 +166,7 @@ class NestedReports:
                 nested = (times, other_times) if is_inner else (other_times, times)
                 if _is_within(*nested, slack):
                     if self._is_unpaired(records, is_inner=is_inner):
-                        fitting[records[-1].id] = _Fit(key, place, same[0], other_times, bool(stated))
+                        fitting[records[-1].id] = _NestedFit(key, place, same[0], other_times, bool(stated))
                     break
         return fitting
 
@@ -173,24 +175,24 @@ class NestedReports:
             return False
         return not any(times_from_names(further_names(record), is_inner=is_inner) for record in records)
 
-    def _is_within_another(self, fit: _Fit) -> bool:
+    def _is_within_another(self, fit: _NestedFit) -> bool:
         """Return whether another call also contains the SDK's report, so that it was stored separately."""
         key_of_call, _, _ = fit.key.rpartition("\0")
         keys = tuple([f"{key_of_call}\0{count}" for count in possible_input_counts(fit.record)])
-        return bool(self._fitting_calls(fit.record, Nesting(True, keys, *fit.times)))
+        return bool(self._fitting_calls(fit.record, NestedReport(True, keys, *fit.times)))
 
-    def _filing_names(self, nesting: Nesting) -> Iterator[bytes]:
-        for key in nesting.keys:
-            step = nesting.end // STEP_NS
-            count = _count_filed(key, step, self._place_of, is_inner=nesting.is_inner)
-            yield nested_report_name(key, step, count, is_inner=nesting.is_inner)
+    def _filing_names(self, nested_report: NestedReport) -> Iterator[bytes]:
+        for key in nested_report.keys:
+            step = nested_report.end // STEP_NS
+            count = _count_filed(key, step, self._place_of, is_inner=nested_report.is_inner)
+            yield nested_report_name(key, step, count, is_inner=nested_report.is_inner)
 
 
 def _start_and_end(record: Inference) -> Times:
     return record.start_time or 0, record.end_time or 0
 
 
-def _duration_ns(fit: _Fit) -> int:
+def _duration_ns(fit: _NestedFit) -> int:
     return fit.times[1] - fit.times[0]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from spool.errors import KeyEnded, KeyReused, Stale
 from spool.log import books
-from spool.log.books import Terms
+from spool.log.books import SubmissionTerms
 from spool.log.conflicts import Conflicts
 from spool.log.counted_names import EventSum
 from spool.log.counters import SeriesState
@@ -18,7 +18,7 @@ from spool.log.partial_reports import PartialReport
 from spool.log.values import Receipt
 from spool.record import Record
 
-Answer = Receipt | Stale  # a receipt, or why the submission is refused
+PlanAnswer = Receipt | Stale  # a receipt, or why the submission is refused
 
 _STALE = (
     "the data that this submission was made from changed meanwhile, so nothing of it was stored. Retry it"
@@ -46,7 +46,7 @@ class PlanReader(Protocol):
 
 
 @dataclass(kw_only=True)
-class Plan:
+class CommitPlan:
     at: float
     first: dict[str, int]  # first assigned number by topic
     records: dict[str, list[Record]] = field(default_factory=dict)
@@ -67,7 +67,9 @@ class Plan:
     ended: set[int] = field(default_factory=set)
     # positions of submissions of which the idempotency key had another body
     reused: set[int] = field(default_factory=set)
-    submissions: list[Terms] = field(default_factory=list)  # counts of the stored submissions, in order
+    submissions: list[SubmissionTerms] = field(
+        default_factory=list
+    )  # counts of the stored submissions, in order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     ids: dict[int, int] = field(default_factory=dict)  # with places
     # hours under which the ids are filed, in the same order
@@ -82,7 +84,7 @@ class Plan:
     def term_sums(self) -> Counter[tuple[str, str]]:
         return books.sum_terms(self.submissions)
 
-    def build_answers(self, receipts: Sequence[Receipt]) -> Sequence[Answer]:
+    def build_answers(self, receipts: Sequence[Receipt]) -> Sequence[PlanAnswer]:
         rest = iter(receipts)
         places = range(len(receipts) + len(self.stale))
         return [self._refusal_at(index) if index in self.stale else next(rest) for index in places]

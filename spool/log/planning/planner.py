@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from spool.identity import Identity, Nesting, Relay, limit_to_sender, span_marks
+from spool.identity import NestedReport, RecordIdentity, Relay, limit_to_sender, span_marks
 from spool.log import books, duplicates
-from spool.log.books import Terms
+from spool.log.books import SubmissionTerms
 from spool.log.counted_names import sum_by_type
 from spool.log.counters import SeriesState, advance_series, delta_record
 from spool.log.duplicates import HOUR_NS, DuplicateIndex, NearHours
@@ -24,7 +24,7 @@ from spool.log.pending_spans import BESIDE, CallBelow, LinkedSpan, PendingSpans
 from spool.log.planning.costs import cost_rank, first_report_names
 from spool.log.planning.known_calls import KnownCalls
 from spool.log.planning.nested_reports import PlaceOf, reports_of_other_kind
-from spool.log.planning.plan import Plan, PlanReader
+from spool.log.planning.plan import CommitPlan, PlanReader
 from spool.log.planning.relayed_reports import reports_of_other_side
 from spool.log.retention import SERIES_AGE_S
 from spool.log.values import CounterPoint, Submission
@@ -101,9 +101,9 @@ class Planner:
         siblings = self.spans.find_siblings(sender, record.trace_id or "", record.span_id or "", above)
         return () if siblings is None else (*siblings.besides, *siblings.others)
 
-    def _nested_places(self, nesting: Nesting, hours: Iterable[int], now: float) -> Iterator[int]:
+    def _nested_places(self, nested_report: NestedReport, hours: Iterable[int], now: float) -> Iterator[int]:
         return filter(
-            None, [place for _, place in reports_of_other_kind(nesting, self._place_finder(hours, now))]
+            None, [place for _, place in reports_of_other_kind(nested_report, self._place_finder(hours, now))]
         )
 
     def _relayed_places(self, relay: Relay, hours: Iterable[int], now: float) -> Iterator[int]:
@@ -119,14 +119,14 @@ class Planner:
         closed_below: Mapping[str, int],
         now: float,
         check: Callable[[], None] | None = None,
-    ) -> Plan:
+    ) -> CommitPlan:
         """
         Plan a commit. `closed_below`: the watermarks, which must not move during this commit. `check` is
         called before each submission, and may raise to abort.
         """
         failed = stale_submissions(group, reader.partial_report_version)
         gone = positions_of_ended_bearers(group, reader.partial_report_version) if failed else set()
-        plan = Plan(at=now, first=dict(self._next), stale=failed, ended=gone)
+        plan = CommitPlan(at=now, first=dict(self._next), stale=failed, ended=gone)
         self.spans.undo_new_spans()
         hours = NearHours(int(now * NS))
         for index, submission in enumerate(group):
@@ -146,7 +146,7 @@ class Planner:
         plan.partial_reports.update(dict.fromkeys(plan.gone_spans))
         return plan
 
-    def _check_known_or_refuse(self, plan: Plan, index: int, submission: Submission) -> bool:
+    def _check_known_or_refuse(self, plan: CommitPlan, index: int, submission: Submission) -> bool:
         """Return whether the request was stored before. Refuse it if its idempotency key had another body."""
         request = submission.request
         if request is None:
@@ -160,10 +160,10 @@ class Planner:
             plan.stale.add(index)
         return False
 
-    def _is_known_request(self, plan: Plan, name: bytes) -> bool:
+    def _is_known_request(self, plan: CommitPlan, name: bytes) -> bool:
         return self.index.short_id(name) in plan.ids or self.index.knows_request(name, plan.at)
 
-    def apply_plan(self, plan: Plan) -> Mapping[str, int]:
+    def apply_plan(self, plan: CommitPlan) -> Mapping[str, int]:
         """
         Update the state in memory after the plan is on disk. Return the next number of each topic with new
         records.
@@ -180,7 +180,7 @@ class _SubmissionPlanner:
         self,
         index: DuplicateIndex,
         spans: PendingSpans,
-        plan: Plan,
+        plan: CommitPlan,
         reader: PlanReader,
         closed_below: Mapping[str, int],
         submission: Submission,
@@ -200,7 +200,7 @@ class _SubmissionPlanner:
         self._now_ns = int(plan.at * NS)
         self._near_hours = near_hours
         self._ignored = dict(submission.ignored)
-        self._terms = Terms(
+        self._terms = SubmissionTerms(
             topic=topic,
             received=submission.received,
             split=submission.split,
@@ -256,7 +256,7 @@ class _SubmissionPlanner:
                 self._plan.event_types[type] = before.plus(new) if before else new
         self._count_by_source(self._records[begin:])
 
-    def _plan_records(self, items: Iterator[tuple[Record, Identity]]) -> None:
+    def _plan_records(self, items: Iterator[tuple[Record, RecordIdentity]]) -> None:
         """Plan records. This loop runs for every record, so it uses local variables for speed."""
         index = self._index
         ids = self._plan.ids
@@ -374,7 +374,7 @@ class _SubmissionPlanner:
                 return self._plan.ids[id]
         return None
 
-    def _counter_deltas(self) -> Iterator[tuple[Record, Identity]]:
+    def _counter_deltas(self) -> Iterator[tuple[Record, RecordIdentity]]:
         """Yield records of the increases of counters. Points without an increase are counted by reason."""
         for point in self._submission.points:
             before = self._series_state(point)

@@ -92,7 +92,7 @@ def _end_without_flush(pipeline: psycopg.Pipeline) -> Generator[Any, Any, None]:
 COMMIT = b"COMMIT"
 WAITS_FOR_NOBODY = local_settings_sql({"synchronous_commit": "off"})
 
-Answer = psycopg.Cursor[tuple[Any, ...]]
+QueryCursor = psycopg.Cursor[tuple[Any, ...]]
 
 
 class JoinedTransaction:
@@ -156,7 +156,7 @@ class JoinedTransaction:
             assert self._before is not None
             self._set_doubt(self._before, behind, barrier)
 
-    def run_alone(self, statement: bytes, values: Params, *, needs_standby: bool) -> Answer:
+    def run_alone(self, statement: bytes, values: Params, *, needs_standby: bool) -> QueryCursor:
         """Run a statement in a transaction of its own, in one round trip."""
         cursor = self.connection.cursor()
         self._is_committing = True
@@ -187,14 +187,14 @@ class JoinedTransaction:
         if self._before is not None and not self._before.names:
             raise no_standby_error()
 
-    def _send_barrier(self) -> Answer:
+    def _send_barrier(self) -> QueryCursor:
         # before the same Sync message, so that no pooler gives the session to another client in between
         self.connection.execute(READ_COMMITTED)
         barrier = self.connection.execute(BARRIER)
         self.connection.execute(COMMIT)
         return barrier
 
-    def _set_doubt(self, before: StandbyState, behind: Answer, barrier: Answer | None) -> None:
+    def _set_doubt(self, before: StandbyState, behind: QueryCursor, barrier: QueryCursor | None) -> None:
         position = None
         if barrier is not None:
             row = barrier.fetchone()
@@ -205,7 +205,7 @@ class JoinedTransaction:
         self.doubt = None if state.has_confirmed(before, position) else state
 
     @contextmanager
-    def _translate_commit_errors(self, done: Answer | None = None) -> Iterator[None]:
+    def _translate_commit_errors(self, done: QueryCursor | None = None) -> Iterator[None]:
         self.connection.commits_since = time.monotonic()
         try:
             yield

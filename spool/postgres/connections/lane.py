@@ -33,7 +33,7 @@ class Reachability:
     """Whether the server responds, as all connections and threads of a process know it."""
 
     def __init__(self) -> None:
-        self.pause = Pause()
+        self.pause = LanePause()
         self._silent_until = -math.inf
         self._newest_timeline = 0
         self.was_looked_at = False  # True after the timelines of several configured servers were read
@@ -59,7 +59,7 @@ class Reachability:
         return timeline is not None and timeline < self._newest_timeline
 
 
-class Pause:
+class LanePause:
     def __init__(self) -> None:
         self._length_s = 0.0
         self._until = 0.0
@@ -70,9 +70,9 @@ class Pause:
         if time.monotonic() < self._until:
             raise SpoolUnavailable(self._why)
 
-    def lengthen_pause(self, why: str) -> None:
+    def lengthen_pause(self, reason: str) -> None:
         self._length_s = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, 2 * self._length_s))
-        self._why = why
+        self._why = reason
         self.failures += 1
         self._until = time.monotonic() + self._length_s * random.uniform(0.5, 1.0)
 
@@ -101,7 +101,7 @@ BROKEN_OFF = {"action": "connection_broken_off"}
 _log = logging.getLogger(__name__)
 
 
-class Lane:
+class ConnectionLane:
     """
     Connections for one purpose, opened when needed and reused. Each piece of work has a connection of its own.
 

@@ -169,11 +169,11 @@ class PostgresDeliveries(SentDeliveries):
     async def store_mark(self, delivery: Delivery, mark: str) -> None:
         where = {"id": delivery.id, "fence": delivery.fence, "mark": mark, "state": OPEN}
 
-        def write_mark(transaction: JoinedTransaction) -> int:
+        def write_delivery_mark(transaction: JoinedTransaction) -> int:
             writes = self._delivery_rows(transaction)
             return int(writes.execute_alone(transaction.connection, queries.MARK, where).rowcount)
 
-        if not await self._database.pool.run_joined(write_mark):
+        if not await self._database.pool.run_joined(write_delivery_mark):
             if self._in_hand[delivery.route].get(delivery.id) == delivery.fence:
                 del self._in_hand[delivery.route][delivery.id]
             raise self._report_taken_over(delivery)
@@ -181,7 +181,7 @@ class PostgresDeliveries(SentDeliveries):
     async def reopen_after_restore(self, *, hold_back: str | None) -> None:
         session = self._delivery_rows()
 
-        def reopen_all(connection: Connection) -> None:
+        def reopen_all_deliveries(connection: Connection) -> None:
             open_deliveries = session.read_deliveries(connection, queries.EVERY_OPEN)
             session.execute(connection, queries.LOCK_ROUTES)
             for delivery, _ in open_deliveries:
@@ -195,7 +195,7 @@ class PostgresDeliveries(SentDeliveries):
                 change = transitions.hold_unassigned_records(route, accepted=highest, reason=hold_back or "")
                 self._check_written(session.write_change(connection, change, cut_from=route))
 
-        await self._retry_until_unchanged(reopen_all)
+        await self._retry_until_unchanged(reopen_all_deliveries)
 
     async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
         session = self._delivery_rows()
@@ -216,13 +216,13 @@ class PostgresDeliveries(SentDeliveries):
     async def unsettled_deliveries(self) -> Sequence[UnsettledDelivery]:
         session = self._delivery_rows()
 
-        def read_unsettled(connection: Connection) -> list[UnsettledDelivery]:
+        def read_unsettled_deliveries(connection: Connection) -> list[UnsettledDelivery]:
             return [
                 delivery_rows.read_unsettled_row(row)
                 for row in session.execute(connection, queries.EVERY_UNSETTLED)
             ]
 
-        return await self._database.read(read_unsettled)
+        return await self._database.read(read_unsettled_deliveries)
 
     # -- routes ----------------------------------------------------------------------------------------------
 
@@ -232,13 +232,13 @@ class PostgresDeliveries(SentDeliveries):
         await self._database.run(lambda connection: session.execute(connection, queries.SET_STATE, values))
         self.version += 1
 
-    async def routes(self) -> Sequence[RouteState]:
+    async def route_states(self) -> Sequence[RouteState]:
         now = self._clock.now()
 
-        def read_states(connection: Connection) -> tuple[Sequence[RouteState], bool]:
+        def read_route_states(connection: Connection) -> tuple[Sequence[RouteState], bool]:
             return self._routes.route_states(connection, now), self._database.has_standby(connection)
 
-        states, has_standby = await self._database.snapshot(read_states)
+        states, has_standby = await self._database.snapshot(read_route_states)
         return [
             replace(state, reason=self._waiting_reason(state, has_standby=has_standby)) for state in states
         ]
@@ -260,15 +260,15 @@ class PostgresDeliveries(SentDeliveries):
             queued = self._routes.route_terms(connection)[route]["queued"]
             session.execute(connection, queries.FORGET_DELIVERIES, where)
             session.execute(connection, queries.FORGET_REFUSALS, where)
-            lake.delete_landings(PostgresConnection(connection, self._database.fill_in_names), route)
+            lake.delete_landings(PostgresConnection(connection, self._database.fill_in_table_names), route)
             if session.execute(connection, queries.FORGET_ROUTE, where).rowcount != 1:
                 raise RouteMoved  # another configuration names the route again
             return queued
 
         return await self._retry_until_unchanged(drop_route, is_answered=True)
 
-    async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
-        def store_replay(transaction: JoinedTransaction) -> int:
+    async def replay_records(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
+        def store_replayed_range(transaction: JoinedTransaction) -> int:
             connection, session = transaction.connection, self._delivery_rows(transaction)
             known = (
                 session.read_route(connection, route) if dry_run else session.route_to_send(connection, route)
@@ -278,13 +278,15 @@ class PostgresDeliveries(SentDeliveries):
                 known,
                 committed=session.execute(connection, queries.COMMITTED, span),
                 unsettled=session.execute(connection, queries.UNSETTLED, {"route": route}).fetchall(),
-                lands=lake.is_lake_route(PostgresConnection(connection, self._database.fill_in_names), route),
+                lands=lake.is_lake_route(
+                    PostgresConnection(connection, self._database.fill_in_table_names), route
+                ),
             )
             if not dry_run:
                 session.write_change(connection, change)
             return sum(ranges.count_numbers(delivery.span) for delivery in change.added)
 
-        replayed = await self._database.pool.run_joined(store_replay)
+        replayed = await self._database.pool.run_joined(store_replayed_range)
         if not dry_run:
             self.version += 1
             await self._leases.wake_tasks(lease_name(route))
@@ -295,29 +297,29 @@ class PostgresDeliveries(SentDeliveries):
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         session = self._delivery_rows()
 
-        def read_refusals(connection: Connection) -> list[PartialRefusal]:
+        def read_partial_refusals(connection: Connection) -> list[PartialRefusal]:
             return delivery_rows.read_refusal_rows(
                 session.execute(connection, queries.REFUSALS, {"route": route})
             )
 
-        return await self._database.read(read_refusals)
+        return await self._database.read(read_partial_refusals)
 
     async def dead_letters(self, *, route: str | None = None) -> Sequence[DeadLetter]:
         session = self._delivery_rows()
 
-        def read_letters(connection: Connection) -> list[StoredDeadLetter]:
+        def read_dead_letters(connection: Connection) -> list[StoredDeadLetter]:
             return [
                 delivery_rows.read_dead_letter_row(row)
                 for row in session.execute(connection, queries.DEAD, {"route": route})
             ]
 
-        return await self._database.read(read_letters)
+        return await self._database.read(read_dead_letters)
 
     async def retry_dead_letters(self, ids: Sequence[int]) -> int:
-        def retry_letter(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
+        def retry_dead_letter(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
             return transitions.retry_dead(letter, route)
 
-        return await self._change_dead_letters(ids, retry_letter)
+        return await self._change_dead_letters(ids, retry_dead_letter)
 
     async def edit_and_retry_dead_letter(self, id: int, record: Record) -> None:
         def edit_and_retry_letter(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
@@ -420,7 +422,7 @@ class PostgresDeliveries(SentDeliveries):
         session, in_hand = self._delivery_rows(), self._in_hand[delivery.route]
         where = {"id": delivery.id, "state": OPEN}
 
-        def write_transition(connection: Connection) -> bool:
+        def write_delivery_transition(connection: Connection) -> bool:
             for _ in range(ATTEMPTS):
                 stored = session.read_delivery(connection, queries.ONE, where)
                 if stored is None:
@@ -437,7 +439,7 @@ class PostgresDeliveries(SentDeliveries):
             )
 
         try:
-            if not await self._database.run(write_transition):
+            if not await self._database.run(write_delivery_transition):
                 self._report_taken_over(delivery)
             self.version += 1
             self._log.note_settled()
@@ -446,7 +448,7 @@ class PostgresDeliveries(SentDeliveries):
                 del in_hand[delivery.id]
 
     async def _change_delivery(self, id: int, state: str, transition: Transition) -> StoredDelivery | None:
-        def write_transition(transaction: JoinedTransaction) -> StoredDelivery | None:
+        def write_delivery_transition(transaction: JoinedTransaction) -> StoredDelivery | None:
             connection, session = transaction.connection, self._delivery_rows(transaction)
             self._database.check_standby(connection)
             for _ in range(ATTEMPTS):
@@ -459,7 +461,7 @@ class PostgresDeliveries(SentDeliveries):
                     return stored and stored.delivery
             raise SpoolUnavailable(f"other processes keep changing the delivery {id}; try again")
 
-        stored = await self._database.pool.run_joined(write_transition)
+        stored = await self._database.pool.run_joined(write_delivery_transition)
         if stored is None:  # an earlier call may have changed the row without a confirmation
             await self._database.wait_until_confirmed()
         self.version += 1
@@ -470,7 +472,7 @@ class PostgresDeliveries(SentDeliveries):
     ) -> int:
         session = self._delivery_rows()
 
-        def change_letters(connection: Connection) -> list[RouteChange]:
+        def change_dead_letters(connection: Connection) -> list[RouteChange]:
             rows = session.execute(connection, queries.DEAD_LETTERS, {"ids": list(ids)}).fetchall()
             letters = [delivery_rows.read_dead_letter_row(row) for row in rows]
             # lock routes in the order of their names, to avoid deadlocks
@@ -480,7 +482,7 @@ class PostgresDeliveries(SentDeliveries):
                 self._check_written(session.write_change(connection, route_change))
             return changes
 
-        changes = await self._retry_until_unchanged(change_letters, is_answered=True)
+        changes = await self._retry_until_unchanged(change_dead_letters, is_answered=True)
         self.dead_version += 1
         for route in sorted({route_change.route for route_change in changes if route_change.added}):
             await self._leases.wake_tasks(lease_name(route))
@@ -495,7 +497,7 @@ class PostgresDeliveries(SentDeliveries):
         `is_answered`: the caller acknowledges the change, so a standby must confirm it.
         """
 
-        def run_work(connection: Connection) -> T:
+        def check_standby_and_work(connection: Connection) -> T:
             if is_answered:
                 self._database.check_standby(connection)
             return work(connection)
@@ -505,7 +507,7 @@ class PostgresDeliveries(SentDeliveries):
             transaction = partial(transaction, needs_standby=lambda _: True)
         for _ in range(ATTEMPTS):
             try:
-                result = await transaction(run_work)
+                result = await transaction(check_standby_and_work)
             except RouteMoved:
                 continue
             self.version += 1

@@ -12,7 +12,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from spool.deliveries import routes, rules, transitions
-from spool.deliveries.routes import Backlog
+from spool.deliveries.routes import RouteBacklog
 from spool.deliveries.stored import (
     COUNTS,
     RouteChange,
@@ -24,7 +24,7 @@ from spool.deliveries.stored import (
 from spool.deliveries.values import PartialRefusal, RouteState, UnsettledDelivery
 from spool.errors import SpoolUnavailable
 from spool.log.commits.following import numbers_by_topic
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.postgres.connections.standby import no_standby_error
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.deliveries import queries
@@ -56,7 +56,9 @@ class DeliveryRows(NamedTuple):
     transaction: JoinedTransaction | None = None
 
     def execute(self, connection: Connection, statement: str, values: Values = _NOT_ASKED) -> Any:
-        return connection.execute(self.database.fill_in_names(statement), self._add_session_values(values))
+        return connection.execute(
+            self.database.fill_in_table_names(statement), self._add_session_values(values)
+        )
 
     def execute_alone(self, connection: Connection, statement: str, values: Values) -> Any:
         """Run the statement. If there is a `transaction`, this statement is committed by itself."""
@@ -64,7 +66,7 @@ class DeliveryRows(NamedTuple):
             return self.execute(connection, statement, values)
         needs_standby = self.database.needs_standby
         return self.transaction.run_alone(
-            self.database.fill_in_names(statement),
+            self.database.fill_in_table_names(statement),
             self._add_session_values(values),
             needs_standby=needs_standby,
         )
@@ -183,7 +185,7 @@ def _read_delivery_row(row: tuple[Any, ...]) -> ReadDelivery:
     packed = columns.pop("kept")
     own_entry = None
     if packed is not None:
-        own_entry = Entry(
+        own_entry = LogEntry(
             topic=topic, first=columns["first"], committed_at=kept_at, records=unpack_records(packed)
         )
     proven = has_later_acceptance(columns["proof"], acceptances)
@@ -276,10 +278,12 @@ class PostgresRoutes:
         totals = dict.fromkeys(numbers, 0)
         for topic, number in numbers.items():
             for row in self._session.execute(connection, queries.OPTIONAL, {"topic": topic}).fetchall():
-                totals[topic] += self._skip_below(connection, read_route_row(row), number, locked)
+                totals[topic] += self._skip_records_below(connection, read_route_row(row), number, locked)
         return totals
 
-    def _skip_below(self, connection: Connection, route: StoredRoute, number: int, locked: set[int]) -> int:
+    def _skip_records_below(
+        self, connection: Connection, route: StoredRoute, number: int, locked: set[int]
+    ) -> int:
         where = {"route": route.name, "number": number}
         below = [row.delivery for row in self._session.read_deliveries(connection, queries.BELOW, where)]
         change = transitions.skip_records(route, below, number)
@@ -292,10 +296,10 @@ class PostgresRoutes:
             )
         return change.counts["skipped"]
 
-    def _routes_with_backlog(self, connection: Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
+    def _routes_with_backlog(self, connection: Connection) -> Iterator[tuple[StoredRoute, RouteBacklog]]:
         width = len(ROUTE_COLUMNS)
         for row in self._session.execute(connection, queries.ROUTES).fetchall():
-            yield read_route_row(row[:width]), Backlog(*row[width:])
+            yield read_route_row(row[:width]), RouteBacklog(*row[width:])
 
 
 # -- choosing what to send -----------------------------------------------------------------------------------
@@ -326,11 +330,11 @@ class DeliveryChoice:
         row = self.session.execute(self.connection, log_queries.NEWEST).fetchone()
         return numbers_by_topic(row[2])[self.route.topic] if row else 1
 
-    def take_delivery(self, found: ReadDelivery | None) -> StoredDelivery | None:
-        if found is None:
+    def take_delivery(self, read_delivery: ReadDelivery | None) -> StoredDelivery | None:
+        if read_delivery is None:
             return None
-        delivery = found.delivery
-        if found.owner == self.session.me and self.unsent.get(delivery.id) == delivery.fence:
+        delivery = read_delivery.delivery
+        if read_delivery.owner == self.session.me and self.unsent.get(delivery.id) == delivery.fence:
             delivery = replace(delivery, sending=False)
         change = transitions.mark_sending(delivery)
         return change.changed if self._write_if_unchanged(change, delivery) is not None else None

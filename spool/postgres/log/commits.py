@@ -18,7 +18,7 @@ from spool.errors import SpoolUnavailable
 from spool.log.commits.following import CommitRow, numbers_by_topic
 from spool.log.commits.writer import IndexOutOfStep
 from spool.log.partial_reports import expected_keys
-from spool.log.planning.plan import Answer, Plan
+from spool.log.planning.plan import CommitPlan, PlanAnswer
 from spool.log.protocols import Observer, notify_observer
 from spool.log.receipts import Sealer
 from spool.log.values import Commit, Submission
@@ -31,7 +31,7 @@ from spool.postgres.database import (
     Unconfirmed,
 )
 from spool.postgres.log import queries, store
-from spool.postgres.log.folds import Folds
+from spool.postgres.log.folds import NodeFolds
 from spool.postgres.log.memory import (
     DatabaseClock,
     MemoryIsAhead,
@@ -46,12 +46,14 @@ UNCONFIRMED_S, UNCONFIRMED_BYTES = 5.0, 64 << 20
 
 # Queries the rows that a commit needs in tables outside the log, and returns the function that writes them
 # after planning.
-Move = Callable[[Connection, Sequence[Submission]], Callable[[Plan], None]]
+Move = Callable[[Connection, Sequence[Submission]], Callable[[CommitPlan], None]]
 # Queries the versions of some keys. The returned function gives them after the pipeline ends.
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
 
 
-def no_other_writes(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
+def no_other_writes(
+    connection: Connection, submissions: Sequence[Submission]
+) -> Callable[[CommitPlan], None]:
     return lambda plan: None
 
 
@@ -73,8 +75,8 @@ class FarBehind(Exception):
 @dataclass
 class CommitAttempt:
     row: CommitRow
-    plan: Plan
-    answers: Sequence[Answer]
+    plan: CommitPlan
+    answers: Sequence[PlanAnswer]
     # when this process had sent all statements; after that, only the server still had work to do
     ended: float
 
@@ -198,7 +200,7 @@ class AttemptWriter:
     def _find_committed(self, connection: Connection, group: GroupAttempts) -> CommitAttempt | None:
         for attempt in group.attempts:
             where = {"id": attempt.row.id, "token": attempt.row.token}
-            if connection.execute(self._database.fill_in_names(queries.STANDS), where).fetchone():
+            if connection.execute(self._database.fill_in_table_names(queries.STANDS), where).fetchone():
                 return attempt
         return None
 
@@ -222,7 +224,7 @@ class GroupCommits:
         *,
         memory: NodeMemory,
         horizon: PostgresHorizon,
-        folds: Folds,
+        folds: NodeFolds,
         observer: Observer | None,
         wait_s: float,
     ) -> None:
@@ -235,7 +237,7 @@ class GroupCommits:
         self._wait_s = wait_s
         self.last_error: str | None = None
 
-    async def commit(self, submissions: Sequence[Submission]) -> Sequence[Answer]:
+    async def commit(self, submissions: Sequence[Submission]) -> Sequence[PlanAnswer]:
         """
         Commit a group. Raises SpoolFull if nothing was stored, and SpoolUnavailable if the group may have
         been stored.
@@ -277,7 +279,7 @@ class GroupCommits:
                     return
                 await self._commit_group(GroupAttempts())
 
-    async def _commit_group(self, group: GroupAttempts) -> Sequence[Answer]:
+    async def _commit_group(self, group: GroupAttempts) -> Sequence[PlanAnswer]:
         """
         Commit a group, and then update the state in memory.
 
@@ -291,7 +293,7 @@ class GroupCommits:
             # a failed attempt may have read rows of other nodes, so readers check again
             self._horizon.wake_readers()
 
-    async def _try_until_committed(self, group: GroupAttempts, began: float) -> Sequence[Answer]:
+    async def _try_until_committed(self, group: GroupAttempts, began: float) -> Sequence[PlanAnswer]:
         until = began + self._wait_s
         while True:
             unknown = len(group.attempts)
@@ -360,7 +362,7 @@ class GroupCommits:
         seconds = {"seconds": STOPPED_S}
         ended = await self._database.control.read(
             lambda connection: connection.execute(
-                self._database.fill_in_names(queries.END_STOPPED), seconds
+                self._database.fill_in_table_names(queries.END_STOPPED), seconds
             ).fetchall()
         )
         if ended:

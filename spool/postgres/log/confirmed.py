@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from spool.log.commits.following import UNKNOWN_TOKEN, CommitRow
-from spool.log.planning.plan import Plan
+from spool.log.planning.plan import CommitPlan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 
@@ -76,7 +76,7 @@ class ConfirmedCommits:
         self._is_written = True
         self._has_failed = False
 
-    def note_commit(self, row: CommitRow, plan: Plan) -> None:
+    def note_commit(self, row: CommitRow, plan: CommitPlan) -> None:
         if plan.submissions:
             records = sum(map(len, plan.records.values()))
             self._commits.append(ConfirmedCommit(row.id, row.token, row.at, records))
@@ -136,20 +136,20 @@ class ConfirmedCommits:
     async def _find_missing_commits(self, database: Database) -> Sequence[ConfirmedCommit]:
         commits = list(self._commits)
 
-        def read_existing(connection: Connection) -> tuple[int, set[tuple[int, int]]]:
+        def read_existing_commits(connection: Connection) -> tuple[int, set[tuple[int, int]]]:
             # Read in this order, because retention first marks commits as carried forward and then
             # deletes them. A snapshot would not help, because dropped partitions disappear from older
             # snapshots as well.
             existing = set(
                 connection.execute(
-                    database.fill_in_names(queries.TOKENS), {"ids": [commit.id for commit in commits]}
+                    database.fill_in_table_names(queries.TOKENS), {"ids": [commit.id for commit in commits]}
                 )
             )
-            marks = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
+            marks = connection.execute(database.fill_in_table_names(queries.MARKS)).fetchone()
             assert marks is not None
             return marks[1], existing
 
-        carried, existing = await database.read(read_existing) if commits else (0, set())
+        carried, existing = await database.read(read_existing_commits) if commits else (0, set())
         return [
             commit
             for commit in commits

@@ -18,10 +18,10 @@ from spool.log.commits.following import numbers_by_topic
 from spool.log.duplicates import decode_place
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry, EntryCache
-from spool.log.entries.codec import Damage, EntryBody, log_damaged_amendment
+from spool.log.entries.codec import EntryBody, EntryDamage, log_damaged_amendment
 from spool.log.horizon import require_closed
-from spool.log.values import Entry
-from spool.packed.native import Native
+from spool.log.values import LogEntry
+from spool.packed.native import NativeModule
 from spool.packed.records import packed_records
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
@@ -53,10 +53,10 @@ def read_entries(
     last: int,
     *,
     cache: EntryCache,
-    damage: list[Damage] | None = None,
+    damage: list[EntryDamage] | None = None,
     whole: bool = False,
-    packed: Native | None = None,
-) -> Sequence[Entry]:
+    native: NativeModule | None = None,
+) -> Sequence[LogEntry]:
     """
     Return the stored records with numbers from `first` to `last`, as entries in order, with later reports
     added.
@@ -82,33 +82,33 @@ def read_entries(
             entry = entries[row.first]
             if isinstance(entry, EntryUnreadable):
                 raise entry
-            if packed is not None:
-                packed_part = packed_records(packed, entry, row.first, begin, end, fields)
+            if native is not None:
+                packed_part = packed_records(native, entry, row.first, begin, end, fields)
                 if packed_part is not None:
                     result.append(
-                        Entry(topic=topic, first=begin, committed_at=row.committed_at, records=packed_part)
+                        LogEntry(topic=topic, first=begin, committed_at=row.committed_at, records=packed_part)
                     )
                     continue
             records = cache.decode_records(entry, begin - row.first, end - row.first + 1)
         except EntryUnreadable as error:
             records = [None] * (end - begin + 1)
             if damage is not None and not row.is_damaged:
-                damage.append(Damage(row.first, row.records, str(error)))
+                damage.append(EntryDamage(row.first, row.records, str(error)))
         for number in fields.keys() & range(begin, end + 1):
             record = records[number - begin]
             if isinstance(record, Inference):
                 records[number - begin] = replace_fields(record, fields[number])
-        result.append(Entry(topic=topic, first=begin, committed_at=row.committed_at, records=records))
+        result.append(LogEntry(topic=topic, first=begin, committed_at=row.committed_at, records=records))
     return result
 
 
 def highest_accepted_number(database: Database, connection: Connection, topic: str) -> int:
-    row = connection.execute(database.fill_in_names(queries.NEWEST)).fetchone()
+    row = connection.execute(database.fill_in_table_names(queries.NEWEST)).fetchone()
     return numbers_by_topic(row[1])[topic] - 1 if row else 0
 
 
 def lowest_stored_number(database: Database, connection: Connection, topic: str) -> int:
-    row = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
+    row = connection.execute(database.fill_in_table_names(queries.MARKS)).fetchone()
     assert row is not None
     return numbers_by_topic(row[2])[topic]
 
@@ -116,7 +116,7 @@ def lowest_stored_number(database: Database, connection: Connection, topic: str)
 def read_committed_at(database: Database, connection: Connection, topic: str, number: int) -> float | None:
     """Return when a record was committed, or None if it is deleted or not stored yet."""
     where = {"topic": topic_code(topic), "number": number}
-    row = connection.execute(database.fill_in_names(queries.COMMITTED_AT), where).fetchone()
+    row = connection.execute(database.fill_in_table_names(queries.COMMITTED_AT), where).fetchone()
     return row[0] if row else None
 
 
@@ -125,9 +125,9 @@ def _read_rows_and_fields(
 ) -> tuple[list[EntryRow], Mapping[int, dict[str, object]]]:
     with connection.pipeline():
         where = {"topic": topic_code(topic), "first": first, "last": last}
-        rows = connection.execute(database.fill_in_names(queries.ENTRIES_BETWEEN), where, binary=True)
+        rows = connection.execute(database.fill_in_table_names(queries.ENTRIES_BETWEEN), where, binary=True)
         where = {"topic": topic_code(topic), "first": around[0], "last": around[1]}
-        filled = connection.execute(database.fill_in_names(queries.AMENDMENTS), where, binary=True)
+        filled = connection.execute(database.fill_in_table_names(queries.AMENDMENTS), where, binary=True)
     return [EntryRow._make(row) for row in rows.fetchall()], unpack_amendments(topic, filled.fetchall())
 
 
@@ -145,7 +145,9 @@ def _cached_entries(
     missing = {row.first: row for row in rows if row.first not in entries}
     if missing:
         where = {"topic": topic_code(topic), "firsts": list(missing)}
-        for first, data in connection.execute(database.fill_in_names(queries.BODIES), where, binary=True):
+        for first, data in connection.execute(
+            database.fill_in_table_names(queries.BODIES), where, binary=True
+        ):
             entries[first] = cache_entry(topic, missing[first], data, cache)
     return {row.first: entries.get(row.first, EntryUnreadable("the entry has no body")) for row in rows}
 
@@ -255,12 +257,14 @@ class KeptRecords:
             "lasts": lasts,
             "cached": near,
         }
-        rows = self._connection.execute(self._database.fill_in_names(queries.ENTRIES_OF), within, binary=True)
+        rows = self._connection.execute(
+            self._database.fill_in_table_names(queries.ENTRIES_OF), within, binary=True
+        )
         filled = self._connection.execute(
-            self._database.fill_in_names(queries.AMENDMENTS_OF), within, binary=True
+            self._database.fill_in_table_names(queries.AMENDMENTS_OF), within, binary=True
         )
 
-        def note_rows() -> None:
+        def remember_fetched_rows() -> None:
             for *facts, body in rows.fetchall():
                 row = EntryRow._make(facts)
                 entry = known[row.first] if body is None else cache_entry(topic, row, body, self._cache)
@@ -270,7 +274,7 @@ class KeptRecords:
             for number, fields in unpack_amendments(topic, filled.fetchall()).items():
                 self.fields[topic, number] = fields
 
-        return note_rows
+        return remember_fetched_rows
 
 
 def group_into_ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:

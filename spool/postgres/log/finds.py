@@ -18,10 +18,10 @@ from typing import NamedTuple
 import msgspec
 
 from spool.log import books, counted_names
-from spool.log.books import Terms
+from spool.log.books import SubmissionTerms
 from spool.log.conflicts import Conflict, Conflicts, Pair
 from spool.log.counted_names import EventSum, EventType, frequent_row_limit
-from spool.log.planning.plan import Plan
+from spool.log.planning.plan import CommitPlan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 
@@ -43,7 +43,7 @@ _finds = msgspec.msgpack.Decoder(_Finds)
 _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
-def pack_finds(plan: Plan) -> bytes | None:
+def pack_finds(plan: CommitPlan) -> bytes | None:
     if not (plan.conflicts or plan.unrecognised or plan.event_types):
         return None
     types = [(type, new.count, _encode_amount(new.amount)) for type, new in plan.event_types.items()]
@@ -55,14 +55,14 @@ class BookedCommit(NamedTuple):
 
     id: int
     at: float
-    terms: list[Terms] | None
+    terms: list[SubmissionTerms] | None
     found: bytes | None
 
 
 def read_uncounted_commits(
     database: Database, connection: Connection, limit: int = AT_ONCE
 ) -> list[BookedCommit]:
-    rows = connection.execute(database.fill_in_names(queries.UNBOOKED), {"limit": limit}, binary=True)
+    rows = connection.execute(database.fill_in_table_names(queries.UNBOOKED), {"limit": limit}, binary=True)
     return [
         BookedCommit(id, at, books.unpack_checked_terms(terms, sum), finds)
         for id, at, sum, terms, finds in rows
@@ -81,13 +81,13 @@ def count_oldest_commits(database: Database, connection: Connection) -> bool:
 
     Of several processes that do this at the same time, only one succeeds.
     """
-    row = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
+    row = connection.execute(database.fill_in_table_names(queries.MARKS)).fetchone()
     commits = read_uncounted_commits(database, connection)
     if not commits or row is None:
         return False
     bounds = {"before": row[0], "after": commits[-1].id}
     if (
-        connection.execute(database.fill_in_names(queries.BOOKED), bounds).rowcount != 1
+        connection.execute(database.fill_in_table_names(queries.BOOKED), bounds).rowcount != 1
         or commits[0].id != row[0] + 1
     ):
         raise BookedMeanwhile
@@ -126,11 +126,11 @@ def add_term_counts(
         "terms": [term for (_, term), _ in rows],
         "n": [n for _, n in rows],
     }
-    connection.execute(database.fill_in_names(query), parameters)
+    connection.execute(database.fill_in_table_names(query), parameters)
 
 
 def read_conflicts(database: Database, connection: Connection) -> Conflicts:
-    rows = connection.execute(database.fill_in_names(queries.CONFLICTS), binary=True)
+    rows = connection.execute(database.fill_in_table_names(queries.CONFLICTS), binary=True)
     return Conflicts(
         {
             (topic, _decode_name(first), _decode_name(second)): _conflict.decode(sums)
@@ -140,7 +140,7 @@ def read_conflicts(database: Database, connection: Connection) -> Conflicts:
 
 
 def read_shapes(database: Database, connection: Connection) -> list[Mapping[str, object]]:
-    rows = connection.execute(database.fill_in_names(queries.SHAPES), binary=True)
+    rows = connection.execute(database.fill_in_table_names(queries.SHAPES), binary=True)
     return [
         counted_names.shape_row(_decode_name(names), count, last_seen) for names, count, last_seen in rows
     ]
@@ -150,7 +150,7 @@ def read_event_types(database: Database, connection: Connection) -> list[EventTy
     return [
         EventType(type=_decode_name(type), count=count, amount=_decode_amount(text), last_seen=last_seen)
         for type, count, text, last_seen in connection.execute(
-            database.fill_in_names(queries.EVENT_TYPES), binary=True
+            database.fill_in_table_names(queries.EVENT_TYPES), binary=True
         )
     ]
 
@@ -178,10 +178,10 @@ def _store_conflicts(
         if conflict is not before.get(pair):
             topic, first, second = pair
             row = (topic, first.encode(), second.encode(), _encoder.encode(conflict))
-            connection.execute(database.fill_in_names(queries.KEEP_CONFLICT), row)
+            connection.execute(database.fill_in_table_names(queries.KEEP_CONFLICT), row)
     for topic, first, second in sorted(before.keys() - conflicts.keys()):
         connection.execute(
-            database.fill_in_names(queries.DROP_CONFLICT), (topic, first.encode(), second.encode())
+            database.fill_in_table_names(queries.DROP_CONFLICT), (topic, first.encode(), second.encode())
         )
 
 
@@ -197,9 +197,9 @@ def _store_shapes(
             counted[shape] = counted.get(shape, (0, 0.0))[0] + n, at
     with connection.pipeline():
         for shape, (n, at) in sorted(counted.items()):
-            connection.execute(database.fill_in_names(queries.COUNT_SHAPE), (shape.encode(), n, at))
+            connection.execute(database.fill_in_table_names(queries.COUNT_SHAPE), (shape.encode(), n, at))
         connection.execute(
-            database.fill_in_names(queries.BOUND_SHAPES), _bound_parameters(counted_names.MAX_SHAPES)
+            database.fill_in_table_names(queries.BOUND_SHAPES), _bound_parameters(counted_names.MAX_SHAPES)
         )
 
 
@@ -214,18 +214,21 @@ def _store_event_types(
             before = counted[type][0] if type in counted else EventSum()
             counted[type] = before.plus(EventSum(count=n, amount=_decode_amount(text))), at
     rows = connection.execute(
-        database.fill_in_names(queries.EVENT_AMOUNTS), ([type.encode() for type in counted],), binary=True
+        database.fill_in_table_names(queries.EVENT_AMOUNTS),
+        ([type.encode() for type in counted],),
+        binary=True,
     )
     amounts = {_decode_name(type): _decode_amount(text) for type, text in rows}
     with connection.pipeline():
         for type, (new, at) in sorted(counted.items()):
             sum = counted_names.add_amounts(amounts.get(type), new.amount)
             connection.execute(
-                database.fill_in_names(queries.COUNT_EVENT_TYPE),
+                database.fill_in_table_names(queries.COUNT_EVENT_TYPE),
                 (type.encode(), new.count, _encode_amount(sum), at),
             )
         connection.execute(
-            database.fill_in_names(queries.BOUND_EVENT_TYPES), _bound_parameters(counted_names.MAX_TYPES)
+            database.fill_in_table_names(queries.BOUND_EVENT_TYPES),
+            _bound_parameters(counted_names.MAX_TYPES),
         )
 
 

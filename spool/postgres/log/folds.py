@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from spool.log.commits.unfolded import FoldsAside
-from spool.log.duplicates import DuplicateIndex, Fold, OldestIds
+from spool.log.commits.unfolded import FoldPlanner
+from spool.log.duplicates import DuplicateIndex, IdFold, OldestIds
 from spool.postgres.database import Database
 from spool.postgres.log import store
 from spool.postgres.log.memory import DatabaseClock, NodeMemory
 
 
-class Folds:
+class NodeFolds:
     """
     The folds of this node. Only the node that last wrote or read the stored runs may store new ones. All
     other nodes move ids only in memory.
@@ -23,7 +23,7 @@ class Folds:
         self._database = database
         self._memory = memory
         self._clock = clock
-        self._aside = FoldsAside(memory.turn, self._store_fold)
+        self._aside = FoldPlanner(memory.turn, self._store_fold)
 
     async def fold_due_ids(self) -> None:
         """
@@ -59,12 +59,12 @@ class Folds:
                 if memory.runs_seq is not None:
                     return
 
-    async def _run_fold(self, plan: Callable[[], Fold]) -> int:
+    async def _run_fold(self, plan: Callable[[], IdFold]) -> int:
         fold = await asyncio.to_thread(plan)
         await self._store_fold(fold)
         return fold.taken
 
-    async def _store_fold(self, fold: Fold) -> None:
+    async def _store_fold(self, fold: IdFold) -> None:
         following = self._memory.following
         seq = self._memory.runs_seq
         if seq is not None:

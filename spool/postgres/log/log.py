@@ -23,26 +23,26 @@ from spool.log.accepted_twice import RepeatedAcceptances
 from spool.log.commits.following import numbers_by_topic
 from spool.log.commits.writer import GroupWriter
 from spool.log.counted_names import EventType
-from spool.log.duplicates import RepeatedIds, Whereabouts
-from spool.log.entries.codec import Damage, log_damage
+from spool.log.duplicates import IdPlace, RepeatedIds
+from spool.log.entries.codec import EntryDamage, log_damage
 from spool.log.horizon import require_closed
-from spool.log.planning.plan import Answer
+from spool.log.planning.plan import PlanAnswer
 from spool.log.planning.planner import check_submission
 from spool.log.protocols import Observer
 from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import Reader
-from spool.log.values import Books, Entry, LogStats, Receipt, Submission
-from spool.packed.native import Native
+from spool.log.values import LogAccounting, LogEntry, LogStats, Receipt, Submission
+from spool.packed.native import NativeModule
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import finds, queries, store
 from spool.postgres.log.commits import AttemptWriter, GroupCommits, Move, Versions, no_other_writes
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.entries import lowest_stored_number, read_entries, topic_code
-from spool.postgres.log.folds import Folds
+from spool.postgres.log.folds import NodeFolds
 from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
 from spool.postgres.log.recount import LogRoutes, Verification
 from spool.postgres.log.retention import LogRoom, PostgresRetention
-from spool.postgres.log.upkeep import LogFollower, Trim, Upkeep, nothing_to_trim
+from spool.postgres.log.upkeep import LogFollower, LogUpkeep, Trim, nothing_to_trim
 from spool.settings import LOCAL, PLATFORM, REPLICATED, SpoolSettings
 
 # decoded entries for readers, about nine thousand records; at most twice as much memory
@@ -77,7 +77,7 @@ class PostgresLog:
         durability: str = REPLICATED,
         node: UUID | None = None,
         cache_bytes: int = CACHE_BYTES,
-        native: Native | None = None,
+        native: NativeModule | None = None,
         confirmed: ConfirmedCommits | None = None,
     ) -> None:
         self._database = database
@@ -111,7 +111,7 @@ class PostgresLog:
             native=native,
             confirmed=confirmed,
         )
-        self._folds = folds = Folds(database, self._memory, self._clock)
+        self._folds = folds = NodeFolds(database, self._memory, self._clock)
         attempts = AttemptWriter(
             database,
             memory=self._memory,
@@ -135,7 +135,7 @@ class PostgresLog:
             observer=observer,
             wait_s=settings.commit_wait,
         )
-        self._upkeep = Upkeep(
+        self._upkeep = LogUpkeep(
             database,
             clock=clock,
             database_clock=self._clock,
@@ -176,11 +176,11 @@ class PostgresLog:
 
     # -- appending -------------------------------------------------------------------------------------------
 
-    async def append(self, submission: Submission) -> Receipt:
+    async def append_submission(self, submission: Submission) -> Receipt:
         check_submission(submission)
-        return await self._writer.append(submission)
+        return await self._writer.append_submission(submission)
 
-    async def _commit_group(self, group: Sequence[Submission]) -> Sequence[Answer]:
+    async def _commit_group(self, group: Sequence[Submission]) -> Sequence[PlanAnswer]:
         try:
             return await self._commits.commit(group)
         except SpoolFull:
@@ -221,15 +221,15 @@ class PostgresLog:
         *,
         with_open: bool = False,
         whole: bool = False,
-        packed: Native | None = None,
-    ) -> Sequence[Entry]:
+        native: NativeModule | None = None,
+    ) -> Sequence[LogEntry]:
         if not with_open and self._memory.closed_numbers[topic] <= min(last, self.closed_below(topic) - 1):
             await self._commits.close_due_records()
         closed = self._memory.closed_numbers[topic]
         if whole:
             require_closed(last, closed)
         last = min(last, (self.next_number(topic) if with_open else closed) - 1)
-        damage: list[Damage] = []
+        damage: list[EntryDamage] = []
         entries = await self._database.read(
             partial(
                 read_entries,
@@ -240,14 +240,14 @@ class PostgresLog:
                 cache=self._memory.read_cache,
                 damage=damage,
                 whole=whole,
-                packed=packed,
+                native=native,
             )
         )
         if damage:
             await self._set_entries_aside(topic, damage)
         return entries
 
-    async def _set_entries_aside(self, topic: str, damage: Sequence[Damage]) -> None:
+    async def _set_entries_aside(self, topic: str, damage: Sequence[EntryDamage]) -> None:
         """Set damaged entries aside. The records of each entry are counted and logged only once."""
         log_damage(topic, damage)
         damaged = sorted({damaged_range.first: damaged_range.records for damaged_range in damage}.items())
@@ -258,7 +258,9 @@ class PostgresLog:
             "records": [records for _, records in damaged],
         }
         await self._database.run(
-            lambda connection: connection.execute(self._database.fill_in_names(queries.MARK_DAMAGED), facts)
+            lambda connection: connection.execute(
+                self._database.fill_in_table_names(queries.MARK_DAMAGED), facts
+            )
         )
 
     def closed_below(self, topic: str) -> int:
@@ -274,13 +276,13 @@ class PostgresLog:
     def knows_request(self, request: RequestNames) -> bool:
         return self._memory.index.knows_request(request.body, self._clock.now())
 
-    def whereabouts(self, id: bytes) -> Whereabouts | None:
-        return self._memory.index.whereabouts(id)
+    def find_id_place(self, id: bytes) -> IdPlace | None:
+        return self._memory.index.find_id_place(id)
 
     def watermark_changes(self, topic: str) -> AsyncIterator[int]:
         return self._horizon.watermark_changes(topic)
 
-    async def receipt(self, receipt_id: str) -> Mapping[str, object]:
+    async def describe_receipt(self, receipt_id: str) -> Mapping[str, object]:
         return await receipt_view(
             receipt_id,
             self._sealer,
@@ -301,16 +303,16 @@ class PostgresLog:
         await finds.count_all_commits(self._database)
         return await self._database.read(partial(finds.read_event_types, self._database))
 
-    async def conflicts(self) -> Sequence[Mapping[str, object]]:
+    async def list_conflicts(self) -> Sequence[Mapping[str, object]]:
         await finds.count_all_commits(self._database)
         return (await self._database.read(partial(finds.read_conflicts, self._database))).json_rows()
 
     # -- accounting ------------------------------------------------------------------------------------------
 
-    async def books(self) -> Books:
+    async def books(self) -> LogAccounting:
         return await self._verification.books()
 
-    async def verify(self) -> Books:
+    async def verify(self) -> LogAccounting:
         def new_repeats() -> RepeatedAcceptances:
             settings = self._settings
             window_s, max_ids = settings.duplicate_window, settings.duplicate_ids
@@ -327,16 +329,16 @@ class PostgresLog:
         )
 
     async def stats(self) -> LogStats:
-        def read_counts(connection: Connection) -> tuple[int, int]:
-            newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
-            marks = connection.execute(self._database.fill_in_names(queries.MARKS)).fetchone()
+        def read_log_counts(connection: Connection) -> tuple[int, int]:
+            newest = connection.execute(self._database.fill_in_table_names(queries.NEWEST)).fetchone()
+            marks = connection.execute(self._database.fill_in_table_names(queries.MARKS)).fetchone()
             assert marks is not None
             return (newest[3] if newest else 0) - marks[3], self._retention.used_bytes(connection)
 
         away = None
         try:
             async with asyncio.timeout(STATS_S):
-                self._counted = await self._database.snapshot(read_counts)
+                self._counted = await self._database.snapshot(read_log_counts)
         # this process works, and a restart would not help
         except (SpoolUnavailable, TimeoutError) as error:
             away = str(error) or "the database does not respond"

@@ -12,17 +12,17 @@ from math import inf
 
 from spool.clock import Clock
 from spool.errors import SpoolUnavailable
-from spool.log.commits.following import SOONER_S, CommitRow, Following, numbers_by_topic
+from spool.log.commits.following import SOONER_S, CommitRow, FollowedLog, numbers_by_topic
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries.cache import EntryCache
 from spool.log.horizon import WaitingReaders
-from spool.log.planning.plan import Plan
-from spool.packed.native import Native
+from spool.log.planning.plan import CommitPlan
+from spool.packed.native import NativeModule
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import store
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.retention import LogRoom
-from spool.postgres.log.store import Since
+from spool.postgres.log.store import CommitsSince
 from spool.settings import SpoolSettings
 
 
@@ -57,15 +57,15 @@ class PostgresHorizon:
 
     def __init__(self, clock: DatabaseClock) -> None:
         self._clock = clock
-        self._following: Following
+        self._following: FollowedLog
         self._shown: dict[str, int] = {}
         self._readers = WaitingReaders(self.closed_below, self._next_close_in_s)
 
-    def use_following(self, following: Following) -> None:
+    def use_following(self, following: FollowedLog) -> None:
         """Replace the state. Earlier watermarks are discarded, so that waiting readers check again."""
         self._following = following
         self._shown = {}
-        self._readers.wake()
+        self._readers.wake_readers()
 
     def wake_readers(self) -> None:
         """Wake readers that wait without a timeout, because new commits were read."""
@@ -137,7 +137,7 @@ class NodeMemory:
         horizon: PostgresHorizon,
         room: LogRoom,
         cache_bytes: int,
-        native: Native | None,
+        native: NativeModule | None,
         confirmed: ConfirmedCommits | None = None,
     ) -> None:
         self._database = database
@@ -148,7 +148,7 @@ class NodeMemory:
         self._horizon = horizon
         self._room = room
         self.turn = asyncio.Lock()
-        self.following: Following
+        self.following: FollowedLog
         self.runs_seq: int | None  # number of the stored runs; None if another node has stored runs since
         self._cache_bytes = cache_bytes
         self._native = native
@@ -226,7 +226,7 @@ class NodeMemory:
         following = self.following
         last = following.last
 
-        def read_and_apply_commits(connection: Connection) -> Since:
+        def read_and_apply_commits(connection: Connection) -> CommitsSince:
             since = store.query_commits_since(self._database, connection, following.last)()
             apply_commit_rows(following, since.rows)
             return since
@@ -240,14 +240,14 @@ class NodeMemory:
     def needs_commit_copies(self) -> bool:
         return self._native is None and self.read_cache.can_take_commits
 
-    def apply_commit(self, row: CommitRow, plan: Plan) -> None:
+    def apply_commit(self, row: CommitRow, plan: CommitPlan) -> None:
         """Apply a durable commit of this node. The caller must hold the turn lock."""
         self.following.apply_own_commit(row, plan)
         self.read_cache.add_committed(plan.entries)
         self.note_confirmed(row.id)
         self._horizon.wake_readers()
 
-    def note_acknowledged(self, row: CommitRow, plan: Plan) -> None:
+    def note_acknowledged(self, row: CommitRow, plan: CommitPlan) -> None:
         if self._confirmed:
             self._confirmed.note_commit(row, plan)
 
@@ -272,7 +272,7 @@ class NodeMemory:
             self.note_confirmed(commit)
 
 
-def apply_commit_rows(following: Following, rows: Iterable[CommitRow]) -> None:
+def apply_commit_rows(following: FollowedLog, rows: Iterable[CommitRow]) -> None:
     """Apply commit rows. Raises MemoryIsAhead if the first row is not the row that was applied last."""
     rows = iter(rows)
     last = following.last

@@ -20,9 +20,9 @@ from spool.log import books
 from spool.log.accepted_twice import RepeatedAcceptances
 from spool.log.commits.following import numbers_by_topic
 from spool.log.entries.cache import EntryCache
-from spool.log.entries.codec import Damage
+from spool.log.entries.codec import EntryDamage
 from spool.log.retention import log_damaged_commits
-from spool.log.values import Books
+from spool.log.values import LogAccounting
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 from spool.postgres.log.entries import read_entries
@@ -43,7 +43,7 @@ class RouteTerms(Protocol):
 
 
 @dataclass(kw_only=True)
-class Border:
+class RecountBorder:
     """The counters to check, as of one moment, and the range of records and commits to recount."""
 
     counters: TermCounter = field(default_factory=Counter)
@@ -64,15 +64,15 @@ class Border:
         return sums
 
 
-def read_border(database: Database, connection: Connection, routes: RouteTerms) -> Border:
+def read_border(database: Database, connection: Connection, routes: RouteTerms) -> RecountBorder:
     """Read the border in one snapshot, which keeps counters, uncounted commits and routes consistent."""
-    marks = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
-    newest = connection.execute(database.fill_in_names(queries.NEWEST)).fetchone()
+    marks = connection.execute(database.fill_in_table_names(queries.MARKS)).fetchone()
+    newest = connection.execute(database.fill_in_table_names(queries.NEWEST)).fetchone()
     assert marks is not None
-    limits = Border(
+    limits = RecountBorder(
         routes=routes.route_terms(connection), first_commit=marks[1] + 1, kept_from=numbers_by_topic(marks[2])
     )
-    for topic, term, n, carried in connection.execute(database.fill_in_names(queries.BOOKS)):
+    for topic, term, n, carried in connection.execute(database.fill_in_table_names(queries.BOOKS)):
         limits.counters[topic, term] = n
         limits.carried[topic, term] = carried
     limits.counters.update(sum_terms(read_uncounted_commits(database, connection, limit=2**62)))
@@ -87,27 +87,27 @@ class Recount:
 
     sums: TermCounter
     wrong: list[str] = field(default_factory=list)
-    damage: list[tuple[str, Damage]] = field(default_factory=list)
+    damage: list[tuple[str, EntryDamage]] = field(default_factory=list)
     # commits with damaged terms -> checksum of the row
     unread: dict[int, int] = field(default_factory=dict)
 
 
-async def recount_commits(database: Database, found: Border) -> Recount:
-    recounted = Recount(sums=Counter(found.carried))
-    last = found.first_commit - 1
-    while last < found.last_commit:
+async def recount_commits(database: Database, border: RecountBorder) -> Recount:
+    recounted = Recount(sums=Counter(border.carried))
+    last = border.first_commit - 1
+    while last < border.last_commit:
         last = await database.read(
-            partial(_add_commit_terms, database, after=last, border=found, into=recounted)
+            partial(_add_commit_terms, database, after=last, border=border, into=recounted)
         )
     return recounted
 
 
-async def recount_log(database: Database, found: Border, twice: RepeatedAcceptances) -> Recount:
+async def recount_log(database: Database, border: RecountBorder, twice: RepeatedAcceptances) -> Recount:
     """Count all records and commits within the border again. `twice` gets every entry."""
-    recounted = await recount_commits(database, found)
+    recounted = await recount_commits(database, border)
     for topic in TOPICS:
-        first = found.kept_from.get(topic, 1)
-        end = found.next.get(topic, 1) - 1
+        first = border.kept_from.get(topic, 1)
+        end = border.next.get(topic, 1) - 1
         if end:
             recounted.sums[topic, books.KEPT] += 0
         while first <= end:
@@ -124,7 +124,7 @@ async def recount_log(database: Database, found: Border, twice: RepeatedAcceptan
 
 
 def _add_commit_terms(
-    database: Database, connection: Connection, *, after: int, border: Border, into: Recount
+    database: Database, connection: Connection, *, after: int, border: RecountBorder, into: Recount
 ) -> int:
     where = {"after": after, "until": border.last_commit, "limit": COMMITS}
     sums: TermCounter = Counter()
@@ -132,7 +132,7 @@ def _add_commit_terms(
     unread: dict[int, int] = {}
     expected = after + 1
     for commit, _, checksum, packed in connection.execute(
-        database.fill_in_names(queries.COMMITS_BETWEEN), where, binary=True
+        database.fill_in_table_names(queries.COMMITS_BETWEEN), where, binary=True
     ).fetchall():
         if commit != expected:
             wrong.append(f"commits {expected} to {commit - 1}: their rows are missing")
@@ -171,7 +171,7 @@ def carry_damaged_terms(
         "ids": list(unread),
         "checksums": list(unread.values()),
     }
-    if connection.execute(database.fill_in_names(queries.EMPTY_TERMS), new).rowcount != len(unread):
+    if connection.execute(database.fill_in_table_names(queries.EMPTY_TERMS), new).rowcount != len(unread):
         raise BookedMeanwhile
     for query, sums in ((queries.CARRY, terms), (queries.COUNT, uncounted)):
         if sums:
@@ -188,7 +188,7 @@ def _count_records(
     into: Recount,
     twice: RepeatedAcceptances,
 ) -> None:
-    damage: list[Damage] = []
+    damage: list[EntryDamage] = []
     record_count = 0
     wrong = []
     for entry in read_entries(database, connection, topic, first, last, cache=EntryCache(0), damage=damage):
@@ -227,7 +227,7 @@ class Verification:
         self._database = database
         self._routes = routes
 
-    async def books(self) -> Books:
+    async def books(self) -> LogAccounting:
         limits = await self._read_border()
         return books.check_equations(
             books.terms_by_topic({**limits.counters, **limits.kept_counts}), limits.routes
@@ -235,7 +235,7 @@ class Verification:
 
     async def verify(
         self, twice: Callable[[], RepeatedAcceptances]
-    ) -> tuple[Books, Sequence[tuple[str, Damage]], RepeatedAcceptances]:
+    ) -> tuple[LogAccounting, Sequence[tuple[str, EntryDamage]], RepeatedAcceptances]:
         """
         Return the accounting with its problems, the damaged entries by topic, and the new search for ids
         accepted `twice`.
@@ -263,7 +263,7 @@ class Verification:
         counted.sums.update(limits.kept_counts)
         await self._set_terms_aside(limits, counted)
 
-    async def _set_terms_aside(self, border: Border, counted: Recount) -> None:
+    async def _set_terms_aside(self, border: RecountBorder, counted: Recount) -> None:
         """
         Take damaged commit rows out of the accounting, so that they are reported once. The caller must
         prevent retention.
@@ -281,5 +281,5 @@ class Verification:
             await self._database.transaction(work)
             log_damaged_commits(list(counted.unread))
 
-    async def _read_border(self) -> Border:
+    async def _read_border(self) -> RecountBorder:
         return await self._database.snapshot(partial(read_border, self._database, routes=self._routes))

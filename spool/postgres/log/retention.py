@@ -19,7 +19,7 @@ from spool.clock import Clock
 from spool.log import books, retention
 from spool.log.commits.following import numbers_by_topic
 from spool.log.counters import KNOWN_SINCE
-from spool.log.retention import Candidate, DamagedCommits, DrainRate, Progress, sum_carried_terms
+from spool.log.retention import Candidate, DamagedCommits, DrainRate, ReaderProgress, sum_carried_terms
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log import queries
 from spool.postgres.log.entries import highest_accepted_number, lowest_stored_number, topic_code
@@ -110,7 +110,7 @@ class PostgresRetention:
 
     async def begin_period_if_full(self, now: float) -> bool:
         full = {"at": now, "bytes": self.period_bytes, "seconds": PERIOD_S}
-        query = self._database.fill_in_names(queries.FULL_PERIOD)
+        query = self._database.fill_in_table_names(queries.FULL_PERIOD)
         row = await self._database.read(lambda connection: connection.execute(query, full).fetchone())
         if row is None:
             return False
@@ -120,26 +120,30 @@ class PostgresRetention:
 
     def _make_partitions(self, connection: Connection, number: int) -> None:
         """Create partitions ahead of need, so that no commit waits for them."""
-        connection.execute(self._database.fill_in_names(queries.LOCK_PERIODS))
+        connection.execute(self._database.fill_in_table_names(queries.LOCK_PERIODS))
         for table in queries.PARTITIONED:
             names = {"table": table, "period": number, "after": number + 1}
-            row = connection.execute(self._database.fill_in_names(queries.HAS_PARTITION % names)).fetchone()
+            row = connection.execute(
+                self._database.fill_in_table_names(queries.HAS_PARTITION % names)
+            ).fetchone()
             if row is None or not row[0]:
-                connection.execute(self._database.fill_in_names(queries.MAKE_PARTITION % names))
-                connection.execute(self._database.fill_in_names(queries.ATTACH_PARTITION % names))
+                connection.execute(self._database.fill_in_table_names(queries.MAKE_PARTITION % names))
+                connection.execute(self._database.fill_in_table_names(queries.ATTACH_PARTITION % names))
 
     def _begin_period(self, transaction: JoinedTransaction, number: int, now: float) -> bool:
         """Begin a period. The head lock is held for one round trip only."""
         with transaction.begin_with_statements():
             pass
         with transaction.commit_with_statements():
-            transaction.connection.execute(self._database.fill_in_names(queries.LOCK_HEAD))
+            transaction.connection.execute(self._database.fill_in_table_names(queries.LOCK_HEAD))
             facts = {"period": number, "at": now}
-            begun = transaction.connection.execute(self._database.fill_in_names(queries.BEGIN_PERIOD), facts)
+            begun = transaction.connection.execute(
+                self._database.fill_in_table_names(queries.BEGIN_PERIOD), facts
+            )
         return begun.rowcount == 1
 
     def _read_periods(self, connection: Connection) -> list[LogPeriod]:
-        rows = connection.execute(self._database.fill_in_names(queries.PERIODS))
+        rows = connection.execute(self._database.fill_in_table_names(queries.PERIODS))
         return [
             LogPeriod(number, at, numbers_by_topic(firsts), commit, size)
             for number, at, firsts, commit, size in rows
@@ -150,11 +154,11 @@ class PostgresRetention:
 
     def estimated_sender_bytes(self, connection: Connection) -> int:
         """Estimate the bytes of the remembered senders; see `spool.log.heard`."""
-        [rows] = connection.execute(self._database.fill_in_names(queries.HEARD_ROWS)).fetchone() or (0,)
+        [rows] = connection.execute(self._database.fill_in_table_names(queries.HEARD_ROWS)).fetchone() or (0,)
         return int(rows) * HEARD_ROW_BYTES
 
     def used_bytes(self, connection: Connection) -> int:
-        newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
+        newest = connection.execute(self._database.fill_in_table_names(queries.NEWEST)).fetchone()
         log = newest[4] - self._read_periods(connection)[0].size if newest else 0
         return log + self.estimated_sender_bytes(connection)
 
@@ -172,13 +176,13 @@ class PostgresRetention:
             await self._run_query(queries.REMOVE_DAMAGED)
 
     async def _run_query(self, query: str, *parameters: object) -> None:
-        text = self._database.fill_in_names(query)
+        text = self._database.fill_in_table_names(query)
         await self._database.run(lambda connection: connection.execute(text, parameters))
 
     def _finished_periods(self, connection: Connection) -> list[int]:
-        marks = connection.execute(self._database.fill_in_names(queries.MARKS)).fetchone()
-        fold = connection.execute(self._database.fill_in_names(queries.FOLD)).fetchone()
-        newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
+        marks = connection.execute(self._database.fill_in_table_names(queries.MARKS)).fetchone()
+        fold = connection.execute(self._database.fill_in_table_names(queries.FOLD)).fetchone()
+        newest = connection.execute(self._database.fill_in_table_names(queries.NEWEST)).fetchone()
         if marks is None or fold is None or newest is None:
             return []
         kept_from = numbers_by_topic(marks[2])
@@ -199,7 +203,7 @@ class PostgresRetention:
         if needed is not None:
             limit = min(limit, needed)
         where = {"topic": topic_code(topic), "below": limit, "limit": STEP}
-        rows = connection.execute(self._database.fill_in_names(queries.OLDEST_ENTRIES), where)
+        rows = connection.execute(self._database.fill_in_table_names(queries.OLDEST_ENTRIES), where)
         candidates = [Candidate._make(row) for row in rows]
         removable = retention.removable_entries(candidates, limit=limit, before=before, excess=0)
         if removable:
@@ -228,7 +232,7 @@ class PostgresRetention:
                     continue
                 between = {"topic": topic_code(topic), "first": first, "below": after.firsts[topic]}
                 row = connection.execute(
-                    self._database.fill_in_names(queries.NUMBER_OF_ENTRIES), between
+                    self._database.fill_in_table_names(queries.NUMBER_OF_ENTRIES), between
                 ).fetchone()
                 assert row is not None
                 self._mark_removed_below(
@@ -242,7 +246,7 @@ class PostgresRetention:
     ) -> None:
         first = lowest_stored_number(self._database, connection, topic)
         mark = {"topic": topic_code(topic), "number": number, "entries": entries, "before": first}
-        if connection.execute(self._database.fill_in_names(queries.REMOVED), mark).rowcount != 1:
+        if connection.execute(self._database.fill_in_table_names(queries.REMOVED), mark).rowcount != 1:
             raise RemovedMeanwhile
         term = books.EXPIRED if needed is None else books.RETIRED
         add_term_counts(self._database, connection, queries.COUNT, Counter({(topic, term): number - first}))
@@ -267,8 +271,8 @@ class PostgresRetention:
                 pass
 
     def _carry_commits(self, connection: Connection, now: float, *, as_they_are: bool = False) -> int:
-        marks = connection.execute(self._database.fill_in_names(queries.MARKS)).fetchone()
-        newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
+        marks = connection.execute(self._database.fill_in_table_names(queries.MARKS)).fetchone()
+        newest = connection.execute(self._database.fill_in_table_names(queries.NEWEST)).fetchone()
         if marks is None or newest is None:
             return 0
         booked, carried, kept_from, _ = marks
@@ -281,7 +285,7 @@ class PostgresRetention:
         )
         where = {"after": carried, "until": min(booked, newest[0] - 1), "limit": COMMITS}
         rows = connection.execute(
-            self._database.fill_in_names(queries.COMMITS_BETWEEN), where, binary=True
+            self._database.fill_in_table_names(queries.COMMITS_BETWEEN), where, binary=True
         ).fetchall()
         # A time far in the future was written before the clock was set back. Its row must not block
         # later rows forever.
@@ -292,7 +296,7 @@ class PostgresRetention:
             ((commit, checksum, packed) for commit, _, checksum, packed in rows), as_they_are=as_they_are
         )
         mark = {"before": carried, "after": rows[-1][0]}
-        if connection.execute(self._database.fill_in_names(queries.CARRIED), mark).rowcount != 1:
+        if connection.execute(self._database.fill_in_table_names(queries.CARRIED), mark).rowcount != 1:
             raise RemovedMeanwhile
         if sums:
             add_term_counts(self._database, connection, queries.CARRY, sums)
@@ -305,8 +309,8 @@ class PostgresRetention:
                 emptied = period.commit
         return emptied
 
-    def sum_progress(self, connection: Connection) -> Progress:
-        progress = Progress(0, 0)
+    def sum_progress(self, connection: Connection) -> ReaderProgress:
+        progress = ReaderProgress(0, 0)
         for topic in TOPICS:
             progress = progress.with_topic(
                 last=highest_accepted_number(self._database, connection, topic),
@@ -333,19 +337,21 @@ async def remove_old_series(database: Database, now: float, *, most: int) -> Ser
     ago.
     """
 
-    def read_one(query: str, values: Mapping[str, object]) -> Callable[[Connection], tuple[Any, ...] | None]:
-        return lambda connection: connection.execute(database.fill_in_names(query), values).fetchone()
+    def one_row_reader(
+        query: str, values: Mapping[str, object]
+    ) -> Callable[[Connection], tuple[Any, ...] | None]:
+        return lambda connection: connection.execute(database.fill_in_table_names(query), values).fetchone()
 
     await delete_old_rows(database, "series", "seen_at", before=now - retention.SERIES_AGE_S)
-    [count] = await database.read(read_one(queries.COUNT_SERIES, {})) or (0,)
+    [count] = await database.read(one_row_reader(queries.COUNT_SERIES, {})) or (0,)
     if count <= most:
         return SeriesLeft(count, 0)
-    [before] = await database.read(read_one(queries.NEWEST_SERIES_SINCE, {"most": most})) or (0.0,)
+    [before] = await database.read(one_row_reader(queries.NEWEST_SERIES_SINCE, {"most": most})) or (0.0,)
     # A time in the future was written before the clock was set back. It would make every new series look known.
     since = min(before, now)
     fact = {"name": KNOWN_SINCE, "text": repr(since).encode(), "since": since}
     # A commit in between finds either the row or the time.
-    keep = database.fill_in_names(queries.KEEP_LATER)
+    keep = database.fill_in_table_names(queries.KEEP_LATER)
     await database.transaction(lambda connection: connection.execute(keep, fact))
     pushed_out = await delete_old_rows(database, "series", "seen_at", before=before)
     return SeriesLeft(count - pushed_out, pushed_out)

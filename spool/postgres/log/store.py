@@ -15,19 +15,19 @@ from uuid import UUID
 
 from spool.log import books, places, runs
 from spool.log.commits.following import (
-    ByTopic,
     CommitRow,
-    Following,
+    FollowedLog,
+    NumbersByTopic,
     numbers_by_topic,
     numbers_in_topic_order,
     pack_plan_ids,
 )
 from spool.log.counters import KNOWN_SINCE, SeriesState
-from spool.log.duplicates import DuplicateIndex, Fold
+from spool.log.duplicates import DuplicateIndex, IdFold
 from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache, build_committed_entries
 from spool.log.partial_reports import NOTHING, SPANS
-from spool.log.planning.plan import Plan
+from spool.log.planning.plan import CommitPlan
 from spool.log.receipts import CommitTerms
 from spool.log.runs import NO_IDS, IdRun
 from spool.postgres import partial_reports
@@ -48,7 +48,7 @@ FOLLOWED_AT_ONCE = 256
 _log = logging.getLogger(__name__)
 
 
-class Head(NamedTuple):
+class LogHead(NamedTuple):
     """The end of the log, as an append reads it while it holds the head lock."""
 
     period: int
@@ -95,28 +95,28 @@ def lock_and_query_head(
     *,
     series: Sequence[bytes] = (),
     wait: bool = True,
-) -> Callable[[], Head | None]:
+) -> Callable[[], LogHead | None]:
     """
     Queue the head lock and queries in a pipeline. Call the returned function after the pipeline ends: it
     returns the head, or None if `wait` is False and another process holds the lock.
     """
-    head = connection.execute(database.fill_in_names(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
+    head = connection.execute(database.fill_in_table_names(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
     read_since = query_commits_since(database, connection, last)
     known: Iterable[tuple[Any, ...]] = ()
     known_since: Iterable[tuple[Any, ...]] = ()
     if series:
-        known = connection.execute(database.fill_in_names(queries.SERIES), {"ids": list(series)})
+        known = connection.execute(database.fill_in_table_names(queries.SERIES), {"ids": list(series)})
         # Any missing series was deleted before this time was read.
-        known_since = PostgresConnection(connection, database.fill_in_names).send_query(
+        known_since = PostgresConnection(connection, database.fill_in_table_names).send_query(
             facts.FACT, name=KNOWN_SINCE
         )
 
-    def read_head() -> Head | None:
+    def read_log_head() -> LogHead | None:
         period = head.fetchone()
         since = read_since()
         if period is None:
             return None
-        return Head(
+        return LogHead(
             period=period[0],
             rows=since.rows,
             now=since.now,
@@ -125,7 +125,7 @@ def lock_and_query_head(
             series_known_since=max((float(time) for (time,) in known_since), default=0.0),
         )
 
-    return read_head
+    return read_log_head
 
 
 def read_commit_row(row: Sequence[object]) -> CommitRow:
@@ -136,9 +136,9 @@ def read_commit_row(row: Sequence[object]) -> CommitRow:
 def write_plan(
     database: Database,
     connection: Connection,
-    plan: Plan,
+    plan: CommitPlan,
     reader: KeptRecords,
-    following: Following,
+    following: FollowedLog,
     *,
     period: int,
     closed: Sequence[int] | None,
@@ -186,19 +186,19 @@ def write_plan(
         "found": finds,
     }
     for entry in entries:
-        connection.execute(database.fill_in_names(queries.ADD_ENTRY), entry)
+        connection.execute(database.fill_in_table_names(queries.ADD_ENTRY), entry)
     if amendments:
         topics, numbers_of, checksums, fields = map(list, zip(*sorted(amendments), strict=True))
         parameters = {"topics": topics, "numbers": numbers_of, "checksums": checksums, "fields": fields}
-        connection.execute(database.fill_in_names(queries.AMEND), parameters)
+        connection.execute(database.fill_in_table_names(queries.AMEND), parameters)
     if plan.series:
         _write_series(database, connection, plan)
-    connection.execute(database.fill_in_names(queries.ADD_COMMIT), values)
+    connection.execute(database.fill_in_table_names(queries.ADD_COMMIT), values)
     return row._replace(ids=b"")
 
 
 def _entry_rows(
-    plan: Plan, period: int, topic: str, records: list[Record], *, copies: bool
+    plan: CommitPlan, period: int, topic: str, records: list[Record], *, copies: bool
 ) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for entry in build_committed_entries(topic, plan.first[topic], records, copies=copies):
@@ -219,7 +219,7 @@ def _entry_rows(
     return rows
 
 
-def _amendment_rows(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int, bytes]]:
+def _amendment_rows(plan: CommitPlan, reader: KeptRecords) -> list[tuple[int, int, int, bytes]]:
     """
     Return the rows of reports added to records. Each row includes the fields of earlier reports, which the
     plan has read.
@@ -238,10 +238,10 @@ def _amendment_rows(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int
     return rows
 
 
-def _write_series(database: Database, connection: Connection, plan: Plan) -> None:
+def _write_series(database: Database, connection: Connection, plan: CommitPlan) -> None:
     states = sorted(plan.series.items())
     connection.execute(
-        database.fill_in_names(queries.KEEP_SERIES),
+        database.fill_in_table_names(queries.KEEP_SERIES),
         {
             "ids": [id for id, _ in states],
             "starts": [state.start_time for _, state in states],
@@ -256,11 +256,13 @@ def _write_series(database: Database, connection: Connection, plan: Plan) -> Non
 
 
 def read_commit_terms(database: Database, connection: Connection, commit: int) -> CommitTerms | None:
-    row = connection.execute(database.fill_in_names(queries.COMMIT), {"id": commit}, binary=True).fetchone()
+    row = connection.execute(
+        database.fill_in_table_names(queries.COMMIT), {"id": commit}, binary=True
+    ).fetchone()
     return (row[0], books.unpack_checked_terms(row[2], row[1])) if row else None
 
 
-class Since(NamedTuple):
+class CommitsSince(NamedTuple):
     """The commit rows from a known row on, which is included."""
 
     rows: Sequence[CommitRow]
@@ -268,26 +270,34 @@ class Since(NamedTuple):
     is_all: bool  # True if no further rows exist
 
 
-def query_commits_since(database: Database, connection: Connection, last: CommitRow) -> Callable[[], Since]:
+def query_commits_since(
+    database: Database, connection: Connection, last: CommitRow
+) -> Callable[[], CommitsSince]:
     """Queue a query for the rows since `last`. Call the returned function after the pipeline ends."""
     limit = FOLLOWED_AT_ONCE
     where = {"id": last.id, "period": last.period, "limit": limit, "now": database.now_parameter()}
-    cursor = connection.execute(database.fill_in_names(queries.FOLLOW), where, binary=True)
+    cursor = connection.execute(database.fill_in_table_names(queries.FOLLOW), where, binary=True)
 
-    def read_since() -> Since:
+    def read_commits_since() -> CommitsSince:
         rows = cursor.fetchall()
         now, *_ = rows[0]
         commit_rows = [read_commit_row(row) for _, *row in rows if row[0] is not None]
-        return Since(commit_rows, now, is_all=len(commit_rows) < limit)
+        return CommitsSince(commit_rows, now, is_all=len(commit_rows) < limit)
 
-    return read_since
+    return read_commits_since
 
 
 # -- known ids -----------------------------------------------------------------------------------------------
 
 
 def write_fold(
-    database: Database, connection: Connection, fold: Fold, *, commit: int, through: ByTopic, seq: int
+    database: Database,
+    connection: Connection,
+    fold: IdFold,
+    *,
+    commit: int,
+    through: NumbersByTopic,
+    seq: int,
 ) -> bool:
     """
     Write a fold, after which all ids up to `commit`, and up to the numbers in `through`, are in runs. Return
@@ -299,17 +309,19 @@ def write_fold(
         "through": list(through),
         "covered_since": fold.covered_since,
     }
-    if connection.execute(database.fill_in_names(queries.FOLDED), folded).rowcount != 1:
+    if connection.execute(database.fill_in_table_names(queries.FOLDED), folded).rowcount != 1:
         return False
-    connection.execute(database.fill_in_names(queries.REMOVE_RUNS), ([run.key for run in fold.removed],))
+    connection.execute(
+        database.fill_in_table_names(queries.REMOVE_RUNS), ([run.key for run in fold.removed],)
+    )
     for run in sorted(fold.added, key=lambda run: run.key):
         data, checksum = runs.pack_ids(run.ids)
         row = (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data)
-        connection.execute(database.fill_in_names(queries.ADD_RUN), row)
+        connection.execute(database.fill_in_table_names(queries.ADD_RUN), row)
     removed_places = [
         places.block_fact_key(block.run.key) for block in fold.places_before.blocks_missing_in(fold.places)
     ]
-    rows = PostgresConnection(connection, database.fill_in_names)
+    rows = PostgresConnection(connection, database.fill_in_table_names)
     facts.delete_facts(rows, removed_places)
     for block in fold.places.blocks_missing_in(fold.places_before):
         facts.store_fact(rows, *places.encode_block(block))
@@ -319,7 +331,7 @@ def write_fold(
 class Loaded(NamedTuple):
     """The state that was read at a start. `seq`: the number of the stored runs."""
 
-    following: Following
+    following: FollowedLog
     seq: int
     now: float
     # missing commits, whose ids were moved to runs that this process has not read
@@ -330,15 +342,15 @@ def load_state(
     database: Database, connection: Connection, index: DuplicateIndex, *, settings: SpoolSettings
 ) -> Loaded:
     """Read the stored runs and then, from commit rows, newer ids, in one snapshot."""
-    state = connection.execute(database.fill_in_names(queries.FOLD)).fetchone()
+    state = connection.execute(database.fill_in_table_names(queries.FOLD)).fetchone()
     moment = connection.execute(
-        database.fill_in_names(queries.MOMENT), {"now": database.now_parameter()}
+        database.fill_in_table_names(queries.MOMENT), {"now": database.now_parameter()}
     ).fetchone()
     assert state is not None and moment is not None
     seq, commit, through, covered_since = state
     id_runs = []
     for key, hour, arrived_at, checksum, data in connection.execute(
-        database.fill_in_names(queries.RUNS), binary=True
+        database.fill_in_table_names(queries.RUNS), binary=True
     ):
         ids = runs.unpack_ids(data, checksum)
         if ids is None:
@@ -347,10 +359,10 @@ def load_state(
             )
         id_runs.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
     stored = connection.execute(
-        database.fill_in_names(queries.FACTS_BETWEEN), (places.FIRST, places.AFTER), binary=True
+        database.fill_in_table_names(queries.FACTS_BETWEEN), (places.FIRST, places.AFTER), binary=True
     )
     index.load_runs(id_runs, covered_since, places.load_blocks(stored, index.native))
-    following = Following(index, hold_s=settings.hold, max_spans=settings.pending_spans)
+    following = FollowedLog(index, hold_s=settings.hold, max_spans=settings.pending_spans)
     following.planner.load_spans(partial_reports.read_reports_of_kind(database, connection, SPANS))
     first = tuple(number + 1 for number in numbers_by_topic(through).values())
     gap = _follow_all(database, connection, following, commit, first)
@@ -358,7 +370,7 @@ def load_state(
 
 
 def _follow_all(
-    database: Database, connection: Connection, following: Following, commit: int, first: ByTopic
+    database: Database, connection: Connection, following: FollowedLog, commit: int, first: NumbersByTopic
 ) -> str:
     """
     Read the commit rows after a fold. `first`: by topic, the first numbers whose ids are not in runs.
@@ -366,7 +378,7 @@ def _follow_all(
     Returns the missing commits whose ids are in no run either, or "".
     """
     newest = connection.execute(
-        database.fill_in_names(queries.ROWS_BEFORE), {"id": 2**62, "limit": 1}, binary=True
+        database.fill_in_table_names(queries.ROWS_BEFORE), {"id": 2**62, "limit": 1}, binary=True
     ).fetchone()
     if newest is None:
         return ""
@@ -376,7 +388,7 @@ def _follow_all(
     while any(map(int.__gt__, open_rows[-1].next, closed)) or open_rows[-1].id > max(1, durable):
         before = {"id": open_rows[-1].id, "limit": AT_ONCE}
         fetched = connection.execute(
-            database.fill_in_names(queries.ROWS_BEFORE), before, binary=True
+            database.fill_in_table_names(queries.ROWS_BEFORE), before, binary=True
         ).fetchall()
         open_rows += map(read_commit_row, fetched)
         if len(fetched) < AT_ONCE:
@@ -384,7 +396,9 @@ def _follow_all(
     after, gap = commit, ""
     while True:
         where = {"id": after, "limit": AT_ONCE}
-        rows = connection.execute(database.fill_in_names(queries.ROWS_AFTER), where, binary=True).fetchall()
+        rows = connection.execute(
+            database.fill_in_table_names(queries.ROWS_AFTER), where, binary=True
+        ).fetchall()
         if after == commit and rows and rows[0][0] > commit + 1:
             gap = f"commits {commit + 1} to {rows[0][0] - 1}"
         learned = [read_commit_row(row) for row in rows]

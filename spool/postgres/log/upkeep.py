@@ -17,7 +17,7 @@ from spool.postgres.database import Database
 from spool.postgres.log.commits import GroupCommits
 from spool.postgres.log.entries import lowest_stored_number
 from spool.postgres.log.finds import count_all_commits
-from spool.postgres.log.folds import Folds
+from spool.postgres.log.folds import NodeFolds
 from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
 from spool.postgres.log.retention import LogRoom, PostgresRetention, RemovedMeanwhile, remove_old_series
 from spool.record import AI_TELEMETRY, TOPICS
@@ -101,7 +101,7 @@ async def nothing_to_trim(now: float) -> bool:
     return False
 
 
-class Upkeep:
+class LogUpkeep:
     """
     Deletes data by age and for lack of space, except data that one of `readers` still needs.
 
@@ -119,7 +119,7 @@ class Upkeep:
         retention_s: float,
         max_series: int,
         memory: NodeMemory,
-        folds: Folds,
+        folds: NodeFolds,
         commits: GroupCommits,
         room: LogRoom,
         readers: Sequence[Reader],

@@ -47,13 +47,15 @@ _HEAD = "SELECT shard FROM {schema}.heads WHERE shard = 0 FOR KEY SHARE"
 
 def with_key_versions(database: Database, versions: Versions) -> Versions:
 
-    def query_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
-        good = _query_valid_keys(connection, database.fill_in_names, keys, now=database.now_parameter())
+    def query_key_versions(
+        connection: Connection, keys: Sequence[bytes]
+    ) -> Callable[[], Mapping[bytes, int]]:
+        good = _query_valid_keys(connection, database.fill_in_table_names, keys, now=database.now_parameter())
         rest = [key for key in keys if not key.startswith(bearers.BEARERS)]
         other_versions = versions(connection, rest) if rest else dict
         return lambda: {**good(), **other_versions()}
 
-    return query_versions
+    return query_key_versions
 
 
 def require_valid_keys(
@@ -84,7 +86,9 @@ def lock_keys(connection: Connection, sql: Callable[[str], Any], expects: Collec
 async def wait_for_running_commits(database: Database) -> None:
     for attempt in range(1, WAITS + 1):
         try:
-            await database.transaction(lambda connection: connection.execute(database.fill_in_names(_HEAD)))
+            await database.transaction(
+                lambda connection: connection.execute(database.fill_in_table_names(_HEAD))
+            )
         except LockWaited:
             if attempt == WAITS:
                 raise

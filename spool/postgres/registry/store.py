@@ -18,7 +18,7 @@ from spool.registry.registry_rows import RegistryRows
 from spool.sql.registry import SqlRegistryRows
 
 
-class Barrier:
+class StandbyBarrier:
     """
     A wait for a standby that several callers share. Callers that arrive during a wait share the next one.
 
@@ -146,7 +146,7 @@ class PostgresRegistry:
         self.ends_keys = False
         self._own: set[int] = set()  # numbers of own changes, which memory already has
         self._told_at: float | None = None  # time of the newest change that this process has read
-        self._barrier = Barrier(
+        self._barrier = StandbyBarrier(
             lambda: database.pool.wait_until_confirmed(needs_standby=database.needs_standby)
         )
         self._outlasting = asyncio.Lock()
@@ -160,7 +160,9 @@ class PostgresRegistry:
             lock_registry_head(connection, database)
             if is_long:
                 connection.execute(LONG_PAUSE)
-            rows = PostgresRegistryRows(connection, database.fill_in_names, now=database.now_parameter())
+            rows = PostgresRegistryRows(
+                connection, database.fill_in_table_names, now=database.now_parameter()
+            )
             result = work(rows)
             # a lost session does no harm, and a lost finding is found again
             is_answered = bool(rows.changed) and rows.is_audited
@@ -208,7 +210,7 @@ class PostgresRegistry:
         database = self._database
         return await self._translate_damage(
             database.snapshot(
-                lambda connection: work(PostgresRegistryRows(connection, database.fill_in_names))
+                lambda connection: work(PostgresRegistryRows(connection, database.fill_in_table_names))
             ),
             *ROW_ERRORS,
         )
@@ -229,7 +231,7 @@ class PostgresRegistry:
     def _read_changes(
         self, connection: Connection, since: int | None
     ) -> tuple[RegistryNews, set[int], float | None]:
-        sql = self._database.fill_in_names
+        sql = self._database.fill_in_table_names
         [[seq, at, told_at]] = connection.execute(sql(_SEQ), (since,)).fetchall()
         if since is None:
             return RegistryNews(seq=seq), set(), at
@@ -254,7 +256,7 @@ class PostgresRegistry:
 
 def lock_registry_head(connection: Connection, database: Database) -> None:
     """Take the lock that every change of the registry holds. Call this before any change of rows."""
-    connection.execute(database.fill_in_names(_LOCK_HEAD))
+    connection.execute(database.fill_in_table_names(_LOCK_HEAD))
 
 
 def announce_changes(connection: Connection, database: Database, changed: Collection[tuple[str, str]]) -> int:
@@ -263,10 +265,10 @@ def announce_changes(connection: Connection, database: Database, changed: Collec
 
     Return the position in the order of changes.
     """
-    [[seq]] = connection.execute(database.fill_in_names(_ADVANCE)).fetchall()
+    [[seq]] = connection.execute(database.fill_in_table_names(_ADVANCE)).fetchall()
     kinds, ids = zip(*sorted(changed), strict=True)
     values = {"seq": seq, "kinds": list(kinds), "ids": list(ids), "now": database.now_parameter()}
-    connection.execute(database.fill_in_names(_NOTE), values)
+    connection.execute(database.fill_in_table_names(_NOTE), values)
     if seq % 100 == 0:
-        connection.execute(database.fill_in_names(_FORGET), (seq - KEPT_CHANGES,))
+        connection.execute(database.fill_in_table_names(_FORGET), (seq - KEPT_CHANGES,))
     return int(seq)

@@ -171,7 +171,9 @@ class PostgresTables:
         return KeptTable(columns=columns, rows=rows)
 
     def contents(self) -> Iterator[KeptContent]:
-        for draft, id, head in self._connection.execute(self._database.fill_in_names(_CONTENTS)).fetchall():
+        for draft, id, head in self._connection.execute(
+            self._database.fill_in_table_names(_CONTENTS)
+        ).fetchall():
             _, pieces = self._read_in_steps(_PIECES, draft)
             yield KeptContent(id=id, head=head, pieces=(body for (body,) in pieces))
 
@@ -179,13 +181,13 @@ class PostgresTables:
         self._cursors += 1
         cursor = self._connection.cursor(name=f"copy_{self._cursors}")
         self._stack.callback(cursor.close)  # closed even if not all rows are read
-        cursor.execute(self._database.fill_in_names(statement), values or None)
+        cursor.execute(self._database.fill_in_table_names(statement), values or None)
         return [column.name for column in cursor.description or ()], fetch_in_steps(cursor)
 
     def _read_facts(self) -> Iterator[tuple[str, bytes]]:
-        yield from self._connection.execute(self._database.fill_in_names(_FACTS)).fetchall()
+        yield from self._connection.execute(self._database.fill_in_table_names(_FACTS)).fetchall()
         [(through, covered_since, commit)] = self._connection.execute(
-            self._database.fill_in_names(_FOLDS)
+            self._database.fill_in_table_names(_FOLDS)
         ).fetchall()
         folded = FoldedIds(through=numbers_by_topic(through), covered_since=covered_since)
         yield "ids", msgspec.msgpack.encode(folded)
@@ -239,7 +241,9 @@ def _open_tables(options: StorageOptions) -> Iterator[PostgresTables]:
 
 
 def _check_unused(database: Database, connection: Connection) -> None:
-    nodes = connection.execute(database.fill_in_names(_NODES), {"now": database.now_parameter()}).fetchall()
+    nodes = connection.execute(
+        database.fill_in_table_names(_NODES), {"now": database.now_parameter()}
+    ).fetchall()
     if nodes:
         names = ", ".join(name for (name,) in nodes)
         raise NotAllowed(f"gateways are using the schema {database.name}: stop them first ({names})")

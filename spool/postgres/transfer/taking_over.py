@@ -32,7 +32,7 @@ from spool.ledger import money
 from spool.ledger.sums import MONEY, Dimensions
 from spool.log import books, duplicates, places, runs
 from spool.log.amendments import replace_fields
-from spool.log.books import Terms
+from spool.log.books import SubmissionTerms
 from spool.log.commits.following import (
     UNKNOWN_TOKEN,
     NewIds,
@@ -64,9 +64,9 @@ from spool.transfer.tables import (
     SETTINGS,
     KeptTable,
     KeptTables,
-    MadeCopy,
     OpenTables,
     Progress,
+    UnfinishedStorageCopy,
     newest_numbers,
     require_known_tables,
     split_rows,
@@ -89,7 +89,9 @@ FIRST = {"shard": 0, "period": 1}
 _NOBODY = UUID(int=0)
 
 
-async def take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
+async def take_over(
+    options: StorageOptions, open_tables: OpenTables, progress: Progress
+) -> UnfinishedStorageCopy:
     """
     Copy the opened storage into an empty schema in one transaction. Before that, mark the schema as unfinished. If the
     secret file is missing, create it.
@@ -98,14 +100,14 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
     SpoolUnavailable if no standby would confirm the copy.
     """
     settings = options.storage
-    await asyncio.to_thread(_store_and_check_secret, settings, opened)
+    await asyncio.to_thread(_store_and_check_secret, settings, open_tables)
     secret = read_secret(settings)
     async with _open_database(settings, options.clock) as database:
         await require_confirming_standby(database)
         await _create_marked_schema(database)
         try:
             await read_or_store_facts(database, secret, options.settings)
-            await _fill_schema(options, database, opened, derive_secret(secret, "log"), progress)
+            await _fill_schema(options, database, open_tables, derive_secret(secret, "log"), progress)
         except Exception:
             await _try_to_drop(database)
             raise
@@ -114,7 +116,7 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
         async with _open_database(settings) as database:
             await how(database)
 
-    return MadeCopy(
+    return UnfinishedStorageCopy(
         finish=partial(end_copy, partial(unfinished.finish_copy, progress=progress)),
         discard=partial(end_copy, _try_to_drop),
     )
@@ -130,23 +132,23 @@ async def _open_database(settings: StorageSettings, clock: Clock | None = None) 
 
 
 async def _fill_schema(
-    options: StorageOptions, database: Database, opened: OpenTables, secret: bytes, progress: Progress
+    options: StorageOptions, database: Database, open_tables: OpenTables, secret: bytes, progress: Progress
 ) -> None:
     is_written = Event()
     async with _open_database(replace(options.storage, commit_timeout=COMMIT_S), options.clock) as patient:
 
         def copy_tables(connection: Connection) -> None:
             is_written.clear()
-            with opened() as tables:
-                _TakingOver(patient, connection, tables, secret, progress).copy_everything()
+            with open_tables() as tables:
+                _SchemaFilling(patient, connection, tables, secret, progress).copy_everything()
             is_written.set()
 
         writing = patient.transaction(copy_tables, takes_long=True)
         await run_and_report_standby_wait(database, writing, is_written, progress)
 
 
-def _store_and_check_secret(settings: StorageSettings, opened: OpenTables) -> None:
-    with opened() as tables:
+def _store_and_check_secret(settings: StorageSettings, open_tables: OpenTables) -> None:
+    with open_tables() as tables:
         if settings.secret_file is not None and not settings.secret_file.exists():
             store_secret(settings.secret_file, tables.secret)
         if read_secret(settings) != tables.secret:
@@ -165,7 +167,7 @@ async def _create_marked_schema(database: Database) -> None:
 
     def mark_unfinished_if_empty(connection: Connection) -> None:
         # locked, so that no node begins a session
-        connection.execute(database.fill_in_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
+        connection.execute(database.fill_in_table_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
         _check_unused(database, connection)
         for table in tables.tables_to_copy(database, connection).values():
             if table not in _BEGUN and _read_value(
@@ -184,7 +186,7 @@ def _check_unused(database: Database, connection: Connection) -> None:
 
 async def _drop_schema(database: Database) -> None:
     await database.run(
-        lambda connection: connection.execute(database.fill_in_names("DROP SCHEMA {schema} CASCADE"))
+        lambda connection: connection.execute(database.fill_in_table_names("DROP SCHEMA {schema} CASCADE"))
     )
 
 
@@ -201,11 +203,11 @@ async def _try_to_drop(database: Database) -> None:
 def _read_value(
     database: Database, connection: Connection, statement: str, values: Mapping[str, object] | None = None
 ) -> Any:
-    [(value,)] = connection.execute(database.fill_in_names(statement), values).fetchall()
+    [(value,)] = connection.execute(database.fill_in_table_names(statement), values).fetchall()
     return value
 
 
-class _TakingOver:
+class _SchemaFilling:
     """One run that fills a schema from another storage, on the connection's thread."""
 
     def __init__(
@@ -291,7 +293,7 @@ class _TakingOver:
         first_commit, last, at = 0, 0, 0.0
         folded_commit: int | None = None
 
-        def read_commits() -> Iterator[dict[str, Any]]:
+        def iterate_commit_rows() -> Iterator[dict[str, Any]]:
             nonlocal first_commit, last, at, folded_commit
             for row in self._read_rows("commits"):
                 terms = books.unpack_checked_terms(row["terms"], row["checksum"])
@@ -320,7 +322,7 @@ class _TakingOver:
                     token=token,
                 )
 
-        self._write_rows("commits", read_commits())
+        self._write_rows("commits", iterate_commit_rows())
         for topic in TOPICS:
             booked = accepted[topic]["n"] if topic in accepted else 0
             numbers[topic] = max(numbers[topic], upto[topic], booked + 1)
@@ -417,7 +419,7 @@ class _TakingOver:
         if replace:
             statement += f" ON CONFLICT ({replace}) DO UPDATE SET value = excluded.value"
         cursor = self._connection.cursor()
-        text = self._database.fill_in_names(statement)
+        text = self._database.fill_in_table_names(statement)
         row_count = 0
         for part in split_rows(
             tuple(column_value(row, name, kinds[name]) for name in names) for row in chain([first], rows)
@@ -430,7 +432,7 @@ class _TakingOver:
         return _read_value(self._database, self._connection, statement)
 
     def _run_statement(self, statement: str, *values: Any) -> None:
-        self._connection.execute(self._database.fill_in_names(statement), values)
+        self._connection.execute(self._database.fill_in_table_names(statement), values)
 
 
 def column_value(row: Mapping[str, Any], name: str, kind: str) -> Any:
@@ -578,7 +580,7 @@ class NewestIds:
                 self._known.add(id)
                 new_ids.append((id, duplicates.encode_place(topic, number), hour))
 
-    def pack_commit_ids(self, terms: Iterable[Terms]) -> bytes:
+    def pack_commit_ids(self, terms: Iterable[SubmissionTerms]) -> bytes:
         new_ids: list[tuple[int, int, int]] = []
         for commit_terms in terms:
             of_topic = self._found.get(commit_terms.topic)

@@ -22,16 +22,19 @@ PAUSE_S = 1.0
 
 
 def mark_unfinished(database: Database, connection: Connection) -> None:
-    facts.add_fact(PostgresConnection(connection, database.fill_in_names), UNFINISHED, b"")
+    facts.add_fact(PostgresConnection(connection, database.fill_in_table_names), UNFINISHED, b"")
 
 
 async def is_marked_unfinished(database: Database) -> bool:
-    def read_mark(connection: Connection) -> bool:
+    def read_unfinished_mark(connection: Connection) -> bool:
         if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
             return False
-        return facts.read_fact(PostgresConnection(connection, database.fill_in_names), UNFINISHED) is not None
+        return (
+            facts.read_fact(PostgresConnection(connection, database.fill_in_table_names), UNFINISHED)
+            is not None
+        )
 
-    return await database.read(read_mark)
+    return await database.read(read_unfinished_mark)
 
 
 async def require_finished_copy(database: Database) -> None:
@@ -65,7 +68,7 @@ async def finish_copy(database: Database, *, progress: Progress) -> None:
 
 
 def _remove_mark(database: Database, connection: Connection) -> None:
-    facts.delete_facts(PostgresConnection(connection, database.fill_in_names), [UNFINISHED])
+    facts.delete_facts(PostgresConnection(connection, database.fill_in_table_names), [UNFINISHED])
 
 
 # -- confirmation of a copy ----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.following import DOCUMENTS
 from spool.registry.registry_rows import RegistryRows
 
@@ -30,9 +30,9 @@ class RunConfig:
 class ClusterConfigTable:
     """The configurations by cluster id, all in memory."""
 
-    about = ((DOCUMENTS, KIND),)
+    announced_subjects = ((DOCUMENTS, KIND),)
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
         self._reports: Mapping[str, RunConfig] = {}
 

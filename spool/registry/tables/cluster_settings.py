@@ -9,10 +9,10 @@ from hashlib import sha256
 from typing import Any, TypeAlias
 
 from spool.errors import Invalid
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.documents import DocumentKind, stamp_if_changed, stored_body
 from spool.registry.file_owners import check_unmanaged
-from spool.registry.following import Subject
+from spool.registry.following import ChangedRowId
 from spool.registry.keys import check_labels
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -71,9 +71,9 @@ def check_cluster_name(name: ClusterName) -> None:
 class ClusterSettingsTable:
     """The settings by cluster id, in memory. Each change is one transaction with its audit row."""
 
-    about: tuple[Subject, ...] = (SETTINGS.about,)
+    announced_subjects: tuple[ChangedRowId, ...] = (SETTINGS.announced_subject,)
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
         self._settings: Mapping[str, ConfiguredCluster] = {}
         self.version = 0  # number that grows with every change
@@ -109,7 +109,7 @@ class ClusterSettingsTable:
                 check_unmanaged(self._changes, rows, ACTION, before.id)
             is_stored = _needs_storing(rows, after)
             if is_stored:
-                SETTINGS.put(rows, after)
+                SETTINGS.store_row(rows, after)
             else:
                 SETTINGS.delete(rows, after.id)
             old, new = _audited_fields(before, names), _audited_fields(after, names)

@@ -12,7 +12,7 @@ from spool.registry.connections import (
     check_connection_id,
 )
 from spool.registry.document_table import ManagedTable, Sees, check_name_free
-from spool.registry.following import CONNECTIONS, Subject
+from spool.registry.following import CONNECTIONS, ChangedRowId
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 
@@ -22,13 +22,13 @@ class _ConnectionRows:
 
     noun = "billing connection"
     row = BillingConnection
-    about: Subject = (CONNECTIONS, "")
+    announced_subject: ChangedRowId = (CONNECTIONS, "")
 
     def all(self, rows: RegistryRows) -> dict[str, BillingConnection]:
         return {connection.id: connection for connection in rows.all(BillingConnection)}
 
-    def put(self, rows: RegistryRows, row: BillingConnection) -> None:
-        rows.put(row)
+    def store_row(self, rows: RegistryRows, row: BillingConnection) -> None:
+        rows.store_row(row)
 
     def delete(self, rows: RegistryRows, id: str) -> None:
         rows.delete(BillingConnection, id)
@@ -55,8 +55,10 @@ class ConnectionTable(ManagedTable[BillingConnection]):
     ) -> None:
         check_name_free(stored.values(), row, noun=self.kind.noun)
 
-    async def create(self, draft: ConnectionDraft, *, id: str | None = None, **how: Any) -> BillingConnection:
-        return await super().create(draft, id=None if id is None else check_connection_id(id), **how)
+    async def create(
+        self, channel_fields: ConnectionDraft, *, id: str | None = None, **how: Any
+    ) -> BillingConnection:
+        return await super().create(channel_fields, id=None if id is None else check_connection_id(id), **how)
 
     async def add_configured(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
         """

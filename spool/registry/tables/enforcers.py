@@ -13,7 +13,7 @@ from zlib import compress, decompress
 
 import msgspec
 
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.documents import replace_fields
 from spool.registry.registry_rows import RegistryRows
 
@@ -76,7 +76,7 @@ class EnforcerState(msgspec.Struct, frozen=True, kw_only=True):
 class EnforcerTable:
     """The readings. They are compressed, because an enforcer may have thousands of limits."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
 
     async def readings(self, name: str) -> Sequence[EnforcerReading]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.keys import Key
 from spool.registry.registry_rows import RegistryRows
 
@@ -38,7 +38,7 @@ class ExpiredTries:
 class ExpiredTryTable:
     """The numbers by key id, in one document."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
 
     async def add(self, tries: Mapping[int, ExpiredTries], *, keys: Iterable[Key]) -> None:

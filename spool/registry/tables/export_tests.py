@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.registry_rows import RegistryRows
 
 KIND, ID = "export_tests", "last"
@@ -13,18 +13,18 @@ KIND, ID = "export_tests", "last"
 class ExportTestTable:
     """The times by key id, in one document."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
 
     async def add(self, times: Mapping[int, float], *, keys: Collection[int]) -> None:
         """Store times that are later than the stored ones. Times of keys not in `keys` are deleted."""
 
-        def store_times(rows: RegistryRows) -> None:
+        def store_export_test_times(rows: RegistryRows) -> None:
             stored = _read_times(rows)
             stored |= {id: max(at, stored.get(id, 0.0)) for id, at in times.items()}
             rows.put_document(KIND, ID, {str(id): at for id, at in stored.items() if id in keys})
 
-        await self._changes.change_rows(store_times)
+        await self._changes.change_rows(store_export_test_times)
 
     async def all(self) -> Mapping[int, float]:
         return await self._changes.read(_read_times)

@@ -16,7 +16,7 @@ import msgspec
 
 from spool.errors import NotAllowed, NotThere
 from spool.listing import ListPage, ListQuery
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import (
     INSIGHTS,
     check_key_share_of_comments,
@@ -33,9 +33,9 @@ from spool.registry.insights import (
     NEW,
     OPEN,
     Comment,
-    Draft,
     Finding,
     Insight,
+    InsightDraft,
     Merged,
     check_comment,
     check_insight_draft,
@@ -61,7 +61,7 @@ _DRAFTED = ("title", "description", "category", "link", "effort", "cost_impact")
 
 
 class InsightTable:
-    def __init__(self, changes: Changes, notices: NoticeTable) -> None:
+    def __init__(self, changes: RegistryChanges, notices: NoticeTable) -> None:
         self._changes = changes
         self._notices = notices
         self._counts: Mapping[tuple[str, str], int] = {}
@@ -107,7 +107,7 @@ class InsightTable:
 
         return await self._changes.read(read_comments)
 
-    async def create(self, draft: Draft, *, status: str = NEW, actor: Actor) -> Insight:
+    async def create(self, draft: InsightDraft, *, status: str = NEW, actor: Actor) -> Insight:
         draft, now = check_insight_draft(draft), self._changes.now()
         insight = replace(_new_insight(draft, now), status=check_status(status), touched=True)
 
@@ -116,7 +116,7 @@ class InsightTable:
 
         return await self._changes.change_rows(add_insight)
 
-    async def find_or_add(self, draft: Draft, *, actor: Actor) -> Insight:
+    async def find_or_add(self, draft: InsightDraft, *, actor: Actor) -> Insight:
         """Return an insight with exactly the draft's texts, whatever its status, or add one."""
         draft, now = check_insight_draft(draft), self._changes.now()
         insight = replace(_new_insight(draft, now), id=_draft_id(draft), touched=True)
@@ -134,14 +134,14 @@ class InsightTable:
             check_status(status)
         now = self._changes.now()
 
-        def store_change(rows: RegistryRows) -> Insight:
+        def store_insight_change(rows: RegistryRows) -> Insight:
             before = _require_insight(rows, id)
             # A stored link that is no longer allowed must not make other changes fail.
             unchanged = {name: getattr(before, name) for name in _DRAFTED} | {
                 "link": web_link_or_empty(before.link)
             }
             drafted = unchanged | dict(fields or {})
-            after = replace(before, **asdict(check_insight_draft(Draft(**drafted))))
+            after = replace(before, **asdict(check_insight_draft(InsightDraft(**drafted))))
             if status not in (None, before.status):
                 after = replace(after, status=status, status_at=now)
             after = stamp_if_changed(before, after, last_updated=now, touched=True)
@@ -153,7 +153,7 @@ class InsightTable:
             rows.add_audit(now, actor, "insight.change", id, before=old, after=new)
             return after
 
-        return await self._changes.change_rows(store_change)
+        return await self._changes.change_rows(store_insight_change)
 
     async def delete(self, id: str, *, actor: Actor) -> tuple[str, list[int]]:
         """
@@ -202,7 +202,7 @@ class InsightTable:
             if after is before:
                 return before
             _mark_insight_touched(rows, id, now)
-            rows.put(after)
+            rows.store_row(after)
             rows.add_audit(now, actor, "insight.comment.change", id, after={"comment": comment})
             return after
 
@@ -234,14 +234,14 @@ class InsightTable:
         """
         now = self._changes.now()
 
-        def merge_and_notify(rows: RegistryRows) -> Merged:
+        def merge_findings_and_notify(rows: RegistryRows) -> Merged:
             tell = self._notices.subscriptions
             channels = self._notices.channels
             return merge_findings(
                 rows, findings, looked_for=looked_for, cut=cut, now=now, tell=tell, channels=channels
             )
 
-        return await self._changes.change_rows(merge_and_notify)
+        return await self._changes.change_rows(merge_findings_and_notify)
 
 
 def merge_findings(
@@ -304,7 +304,7 @@ def merge_findings(
     )
 
 
-def _add_insight(rows: RegistryRows, insight: Insight, draft: Draft, actor: Actor) -> Insight:
+def _add_insight(rows: RegistryRows, insight: Insight, draft: InsightDraft, actor: Actor) -> Insight:
     count = rows.count_insights()
     if count >= MAX_INSIGHTS:
         raise NotAllowed(
@@ -318,12 +318,12 @@ def _add_insight(rows: RegistryRows, insight: Insight, draft: Draft, actor: Acto
     return insight
 
 
-def _draft_id(draft: Draft) -> str:
+def _draft_id(draft: InsightDraft) -> str:
     texts = msgspec.json.encode([draft.title, draft.category, draft.description])
     return blake2b(texts, digest_size=16, person=b"logged insight").hexdigest()
 
 
-def _new_insight(draft: Draft, now: float) -> Insight:
+def _new_insight(draft: InsightDraft, now: float) -> Insight:
     return Insight(
         id=secrets.token_hex(16),
         finding=None,

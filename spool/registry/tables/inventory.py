@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from spool.errors import Invalid, NotAllowed, RegistryDamaged
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.following import DOCUMENTS
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -64,9 +64,9 @@ prepare_types(Inventory)
 
 
 class InventoryTable:
-    about = ((DOCUMENTS, KIND),)
+    announced_subjects = ((DOCUMENTS, KIND),)
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
         self.current: Inventory | None = None
 
@@ -107,10 +107,10 @@ class InventoryTable:
             rows.add_audit(inventory.imported, actor, "fleet.inventory", source, after=shown)
             return change
 
-        def set_current(_: InventoryChange) -> None:
+        def set_current_inventory(_: InventoryChange) -> None:
             self.current = inventory
 
-        return await self._changes.change_rows(replace_inventory, set_current)
+        return await self._changes.change_rows(replace_inventory, set_current_inventory)
 
 
 def _keep_earlier_check_in(before: Machine | None, machine: Machine) -> Machine:

@@ -13,7 +13,7 @@ import msgspec
 
 from spool.errors import AlreadyThere, Invalid
 from spool.record import utc_iso
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import DocumentTable, draft_fields
 from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import example, words
@@ -96,22 +96,22 @@ class KeptChannel(ChannelFields, frozen=True, kw_only=True, forbid_unknown_field
 CHANNELS = DocumentKind("channel", KeptChannel, "channel")
 
 
-def check_channel(draft: ChannelFields) -> ChannelFields:
+def check_channel(channel_fields: ChannelFields) -> ChannelFields:
     """
     Return the checked fields. The caller checks the type. Raises Invalid with the field and the broken rule.
     """
-    if len(draft.to) > MAX_TO:
+    if len(channel_fields.to) > MAX_TO:
         raise Invalid(f"to must have at most {MAX_TO} e-mail addresses")
     texts = {
-        field: check_optional_text(field, getattr(draft, field), MAX_ADDRESS)
+        field: check_optional_text(field, getattr(channel_fields, field), MAX_ADDRESS)
         for field in ("url", "server", "username", "sender", "quiet_hours", "digest", "time_zone")
     }
     return replace_fields(
-        draft,
-        name=check_text("name", draft.name, MAX_NAME),
-        to=tuple(check_text("to", address, MAX_ADDRESS) for address in draft.to),
+        channel_fields,
+        name=check_text("name", channel_fields.name, MAX_NAME),
+        to=tuple(check_text("to", address, MAX_ADDRESS) for address in channel_fields.to),
         categories=tuple(
-            check_text("categories", category, MAX_NAME) for category in draft.categories[:MAX_TO]
+            check_text("categories", category, MAX_NAME) for category in channel_fields.categories[:MAX_TO]
         ),
         **texts,
     )
@@ -129,20 +129,20 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
     limit = "channels.max"
     action = "channel"
 
-    def __init__(self, changes: Changes, notices: NoticeTable) -> None:
+    def __init__(self, changes: RegistryChanges, notices: NoticeTable) -> None:
         super().__init__(changes)
         self._notices = notices
         self.changed: Callable[[], None] = lambda: None
 
     async def create(
-        self, draft: ChannelFields, secret: str | None, seal: Seal, *, most: int, actor: Actor
+        self, channel_fields: ChannelFields, secret: str | None, seal: Seal, *, most: int, actor: Actor
     ) -> KeptChannel:
         """
         Create a channel. Raises NotAllowed if there are `most` channels, and AlreadyThere if a channel has
         the name, in the console or the configuration.
         """
         now = self._changes.now()
-        drafted = check_channel(draft)
+        drafted = check_channel(channel_fields)
         if drafted.name in self._notices.channels:
             raise AlreadyThere(f"a channel named {drafted.name!r} already exists")
         sealed = seal(drafted, secret, None)

@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import Expectation
 from spool.registry.bearers import enabled_key_expectation, valid_key_expectation
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.documents import check_version_unchanged, stamp_if_changed
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS, KEYS
@@ -55,9 +55,9 @@ _REMEMBERED_DELETIONS = 10_000
 
 
 class KeyTable:
-    about = ((KEYS, ""), (DOCUMENTS, FILE_KEY))
+    announced_subjects = ((KEYS, ""), (DOCUMENTS, FILE_KEY))
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
         self._pepper = changes.derive_secret("key hashes")
         self._keys: dict[int, Key] = {}
@@ -282,10 +282,10 @@ class KeyTable:
     async def replace_secret(self, name: str, secret: str, *, actor: Actor) -> Key:
         digest = self._secret_digest(self._check_free_secret(secret))
 
-        def set_secret(key: Key) -> Key:
+        def set_key_secret(key: Key) -> Key:
             return replace(key, secrets=(Secret(digest, key.expires_at),))
 
-        return await self._change_key(name, set_secret, "key.rotate", actor)
+        return await self._change_key(name, set_key_secret, "key.rotate", actor)
 
     def _check_free_secret(self, secret: str) -> str:
         if self._find_key_and_end(check_secret(secret)) is not None:

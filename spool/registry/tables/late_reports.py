@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.registry_rows import RegistryRows
 
 KIND = "late_reports"
@@ -21,12 +21,12 @@ Counts = Mapping[tuple[str, str], int]  # counts by kind and source
 class LateReportTable:
     """The counts, with one document per day."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
 
     async def add(self, days: Mapping[int, Counts], *, oldest: int) -> None:
 
-        def add_counts(rows: RegistryRows) -> None:
+        def add_late_report_counts(rows: RegistryRows) -> None:
             for day, counts in days.items():
                 stored = {
                     kind: dict(sources) for kind, sources in (rows.document(KIND, str(day)) or {}).items()
@@ -40,7 +40,7 @@ class LateReportTable:
                 if int(id) < oldest:
                     rows.delete_document(KIND, id)
 
-        await self._changes.change_rows(add_counts)
+        await self._changes.change_rows(add_late_report_counts)
 
     async def sums_since(self, oldest: int) -> Counts:
         sums: Counter[tuple[str, str]] = Counter()

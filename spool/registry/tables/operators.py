@@ -12,7 +12,7 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere, TokenEnded
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.documents import DocumentRows, stamp_if_changed
 from spool.registry.operators import (
     LINK_LIFE_S,
@@ -138,7 +138,7 @@ def create_or_update_operator(
         old, new = {"role": before.role}, {"role": operator.role, "issuer": person.issuer}
         rows.add_audit(now, actor, "operator.role", email, before=old, after=new)
     if before != operator:
-        rows.put(operator)
+        rows.store_row(operator)
     return operator
 
 
@@ -174,7 +174,7 @@ _OTHER_CLOCK_S = 60.0  # seconds by which a provider's clock may be ahead
 
 
 class OperatorTable:
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
         self._pepper = changes.derive_secret("sessions and links")
         # a check costs 32 MiB and a fraction of a second
@@ -200,7 +200,7 @@ class OperatorTable:
         def add_operator(rows: RegistryRows) -> Operator:
             if rows.find(Operator, operator.email) is not None:
                 raise AlreadyThere("an operator with this e-mail address already exists")
-            rows.put(operator)
+            rows.store_row(operator)
             after = {"role": operator.role}
             rows.add_audit(now, actor, "operator.add", operator.email, after=after)
             return operator
@@ -239,7 +239,7 @@ class OperatorTable:
             after = stamp_if_changed(before, after, last_modified=now)
             if after is before:
                 return before
-            rows.put(after)
+            rows.store_row(after)
             check_admin_remains(organizers, _read_admins(rows))
             rows.delete_sessions_of(before.email)
             if after.disabled != before.disabled:
@@ -363,26 +363,26 @@ class OperatorTable:
 
         now = self._changes.now()
 
-        def store_end(rows: RegistryRows) -> None:
+        def store_end_of_tokens(rows: RegistryRows) -> None:
             if sign_in is not None:
                 end_tokens_of_sign_in(rows, issuer, sign_in, subject=subject, by=issued_by, now=now)
             elif subject is not None:
                 end_tokens_of_person(rows, issuer, subject, by=issued_by, now=now)
 
-        await self._changes.change_rows(store_end)
+        await self._changes.change_rows(store_end_of_tokens)
 
     async def end_sessions_where(self, is_meant: Callable[[Session], bool], *, actor: Actor) -> int:
         """End the sessions for which `is_meant` returns True. Return their number."""
         if not any(map(is_meant, await self._changes.read(lambda rows: rows.all(Session)))):
             return 0
 
-        def end_matching(rows: RegistryRows) -> int:
+        def end_matching_sessions(rows: RegistryRows) -> int:
             meant = [session for session in rows.all(Session) if is_meant(session)]
             for session in meant:
                 self._delete_session(rows, session, actor)
             return len(meant)
 
-        return await self._changes.change_rows(end_matching)
+        return await self._changes.change_rows(end_matching_sessions)
 
     async def create_sign_in_link(self, *, role: str, actor: Actor, account: str = "") -> str:
         """
@@ -399,12 +399,12 @@ class OperatorTable:
             account=account,
         )
 
-        def store_link(rows: RegistryRows) -> None:
+        def store_sign_in_link(rows: RegistryRows) -> None:
             rows.delete_links_before(now)
-            rows.put(link)
+            rows.store_row(link)
             rows.add_audit(now, actor, "console.link", actor.name, after={"role": role})
 
-        await self._changes.change_rows(store_link)
+        await self._changes.change_rows(store_sign_in_link)
         return secret
 
     async def sign_in_by_link(self, secret: str, *, address: str) -> tuple[str, Session] | None:
@@ -469,7 +469,7 @@ class OperatorTable:
         """Claim the session's check at the provider until a time. Return False if the session has ended."""
         own = session.digest.hex()
 
-        def store_check(rows: RegistryRows) -> bool:
+        def store_claimed_check(rows: RegistryRows) -> bool:
             existing = {session.digest.hex() for session in rows.all(Session)}
             for id in rows.documents(CHECK_KIND).keys() - existing:
                 rows.delete_document(CHECK_KIND, id)
@@ -477,16 +477,16 @@ class OperatorTable:
                 rows.put_document(CHECK_KIND, own, {"until": until})
             return own in existing
 
-        return await self._changes.change_rows(store_check)
+        return await self._changes.change_rows(store_claimed_check)
 
     async def end_session(self, id: str, *, actor: Actor) -> None:
-        def end_match(rows: RegistryRows) -> None:
+        def end_session_row(rows: RegistryRows) -> None:
             match = next((session for session in rows.all(Session) if session.id == id), None)
             if match is None:
                 raise NotThere("no session has this id; it may have expired")
             self._delete_session(rows, match, actor)
 
-        await self._changes.change_rows(end_match)
+        await self._changes.change_rows(end_session_row)
 
     def _new_session(
         self, secret: str, actor: str, role: str, address: str, *, account: str, operator: bool
@@ -514,7 +514,7 @@ class OperatorTable:
     def _store_session(self, rows: RegistryRows, session: Session, after: Mapping[str, object]) -> None:
         now = self._changes.now()
         rows.delete_sessions_before(created_at=now - SESSION_LIFE_S, seen_at=now - SESSION_IDLE_S)
-        rows.put(session)
+        rows.store_row(session)
         actor = Actor(session.actor, session.address)
         rows.add_audit(now, actor, "session.begin", session.actor, after=after)
 

@@ -17,9 +17,9 @@ from spool.errors import Invalid, NotAllowed, NotThere, RowDamaged
 from spool.ledger.sums import OTHER
 from spool.linked_names import LinkedNames
 from spool.people import ERASED, People, is_hash, is_pseudonym, names_of_erased
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.documents import split_into_portions
-from spool.registry.following import DOCUMENTS, PERSON, Subject
+from spool.registry.following import DOCUMENTS, PERSON, ChangedRowId
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_text
@@ -48,9 +48,9 @@ class LinkedPerson:
 class PersonTable:
     """The people with linked names. Audit rows have names as in records, never labels."""
 
-    about: tuple[Subject, ...] = ((KIND, ""), (DOCUMENTS, ERASURE), (DOCUMENTS, BELOW))
+    announced_subjects: tuple[ChangedRowId, ...] = ((KIND, ""), (DOCUMENTS, ERASURE), (DOCUMENTS, BELOW))
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
         self._people = changes.people
         self.erasures: Sequence[Erasure] = ()  # oldest first
@@ -95,7 +95,7 @@ class PersonTable:
     async def all(self) -> Sequence[LinkedPerson]:
         return await self._changes.read(lambda rows: list(read_people(rows)))
 
-    def relink(self) -> None:
+    def reapply_links(self) -> None:
         """Apply the links again after `privacy.emails` has changed."""
         self._people.persons.notify_watchers()
 
@@ -137,7 +137,7 @@ class PersonTable:
             return 0
         now = self._changes.now()
 
-        def join_new_forms(rows: RegistryRows) -> tuple[int, PeopleChange]:
+        def join_new_address_forms(rows: RegistryRows) -> tuple[int, PeopleChange]:
             known = KnownPeople(rows, self._people)
             joined = []
             for portion in split_into_portions(new):
@@ -149,7 +149,7 @@ class PersonTable:
             return len(joined), change
 
         count, _ = await self._changes.change_rows(
-            join_new_forms, lambda result: self._apply_people_change(result[1])
+            join_new_address_forms, lambda result: self._apply_people_change(result[1])
         )
         return count
 
@@ -224,10 +224,10 @@ class PersonTable:
                     rows.put_document(ERASURE, erasure.id, asdict(change(erasure)))
             return stored_erasures(rows)
 
-        def keep_in_memory(erasures: Sequence[Erasure]) -> None:
+        def keep_erasures_in_memory(erasures: Sequence[Erasure]) -> None:
             self.erasures = erasures
 
-        await self._changes.change_rows(apply_change_to_erasures, keep_in_memory)
+        await self._changes.change_rows(apply_change_to_erasures, keep_erasures_in_memory)
 
     def _apply_people_change(self, change: PeopleChange) -> None:
         self._people.persons.change_links(*change)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import check_key_share_of_comments
 from spool.registry.documents import stamp_if_changed
 from spool.registry.file_owners import check_unmanaged
@@ -53,7 +53,7 @@ prepare_types(Recommendation, TypeSettings, CommentThread)
 
 
 class RecommendationTable:
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
 
     async def all(self) -> Sequence[Recommendation]:
@@ -146,13 +146,13 @@ class RecommendationTable:
             changes["assignee"] = check_assignee(assignee)
         now = self._changes.now()
 
-        def change_each(rows: RegistryRows) -> Mapping[str, Recommendation | None]:
+        def change_each_recommendation(rows: RegistryRows) -> Mapping[str, Recommendation | None]:
             return {
                 id: None if id in hidden else _store_change(rows, id, changes, now, actor)
                 for id in dict.fromkeys(ids)
             }
 
-        return await self._changes.change_rows(change_each)
+        return await self._changes.change_rows(change_each_recommendation)
 
     async def comments(self, id: str) -> Sequence[RecommendationComment]:
         """Return the comments, oldest first. Raises NotThere if the recommendation does not exist."""
@@ -205,7 +205,7 @@ class RecommendationTable:
     async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
         now = self._changes.now()
 
-        def delete_from_thread(rows: RegistryRows) -> None:
+        def delete_comment_from_thread(rows: RegistryRows) -> None:
             thread = _read_thread(rows, id)
             before = _find_comment(thread, comment)
             comments = [candidate for candidate in thread.comments if candidate is not before]
@@ -213,22 +213,22 @@ class RecommendationTable:
             old = {"comment": comment, "author": before.author}
             rows.add_audit(now, actor, "recommendation.comment.delete", id, before=old)
 
-        await self._changes.change_rows(delete_from_thread)
+        await self._changes.change_rows(delete_comment_from_thread)
 
     async def stored_type_settings(self) -> Mapping[str, TypeSettings]:
-        def read_types(rows: RegistryRows) -> Mapping[str, TypeSettings]:
+        def read_type_settings(rows: RegistryRows) -> Mapping[str, TypeSettings]:
             return {
                 id: _decode_document(body, TypeSettings) for id, body in rows.documents(TYPE_KIND).items()
             }
 
-        return await self._changes.read(read_types)
+        return await self._changes.read(read_type_settings)
 
     async def change_type(self, type: str, changes: Mapping[str, Any], *, actor: Actor) -> TypeSettings:
         """Change a type's settings. Disabling a type closes its recommendations."""
         checked = {name: _CHECKS[name](value) for name, value in changes.items()}
         now = self._changes.now()
 
-        def store_type(rows: RegistryRows) -> TypeSettings:
+        def store_type_settings(rows: RegistryRows) -> TypeSettings:
             before = _decode_document(rows.document(TYPE_KIND, type) or {}, TypeSettings)
             after = stamp_if_changed(before, replace(before, **checked), last_updated=now)
             if after is before:
@@ -247,7 +247,7 @@ class RecommendationTable:
                         )
             return after
 
-        return await self._changes.change_rows(store_type)
+        return await self._changes.change_rows(store_type_settings)
 
 
 def _new_recommendation(saving: Saving, now: float) -> Recommendation:

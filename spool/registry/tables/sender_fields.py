@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.registry_rows import RegistryRows
 
 KIND = "sender_fields"
@@ -78,12 +78,12 @@ SenderDay = dict[Sender, FieldCounts]
 class SenderFieldTable:
     """The counts, with one document per day."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
 
     async def add(self, days: Mapping[int, Mapping[Sender, FieldCounts]], *, today: int) -> None:
 
-        def add_days(rows: RegistryRows) -> None:
+        def add_sender_field_days(rows: RegistryRows) -> None:
             bodies = dict(rows.documents(KIND))
             former = {source: list(names) for source, names in bodies.pop(_FORMER, {}).items()}
             stored = {int(id): _decode_day(body) for id, body in bodies.items() if int(id) > today - DAYS}
@@ -99,7 +99,7 @@ class SenderFieldTable:
             known = {source for of_day in stored.values() for source, _ in of_day}
             rows.put_document(KIND, _FORMER, {source: former[source] for source in former.keys() & known})
 
-        await self._changes.change_rows(add_days)
+        await self._changes.change_rows(add_sender_field_days)
 
     async def days_since(self, oldest: int) -> Mapping[int, SenderDay]:
         stored = await self._changes.read(lambda rows: rows.documents(KIND))

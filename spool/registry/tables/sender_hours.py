@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import storable_text
 
@@ -21,8 +21,8 @@ FORGOTTEN_HOURS = 400 * 24
 MAX_PAIRS = 5_000
 MAX_SOURCES = 100  # sources per key, because another Tollhouse may name any source
 
-Pair = tuple[str, str]  # source and key; "" if requests need no key
-RUNNING: Pair = ("", "")  # the pair for Tollhouse itself: the hours in which it could receive records
+SourceAndKey = tuple[str, str]  # source and key; "" if requests need no key
+RUNNING: SourceAndKey = ("", "")  # the pair for Tollhouse itself: the hours in which it could receive records
 Arrivals = Mapping[int, float]  # newest arrival in each hour since the epoch, in epoch seconds
 
 
@@ -56,16 +56,16 @@ def join_hours(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> Sende
     return replace(parts[0], end=end, hours=hours & ((1 << kept) - 1), last=last)
 
 
-def first_hours(pair: Pair, arrivals: Arrivals) -> SenderHours:
+def first_hours(pair: SourceAndKey, arrivals: Arrivals) -> SenderHours:
     return join_hours(_single_hours(pair, arrivals), kept=_kept_hours(pair))
 
 
-def _single_hours(pair: Pair, arrivals: Arrivals) -> Sequence[SenderHours]:
+def _single_hours(pair: SourceAndKey, arrivals: Arrivals) -> Sequence[SenderHours]:
     source, key = pair
     return [SenderHours(source=source, key=key, end=hour, hours=1, last=at) for hour, at in arrivals.items()]
 
 
-def _kept_hours(pair: Pair) -> int:
+def _kept_hours(pair: SourceAndKey) -> int:
     return FORGOTTEN_HOURS if pair == RUNNING else KEPT_HOURS
 
 
@@ -86,15 +86,15 @@ class SenderHoursTable:
     The hours, with one document per pair of key and source. The document of a silent pair does not change.
     """
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
 
-    async def add(self, arrivals: Mapping[Pair, Arrivals], *, now: float) -> Sequence[SenderHours]:
+    async def add(self, arrivals: Mapping[SourceAndKey, Arrivals], *, now: float) -> Sequence[SenderHours]:
         """
         Store arrivals. Return the changed hours. New pairs beyond MAX_PAIRS or MAX_SOURCES are left out.
         """
 
-        def add_arrivals(rows: RegistryRows) -> Sequence[SenderHours]:
+        def add_arrivals_to_hours(rows: RegistryRows) -> Sequence[SenderHours]:
             new = []
             stored = []
             for pair, hours in arrivals.items():
@@ -108,14 +108,14 @@ class SenderHoursTable:
                 rows.put_document(KIND, _pair_id((each.source, each.key)), _encode_hours(each))
             return stored
 
-        return await self._changes.change_rows(add_arrivals)
+        return await self._changes.change_rows(add_arrivals_to_hours)
 
     async def all(self) -> Sequence[SenderHours]:
         documents = await self._changes.read(lambda rows: rows.documents(KIND))
         return [_decode_hours(document) for document in documents.values()]
 
 
-def _make_room(rows: RegistryRows, new: Sequence[Pair], now: float) -> Sequence[Pair]:
+def _make_room(rows: RegistryRows, new: Sequence[SourceAndKey], now: float) -> Sequence[SourceAndKey]:
     """Delete pairs that have been silent for long. Return those of the new pairs that may be added."""
     if not new:
         return ()
@@ -135,7 +135,7 @@ def _make_room(rows: RegistryRows, new: Sequence[Pair], now: float) -> Sequence[
     return fitting
 
 
-def _pair_id(pair: Pair) -> str:
+def _pair_id(pair: SourceAndKey) -> str:
     return blake2b(json.dumps(pair).encode(), digest_size=16).hexdigest()
 
 

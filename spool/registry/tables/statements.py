@@ -2,7 +2,7 @@
 Provider bills (statements): a document for each day of a source and account, and one for each month with its
 days.
 
-See `spool.statements.Statements`. A day that has not changed is not written.
+See `spool.statements.StatementStore`. A day that has not changed is not written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from spool import statements
 from spool.errors import NotAllowed, NotThere, RegistryDamaged
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.statements import (
@@ -35,7 +35,7 @@ KIND, DAY_KIND, PULL_KIND = "statement", "statement_day", "statement_pull"
 MAX_MONTHS = 5000
 
 
-class _Day(msgspec.Struct, kw_only=True):
+class _StatementDay(msgspec.Struct, kw_only=True):
     """
     A day, as its month's document lists it. `until`: the latest end of its rows. `whole`: a statement covered
     the whole day.
@@ -52,28 +52,28 @@ class _Day(msgspec.Struct, kw_only=True):
     billed: Decimal
 
 
-class _Month(msgspec.Struct, kw_only=True):
+class _StatementMonth(msgspec.Struct, kw_only=True):
     source: str
     account: str
     month: str
     name: str
-    days: dict[str, _Day]
+    days: dict[str, _StatementDay]
 
 
-prepare_types(_Month)
+prepare_types(_StatementMonth)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
     day: int
     rows: Sequence[StatementRow] | None  # None if the rows do not change
-    entry: _Day
+    entry: _StatementDay
     revision: Revision | None
     is_new: bool
 
 
 class StatementTable:
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
 
     async def import_statement(
@@ -108,7 +108,7 @@ class StatementTable:
         )
 
     async def statement_rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
-        def read_rows(rows: RegistryRows) -> list[StatementRow]:
+        def read_statement_rows(rows: RegistryRows) -> list[StatementRow]:
             collected: list[StatementRow] = []
             for id, month in _read_months(rows).items():
                 for day, entry in month.days.items():
@@ -124,11 +124,11 @@ class StatementTable:
                     ]
             return collected
 
-        return await self._changes.read(read_rows)
+        return await self._changes.read(read_statement_rows)
 
     async def statements(self) -> Sequence[StatementInfo]:
         def list_statements(rows: RegistryRows) -> list[StatementInfo]:
-            days: dict[tuple[str, str], dict[int, _Day]] = {}
+            days: dict[tuple[str, str], dict[int, _StatementDay]] = {}
             for month in _read_months(rows).values():
                 of_account = days.setdefault((month.source, month.account), {})
                 of_account.update({statements.parse_day(day): entry for day, entry in month.days.items()})
@@ -173,7 +173,7 @@ def _audit_target(source: str, account: str) -> str:
 def _compare_statement(
     rows: RegistryRows, statement: Statement, now: float
 ) -> tuple[StatementOutcome, list[_Change]]:
-    months: dict[str, _Month | None] = {}
+    months: dict[str, _StatementMonth | None] = {}
     changes: list[_Change] = []
     count = 0
     for day, new_rows in statements.group_by_day(statement).items():
@@ -215,13 +215,13 @@ def _compare_statement(
 def _day_change(
     statement: Statement,
     day: int,
-    before: _Day | None,
+    before: _StatementDay | None,
     stored_rows: Sequence[StatementRow],
     after: Sequence[StatementRow],
     now: float,
 ) -> _Change | None:
     whole = statement.start <= day and day + DAY_S <= statement.end
-    entry = _Day(
+    entry = _StatementDay(
         digest=statements.rows_digest(after),
         rows=len(after),
         providers=dict(Counter(row.provider for row in after)),
@@ -256,7 +256,7 @@ def _day_change(
 
 
 def _write_changes(rows: RegistryRows, statement: Statement, changes: Sequence[_Change]) -> None:
-    months: dict[str, _Month] = {}
+    months: dict[str, _StatementMonth] = {}
     for change in changes:
         text = statements.day_text(change.day)
         id = _month_id(statement, text)
@@ -271,13 +271,13 @@ def _write_changes(rows: RegistryRows, statement: Statement, changes: Sequence[_
         rows.put_document(KIND, id, msgspec.to_builtins(month))
 
 
-def _new_month(rows: RegistryRows, statement: Statement, month: str) -> _Month:
+def _new_month(rows: RegistryRows, statement: Statement, month: str) -> _StatementMonth:
     if len(rows.documents(KIND)) >= MAX_MONTHS:
         raise NotAllowed(
             f"the limit of {MAX_MONTHS} months of statements is reached: delete some with tollhouse "
             "reconcile statements delete ID"
         )
-    return _Month(
+    return _StatementMonth(
         source=statement.source, account=statement.account, month=month, name=statement.name, days={}
     )
 
@@ -286,21 +286,21 @@ def _month_id(statement: Statement, day: str) -> str:
     return statements.statement_id(statement.source, statement.account, day[:7])
 
 
-def _read_months(rows: RegistryRows) -> dict[str, _Month]:
+def _read_months(rows: RegistryRows) -> dict[str, _StatementMonth]:
     months = {id: _read_month(body) for id, body in rows.documents(KIND).items()}
     return {id: month for id, month in months.items() if month is not None}
 
 
-def _read_month(body: Mapping[str, Any] | None) -> _Month | None:
+def _read_month(body: Mapping[str, Any] | None) -> _StatementMonth | None:
     if body is None:
         return None
     try:
-        return msgspec.convert(body, _Month)
+        return msgspec.convert(body, _StatementMonth)
     except msgspec.ValidationError as error:
         raise RegistryDamaged(f"a stored statement cannot be read: {error}") from error
 
 
-def _runs_of_days(source: str, account: str, days: Mapping[int, _Day]) -> list[StatementInfo]:
+def _runs_of_days(source: str, account: str, days: Mapping[int, _StatementDay]) -> list[StatementInfo]:
     """
     Group days that follow each other, by provider. A day without rows counts for every provider of the
     source.
@@ -337,7 +337,7 @@ def _is_continued_by(run: StatementInfo, info: StatementInfo) -> bool:
     return (run.end, run.settled, run.imported_at) == (info.start, info.settled, info.imported_at)
 
 
-def _describe_month(id: str, month: _Month) -> StatementMonth:
+def _describe_month(id: str, month: _StatementMonth) -> StatementMonth:
     entries = list(month.days.values())
     return StatementMonth(
         id=id,

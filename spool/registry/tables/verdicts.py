@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from spool.registry.changes import Changes
+from spool.registry.changes import RegistryChanges
 from spool.registry.notices import Notice, add_notices
 from spool.registry.registry_rows import RegistryRows
 
@@ -28,7 +28,7 @@ class VerdictTable:
     the seeds.
     """
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
         self.seed = changes.derive_secret("budget verdicts")
         self.bundle_seed = changes.derive_secret("budget verdict bundles")
@@ -48,7 +48,7 @@ class VerdictTable:
         table instead.
         """
 
-        def store_if_unchanged(rows: RegistryRows) -> Mapping[str, Any]:
+        def store_verdicts_if_unchanged(rows: RegistryRows) -> Mapping[str, Any]:
             stored = rows.document(KIND, name)
             if stored is not None and stored[VERSION] != after:
                 return stored
@@ -57,7 +57,7 @@ class VerdictTable:
             rows.put_document(NUMBER_KIND, name, {VERSION: after + 1})
             return new
 
-        return await self._changes.change_rows(store_if_unchanged)
+        return await self._changes.change_rows(store_verdicts_if_unchanged)
 
     async def update_reported_states(self, report: Report) -> None:
         """
@@ -65,7 +65,7 @@ class VerdictTable:
         transaction.
         """
 
-        def store_report(rows: RegistryRows) -> None:
+        def store_reported_states(rows: RegistryRows) -> None:
             document = rows.document(STATES_KIND, REPORTED) or {}
             before = {budget: (number, states) for budget, (number, states) in document.items()}
             after, notices = report(before)
@@ -74,4 +74,4 @@ class VerdictTable:
             for notice, channels in notices:
                 add_notices(rows, [notice], channels)
 
-        await self._changes.change_rows(store_report)
+        await self._changes.change_rows(store_reported_states)

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Note:
+class RecoveryNote:
     """
     The content of the note. `kept`: number of stored records by topic. `accepted`: highest assigned number by
     topic. `progress`: lowest unsettled number by route.
@@ -75,21 +75,21 @@ def choose_name_aside(directory: Path, at: float) -> str:
     return name
 
 
-def write_note(directory: Path, note: Note) -> None:
+def write_note(directory: Path, note: RecoveryNote) -> None:
     write_durably(
         directory / NOTE,
         json.dumps({**note.kept, "accepted": dict(note.accepted), "progress": dict(note.progress)}),
     )
 
 
-def read_note(directory: Path) -> Note:
+def read_note(directory: Path) -> RecoveryNote:
     try:
         contents = json.loads((directory / NOTE).read_text())
     except (FileNotFoundError, ValueError):
-        return Note()
+        return RecoveryNote()
     if not isinstance(contents, dict):
-        return Note()
-    return Note(
+        return RecoveryNote()
+    return RecoveryNote(
         kept=_valid_counts(contents),
         accepted=_valid_counts(contents.get("accepted")),
         progress=_valid_counts(contents.get("progress")),

@@ -18,7 +18,7 @@ from spool.deliveries.rules import TERMS, new_idempotency_key
 from spool.deliveries.values import RouteSpec
 from spool.log import books
 from spool.record import TOPICS
-from spool.sqlite.damage.notes import Note
+from spool.sqlite.damage.notes import RecoveryNote
 from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.deliveries import queries as delivery_queries
 from spool.sqlite.deliveries.delivery_rows import route_terms
@@ -59,7 +59,7 @@ def count_missing_numbers(connection: sqlite3.Connection, noted: Mapping[str, in
     return sum(max(0, noted.get(topic, 0) - highest_accepted_number(connection, topic)) for topic in TOPICS)
 
 
-def balance_after_loss(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
+def balance_after_loss(connection: sqlite3.Connection, note: RecoveryNote) -> dict[str, int]:
     """
     Make the counters and the routes balance. Return the number of lost record numbers by topic.
 
@@ -80,7 +80,7 @@ def balance_after_loss(connection: sqlite3.Connection, note: Note) -> dict[str, 
     return {topic: n for topic, n in lost.items() if n}
 
 
-def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
+def _restore_routes(connection: sqlite3.Connection, note: RecoveryNote) -> None:
     """
     Restore routes with the progress in the note, because a lost route would otherwise send everything again.
 

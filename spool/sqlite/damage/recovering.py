@@ -25,20 +25,22 @@ from spool.log.partial_reports import RECOVERED, PartialReport
 from spool.record import TOPICS, Record
 from spool.settings import SpoolSettings
 from spool.sqlite import recovery
-from spool.sqlite.damage.notes import Note
+from spool.sqlite.damage.notes import RecoveryNote
 from spool.sqlite.damage.salvage import salvage_rows
 from spool.sqlite.database import Database, damage_error
 from spool.sqlite.deliveries.delivery_rows import lowest_needed_number
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.log.entries import highest_accepted_number, lowest_stored_number, read_entries
 from spool.sqlite.spool import SqliteSpool, open_spool
-from spool.storage import Recovered
+from spool.storage import RecoveryResult
 
 DIRECTORY = "recover.tmp"
 STEP = 500  # records per commit
 
 
-async def recover_records(directory: Path, settings: SpoolSettings, clock: Clock, file: Path) -> Recovered:
+async def recover_records(
+    directory: Path, settings: SpoolSettings, clock: Clock, file: Path
+) -> RecoveryResult:
     """
     Add every record of the file that the log does not have.
 
@@ -69,17 +71,17 @@ def _require_other_file(file: Path, directory: Path) -> None:
 
 
 async def _salvage_into_scratch(scratch: Path, file: Path) -> Database:
-    def prepare_database(connection: sqlite3.Connection) -> None:
+    def prepare_scratch_database(connection: sqlite3.Connection) -> None:
         recovery.migrate_spool(connection)
         connection.execute("BEGIN IMMEDIATE")
         with closing(recovery.empty_database()) as fresh:
-            salvaged = salvage_rows(connection, file, fresh, Note())
+            salvaged = salvage_rows(connection, file, fresh, RecoveryNote())
         connection.execute("COMMIT")
         if not salvaged.read:
             raise damage_error("it has no readable row")
 
     try:
-        return await Database.open(scratch, prepare_database, durable=False)
+        return await Database.open(scratch, prepare_scratch_database, durable=False)
     except sqlite3.DatabaseError as error:
         raise NotAllowed(f"nothing in {file} can be read: {error}") from error
 
@@ -92,7 +94,7 @@ class _Recovery:
         self._counts: Counter[str] = Counter()
         self._ids = array("Q")
 
-    async def import_missing_records(self) -> Recovered:
+    async def import_missing_records(self) -> RecoveryResult:
         incarnation = await self._source.read(recovery.read_incarnation)
         noted_by_key = {report.key: imported_ranges(report) for report in await self._read_recovered()}
         for topic in TOPICS:
@@ -110,7 +112,7 @@ class _Recovery:
                 end = min(last, begin + STEP - 1)
                 restored = await self._import_records(topic, begin, end, restored, key, is_own=is_own)
         names = ("added", "known", "settled", "unreadable")
-        return Recovered(**{name: self._counts[name] for name in names})
+        return RecoveryResult(**{name: self._counts[name] for name in names})
 
     async def _read_recovered(self) -> list[PartialReport]:
         return [
@@ -137,7 +139,7 @@ class _Recovery:
         submission = build_import_submission(
             topic, records, note=key, done=done, at=self._clock.now(), certain=not is_own
         )
-        await self._spool.log.append(submission)
+        await self._spool.log.append_submission(submission)
         added = await self._accepted_count(topic) - before
         self._counts["added"] += added
         self._counts["known"] += len(new) - added

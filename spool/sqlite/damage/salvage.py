@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from spool.sqlite.damage import numbers, write_ahead_log
-from spool.sqlite.damage.notes import Note
+from spool.sqlite.damage.notes import RecoveryNote
 from spool.sqlite.damage.soundness import RowCheck, raise_at_endless_repeats
 from spool.sqlite.database import PAGE, damage_error, is_corrupt
 
@@ -153,7 +153,7 @@ class Salvaged:
 
 
 def salvage_rows(
-    connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connection, note: Note
+    connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connection, note: RecoveryNote
 ) -> Salvaged:
     """
     Copy the rows within the caller's transaction. `fresh`: an empty database of this version. Raises

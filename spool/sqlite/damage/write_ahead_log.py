@@ -27,7 +27,7 @@ WORD = 0xFFFFFFFF
 _Sums = tuple[int, int]
 
 
-class Frame(NamedTuple):
+class WalFrame(NamedTuple):
     """
     A frame of the log: one version of a page. If not `is_sound`, its content or its header may be damaged.
     """
@@ -38,7 +38,7 @@ class Frame(NamedTuple):
     is_sound: bool
 
 
-def read_frames(path: Path, page_size: int) -> Sequence[Frame]:
+def read_frames(path: Path, page_size: int) -> Sequence[WalFrame]:
     """Return the frames of the newest generation (those with the header's salts)."""
     try:
         data = path.read_bytes()
@@ -49,7 +49,7 @@ def read_frames(path: Path, page_size: int) -> Sequence[Frame]:
     if not places:
         return []
     order, salts, sums = _read_header(data)
-    read: list[Frame] = []
+    read: list[WalFrame] = []
     last = 0
     for at in places:
         page, pages_after, *marks, first, second = FRAME.unpack_from(data, at)
@@ -61,7 +61,7 @@ def read_frames(path: Path, page_size: int) -> Sequence[Frame]:
         is_own = tuple(marks) == salts
         is_sound = is_own and (first, second) in computed
         sums = {(first, second)} if is_sound else {(first, second), *computed}
-        read.append(Frame(page, pages_after, at + FRAME.size, is_sound))
+        read.append(WalFrame(page, pages_after, at + FRAME.size, is_sound))
         if is_own:
             last = len(read)
     return read[:last]
@@ -126,12 +126,12 @@ def count_frames_read(shared: Path) -> int:
     return SHARED.unpack(head)[0] if len(head) == SHARED.size else 0
 
 
-def has_hidden_commits(found: Sequence[Frame], seen: int) -> bool:
+def has_hidden_commits(frames: Sequence[WalFrame], seen: int) -> bool:
     """
     Return whether SQLite dropped commits that were on disk. A single commit after the `seen` frames does not
     count, because it may be an incomplete write.
     """
-    behind = found[seen:]
+    behind = frames[seen:]
     commits = sum(frame.is_sound and frame.pages_after > 0 for frame in behind)
     return commits > 1 or (commits == 1 and all(frame.is_sound for frame in behind))
 

@@ -121,7 +121,7 @@ class SqliteDeliveries(SentDeliveries):
             where = _statement_parameters(route, in_hand, now=now)
             closed = self._closed_below(route)
 
-            def take_suspect(connection: sqlite3.Connection) -> StoredDelivery | None:
+            def take_suspect_delivery(connection: sqlite3.Connection) -> StoredDelivery | None:
                 (suspects,) = connection.execute(queries.SUSPECTS, (route,)).fetchone()
                 fresh = (
                     _take_fresh_single(connection, where, in_hand, closed)
@@ -133,7 +133,7 @@ class SqliteDeliveries(SentDeliveries):
                 )
 
             # the choice may have split a delivery
-            return self._note_in_hand(await self._write_and_note_change(take_suspect))
+            return self._note_in_hand(await self._write_and_note_change(take_suspect_delivery))
 
     async def next_due_at(self, route: str) -> float | None:
         if route in self._quiet:
@@ -152,7 +152,7 @@ class SqliteDeliveries(SentDeliveries):
             raise self._report_taken_over(delivery)
 
     async def reopen_after_restore(self, *, hold_back: str | None) -> None:
-        def reopen_all(connection: sqlite3.Connection) -> None:
+        def reopen_all_deliveries(connection: sqlite3.Connection) -> None:
             for delivery in list(delivery_rows.read_deliveries(connection, queries.EVERY_OPEN)):
                 delivery_rows.write_change(
                     connection, transitions.reopen_after_restore(delivery, hold_back=hold_back)
@@ -165,35 +165,35 @@ class SqliteDeliveries(SentDeliveries):
                     transitions.hold_unassigned_records(route, accepted=highest, reason=hold_back or ""),
                 )
 
-        await self._write_and_note_change(reopen_all)
+        await self._write_and_note_change(reopen_all_deliveries)
 
     async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
-        def read_unknown(connection: sqlite3.Connection) -> list[StoredDelivery]:
+        def read_unknown_deliveries(connection: sqlite3.Connection) -> list[StoredDelivery]:
             return list(delivery_rows.read_deliveries(connection, queries.UNKNOWNS))
 
-        deliveries = await self._run_read(read_unknown)
+        deliveries = await self._run_read(read_unknown_deliveries)
         return [
             transitions.unknown_delivery(delivery, route_topic(delivery.route)) for delivery in deliveries
         ]
 
     async def settle_unknown(self, id: int, *, sent: bool) -> UnknownDelivery:
-        def store_resolution(connection: sqlite3.Connection) -> StoredDelivery:
+        def store_delivery_resolution(connection: sqlite3.Connection) -> StoredDelivery:
             delivery = delivery_rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
             if delivery is None:
                 raise NotThere("no delivery with this id waits to be settled by hand")
             delivery_rows.write_change(connection, transitions.resolve_unknown(delivery, sent=sent))
             return delivery
 
-        delivery = await self._write_and_note_change(store_resolution)
+        delivery = await self._write_and_note_change(store_delivery_resolution)
         return transitions.unknown_delivery(delivery, route_topic(delivery.route))
 
     async def unsettled_deliveries(self) -> Sequence[UnsettledDelivery]:
-        def read_unsettled(connection: sqlite3.Connection) -> list[UnsettledDelivery]:
+        def read_unsettled_deliveries(connection: sqlite3.Connection) -> list[UnsettledDelivery]:
             return [
                 delivery_rows.read_unsettled_row(row) for row in connection.execute(queries.EVERY_UNSETTLED)
             ]
 
-        return await self._run_read(read_unsettled)
+        return await self._run_read(read_unsettled_deliveries)
 
     # -- routes ----------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class SqliteDeliveries(SentDeliveries):
         values = {"route": route, "state": state, "reason": reason, "now": self._clock.now()}
         await self._run_write(lambda connection: connection.execute(queries.SET_STATE, values))
 
-    async def routes(self) -> Sequence[RouteState]:
+    async def route_states(self) -> Sequence[RouteState]:
         now = self._clock.now()
         return await self._run_read(lambda connection: route_states(connection, now))
 
@@ -216,8 +216,8 @@ class SqliteDeliveries(SentDeliveries):
 
         return await self._write_and_note_change(drop_route)
 
-    async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
-        def store_replay(connection: sqlite3.Connection) -> int:
+    async def replay_records(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
+        def store_replayed_range(connection: sqlite3.Connection) -> int:
             known = delivery_rows.read_route(connection, route)
             change = transitions.replay_route(
                 known,
@@ -229,56 +229,56 @@ class SqliteDeliveries(SentDeliveries):
                 delivery_rows.write_change(connection, change)
             return sum(ranges.count_numbers(delivery.span) for delivery in change.added)
 
-        return await self._write_and_note_change(store_replay)
+        return await self._write_and_note_change(store_replayed_range)
 
     # -- rejected records ------------------------------------------------------------------------------------
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
-        def read_refusals(connection: sqlite3.Connection) -> list[PartialRefusal]:
+        def read_partial_refusals(connection: sqlite3.Connection) -> list[PartialRefusal]:
             return [
                 delivery_rows.read_refusal_row(row) for row in connection.execute(queries.REFUSALS, (route,))
             ]
 
-        return await self._run_read(read_refusals)
+        return await self._run_read(read_partial_refusals)
 
     async def dead_letters(self, *, route: str | None = None) -> Sequence[DeadLetter]:
-        def read_letters(connection: sqlite3.Connection) -> list[StoredDeadLetter]:
+        def read_dead_letters(connection: sqlite3.Connection) -> list[StoredDeadLetter]:
             return [
                 delivery_rows.read_dead_letter_row(row) for row in connection.execute(queries.DEAD, (route,))
             ]
 
-        return await self._run_read(read_letters)
+        return await self._run_read(read_dead_letters)
 
     async def retry_dead_letters(self, ids: Sequence[int]) -> int:
-        def retry_letters(connection: sqlite3.Connection) -> int:
+        def retry_dead_letters(connection: sqlite3.Connection) -> int:
             letters = _read_dead_letters(connection, ids)
             for letter in letters:
                 known = delivery_rows.find_route(connection, letter.route)
                 delivery_rows.write_change(connection, transitions.retry_dead(letter, known))
             return len(letters)
 
-        retried = await self._write_and_note_change(retry_letters)
+        retried = await self._write_and_note_change(retry_dead_letters)
         self.dead_version += 1
         return retried
 
     async def edit_and_retry_dead_letter(self, id: int, record: Record) -> None:
-        def edit_and_retry(connection: sqlite3.Connection) -> None:
+        def edit_and_retry_dead_letter(connection: sqlite3.Connection) -> None:
             letter = transitions.edit_dead(_read_dead_letters(connection, [id]), record)
             delivery_rows.write_change(
                 connection, transitions.retry_dead(letter, delivery_rows.find_route(connection, letter.route))
             )
 
-        await self._write_and_note_change(edit_and_retry)
+        await self._write_and_note_change(edit_and_retry_dead_letter)
         self.dead_version += 1
 
     async def discard_dead_letters(self, ids: Sequence[int]) -> int:
-        def discard_letters(connection: sqlite3.Connection) -> int:
+        def discard_dead_letters(connection: sqlite3.Connection) -> int:
             letters = _read_dead_letters(connection, ids)
             for letter in letters:
                 delivery_rows.write_change(connection, transitions.discard_dead(letter))
             return len(letters)
 
-        discarded = await self._run_write(discard_letters)
+        discarded = await self._run_write(discard_dead_letters)
         self.dead_version += 1
         return discarded
 
@@ -308,7 +308,7 @@ class SqliteDeliveries(SentDeliveries):
         return delivery
 
     async def _apply_transition(self, delivery: Delivery, transition: Transition) -> None:
-        def write_transition(connection: sqlite3.Connection) -> bool:
+        def write_delivery_transition(connection: sqlite3.Connection) -> bool:
             stored = delivery_rows.read_delivery(connection, queries.ONE, (delivery.id, OPEN))
             if stored is not None and stored.fence != delivery.fence:
                 return False
@@ -318,7 +318,7 @@ class SqliteDeliveries(SentDeliveries):
 
         in_hand = self._in_hand[delivery.route]
         try:
-            if not await self._run_write(write_transition):
+            if not await self._run_write(write_delivery_transition):
                 self._report_taken_over(delivery)
             self._noted()
         finally:

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from spool.deliveries import routes, rules, transitions
-from spool.deliveries.routes import Backlog
+from spool.deliveries.routes import RouteBacklog
 from spool.deliveries.stored import (
     COUNTS,
     RouteChange,
@@ -20,7 +20,7 @@ from spool.deliveries.stored import (
     has_later_acceptance,
 )
 from spool.deliveries.values import PartialRefusal, RouteState, UnsettledDelivery
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import pack_records, unpack_records
 from spool.sql import lake
 from spool.sql.deliveries import DEAD_COLUMNS, REFUSAL_COLUMNS, ROUTE_COLUMNS, UNSETTLED_COLUMNS
@@ -78,7 +78,7 @@ def _read_delivery_row(row: tuple[Any, ...]) -> StoredDelivery:
     ) = row
     entry = None
     if packed is not None:
-        entry = Entry(topic=topic, first=first, committed_at=kept_at, records=unpack_records(packed))
+        entry = LogEntry(topic=topic, first=first, committed_at=kept_at, records=unpack_records(packed))
     return StoredDelivery(
         id=id,
         route=route,
@@ -253,10 +253,10 @@ def skip_records_below(connection: sqlite3.Connection, topic: str, number: int) 
     return total
 
 
-def _routes_with_backlog(connection: sqlite3.Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
+def _routes_with_backlog(connection: sqlite3.Connection) -> Iterator[tuple[StoredRoute, RouteBacklog]]:
     width = len(ROUTE_COLUMNS)
     for row in connection.execute(queries.ROUTES).fetchall():
-        yield read_route_row(row[:width]), Backlog(*row[width:])
+        yield read_route_row(row[:width]), RouteBacklog(*row[width:])
 
 
 def _read_committed_at(connection: sqlite3.Connection, topic: str, number: int) -> float | None:

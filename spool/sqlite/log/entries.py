@@ -17,9 +17,9 @@ from spool.errors import EntryUnreadable
 from spool.log.amendments import replace_fields
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry, EntryCache
-from spool.log.entries.codec import Damage, EntryBody, log_damaged_amendment, unpack_checked_fields
-from spool.log.values import Entry
-from spool.packed.native import Native
+from spool.log.entries.codec import EntryBody, EntryDamage, log_damaged_amendment, unpack_checked_fields
+from spool.log.values import LogEntry
+from spool.packed.native import NativeModule
 from spool.record import TOPICS, Inference, Record
 from spool.sqlite.database import damage_error, is_corrupt
 from spool.sqlite.log import queries
@@ -44,9 +44,9 @@ def read_entries(
     last: int,
     *,
     cache: EntryCache | None = None,
-    damage: list[Damage] | None = None,
-    packed: Native | None = None,
-) -> Sequence[Entry]:
+    damage: list[EntryDamage] | None = None,
+    native: NativeModule | None = None,
+) -> Sequence[LogEntry]:
     """
     Return the stored records with numbers from `first` to `last`, as entries in order, with later reports
     added.
@@ -63,8 +63,8 @@ def read_entries(
     entries = []
     for row in rows:
         entry = None
-        if packed is not None:
-            entry = _packed_entry(connection, topic, row, first, last, cache, packed, amendments)
+        if native is not None:
+            entry = _packed_entry(connection, topic, row, first, last, cache, native, amendments)
         if entry is None:
             entry = _read_entry(connection, topic, row, first, last, cache, damage)
             entry = _amend_entry(entry, amendments) if amendments else entry
@@ -160,9 +160,9 @@ def _packed_entry(
     first: int,
     last: int,
     cache: EntryCache,
-    native: Native,
+    native: NativeModule,
     amendments: Mapping[int, dict[str, object]],
-) -> Entry | None:
+) -> LogEntry | None:
     """Return an entry of packed records, or None if they must be decoded, for example to locate damage."""
     from spool.packed.records import packed_records  # imported only if the compiled module is used
 
@@ -175,7 +175,7 @@ def _packed_entry(
         return None
     if records is None:
         return None
-    return Entry(topic=topic, first=begin, committed_at=row.committed_at, records=records)
+    return LogEntry(topic=topic, first=begin, committed_at=row.committed_at, records=records)
 
 
 def _read_entry(
@@ -185,8 +185,8 @@ def _read_entry(
     first: int,
     last: int,
     cache: EntryCache,
-    damage: list[Damage] | None,
-) -> Entry:
+    damage: list[EntryDamage] | None,
+) -> LogEntry:
     begin = max(first, row.first)
     end = min(last, row.first + row.records - 1)
     records: list[Record | None]
@@ -196,8 +196,8 @@ def _read_entry(
     except EntryUnreadable as error:
         records = [None] * (end - begin + 1)
         if damage is not None and not row.damaged:
-            damage.append(Damage(row.first, row.records, str(error)))
-    return Entry(topic=topic, first=begin, committed_at=row.committed_at, records=records)
+            damage.append(EntryDamage(row.first, row.records, str(error)))
+    return LogEntry(topic=topic, first=begin, committed_at=row.committed_at, records=records)
 
 
 def _read_amendments(
@@ -216,10 +216,10 @@ def _read_amendments(
     return fields_by_number
 
 
-def _amend_entry(entry: Entry, amendments: dict[int, dict[str, object]]) -> Entry:
+def _amend_entry(entry: LogEntry, amendments: dict[int, dict[str, object]]) -> LogEntry:
     records = list(entry.records)
     for number in range(entry.first, entry.last + 1):
         record = records[number - entry.first]
         if number in amendments and isinstance(record, Inference):
             records[number - entry.first] = replace_fields(record, amendments[number])
-    return Entry(topic=entry.topic, first=entry.first, committed_at=entry.committed_at, records=records)
+    return LogEntry(topic=entry.topic, first=entry.first, committed_at=entry.committed_at, records=records)

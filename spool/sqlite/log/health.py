@@ -15,7 +15,7 @@ from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.sql import facts
 from spool.sqlite.damage import notes
 from spool.sqlite.database import Database, SqliteConnection, is_corrupt
-from spool.sqlite.reserve import Reserve
+from spool.sqlite.reserve import DiskReserve
 
 DISK_FULL = "the disk is full"
 
@@ -32,7 +32,7 @@ class LogHealth:
     """
 
     def __init__(
-        self, database: Database, reserve: Reserve, clock: Clock, retry_after_s: Callable[[], int]
+        self, database: Database, reserve: DiskReserve, clock: Clock, retry_after_s: Callable[[], int]
     ) -> None:
         self._database = database
         self._reserve = reserve

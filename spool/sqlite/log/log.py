@@ -14,26 +14,26 @@ from functools import partial
 from typing import Any
 
 from spool.clock import Clock, SteadyClock, deletion_time
-from spool.disks import FSYNC, Mount
+from spool.disks import FSYNC, DiskMount
 from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
 from spool.log import books, counted_names
 from spool.log.accepted_twice import RepeatedAcceptances
-from spool.log.commits.unfolded import FoldsAside, UnfoldedCommits
+from spool.log.commits.unfolded import FoldPlanner, UnfoldedCommits
 from spool.log.commits.writer import GroupOvertaken, GroupWriter, IndexOutOfStep
 from spool.log.counted_names import EventType
-from spool.log.duplicates import DuplicateIndex, Fold, RepeatedIds, Whereabouts
+from spool.log.duplicates import DuplicateIndex, IdFold, IdPlace, RepeatedIds
 from spool.log.entries.cache import EntryCache
-from spool.log.entries.codec import Damage, log_damage
-from spool.log.horizon import Horizon, OpenRecords, require_closed
+from spool.log.entries.codec import EntryDamage, log_damage
+from spool.log.horizon import LogWatermarks, OpenRecords, require_closed
 from spool.log.partial_reports import SPANS
-from spool.log.planning.plan import Answer, Plan
+from spool.log.planning.plan import CommitPlan, PlanAnswer
 from spool.log.planning.planner import Planner, check_submission
 from spool.log.protocols import Observer, notify_observer
 from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import ROOM, DrainRate, Reader, log_damaged_commits, lowest_needed_number
-from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
-from spool.packed.native import Native
+from spool.log.values import Commit, LogAccounting, LogEntry, LogStats, Receipt, Submission
+from spool.packed.native import NativeModule
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.settings import SpoolSettings
 from spool.sqlite import partial_reports
@@ -43,25 +43,25 @@ from spool.sqlite.log import queries, store
 from spool.sqlite.log.entries import forget_removed_entries, lowest_stored_number, read_entries
 from spool.sqlite.log.health import LogHealth
 from spool.sqlite.log.recount import (
-    Border,
+    RecountBorder,
     TermCounter,
     carry_damaged_terms,
     read_border,
     recount_commits,
     recount_log,
 )
-from spool.sqlite.log.rest import Rest
+from spool.sqlite.log.rest import NoteWriter
 from spool.sqlite.log.retention import (
+    FileSpace,
     Retention,
     RouteNeeds,
-    Space,
     drop_excess_series,
     drop_old_series,
     measure_space,
     uses_at_least,
 )
 from spool.sqlite.reserve import SIZE as RESERVE
-from spool.sqlite.reserve import Reserve
+from spool.sqlite.reserve import DiskReserve
 from spool.sqlite.streams import delete_some_old_totals
 
 # decoded entries for readers, about nine thousand records; at most twice as much memory
@@ -80,13 +80,13 @@ class SqliteLog:
         settings: SpoolSettings,
         clock: Clock,
         secret: bytes,
-        reserve: Reserve,
-        rest: Rest,
-        mount: Mount | None,
+        reserve: DiskReserve,
+        rest: NoteWriter,
+        mount: DiskMount | None,
         routes: RouteNeeds,
         observer: Observer | None = None,
         cache_bytes: int = CACHE_BYTES,
-        native: Native | None = None,
+        native: NativeModule | None = None,
     ) -> None:
         self._database = database
         self._settings = settings
@@ -100,7 +100,7 @@ class SqliteLog:
         self._planner = Planner(self._index, hold_s=settings.hold, max_spans=settings.pending_spans)
         self._unfolded = UnfoldedCommits()
         self._names = 0  # number of commits that have added names to earlier records
-        self._horizon = Horizon(hold_s=settings.hold, clock=clock)
+        self._horizon = LogWatermarks(hold_s=settings.hold, clock=clock)
         self._native = native
         self._read_cache = EntryCache(cache_bytes)
         self._write_cache = EntryCache(cache_bytes)
@@ -116,7 +116,7 @@ class SqliteLog:
         )
         # held by a commit or a fold, because each reads and changes the known ids
         self._turn = asyncio.Lock()
-        self._folds = FoldsAside(self._turn, self._store_background_fold)
+        self._folds = FoldPlanner(self._turn, self._store_background_fold)
         # held by retention or a recount, so that no entry is deleted while it is counted
         self._upkeep = asyncio.Lock()
         self._no_room_at = float("-inf")
@@ -149,7 +149,7 @@ class SqliteLog:
     def _load_state(self, connection: sqlite3.Connection) -> tuple[Mapping[str, int], Sequence[OpenRecords]]:
         last = connection.execute(queries.LAST_COMMITTED_AT).fetchone()
         if last and isinstance(self._clock, SteadyClock):
-            self._clock.begin_after_commit(last[0])
+            self._clock.start_after_last_commit(last[0])
         self._unfolded, self._names = store.load_ids(connection, self._index)
         self._planner.load_spans(partial_reports.find_reports(connection, (), under=[SPANS]).values())
         now, hold = self._clock.now(), self._settings.hold
@@ -170,11 +170,11 @@ class SqliteLog:
 
     # -- appending -------------------------------------------------------------------------------------------
 
-    def append(self, submission: Submission) -> Coroutine[Any, Any, Receipt]:
+    def append_submission(self, submission: Submission) -> Coroutine[Any, Any, Receipt]:
         check_submission(submission)
-        return self._writer.append(submission)
+        return self._writer.append_submission(submission)
 
-    async def _commit_group(self, group: Sequence[Submission]) -> Sequence[Answer]:
+    async def _commit_group(self, group: Sequence[Submission]) -> Sequence[PlanAnswer]:
         if self._health.files_gone:
             self._health.check_files()
         if self._health.last_error is not None:
@@ -188,7 +188,7 @@ class SqliteLog:
                 await self._health.run_test_commit()
             return await self._commit_once(group)
 
-    async def _commit_once(self, group: Sequence[Submission]) -> Sequence[Answer]:
+    async def _commit_once(self, group: Sequence[Submission]) -> Sequence[PlanAnswer]:
         with self._translate_write_errors():
             async with self._turn:
                 now = self._clock.now()
@@ -199,7 +199,7 @@ class SqliteLog:
                 self._health.check_files()
                 return answers
 
-    async def _store_group(self, group: Sequence[Submission], now: float) -> Sequence[Answer]:
+    async def _store_group(self, group: Sequence[Submission], now: float) -> Sequence[PlanAnswer]:
         began = time.perf_counter()
         closed_below = self._horizon.freeze_watermarks()
         # the compiled module reads packed records, which need no copies
@@ -237,7 +237,7 @@ class SqliteLog:
         closed_below: Mapping[str, int],
         now: float,
         copies: bool,
-    ) -> tuple[Plan, Sequence[Answer]]:
+    ) -> tuple[CommitPlan, Sequence[PlanAnswer]]:
         # The write-ahead log counts as used space if it cannot be moved into the file.
         wal_excess = max(0, self._database.wal_bytes() - WAL_BYTES)
         if uses_at_least(connection, self._settings.max_bytes - wal_excess):
@@ -301,7 +301,7 @@ class SqliteLog:
                 if is_kept:
                     await self._store_fold(fold)
 
-    async def _store_fold(self, fold: Fold) -> None:
+    async def _store_fold(self, fold: IdFold) -> None:
         names = self._unfolded.first_unfolded_numbers(fold.taken).get(store.NAMES)
         write = partial(
             store.write_fold, fold=fold, first=self._first_open_or_unfolded(fold.taken), names=names
@@ -318,7 +318,7 @@ class SqliteLog:
             for topic in TOPICS
         }
 
-    async def _store_background_fold(self, fold: Fold) -> None:
+    async def _store_background_fold(self, fold: IdFold) -> None:
         with self._translate_write_errors():
             await self._store_fold(fold)
 
@@ -381,14 +381,14 @@ class SqliteLog:
         *,
         with_open: bool = False,
         whole: bool = False,
-        packed: Native | None = None,
-    ) -> Sequence[Entry]:
+        native: NativeModule | None = None,
+    ) -> Sequence[LogEntry]:
         with self._translate_errors():
             closed = self.closed_below(topic)
             if whole:
                 require_closed(last, closed)
             last = min(last, (self.next_number(topic) if with_open else closed) - 1)
-            damage: list[Damage] = []
+            damage: list[EntryDamage] = []
             entries = await self._database.read(
                 partial(
                     read_entries,
@@ -397,24 +397,24 @@ class SqliteLog:
                     last=last,
                     cache=self._read_cache,
                     damage=damage,
-                    packed=packed,
+                    native=native,
                 )
             )
             if damage:
                 await self._set_entries_aside(topic, damage)
             return entries
 
-    async def _set_entries_aside(self, topic: str, damage: Sequence[Damage]) -> None:
+    async def _set_entries_aside(self, topic: str, damage: Sequence[EntryDamage]) -> None:
         log_damage(topic, damage)
 
-        def mark_damaged(connection: sqlite3.Connection) -> None:
+        def mark_damaged_entries(connection: sqlite3.Connection) -> None:
             for damage_part in damage:
                 if connection.execute(queries.MARK_DAMAGED, (topic, damage_part.first)).rowcount:
                     count = {"topic": topic, "term": books.DAMAGED, "n": damage_part.records}
                     connection.execute(queries.COUNT, count)
 
         try:
-            await self._database.transaction(mark_damaged)
+            await self._database.transaction(mark_damaged_entries)
         except sqlite3.Error as error:  # without the mark, reading continues
             _log.error("a damaged entry could not be marked: %s", error, extra={"action": "entry_not_marked"})
 
@@ -430,13 +430,13 @@ class SqliteLog:
     def knows_request(self, request: RequestNames) -> bool:
         return self._index.knows_request(request.body, self._clock.now())
 
-    def whereabouts(self, id: bytes) -> Whereabouts | None:
-        return self._index.whereabouts(id)
+    def find_id_place(self, id: bytes) -> IdPlace | None:
+        return self._index.find_id_place(id)
 
     def watermark_changes(self, topic: str) -> AsyncIterator[int]:
         return self._horizon.watermark_changes(topic)
 
-    async def receipt(self, receipt_id: str) -> Mapping[str, object]:
+    async def describe_receipt(self, receipt_id: str) -> Mapping[str, object]:
         with self._translate_errors():
             return await receipt_view(
                 receipt_id,
@@ -461,13 +461,13 @@ class SqliteLog:
                 for type, count, text, last_seen in rows
             ]
 
-    async def conflicts(self) -> Sequence[Mapping[str, object]]:
+    async def list_conflicts(self) -> Sequence[Mapping[str, object]]:
         with self._translate_errors():
             return (await self._database.read(store.read_conflicts)).json_rows()
 
     # -- accounting ------------------------------------------------------------------------------------------
 
-    async def books(self) -> Books:
+    async def books(self) -> LogAccounting:
         """Return the counts of all topics and routes, read in one transaction so that they agree."""
         with self._translate_errors():
             limits, kept_counts = await self._database.transaction(
@@ -480,7 +480,7 @@ class SqliteLog:
                 books.terms_by_topic({**limits.counters, **kept_counts}), limits.routes
             )
 
-    async def verify(self) -> Books:
+    async def verify(self) -> LogAccounting:
         twice_accepted = RepeatedAcceptances(
             self._index, window_s=self._settings.duplicate_window, max_ids=self._settings.duplicate_ids
         )
@@ -511,7 +511,7 @@ class SqliteLog:
         await self._set_terms_aside(limits, Counter({**sums, **kept_counts}), unread, wrong)
 
     async def _set_terms_aside(
-        self, border: Border, sums: TermCounter, commits: Sequence[int], wrong: Sequence[str]
+        self, border: RecountBorder, sums: TermCounter, commits: Sequence[int], wrong: Sequence[str]
     ) -> bool:
         if not commits or len(commits) < len(wrong):
             return False
@@ -546,7 +546,7 @@ class SqliteLog:
     async def stats(self) -> LogStats:
         with self._translate_errors():
 
-            def count_entries(connection: sqlite3.Connection) -> tuple[int, Space]:
+            def count_entries(connection: sqlite3.Connection) -> tuple[int, FileSpace]:
                 (entries,) = connection.execute(queries.ENTRIES).fetchone()
                 return entries, measure_space(connection)
 

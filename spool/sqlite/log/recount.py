@@ -18,7 +18,7 @@ from functools import partial
 from spool.log import books
 from spool.log.accepted_twice import RepeatedAcceptances
 from spool.log.entries.cache import EntryCache
-from spool.log.entries.codec import Damage
+from spool.log.entries.codec import EntryDamage
 from spool.record import TOPICS
 from spool.sqlite.database import Database, is_corrupt
 from spool.sqlite.log import queries
@@ -33,7 +33,7 @@ TermCounter = Counter[tuple[str, str]]
 
 
 @dataclass(kw_only=True)
-class Border:
+class RecountBorder:
     """The counters to check, as of one moment, and the range of records and commits to recount."""
 
     counters: TermCounter = field(default_factory=Counter)
@@ -43,9 +43,9 @@ class Border:
     oldest: dict[str, int] = field(default_factory=dict)
 
 
-def read_border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
+def read_border(connection: sqlite3.Connection, routes: RouteNeeds) -> RecountBorder:
     """Read the counters and the range in one transaction, so that counters and routes agree."""
-    limits = Border(routes=routes.route_terms(connection))
+    limits = RecountBorder(routes=routes.route_terms(connection))
     for topic, term, n, carried in connection.execute(queries.BOOKS):
         limits.counters[topic, term] = n
         limits.carried[topic, term] = carried
@@ -57,37 +57,39 @@ def read_border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
     return limits
 
 
-async def recount_commits(database: Database, found: Border) -> tuple[TermCounter, list[str], list[int]]:
+async def recount_commits(
+    database: Database, border: RecountBorder
+) -> tuple[TermCounter, list[str], list[int]]:
     """
     Add up the terms of the commit rows. Return them, one sentence for each problem, and the commits with
     damaged terms.
     """
-    sums: TermCounter = Counter(found.carried)
-    sums.update({(topic, books.KEPT): 0 for topic, term in found.counters if term == books.ACCEPTED})
+    sums: TermCounter = Counter(border.carried)
+    sums.update({(topic, books.KEPT): 0 for topic, term in border.counters if term == books.ACCEPTED})
     wrong: list[str] = []
     unread: list[int] = []
     last = 0
-    while last < found.last_commit:
+    while last < border.last_commit:
         last = await database.read(
-            partial(_add_commit_terms, begin=last, border=found, sums=sums, wrong=wrong, unread=unread)
+            partial(_add_commit_terms, begin=last, border=border, sums=sums, wrong=wrong, unread=unread)
         )
     return sums, wrong, unread
 
 
 async def recount_log(
-    database: Database, found: Border, twice: RepeatedAcceptances
-) -> tuple[TermCounter, list[str], list[tuple[str, Damage]], list[int]]:
+    database: Database, border: RecountBorder, twice: RepeatedAcceptances
+) -> tuple[TermCounter, list[str], list[tuple[str, EntryDamage]], list[int]]:
     """
     Count records and commits again. `twice` gets every entry.
 
     Returns the terms, one sentence for each problem, the damage, and the commits whose terms are damaged.
     """
-    sums, wrong, unread = await recount_commits(database, found)
-    damage: list[tuple[str, Damage]] = []
-    for topic, first in found.oldest.items():
-        end = found.counters[topic, books.ACCEPTED]
+    sums, wrong, unread = await recount_commits(database, border)
+    damage: list[tuple[str, EntryDamage]] = []
+    for topic, first in border.oldest.items():
+        end = border.counters[topic, books.ACCEPTED]
         counted = partial(
-            _count_records, topic=topic, border=found, sums=sums, wrong=wrong, damage=damage, twice=twice
+            _count_records, topic=topic, border=border, sums=sums, wrong=wrong, damage=damage, twice=twice
         )
         while first <= end:
             first = await database.read(partial(counted, first=first))
@@ -115,7 +117,7 @@ def carry_damaged_terms(
 def _add_commit_terms(
     connection: sqlite3.Connection,
     begin: int,
-    border: Border,
+    border: RecountBorder,
     sums: TermCounter,
     wrong: list[str],
     unread: list[int],
@@ -132,7 +134,7 @@ def _add_commit_terms(
 
 
 def _commit_rows(
-    connection: sqlite3.Connection, begin: int, border: Border, wrong: list[str]
+    connection: sqlite3.Connection, begin: int, border: RecountBorder, wrong: list[str]
 ) -> Sequence[tuple[int, object, object]]:
     """
     Return the next rows. Rows of a damaged page are read one by one. The result always ends with the last
@@ -164,10 +166,10 @@ def _count_records(
     connection: sqlite3.Connection,
     topic: str,
     first: int,
-    border: Border,
+    border: RecountBorder,
     sums: TermCounter,
     wrong: list[str],
-    damage: list[tuple[str, Damage]],
+    damage: list[tuple[str, EntryDamage]],
     twice: RepeatedAcceptances,
 ) -> int:
     """Decode and count the records of a slice. Return the start of the next slice."""
@@ -184,7 +186,7 @@ def _count_records(
         return last + 1
     if rows:
         last = min(end, rows[-1].first + rows[-1].records - 1)
-    damages: list[Damage] = []
+    damages: list[EntryDamage] = []
     for entry in read_entries(connection, topic, first, last, cache=EntryCache(0), damage=damages):
         if entry.first != first:
             wrong.append(f"{topic}: numbers {first} to {entry.first - 1} are missing")

@@ -13,7 +13,7 @@ import logging
 import sqlite3
 import threading
 
-from spool.sqlite.damage.notes import Note, write_note
+from spool.sqlite.damage.notes import RecoveryNote, write_note
 from spool.sqlite.database import Database
 from spool.sqlite.deliveries.queries import PROGRESS
 from spool.sqlite.log import store
@@ -25,7 +25,7 @@ CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 _log = logging.getLogger(__name__)
 
 
-class Rest:
+class NoteWriter:
     """Writes notes and checkpoints in the background."""
 
     def __init__(self, database: Database) -> None:
@@ -78,13 +78,13 @@ class Rest:
                 "the note of stored records was not written: %s", error, extra={"action": "note_not_written"}
             )
 
-    def _write_note_file(self, note: Note) -> None:
+    def _write_note_file(self, note: RecoveryNote) -> None:
         with self._writing:
             write_note(self._database.path.parent, note)
 
 
-def _read_note(connection: sqlite3.Connection) -> Note:
-    return Note(
+def _read_note(connection: sqlite3.Connection) -> RecoveryNote:
+    return RecoveryNote(
         kept={topic: n for (topic, _), n in store.count_stored_records(connection).items()},
         accepted={topic: number - 1 for topic, number in store.next_numbers(connection).items()},
         progress=dict(connection.execute(PROGRESS).fetchall()),

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from spool.log import books, retention
 from spool.log.counters import KNOWN_SINCE
-from spool.log.retention import Candidate, DamagedCommits, Progress, sum_carried_terms
+from spool.log.retention import Candidate, DamagedCommits, ReaderProgress, sum_carried_terms
 from spool.record import TOPICS
 from spool.sql import facts
 from spool.sqlite.database import PAGE, Database, SqliteConnection
@@ -46,12 +46,12 @@ class RouteNeeds(Protocol):
     def first_number_outside_deliveries(self, connection: sqlite3.Connection, topic: str) -> int: ...
 
 
-class Space(NamedTuple):
+class FileSpace(NamedTuple):
     used: int
     free: int
 
 
-def measure_space(connection: sqlite3.Connection) -> Space:
+def measure_space(connection: sqlite3.Connection) -> FileSpace:
     """
     Return the used space, without the write-ahead log, stream totals and billing rows, which have limits of
     their own.
@@ -60,7 +60,7 @@ def measure_space(connection: sqlite3.Connection) -> Space:
     free = connection.execute("PRAGMA freelist_count").fetchone()[0]
     size = connection.execute("PRAGMA page_size").fetchone()[0]
     (other_bytes,) = connection.execute(queries.BOUNDED_ELSEWHERE).fetchone()
-    return Space(max(0, (pages - free) * size - other_bytes), free * size)
+    return FileSpace(max(0, (pages - free) * size - other_bytes), free * size)
 
 
 def uses_at_least(connection: sqlite3.Connection, size: int) -> bool:
@@ -188,8 +188,8 @@ class Retention:
         connection.executemany(queries.REMOVE_COMMIT, [(row[0],) for row in rows])
         return len(rows)
 
-    def sum_progress(self, connection: sqlite3.Connection) -> Progress:
-        progress = Progress(0, 0)
+    def sum_progress(self, connection: sqlite3.Connection) -> ReaderProgress:
+        progress = ReaderProgress(0, 0)
         for topic in TOPICS:
             progress = progress.with_topic(
                 last=highest_accepted_number(connection, topic),
@@ -202,7 +202,7 @@ class Retention:
         """Return empty pages to the disk. With `everything`, the write-ahead log is shortened as well."""
         keep = 0 if everything else FREE_PAGES
 
-        def release_some(connection: sqlite3.Connection) -> bool:
+        def release_some_pages(connection: sqlite3.Connection) -> bool:
             free: int = connection.execute("PRAGMA freelist_count").fetchone()[0]
             if free <= keep:
                 return False
@@ -210,7 +210,7 @@ class Retention:
             free_pages: int = connection.execute("PRAGMA freelist_count").fetchone()[0]
             return free_pages < free
 
-        while await self._database.run(release_some):
+        while await self._database.run(release_some_pages):
             pass
         if everything:
             await self._database.run(lambda connection: connection.execute(CHECKPOINT).fetchall())

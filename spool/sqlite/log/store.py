@@ -24,15 +24,15 @@ from spool.log.commits.unfolded import FoldedIds, UnfoldedCommits
 from spool.log.conflicts import OTHER, Conflict, Conflicts, Pair, overflow_pair
 from spool.log.counted_names import frequent_row_limit
 from spool.log.counters import SeriesState
-from spool.log.duplicates import DuplicateIndex, Fold
+from spool.log.duplicates import DuplicateIndex, IdFold
 from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache, build_committed_entries
 from spool.log.horizon import OpenRecords
 from spool.log.partial_reports import report_version
-from spool.log.planning.plan import Plan
+from spool.log.planning.plan import CommitPlan
 from spool.log.receipts import CommitTerms
 from spool.log.runs import NO_IDS, IdRun
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import BILLING_DATA, NS, TOPICS, UNIT_COST, Record
 from spool.sql import billing, facts
 from spool.sqlite import partial_reports, streams
@@ -77,7 +77,7 @@ class SqlitePlanReader:
 
 def write_plan(
     connection: sqlite3.Connection,
-    plan: Plan,
+    plan: CommitPlan,
     names: int,
     check: Callable[[], None] | None = None,
     *,
@@ -125,7 +125,7 @@ def write_plan(
 
 
 def _write_entries(
-    connection: sqlite3.Connection, plan: Plan, topic: str, records: list[Record], *, copies: bool
+    connection: sqlite3.Connection, plan: CommitPlan, topic: str, records: list[Record], *, copies: bool
 ) -> None:
     for entry in build_committed_entries(topic, plan.first[topic], records, copies=copies):
         body = entry.body
@@ -137,7 +137,7 @@ def _write_entries(
         plan.entries.append(entry)
 
 
-def _write_amendments(connection: sqlite3.Connection, plan: Plan) -> None:
+def _write_amendments(connection: sqlite3.Connection, plan: CommitPlan) -> None:
     for (topic, number), fields in plan.amendments.items():
         before = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
         merged = {**codec.unpack_checked_fields(topic, number, *before), **fields} if before else fields
@@ -146,7 +146,7 @@ def _write_amendments(connection: sqlite3.Connection, plan: Plan) -> None:
         connection.execute(queries.AMEND, (topic, number, checksum, packed))
 
 
-def _write_series(connection: sqlite3.Connection, plan: Plan) -> None:
+def _write_series(connection: sqlite3.Connection, plan: CommitPlan) -> None:
     rows = [
         (id, state.start_time, state.time, str(state.value), plan.at) for id, state in plan.series.items()
     ]
@@ -172,7 +172,7 @@ def _count_conflict(connection: sqlite3.Connection, pair: Pair, conflict: Confli
     connection.execute(queries.KEEP_CONFLICT, (*pair, merged.count, msgspec.msgpack.encode(merged)))
 
 
-def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
+def _write_shapes(connection: sqlite3.Connection, plan: CommitPlan) -> None:
     for names, n in plan.unrecognised.items():
         connection.execute(
             queries.COUNT_SHAPE, {"names": counted_names.shape_key(names), "n": n, "now": plan.at}
@@ -186,7 +186,7 @@ def decode_amount(text: str | None) -> Decimal | None:
     return None if text is None else Decimal(text)
 
 
-def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
+def _write_event_types(connection: sqlite3.Connection, plan: CommitPlan) -> None:
     for type, new in plan.event_types.items():
         row = connection.execute(queries.EVENT_AMOUNT, (type,)).fetchone()
         sum = counted_names.add_amounts(decode_amount(row[0]) if row else None, new.amount)
@@ -216,7 +216,7 @@ def read_conflicts(connection: sqlite3.Connection) -> Conflicts:
 
 
 def write_fold(
-    connection: sqlite3.Connection, fold: Fold, first: Mapping[str, int], names: int | None
+    connection: sqlite3.Connection, fold: IdFold, first: Mapping[str, int], names: int | None
 ) -> None:
     """
     Write new runs, delete the runs that they replace, and store how far ids are in runs.
@@ -304,7 +304,7 @@ def _arrived_records(
             yield _Arrived(entry.committed_at, {topic: entry.first}, _entry_ids(index, entry))
 
 
-def _entry_ids(index: DuplicateIndex, entry: Entry) -> Iterator[tuple[int, int, int]]:
+def _entry_ids(index: DuplicateIndex, entry: LogEntry) -> Iterator[tuple[int, int, int]]:
     now_ns = int(entry.committed_at * NS)
     for number, record in enumerate(entry.records, entry.first):
         if record is not None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from spool.clock import SystemClock
 from spool.engines import POSTGRES, open_storage
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.values import Submission
 from spool.postgres.log.log import PostgresLog
 from spool.record import AI_TELEMETRY, NS, Inference
@@ -68,7 +68,7 @@ class Writer:
                 record.id = identity.id
             one = Submission(topic=AI_TELEMETRY, received=group, records=records, identities=identities)
             made += time.thread_time() - making
-            await self._log.append(one)
+            await self._log.append_submission(one)
             times.append(time.perf_counter() - now)
         took = time.perf_counter() - began
         return {
@@ -79,8 +79,8 @@ class Writer:
             "p99_ms": sorted(times)[len(times) * 99 // 100] * 1000,
         }
 
-    def _identities(self, group: int) -> list[Identity]:
-        return [Identity(next(self._ids)) for _ in range(group)]
+    def _identities(self, group: int) -> list[RecordIdentity]:
+        return [RecordIdentity(next(self._ids)) for _ in range(group)]
 
 
 def _ids(number: int) -> Iterator[bytes]:

@@ -31,15 +31,15 @@ def probe(body: bytes, seconds: float) -> dict[str, float]:
     from exporters.otlp.spans import SpanEncoder
     from gateway.intake.prices import PriceBook
     from gateway.normalise.otlp import normalise_otlp
-    from gateway.normalise.outcome import Options
+    from gateway.normalise.outcome import ReadOptions
     from spool.ledger.sums import HourlySums
     from spool.log.entries.codec import pack_in_slices
-    from spool.log.values import Entry
+    from spool.log.values import LogEntry
 
     book, encoder = PriceBook.load(), SpanEncoder()
 
     def read() -> Any:
-        reading = normalise_otlp("traces", body, json=False, options=Options())
+        reading = normalise_otlp("traces", body, json=False, options=ReadOptions())
         while True:
             try:
                 next(reading)
@@ -55,7 +55,9 @@ def probe(body: bytes, seconds: float) -> dict[str, float]:
             book.price_record(record)
 
     def count() -> None:
-        HourlySums().add_entries([Entry(topic="ai-telemetry", first=1, committed_at=1.79e9, records=records)])
+        HourlySums().add_entries(
+            [LogEntry(topic="ai-telemetry", first=1, committed_at=1.79e9, records=records)]
+        )
 
     steps: dict[str, Callable[[], Any]] = {
         "read": read,

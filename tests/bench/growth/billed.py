@@ -160,14 +160,14 @@ async def _divided(data: Path, fleet: Fleet, calls: int) -> Divided:
     )
 
 
-async def _asked(ledger: Ledger, by: Sequence[str]) -> tuple[float, float]:
+async def _asked(ledger: Ledger, dimensions: Sequence[str]) -> tuple[float, float]:
     """
     Return the processor time of a query of counted money and of billed money, without cached results, in turns.
     """
     took: dict[int, list[float]] = {0: [], 1: []}
     for number in range(ROUNDS):
         for arranged, times in took.items():
-            query = replace(_question(by), arranged=arranged)
+            query = replace(_question(dimensions), arranged=arranged)
             begun = time.process_time()
             # A query with a different end is a different query, so no cached result is used.
             await ledger.costs(replace(query, until=query.until + DAY_S * number * _SECOND))
@@ -184,9 +184,9 @@ async def _off(ledger: Ledger, invoice: int) -> Any:
                 yield f"{name} by {by}"
 
 
-def _question(by: Sequence[str], per: str = "total") -> CostQuery:
+def _question(dimensions: Sequence[str], per: str = "total") -> CostQuery:
     since, until = (datetime.fromtimestamp(at, UTC) for at in (MONTH.start, MONTH.end))
-    return CostQuery(since=since, until=until, granularity=per, group_by=by, arranged=1)
+    return CostQuery(since=since, until=until, granularity=per, group_by=dimensions, arranged=1)
 
 
 def measured(fleet: Fleet, all_calls: Sequence[int]) -> Iterator[tuple[int, int, Divided]]:

@@ -24,7 +24,7 @@ import click
 from gateway.bills.billed.biller import Biller
 from gateway.bills.reconciliation.gathering import StatementSources
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery, Derived
+from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery, DerivedDimension
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.postgres.database import Database
 from spool.postgres.ledger import PostgresLedger
@@ -46,7 +46,9 @@ BATCH_S = 0.05
 PERIODS = ("daily", TOTAL)
 NAMES = ("team", "user", "model", "provider", "project", "tag:service")
 FILTER = {"team": ("team-001",)}
-PROJECT = Derived(name="project", label="Project", sources=("tag:project",), value=lambda values: values[0])
+PROJECT = DerivedDimension(
+    name="project", label="Project", sources=("tag:project",), value=lambda values: values[0]
+)
 
 
 @dataclass(frozen=True)

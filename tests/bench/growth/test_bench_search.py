@@ -40,7 +40,7 @@ async def test_a_search_takes_as_long_as_reading_the_names(tmp_path: Path) -> No
         await ledger._store.change(lambda rows: rows.find_or_assign_numbers(sets))
         everything = SlicedLedger(ledger, EVERYTHING.slice)
         names = ledger.dimensions()
-        read = await taken(lambda: ledger.combinations(names, lambda parts: sum(map(len, parts))))
+        read = await taken(lambda: ledger.value_combinations(names, lambda parts: sum(map(len, parts))))
         for words, text in TEXTS.items():
             found = await everything.values_containing(names, text)
             assert (f"user-{USERS - 1}" in found["user"]) == (words != "nothing")

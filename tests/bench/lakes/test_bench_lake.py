@@ -27,7 +27,7 @@ import pytest
 from exporters.destinations.catalogue import destination_secret
 from exporters.lake import names
 from exporters.lake.destination import open_store
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from exporters.lake.verification import DATA, ReadManifest, VerifiedLake, read_manifests, verify_files
 from exporters.settings import DestinationSettings
 from tests.bench.lakes.relay import relayed
@@ -47,7 +47,7 @@ class Run:
     data: Path
     address: str
     secret: Path
-    store: Store
+    store: LakeStore
 
     def start(self) -> subprocess.Popen[bytes]:
         words = (str(self.data), self.address, str(self.secret), str(RECORDS), str(BATCH))
@@ -92,7 +92,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
         assert relay.resets and relay.refused
 
 
-async def fetched(store: Store, directory: Path) -> AsyncIterator[int]:
+async def fetched(store: LakeStore, directory: Path) -> AsyncIterator[int]:
     """Copy the files into `directory` and yield their bytes."""
     async for each in store.list_objects(names.DATA):
         path = directory / each.name
@@ -101,7 +101,7 @@ async def fetched(store: Store, directory: Path) -> AsyncIterator[int]:
         yield each.size
 
 
-async def verified(store: Store, scratch: Path) -> tuple[VerifiedLake, list[str]]:
+async def verified(store: LakeStore, scratch: Path) -> tuple[VerifiedLake, list[str]]:
     """Verify every byte of the lake. Return the result of the check, and the files that all manifests list."""
     scratch.mkdir()
     found = await verify_files(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)

@@ -13,7 +13,7 @@ from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
 from spool.devices.device import Device
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, Inference
 from spool.registry.operators import Actor
@@ -36,8 +36,8 @@ async def _fill(directory: Path, records: int, users: int, age_s: int) -> None:
     async with opened_storage(directory) as storage:
         for first in range(0, records, BATCH):
             batch = [call(number, users, age_s) for number in range(first, min(records, first + BATCH))]
-            identities = [Identity(record.id) for record in batch]
-            await storage.log.append(
+            identities = [RecordIdentity(record.id) for record in batch]
+            await storage.log.append_submission(
                 Submission(topic=AI_TELEMETRY, received=len(batch), records=batch, identities=identities)
             )
         await storage.ledger.catch_up(storage.log)

@@ -20,7 +20,7 @@ from gateway.bills.reconciliation.accuracy import month_accuracy
 from gateway.operations.list import declared_tables
 from spool.clock import SystemClock
 from spool.engines import SQLITE, open_storage
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.record import NS, Inference, UsageMetric
 from spool.registry.operators import Actor
 from spool.settings import SpoolSettings
@@ -71,7 +71,7 @@ def bill() -> Statement:
     )  # fmt: skip
 
 
-def calls() -> Iterator[tuple[Inference, Identity]]:
+def calls() -> Iterator[tuple[Inference, RecordIdentity]]:
     """Make one call of a million tokens on each of some days of last month, reported today."""
     for place, day in enumerate(called()):
         yield call(
@@ -80,7 +80,7 @@ def calls() -> Iterator[tuple[Inference, Identity]]:
         )  # fmt: skip
 
 
-def served() -> tuple[UsageMetric, Identity]:
+def served() -> tuple[UsageMetric, RecordIdentity]:
     """
     Report a server counter for the first of these days, with 1.5 times the tokens of the day's one call.
     """
@@ -89,7 +89,7 @@ def served() -> tuple[UsageMetric, Identity]:
         id=id, source="vllm", name="vllm:prompt_tokens_total", model=OURS, token_type="input", value=1_500_000,
         unit="{token}", start_time=(called()[0] + 3600) * NS, shadow=True, tags={"service": "gpu-3"},
     )  # fmt: skip
-    return metric, Identity(id)
+    return metric, RecordIdentity(id)
 
 
 async def put(directory: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from exporters.destinations.catalogue import destination_secret
 from exporters.errors import Misconfigured
 from exporters.lake.destination import open_store
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from exporters.lake.verification import DATA, read_manifests, verify_files
 from exporters.settings import DestinationSettings
 from spool.deliveries.values import PARKED
@@ -48,7 +48,7 @@ def settings(account: str, tmp_path: Path) -> DestinationSettings:
 
 
 @pytest.fixture
-def store(settings: DestinationSettings) -> Store:
+def store(settings: DestinationSettings) -> LakeStore:
     return open_store(settings, destination_secret(settings))
 
 
@@ -71,7 +71,7 @@ async def test_a_container_or_a_key_that_is_wrong_parks(
 
 
 async def test_a_lake_in_azure_has_every_record_once(
-    settings: DestinationSettings, store: Store, tmp_path: Path
+    settings: DestinationSettings, store: LakeStore, tmp_path: Path
 ) -> None:
     """
     The lake is read back with every sum recomputed. A missing key pauses the route, and its return resumes it.

@@ -14,7 +14,7 @@ import pytest
 from exporters.destinations.catalogue import destination_secret
 from exporters.errors import Misconfigured
 from exporters.lake.destination import open_store
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from exporters.lake.verification import DATA, read_manifests, verify_files
 from exporters.settings import DestinationSettings
 from tests.clients import environments
@@ -51,7 +51,7 @@ def settings(server: tuple[str, Shim], tmp_path: Path) -> DestinationSettings:
 
 
 @pytest.fixture
-def store(settings: DestinationSettings) -> Store:
+def store(settings: DestinationSettings) -> LakeStore:
     return open_store(settings, destination_secret(settings))
 
 
@@ -68,14 +68,14 @@ async def test_a_bucket_that_is_missing_parks(settings: DestinationSettings) -> 
         await open_store(wrong, destination_secret(wrong)).create_object("one", b"1")
 
 
-async def verified(store: Store, scratch: Path) -> tuple[int, Decimal, list[object]]:
+async def verified(store: LakeStore, scratch: Path) -> tuple[int, Decimal, list[object]]:
     scratch.mkdir()
     found = await verify_files(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
     return found.rows, Decimal(found.spend), list(found.differences)
 
 
 async def test_a_lake_in_google_has_every_record_once(
-    settings: DestinationSettings, store: Store, server: tuple[str, Shim], tmp_path: Path
+    settings: DestinationSettings, store: LakeStore, server: tuple[str, Shim], tmp_path: Path
 ) -> None:
     """The lake is read back with every sum recomputed, and each put has its condition."""
     before = server[1].passed
@@ -92,7 +92,7 @@ async def test_a_lake_in_google_has_every_record_once(
 
 
 async def test_a_kill_at_any_place_loses_nothing_in_google(
-    settings: DestinationSettings, store: Store, tmp_path: Path
+    settings: DestinationSettings, store: LakeStore, tmp_path: Path
 ) -> None:
     """A kill may also fall within an upload. Every row is stored once."""
     given = {name: getattr(settings, name) for name in ("type", "url", "endpoint", "secret_file")}

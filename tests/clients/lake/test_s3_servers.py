@@ -15,7 +15,7 @@ from exporters.destinations.catalogue import destination_secret
 from exporters.errors import Misconfigured
 from exporters.lake import names
 from exporters.lake.destination import open_store
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from exporters.lake.verification import DATA, VerifiedLake, read_manifests, verify_files
 from exporters.settings import DestinationSettings
 from tests.clients import environments
@@ -52,7 +52,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> DestinationSetti
 
 
 @pytest.fixture
-def store(settings: DestinationSettings) -> Store:
+def store(settings: DestinationSettings) -> LakeStore:
     return open_store(settings, destination_secret(settings))
 
 
@@ -65,7 +65,7 @@ class TestVersitygw(StoreContract):
 class TestS3Proxy(StoreContract):
     added = "; the store ignores write conditions, so files are written without them"
 
-    async def test_of_many_who_create_a_name_one_does(self, store: Store) -> None:
+    async def test_of_many_who_create_a_name_one_does(self, store: LakeStore) -> None:
         """
         If eight writers create one object, s3proxy lets several of them succeed, but the object is whole and from
         one of them.
@@ -77,13 +77,13 @@ class TestS3Proxy(StoreContract):
             body for body, is_made in zip(bodies, made, strict=True) if is_made
         ]
 
-    async def test_a_condition_holds(self, store: Store) -> None:
+    async def test_a_condition_holds(self, store: LakeStore) -> None:
         """s3proxy ignores write conditions, and `check` detects that."""
         await store.create_object("one", b"1")
         assert not await store.probe_overwrite_refusal("one", b"1")
 
 
-async def verified(store: Store, scratch: Path) -> VerifiedLake:
+async def verified(store: LakeStore, scratch: Path) -> VerifiedLake:
     scratch.mkdir(exist_ok=True)
     return await verify_files(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
 
@@ -102,7 +102,11 @@ async def test_a_bucket_or_a_key_that_is_wrong_parks(settings: DestinationSettin
 
 @pytest.mark.parametrize("format", ["parquet", "focus-parquet"])
 def test_a_kill_at_any_place_leaves_every_row_once(
-    settings: DestinationSettings, store: Store, tmp_path: Path, format: str, request: pytest.FixtureRequest
+    settings: DestinationSettings,
+    store: LakeStore,
+    tmp_path: Path,
+    format: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     """
     Each row is stored once, even without conditions. Verification then reports removed, changed and foreign files.

@@ -20,7 +20,7 @@ from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from tests.exporters.clickhouse.server import Table, served
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import ROUTE, House, opened
@@ -33,7 +33,7 @@ async def landed(house: House, url: str, *, leave_out: tuple[str, ...] = (), mar
     """Deliver records 1 to 10 as a new process would, and return the marks that the exporter stored."""
     marks: list[str] = []
 
-    async def entries() -> AsyncIterator[Entry]:
+    async def entries() -> AsyncIterator[LogEntry]:
         for entry in await house.storage.log.read("ai-telemetry", 1, 10):
             yield entry
 
@@ -45,7 +45,7 @@ async def landed(house: House, url: str, *, leave_out: tuple[str, ...] = (), mar
     exporter = ClickHouseExporter(server, landings, max_records=10, leave_out=leave_out)
     one = Delivery(id=1, route=ROUTE, first=1, last=10, attempts=0, idempotency_key="k", mark=mark or None)
     try:
-        assert Settlement(delivered=10) == await exporter.land(one, entries(), keep)
+        assert Settlement(delivered=10) == await exporter.write_delivery(one, entries(), keep)
     finally:
         await exporter.close()
     return marks

@@ -11,7 +11,7 @@ import pytest
 
 from exporters.focus import charges
 from exporters.focus import rows as billed
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from tests.exporters.focus.columns import PUBLISHED
 from tests.exporters.test_focus import AT, RECORDS
 
@@ -50,7 +50,7 @@ def test_what_may_not_be_null_has_a_value(version: str) -> None:
     bills has its own tests.
     """
     columns = charges.EXPORTED[version]
-    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=RECORDS)
+    entry = LogEntry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=RECORDS)
     found = asyncio.run(charges.sum_charges([entry]))
     text = (charges.csv_header(columns) + charges.charge_lines(found, columns=columns)).decode()
     rows = list(csv.DictReader(io.StringIO(text)))

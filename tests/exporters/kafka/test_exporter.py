@@ -13,7 +13,7 @@ from exporters.kafka.exporter import KafkaExporter
 from exporters.kafka.messages import TopicMessage, TopicProgress, encode_entry, ids_digest, progress_key
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import ROUTE, House, opened
 
@@ -60,7 +60,7 @@ async def landed(house: House, topic: Topic, delivery: Delivery, exporter: Any =
         marks.append(mark)
 
     own = exporter or KafkaExporter(topic, house.storage.small.open_table(LANDINGS), max_records=10)  # type: ignore[arg-type]
-    return await own.land(delivery, pieces(), keep)
+    return await own.write_delivery(delivery, pieces(), keep)
 
 
 def delivery(first: int, last: int, mark: str | None = None) -> Delivery:
@@ -115,7 +115,7 @@ async def test_a_log_that_changed_under_a_delivery_parks(tmp_path: Path) -> None
 async def test_a_correction_is_placed_with_its_record_and_damage_is_counted(tmp_path: Path) -> None:
     """Message keys are the records' ids. A number without a record has no message."""
     one, two = calls(1, 2)
-    entry = Entry(topic="ai-telemetry", first=7, committed_at=1.5, records=[one, None, two])
+    entry = LogEntry(topic="ai-telemetry", first=7, committed_at=1.5, records=[one, None, two])
     first, second = encode_entry(entry, route=ROUTE, edition="3f9c1a2b")
     assert (one.id.hex().encode(), 1500) == (
         first.key,

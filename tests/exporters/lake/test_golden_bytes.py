@@ -10,7 +10,7 @@ from exporters.lake.formats import FORMATS, new_delivery_files
 from exporters.lake.names import DeliveryRange
 from exporters.lake.partitions import FileFormat
 from exporters.lake.tables import TABLES
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, CURRENCY, NS, Correction, Inference, Record, UsageMetric
 from tests.exporters.lake.records import NOON
 
@@ -76,7 +76,7 @@ def test_the_bytes_are_those_of_the_writer_number(format: FileFormat, tmp_path: 
     If a setting, a column or a library changes the bytes, raise `writer` in exporters/lake/formats.py and add
     a row above.
     """
-    entry = Entry(topic=AI_TELEMETRY, first=1, committed_at=NOON + 0.5, records=_records())
+    entry = LogEntry(topic=AI_TELEMETRY, first=1, committed_at=NOON + 0.5, records=_records())
     series = DeliveryRange("lake", "3f9c1a2b", 1, entry.last)
     files = new_delivery_files(
         tmp_path,

@@ -22,19 +22,19 @@ from exporters.lake.formats import PARQUET
 from exporters.lake.names import DeliveryRange
 from spool.ledger import money
 from spool.ledger.sums import COUNTS, HourlySums
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, NS, Inference, Record
 from tests.exporters.lake.records import NOON, RECORDS
 
 ROUTE = "lake/ai-telemetry"
 
 
-def entry(records: Sequence[Record | None], first: int = 1) -> Entry:
-    return Entry(topic=AI_TELEMETRY, first=first, committed_at=NOON + 0.5, records=records)
+def entry(records: Sequence[Record | None], first: int = 1) -> LogEntry:
+    return LogEntry(topic=AI_TELEMETRY, first=first, committed_at=NOON + 0.5, records=records)
 
 
 def written(
-    directory: Path, *entries: Entry, last: int | None = None, **options: Any
+    directory: Path, *entries: LogEntry, last: int | None = None, **options: Any
 ) -> manifest.LakeManifest:
     last = entries[-1].last if last is None else last
     series = DeliveryRange("lake", "3f9c1a2b", entries[0].first, last)

@@ -63,7 +63,7 @@ def settle_before_send() -> None:
     real = RouteLoop._send_delivery
 
     async def send(self: RouteLoop, delivery: Delivery) -> Settlement:
-        await self._deliveries.settle(delivery, Settlement(delivered=delivery.count))
+        await self._deliveries.store_settlement(delivery, Settlement(delivered=delivery.count))
         return await real(self, delivery)
 
     RouteLoop._send_delivery = send  # type: ignore[method-assign]

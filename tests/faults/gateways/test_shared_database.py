@@ -235,11 +235,11 @@ NEWEST = f"""
            (SELECT max(id) FROM gateways.commits WHERE octet_length(ids) > 0)"""
 
 
-def damage(broken: BrokenPair, table: str, column: str, which: str) -> None:
+def damage(broken: BrokenPair, table: str, column: str, condition: str) -> None:
     """Invert the bits of one byte. A second call restores them."""
     broken.pair.primary.execute(
         f"UPDATE gateways.{table} SET {column} = set_byte({column}, octet_length({column}) / 2,"
-        f" get_byte({column}, octet_length({column}) / 2) # 255) WHERE {which}"
+        f" get_byte({column}, octet_length({column}) / 2) # 255) WHERE {condition}"
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from exporters.destinations.catalogue import destination_secret
 from exporters.lake import names, parquet
 from exporters.lake.destination import open_store
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from exporters.lake.verification import DATA, LakeDifference, VerifiedLake, read_manifests, verify_files
 from exporters.lake.watch import compare_with_store
 from exporters.settings import DestinationSettings
@@ -33,7 +33,7 @@ class Judged:
     differences: list[LakeDifference]
 
 
-async def judge(data: Path, store: Store, scratch: Path) -> Judged:
+async def judge(data: Path, store: LakeStore, scratch: Path) -> Judged:
     """Read the whole lake, and compare it with its manifests, the stored manifests, and the accounting."""
     scratch.mkdir()
     ids = []

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.output import JsonObject, show_fields, show_json, show_list, show_table
 from tests.hostile_names import HOSTILE_NAMES, UNPRINTABLE
 
@@ -27,7 +27,7 @@ def test_no_name_reaches_a_terminal_as_more_than_text(name: str, capsys: pytest.
     show_fields({"one": name})
     show_json({name: [name]})
     with pytest.raises(SystemExit):
-        fail(f"the server answers {name}")
+        exit_with_message(f"the server answers {name}")
     for printed in capsys.readouterr():
         for line in printed.split("\n"):
             assert not UNPRINTABLE.search(line)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from gateway.configuration.sections import DeviceSettings
 from gateway.devices.assignment import MAY_NOT_CHAIN, DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import ReadOutcome
 from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import ENROLLED, REVOKED, Device
 from spool.devices.table import DeviceTable
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.record import Inference
 from spool.registry.scopes import ENROLL
 from spool.sqlite.devices import SqliteDevices
@@ -28,12 +28,12 @@ async def test_records_beside_refused_ones_keep_their_own_device() -> None:
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=MovedClock(), secret=b"s" * 32)
     names = ["far", "laptop-1", "far", "laptop-2", "laptop-3"]
-    outcome = Outcome(
+    outcome = ReadOutcome(
         received=len(names),
         records=[
             Inference(id=bytes([place]) * 16, source="otel", session=name) for place, name in enumerate(names)
         ],
-        identities=[Identity(bytes([place]) * 16) for place in range(len(names))],
+        identities=[RecordIdentity(bytes([place]) * 16) for place in range(len(names))],
         forwarded={0, 2},
         named={1: "laptop-1", 3: "laptop-2", 4: "laptop-3"},
     )
@@ -53,10 +53,10 @@ async def test_rejected_calls_leave_no_session() -> None:
         await table.replace_row(
             Device(id=id, enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, state=state)
         )
-    outcome = Outcome(received=2)
+    outcome = ReadOutcome(received=2)
     for place, (name, sessions) in enumerate((("gone", ["one", "both"]), ("laptop", ["both", "other"]))):
         record = Inference(id=bytes([place]) * 16, source="otel")
-        outcome.add_record(record, Identity(record.id), device=name)
+        outcome.add_record(record, RecordIdentity(record.id), device=name)
         for session in sessions:
             outcome.note_resource_session(record, session, device=name)
     await DeviceAssignment(lifecycle).assign_items(outcome, Bearer("fleet", frozenset({ENROLL})))
@@ -76,8 +76,8 @@ async def test_costs_of_programs_on_the_agents_machine_are_kept() -> None:
     costs = []
     for bearer in (own, replace(own, is_local=True), replace(own, may_chain=True)):
         call = Inference(id=b"1" * 16, source="claude_code", cost="0.5", cost_source="reported")
-        outcome = Outcome(received=1)
-        outcome.add_record(call, Identity(call.id))
+        outcome = ReadOutcome(received=1)
+        outcome.add_record(call, RecordIdentity(call.id))
         await DeviceAssignment(lifecycle).assign_items(outcome, bearer)
         costs.append((call.cost, call.cost_source))
     await table.close()

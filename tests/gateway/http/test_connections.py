@@ -12,7 +12,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from gateway.configuration.sections import ServerSettings
-from gateway.http.listening.connections import Connections, connection_limit, raise_descriptor_limit
+from gateway.http.listening.connections import OpenConnections, connection_limit, raise_descriptor_limit
 from gateway.http.listening.listener import Listener
 from tests.gateway.http import raw
 
@@ -32,7 +32,7 @@ def test_the_longest_silent_connection_of_the_largest_address_goes() -> None:
     A new connection closes the longest idle connection of the address that has the most. Other
     addresses lose none.
     """
-    connections = Connections(4)
+    connections = OpenConnections(4)
     lone, flood = Peer("lone"), [Peer("flood") for _ in range(3)]
     for peer in (lone, *flood):
         assert connections.add(peer)
@@ -47,7 +47,7 @@ def test_an_address_that_floods_pays_itself() -> None:
     Above the limit, a new connection of the address with the most connections replaces another connection
     of that address.
     """
-    connections = Connections(3)
+    connections = OpenConnections(3)
     lone = Peer("lone")
     connections.add(lone)
     flood = [Peer("flood") for _ in range(50)]
@@ -62,7 +62,7 @@ def test_a_connection_is_its_keys_once_one_was_admitted() -> None:
     After one accepted request, a connection counts for its key instead of its address. A flood from the same
     proxy address then does not close it.
     """
-    connections = Connections(10)
+    connections = OpenConnections(10)
     known = Peer("proxy")
     connections.add(known)
     connections.assign_key(known, "steady")
@@ -77,7 +77,7 @@ def test_a_connection_is_its_keys_once_one_was_admitted() -> None:
 
 def test_a_request_in_hand_is_never_cut() -> None:
     """If the largest address has no idle connection, the new connection is refused until one ends."""
-    connections = Connections(2)
+    connections = OpenConnections(2)
     busy = [Peer("busy", is_idle=False) for _ in range(2)]
     assert all(connections.add(peer) for peer in busy)
     refused = Peer("new")
@@ -123,7 +123,7 @@ async def listener(in_hand: asyncio.Semaphore) -> AsyncIterator[Listener]:
         return web.Response()
 
     application.router.add_get("/", answer)
-    listener = Listener(application, connections=Connections(2))
+    listener = Listener(application, connections=OpenConnections(2))
     await listener.start("127.0.0.1:0")
     yield listener
     hold.set()
@@ -158,7 +158,7 @@ async def test_an_idle_connection_gives_way(listener: Listener, monkeypatch: pyt
     connection is closed for the newest one.
     """
     has_read = asyncio.Event()
-    monkeypatch.setattr(Connections, "mark_active", lambda *_: has_read.set())
+    monkeypatch.setattr(OpenConnections, "mark_active", lambda *_: has_read.set())
     reader, slow = await asyncio.open_connection("127.0.0.1", listener.port)
     slow.write(GET[:10])
     await has_read.wait()

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from gateway.http.lists import BESIDE_ROWS, Filter, List, MemoryRows, Sort, list_envelope
+from gateway.http.lists import BESIDE_ROWS, Filter, ListDefinition, MemoryRows, Sort, list_envelope
 from spool.people import People
 from spool.turns.fair_turns import ALONE_S, FairTurns
 
 STATUSES = ("new", "in_progress", "on_hold", "addressed", "ignored")
 Row = Mapping[str, Any]
 
-INSIGHTS: List[Row] = List(
+INSIGHTS: ListDefinition[Row] = ListDefinition(
     root="insights",
     show=dict,
     identity=Sort(value=lambda row: row["id"]),

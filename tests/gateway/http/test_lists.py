@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import Refusal
 from gateway.http import lists
-from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, list_envelope
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, Rows, Sort, StoredRows, list_envelope
 from gateway.operations.devices.listed_devices import OrderedRows
 from spool.listing import MOST_KNOWN, ListPage, ListQuery, SortField
 from spool.people import People
@@ -33,7 +33,7 @@ ORDERS = [("name", "asc"), ("size", "desc"), ("id", "asc"), ("name", "desc")]
 WAYS = [(kind, *order) for kind in KINDS for order in ORDERS]
 Row = Mapping[str, Any]
 
-THINGS: List[Row] = List(
+THINGS: ListDefinition[Row] = ListDefinition(
     root="things",
     show=dict,
     identity=Sort(value=lambda row: row["id"], field=SortField("id")),
@@ -293,7 +293,7 @@ async def test_a_cursor_of_another_order_of_texts_is_refused(monkeypatch: pytest
 async def test_a_cursor_of_another_installation_or_list_is_refused() -> None:
     shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
     cursor = await a_cursor(shop)
-    others: List[Row] = List(
+    others: ListDefinition[Row] = ListDefinition(
         root="others", show=dict, identity=THINGS.identity, sorts=THINGS.sorts, default_sort=("name", "asc")
     )
     with pytest.raises(Refusal, match="did not create it"):
@@ -390,7 +390,7 @@ async def test_a_filter_that_names_people_takes_every_form_of_a_name() -> None:
     """
     by_id: Sort[Row] = Sort(value=lambda row: row["id"])
     by_color: Filter[Row] = Filter(values=lambda row: (str(row["color"]),), names_people=True)
-    listed: List[Row] = replace(
+    listed: ListDefinition[Row] = replace(
         THINGS, filters={"color": by_color}, identity=by_id, sorts={"id": by_id}, default_sort=("id", "asc")
     )
     hashed = PEOPLE.hash_address("ann@example.com")

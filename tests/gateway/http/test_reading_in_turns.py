@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from gateway.http.listening.connections import Connections
+from gateway.http.listening.connections import OpenConnections
 from gateway.http.listening.listener import Connection, Listener, wait_for_turn
 from gateway.http.listening.short_way import LINES_A_TURN
 from spool.turns.fair_turns import FairTurns, Party
@@ -94,7 +94,7 @@ async def stand() -> AsyncIterator[Stand]:
     made.gate.set()
     application = web.Application()
     application.router.add_route("*", "/v1/traces", made.handle)
-    connections = Connections(4, setting="server.max_connections")
+    connections = OpenConnections(4, setting="server.max_connections")
     listener = Listener(application, turns=made.turns, connections=connections)
     await listener.start("127.0.0.1:0")
     made.port = listener.port

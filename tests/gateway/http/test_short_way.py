@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestServer, make_mocked_request
 from gateway.http import bodies
 from gateway.http.listening.listener import Listener
 from gateway.http.listening.short_way import Handle, handle_by_exact_path
-from gateway.service.addresses.areas import Area, AreaResource, AreaRoutes
+from gateway.service.addresses.areas import AddressArea, AreaResource, AreaRoutes
 from tests.acceptance.conftest import ROOT
 from tests.gateway.http import raw
 
@@ -168,7 +168,7 @@ async def test_the_router_is_asked_once() -> None:
         return await match.handler(request)
 
     areas = AreaRoutes(
-        Area(modules=("tests.gateway.http",), paths=("/area",)), lambda router: _add(router, plain)
+        AddressArea(modules=("tests.gateway.http",), paths=("/area",)), lambda router: _add(router, plain)
     )
     made = web.Application()
     made.router.register_resource(AreaResource("/area", areas))

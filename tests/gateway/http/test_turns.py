@@ -17,9 +17,9 @@ from gateway.configuration.sections import AnswerSettings
 from gateway.core.errors import Refusal
 from gateway.http import turns as http_turns
 from gateway.http.inflight_bytes import InflightBytes, busy_refusal
-from gateway.http.turns import LARGE, Questions, Together, run_in_slices, run_on_thread_if_large
+from gateway.http.turns import LARGE, LoopPassJobs, Questions, run_in_slices, run_on_thread_if_large
 from gateway.normalise import any_format, otlp
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.receivers.otlp_http import SLICED, read_export
 from spool.errors import AskedTooMuch
@@ -44,7 +44,7 @@ async def turns_during(body: bytes, format: str) -> int:
 
     counting = asyncio.create_task(count())
     found = await run_in_slices(
-        lambda hold: any_format.normalise_body(format, body, options=Options(), hold=hold),
+        lambda hold: any_format.normalise_body(format, body, options=ReadOptions(), hold=hold),
         lambda _: None,
         size=len(body),
     )
@@ -187,18 +187,20 @@ async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> 
     """
     places = []
 
-    def work(_signal: str, body: bytes, **_: object) -> Generator[None, None, Outcome]:
+    def work(_signal: str, body: bytes, **_: object) -> Generator[None, None, ReadOutcome]:
         for _turn in range(2):
             places.append(threading.current_thread() is here)
             yield
-        return Outcome(received=len(body))
+        return ReadOutcome(received=len(body))
 
     here = threading.current_thread()
     monkeypatch.setattr(otlp, "normalise_otlp", work)
-    receivers = cast(ReceiverServices, SimpleNamespace(options=Options(), memory=None, together=Together()))
+    receivers = cast(
+        ReceiverServices, SimpleNamespace(options=ReadOptions(), memory=None, together=LoopPassJobs())
+    )
     for size in (SLICED, LARGE + 1):
         share = InflightBytes(LARGE).new_share()
-        found = await read_export("traces", bytes(size), json=True, receivers=receivers, share=share)
+        found = await read_export("traces", bytes(size), json=True, receivers=receivers, request_bytes=share)
         assert size == found.received
     assert [True, True, False, False] == places
 
@@ -209,7 +211,7 @@ async def test_jobs_that_begin_together_run_one_after_another(error: type[BaseEx
     All jobs of one pass run before their requests continue. A job that fails fails only its own request, also with
     an error that is no Exception, such as a panic of the compiled module.
     """
-    together, steps = Together(), list[str]()
+    together, steps = LoopPassJobs(), list[str]()
 
     def job(name: str) -> Generator[None, None, str]:
         steps.append(f"begin {name}")
@@ -228,7 +230,7 @@ async def test_jobs_that_begin_together_run_one_after_another(error: type[BaseEx
 
 async def test_the_job_of_a_cancelled_request_does_not_run() -> None:
     """A request that is cancelled before its pass costs nothing. The other requests of the pass continue."""
-    together, begun = Together(), list[int]()
+    together, begun = LoopPassJobs(), list[int]()
 
     def job(number: int) -> Generator[None, None, int]:
         begun.append(number)
@@ -246,7 +248,7 @@ async def test_the_job_of_a_cancelled_request_does_not_run() -> None:
 
 async def test_jobs_that_take_long_let_other_tasks_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a few milliseconds of jobs, the event loop runs once before the next job."""
-    together, steps = Together(), list[str]()
+    together, steps = LoopPassJobs(), list[str]()
     monkeypatch.setattr(http_turns, "ALONE_S", 0.0)
 
     def job(number: int) -> Generator[None, None, None]:
@@ -263,7 +265,7 @@ async def test_jobs_that_take_long_let_other_tasks_work(monkeypatch: pytest.Monk
 
 async def test_a_job_is_charged_to_its_party() -> None:
     """The time of a job counts as use of its party. With several parties, a job runs within its own request."""
-    turns, together, ran_in = FairTurns(), Together(), list[object]()
+    turns, together, ran_in = FairTurns(), LoopPassJobs(), list[object]()
 
     def job() -> Generator[None, None, None]:
         ran_in.append(asyncio.current_task())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from spool.log.partial_reports import PartialReport
-from spool.sqlite.partial_reports import SqliteHeard, SqlitePartialReports
+from spool.sqlite.partial_reports import SqlitePartialReports, SqliteStoredSenders
 
 
 class SharedReports(SqlitePartialReports):
@@ -16,19 +16,19 @@ class SharedReports(SqlitePartialReports):
     is_shared = True
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def find(
+    async def find_reports(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
-        found = await super().find(keys, under=under)
+        found = await super().find_reports(keys, under=under)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             await meanwhile()
         return found
 
 
-class SharedHeard(SqliteHeard):
+class SharedHeard(SqliteStoredSenders):
     @property
-    def knows_any(self) -> bool:
+    def has_any_sender(self) -> bool:
         return True
 
     async def find_senders_of_callers(self, callers: Collection[bytes]) -> Sequence[tuple[bytes, float]]:

@@ -10,11 +10,11 @@ import pytest
 from gateway.configuration.sections import Config
 from gateway.core.errors import Refusal
 from gateway.intake.attribution import Attribution
-from gateway.intake.deposits import Deposits
-from gateway.normalise.events import Events
+from gateway.intake.deposits import RecordDeposits
+from gateway.normalise.events import ReadEvents
 from gateway.people.authentication.bearer import Bearer
 from spool.errors import KeyEnded
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.values import Receipt, Submission
 from spool.record import BillingDrop, UnitCostOperation
 from spool.registry.bearers import valid_key_expectation
@@ -22,7 +22,7 @@ from spool.streams import SUM
 
 GOOD = valid_key_expectation(b"d" * 32)
 BEARER = Bearer("one", frozenset(), expects=(GOOD,))
-IDENTITY = Identity(b"i" * 16)
+IDENTITY = RecordIdentity(b"i" * 16)
 OPERATION = UnitCostOperation(id=b"i" * 16, stream="calls", stream_type="allocation", operation=SUM)
 DROP = BillingDrop(id=b"i" * 16, connection_id="1", month="2026-11", operation=None, rows=1, body=b"{}")
 
@@ -30,7 +30,7 @@ DROP = BillingDrop(id=b"i" * 16, connection_id="1", month="2026-11", operation=N
 class EndedKey:
     """A log that refuses submissions, because their key has ended."""
 
-    async def append(self, submission: Submission) -> Receipt:
+    async def append_submission(self, submission: Submission) -> Receipt:
         if GOOD in submission.expects:
             raise KeyEnded("the key has ended")
         raise AssertionError("it is kept")
@@ -39,16 +39,16 @@ class EndedKey:
 @pytest.mark.parametrize(
     "bring",
     [
-        lambda deposits: deposits.store_events(Events(), BEARER),
+        lambda deposits: deposits.store_events(ReadEvents(), BEARER),
         lambda deposits: deposits.store_operations([OPERATION], [IDENTITY], BEARER),
         lambda deposits: deposits.store_hourly_file(DROP, IDENTITY, BEARER),
     ],
 )
 async def test_nothing_is_kept_under_a_key_that_ended_at_another_gateway(
-    bring: Callable[[Deposits], Awaitable[Receipt]],
+    bring: Callable[[RecordDeposits], Awaitable[Receipt]],
 ) -> None:
     """For every kind of record, the sender receives 401 with `unknown_key`."""
     with pytest.raises(Refusal) as refused:
-        await bring(Deposits(cast(Any, EndedKey()), Attribution(Config())))
+        await bring(RecordDeposits(cast(Any, EndedKey()), Attribution(Config())))
     assert refused.value.status == 401
     assert refused.value.type == "unknown_key"

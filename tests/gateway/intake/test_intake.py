@@ -14,11 +14,11 @@ from gateway.configuration.sections import Assignment, AttributionRule, Config, 
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import Shadows
-from gateway.normalise.outcome import NOT_AI, PART, Outcome
+from gateway.intake.shadows import ReportedCallers
+from gateway.normalise.outcome import NOT_AI, PART, ReadOutcome
 from gateway.people.authentication.bearer import Bearer
 from spool.errors import SpoolFull
-from spool.identity import Identity, call_identity
+from spool.identity import RecordIdentity, call_identity
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, DEVICE_KEYS, NS, AiRecord, Inference, UsageMetric, record_to_json
@@ -37,11 +37,11 @@ class FullFrom:
         self._log = log
         self._left = submissions
 
-    async def append(self, submission: Submission) -> Receipt:
+    async def append_submission(self, submission: Submission) -> Receipt:
         if not self._left:
             raise SpoolFull("full", retry_after_s=1)
         self._left -= 1
-        return await self._log.append(submission)
+        return await self._log.append_submission(submission)
 
 
 @pytest_asyncio.fixture
@@ -54,20 +54,21 @@ async def log() -> AsyncIterator[Log]:
 def intake(log: Log, config: Config | None = None) -> Intake:
     config = config or Config()
     prices = PriceBook.load(config.prices)
-    return Intake(log, attribution=Attribution(config), prices=prices, shadows=Shadows(MovedClock()))
+    return Intake(log, attribution=Attribution(config), prices=prices, shadows=ReportedCallers(MovedClock()))
 
 
-def payload(*, uncertain: int = 0) -> Outcome:
+def payload(*, uncertain: int = 0) -> ReadOutcome:
     """
     Create a payload of MANY calls, after `uncertain` calls without a dedup key, packed as decoding does. It
     includes one ignored and one rejected item.
     """
-    outcome = Outcome(received=MANY + uncertain + 2)
+    outcome = ReadOutcome(received=MANY + uncertain + 2)
     outcome.ignored[NOT_AI] = 1
     outcome.reject_item(7, "malformed", "no such thing")
     for number in range(uncertain):
         outcome.add_record(
-            Inference(id=b"", source="otel", session=str(number)), Identity(os.urandom(16), certain=False)
+            Inference(id=b"", source="otel", session=str(number)),
+            RecordIdentity(os.urandom(16), certain=False),
         )
     for number in range(MANY):
         call = Inference(id=b"", source="otel", request_id=str(number))
@@ -85,7 +86,7 @@ async def test_a_large_payload_is_kept_in_parts_under_one_receipt(log: Log) -> N
     A large payload is stored in parts under one receipt, which covers the whole request for the sender and
     the operator. The accounting balances.
     """
-    receipt = await intake(log).store(payload(), BEARER)
+    receipt = await intake(log).store_outcome(payload(), BEARER)
     assert receipt.records == MANY
     assert receipt.ignored == 1
     assert receipt.rejected == 1
@@ -93,7 +94,7 @@ async def test_a_large_payload_is_kept_in_parts_under_one_receipt(log: Log) -> N
         "received": MANY + 2, "records": MANY, "new": MANY, "duplicates": 0, "ignored": {NOT_AI: 1},
         "rejected": {"malformed": 1}, "first_number": 1, "last_number": MANY, "state": "kept",
     }  # fmt: skip
-    shown = await log.receipt(receipt.id)
+    shown = await log.describe_receipt(receipt.id)
     assert expected == {name: shown[name] for name in expected}
     assert [] == list((await log.verify()).imbalances)
 
@@ -102,7 +103,7 @@ async def test_the_records_of_parts_come_in_their_order(log: Log) -> None:
     """
     Records are stored in the order in which decoding packed them, each with the device that its resource names.
     """
-    await intake(log).store(payload(), BEARER)
+    await intake(log).store_outcome(payload(), BEARER)
     entries = await log.read(AI_TELEMETRY, 1, MANY)
     kept = [
         record.request_id for entry in entries for record in entry.records if isinstance(record, Inference)
@@ -118,14 +119,14 @@ async def test_a_record_keeps_the_name_of_its_key_and_says_it_to_nobody(log: Log
     for number, bearer in enumerate(
         (BEARER, Bearer("device 7", frozenset(), device="7"), Bearer("", frozenset()))
     ):
-        outcome = Outcome(received=1)
+        outcome = ReadOutcome(received=1)
         call = Inference(id=b"", source="otel", request_id=str(number))
         outcome.add_record(call, call_identity(call, response_id=f"chatcmpl-{number:032d}"))
-        await intake(log).store(outcome, bearer)
-    again = Outcome(received=1)
+        await intake(log).store_outcome(outcome, bearer)
+    again = ReadOutcome(received=1)
     call = Inference(id=b"", source="otel", request_id="0")
     again.add_record(call, call_identity(call, response_id=f"chatcmpl-{0:032d}"))
-    await intake(log).store(again, Bearer("another", frozenset()))
+    await intake(log).store_outcome(again, Bearer("another", frozenset()))
     entries = await log.read(AI_TELEMETRY, 1, 9)
     kept = [record for entry in entries for record in entry.records if isinstance(record, Inference)]
     assert ["sender", DEVICE_KEYS, None] == [record.sender_key for record in kept]
@@ -138,10 +139,10 @@ async def test_after_a_failure_half_way_the_repeat_adds_only_what_is_missing(log
     including calls without a dedup key.
     """
     with pytest.raises(SpoolFull):
-        await intake(FullFrom(log, 1)).store(payload(uncertain=3), BEARER)  # type: ignore[arg-type]
+        await intake(FullFrom(log, 1)).store_outcome(payload(uncertain=3), BEARER)  # type: ignore[arg-type]
     assert PART - 3 <= (await log.books()).topics[AI_TELEMETRY]["accepted"] <= PART
 
-    receipt = await intake(log).store(payload(uncertain=3), BEARER)
+    receipt = await intake(log).store_outcome(payload(uncertain=3), BEARER)
     terms = (await log.books()).topics[AI_TELEMETRY]
     assert MANY + 3 == receipt.records == terms["accepted"]
     assert [] == list((await log.verify()).imbalances)
@@ -152,13 +153,15 @@ def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
     When records are packed into parts, their devices and marks keep matching them, although some records stay
     back. Positions count from the beginning of a part.
     """
-    outcome = Outcome()
+    outcome = ReadOutcome()
     for number in range(PART):
         certain = number % 2 == 0
         outcome.forwarded |= {number} if number in (2, 3) else set()
         call = Inference(id=b"", source="otel", request_id=str(number))
         outcome.add_record(
-            call, Identity(os.urandom(16), certain=certain), device=f"device-{number}" if number < 4 else None
+            call,
+            RecordIdentity(os.urandom(16), certain=certain),
+            device=f"device-{number}" if number < 4 else None,
         )
     outcome.received = PART
     outcome.pack_full_part()
@@ -177,10 +180,10 @@ def test_a_payload_is_cut_for_a_commit_that_others_wait_for() -> None:
     A large payload is divided into parts, so that other commits need not wait for all of it. The parts keep
     the order. Records that may be stored only after the others are in the last part.
     """
-    outcome = Outcome(received=12)
+    outcome = ReadOutcome(received=12)
     for number in range(10):
         call = Inference(id=b"", source="otel", request_id=str(number))
-        identity = Identity(os.urandom(16), certain=number != 1)
+        identity = RecordIdentity(os.urandom(16), certain=number != 1)
         outcome.add_record(call, identity, device="device" if number == 4 else None)
     outcome.forwarded = {5}
     outcome.reject_item(10, "malformed", "x")
@@ -200,9 +203,9 @@ def test_a_payload_is_cut_for_a_commit_that_others_wait_for() -> None:
 SPANS_DO_NOT_COUNT = Config(sources={"otel": SourceSettings(count=False)})
 
 
-def told(source: str, *, start: int = 1_790_000_000, **fields: str) -> Outcome:
+def told(source: str, *, start: int = 1_790_000_000, **fields: str) -> ReadOutcome:
     """Create a report of a local server's call, as one source sends it."""
-    outcome = Outcome(received=1)
+    outcome = ReadOutcome(received=1)
     call = Inference(id=b"", source=source, start_time=start * NS, input_tokens=5, output_tokens=1, **fields)  # type: ignore[arg-type]
     outcome.add_record(call, call_identity(call, response_id="chatcmpl-7"))
     return outcome
@@ -222,9 +225,9 @@ async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int)
     """
     shading = intake(log, SPANS_DO_NOT_COUNT)
     for _ in range(2):
-        await shading.store(told("otel", session="s"), BEARER)
-        await shading.store(told("litellm", start=1_790_000_000 + later), BEARER)
-    await shading.store(told("otel", start=1_790_000_000 + later), BEARER)
+        await shading.store_outcome(told("otel", session="s"), BEARER)
+        await shading.store_outcome(told("litellm", start=1_790_000_000 + later), BEARER)
+    await shading.store_outcome(told("otel", start=1_790_000_000 + later), BEARER)
     assert [("otel", True, "s"), ("litellm", False, None)] == await kept(log)
     assert 3 == (await log.books()).topics[AI_TELEMETRY]["duplicates"]
     assert [] == list((await log.verify()).imbalances)
@@ -239,15 +242,15 @@ async def test_a_shadow_that_comes_later_says_who_called(later: int) -> None:
     clock = MovedClock()
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=10), clock=clock)
     shading = intake(spool.log, SPANS_DO_NOT_COUNT)
-    await shading.store(told("litellm"), BEARER)
-    await shading.store(told("otel", start=1_790_000_000 + later, session="s"), BEARER)
+    await shading.store_outcome(told("litellm"), BEARER)
+    await shading.store_outcome(told("otel", start=1_790_000_000 + later, session="s"), BEARER)
     clock.move(11)
     assert [("litellm", False, "s")] == await kept(spool.log)
     await spool.close()
 
 
-def report(record: AiRecord, identity: Identity, *, sessions: Iterable[str] = ()) -> Outcome:
-    outcome = Outcome(received=1)
+def report(record: AiRecord, identity: RecordIdentity, *, sessions: Iterable[str] = ()) -> ReadOutcome:
+    outcome = ReadOutcome(received=1)
     record.tags = {"service": "codex_exec"}
     outcome.add_record(record, identity)
     for session in sessions:
@@ -255,17 +258,17 @@ def report(record: AiRecord, identity: Identity, *, sessions: Iterable[str] = ()
     return outcome
 
 
-def event(**fields: Any) -> Outcome:
+def event(**fields: Any) -> ReadOutcome:
     """Create the report of a call as the sender's events or spans have it."""
     sessions = fields.pop("sessions", ())
     record = Inference(id=b"", source="codex", request_id="r", **fields)
     return report(record, call_identity(record, response_id="resp_0123456789abcdef"), sessions=sessions)
 
 
-def counter(number: int, **fields: Any) -> Outcome:
+def counter(number: int, **fields: Any) -> ReadOutcome:
     """Create an increase of one of the sender's counters."""
     record = UsageMetric(id=b"", source="codex", name="tokens", value=1, unit="{token}", **fields)
-    return report(record, Identity(number.to_bytes(16, "big")))
+    return report(record, RecordIdentity(number.to_bytes(16, "big")))
 
 
 async def all_kept(log: Log) -> list[AiRecord]:
@@ -286,7 +289,7 @@ async def test_who_is_filled_in_does_not_part_counters_from_their_events(
     laptop = Bearer("laptop", frozenset(), {} if by_rule else {"user": user})
     another = Bearer("another", frozenset(), {"user": "bob"})
     for outcome, bearer in ((event(user="acc-1"), laptop), (counter(1), laptop), (counter(2), another)):
-        await taking.store(outcome, bearer)
+        await taking.store_outcome(outcome, bearer)
     call, shadow, counted = await all_kept(log)
     assert call.user == "acc-1"
     assert shadow.shadow is True
@@ -304,16 +307,16 @@ async def test_counters_of_a_window_are_beside_the_calls_of_its_conversations(lo
         counter(1, session="window"),
         counter(2, session="w2"),
     ):
-        await taking.store(outcome, BEARER)
+        await taking.store_outcome(outcome, BEARER)
     call, shadow, counted = await all_kept(log)
     assert call.session == "chat"
     assert shadow.shadow is True
     assert counted.shadow is False
 
 
-def growing() -> Outcome:
+def growing() -> ReadOutcome:
     """Create MANY points of one rising counter, packed as decoding does. One point names a device."""
-    outcome = Outcome(received=MANY)
+    outcome = ReadOutcome(received=MANY)
     template = UsageMetric(id=b"", source="cline", name="tokens", unit="{token}")
     for number in range(1, MANY + 1):
         point = CounterPoint(b"s" * 16, NS, NS + number, number, msgspec.structs.replace(template))
@@ -330,8 +333,8 @@ async def test_points_of_a_large_payload_are_kept_in_parts_too(log: Log) -> None
     parts = [(len(part.points), part.named_points, part.received) for part in growing().yield_parts()]
     assert [(PART, {}, PART), (PART, {0: "d"}, PART), (10, {}, 10)] == parts
     with pytest.raises(SpoolFull):
-        await intake(FullFrom(log, 2)).store(growing(), BEARER)  # type: ignore[arg-type]
-    receipt = await intake(log).store(growing(), BEARER)
+        await intake(FullFrom(log, 2)).store_outcome(growing(), BEARER)  # type: ignore[arg-type]
+    receipt = await intake(log).store_outcome(growing(), BEARER)
     counted = [record for entry in await log.read(AI_TELEMETRY, 1, MANY) for record in entry.records]
     assert [1] * MANY == [record.value for record in counted if isinstance(record, UsageMetric)]
     assert receipt.records == 10

@@ -18,9 +18,9 @@ from gateway.intake.callers import KEEP_EVERY_S, WINDOW_S
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import SharedMergeWindow
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import Shadows
+from gateway.intake.shadows import ReportedCallers
 from gateway.intake.waiting_counters import WaitingCounters
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import ReadOutcome
 from gateway.operations.list import declared_tables
 from gateway.people.authentication.bearer import Bearer
 from spool.engines import POSTGRES, open_storage
@@ -56,12 +56,12 @@ class Gateway:
 
     async def merge(self, *events: object) -> None:
         outcome, reports = read_batch("langfuse", batch(*events))
-        await self.window.store(outcome, ALICE, reports)
+        await self.window.store_outcome(outcome, ALICE, reports)
 
 
 async def gateway(options: StorageOptions, clock: MovedClock) -> Gateway:
     storage = await open_storage(options, engine=POSTGRES)
-    shadows = Shadows(clock, heard=storage.heard)
+    shadows = ReportedCallers(clock, heard=storage.heard)
     waiting = WaitingCounters(storage.log, shadows, clock, wait_s=90, max_items=1000, max_bytes=1 << 20)
     await waiting.load_waiting(storage.partial_reports, hold_s=0)
     intake = Intake(
@@ -134,11 +134,11 @@ async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -
     """Counters sent to the other gateway are kept for reference, even if they arrive before the calls."""
     a, b = two
     began = clock.now()
-    await a.intake.store(counters(CLAUDE_CODE, 1, began), ALICE)
+    await a.intake.store_outcome(counters(CLAUDE_CODE, 1, began), ALICE)
     assert (found := await b.storage.partial_reports.count_reports_and_bytes(COUNTERS))[0] == 1
     assert found[1] > 0
-    await b.intake.store(call(CLAUDE_CODE, 1, began), ALICE)
-    await a.intake.store(counters(CLAUDE_CODE, 2, began), ALICE)
+    await b.intake.store_outcome(call(CLAUDE_CODE, 1, began), ALICE)
+    await a.intake.store_outcome(counters(CLAUDE_CODE, 2, began), ALICE)
     assert await b.counters.release_due() // 2 == 1
     assert await a.counters.release_due() == 0
     metrics = [record for record in await b.records() if isinstance(record, UsageMetric)]
@@ -159,7 +159,7 @@ async def test_a_new_conversation_is_one_row(two: tuple[Gateway, Gateway], clock
     already adds no further row.
     """
     a, _ = two
-    together = Outcome()
+    together = ReadOutcome()
     for number in range(100):
         one = call(
             Family({"source": "codex", "session": f"s{number}", "user": "u1"}, {}), number, clock.now()
@@ -168,7 +168,7 @@ async def test_a_new_conversation_is_one_row(two: tuple[Gateway, Gateway], clock
             assert isinstance(record, Inference)
             record.request_model, record.response_model = "gpt-5", "gpt-5-2025-08-07"
         together = merged([together, one])
-    await a.intake.store(together, ALICE)
+    await a.intake.store_outcome(together, ALICE)
     asked = [caller_digest("session", f"s{number}") for number in range(100)]
     others = [caller_digest("user", "u1"), caller_digest("service", "svc")]
     assert 102 == len(await a.storage.heard.find_senders_of_callers([*asked, *others]))

@@ -11,10 +11,10 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.callers import WINDOW_S
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import Shadows
-from gateway.normalise.outcome import Outcome
+from gateway.intake.shadows import ReportedCallers
+from gateway.normalise.outcome import ReadOutcome
 from gateway.people.authentication.bearer import Bearer
-from spool.identity import Identity, call_identity, hash_parts
+from spool.identity import RecordIdentity, call_identity, hash_parts
 from spool.record import NS, Inference, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite.spool import SqliteSpool, open_spool
@@ -33,7 +33,9 @@ class Running:
 
     async def start(self) -> SqliteSpool:
         self.spool = await open_spool(self._directory, settings=self._settings, clock=self.clock)
-        self.shadows = Shadows(self.clock, heard=self.spool.heard, max_senders=self._settings.max_senders)
+        self.shadows = ReportedCallers(
+            self.clock, heard=self.spool.heard, max_senders=self._settings.max_senders
+        )
         await self.shadows.restore_missing_callers(self.spool.log)
         self.intake = Intake(
             self.spool.log, attribution=Attribution(Config()), prices=PRICES, shadows=self.shadows
@@ -46,7 +48,7 @@ class Running:
 
     async def take_calls(self, first: int, count: int, key: str = "fleet") -> None:
         """Send one call for each of `count` sessions."""
-        outcome = Outcome(received=count)
+        outcome = ReadOutcome(received=count)
         for number in range(first, first + count):
             call = Inference(
                 id=b"",
@@ -58,17 +60,17 @@ class Running:
             )
             outcome.add_record(call, call_identity(call, own_id=str(number)))
             call.id = outcome.identities[-1].id
-        await self.intake.store(outcome, Bearer(key, frozenset()))
+        await self.intake.store_outcome(outcome, Bearer(key, frozenset()))
 
     async def is_repeat(self, session: str) -> bool:
         """Return whether a counter of the session is taken as a repeat of its calls."""
         metric = UsageMetric(
             id=b"", source="claude_code", name="tokens", session=session, tags={"service": "svc"}
         )
-        outcome = Outcome(received=1)
-        outcome.add_record(metric, Identity(hash_parts(7, session, self.clock.now())))
+        outcome = ReadOutcome(received=1)
+        outcome.add_record(metric, RecordIdentity(hash_parts(7, session, self.clock.now())))
         metric.id = outcome.identities[0].id
-        await self.intake.store(outcome, Bearer("counters", frozenset()))
+        await self.intake.store_outcome(outcome, Bearer("counters", frozenset()))
         return metric.shadow
 
 

@@ -18,7 +18,7 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
 from spool.ledger.repricing import token_sum
 from spool.ledger.sums import HourlySums
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.meters import MODALITIES
 from spool.record import AI_TELEMETRY, Inference
 from tests.rounds import examples
@@ -198,7 +198,7 @@ def test_a_sum_costs_what_its_calls_cost(counts: list[tuple[int, int, int, int, 
     for record in calls:
         book.price_record(record)
     sums = HourlySums()
-    sums.add_entries([Entry(topic=AI_TELEMETRY, first=1, committed_at=1.0, records=calls)])
+    sums.add_entries([LogEntry(topic=AI_TELEMETRY, first=1, committed_at=1.0, records=calls)])
     meters_of = {dimensions: found for _, dimensions, found in sums.meter_rows()}
     estimates = [
         book.estimate_sum(token_sum(hour, dimensions, measures, meters_of.get(dimensions, {})))

@@ -21,8 +21,8 @@ from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import Shadows
-from gateway.normalise.outcome import Outcome
+from gateway.intake.shadows import ReportedCallers
+from gateway.normalise.outcome import ReadOutcome
 from gateway.people.authentication.bearer import Bearer
 from spool.identity import call_identity
 from spool.log.amendments import PARTS
@@ -69,16 +69,18 @@ async def told(order: Sequence[Inference], cuts: Sequence[bool]) -> tuple[dict[s
     """Return the call's record and the number of conflicts. `cuts` marks where a new request begins."""
     clock = MovedClock(NOON)
     storage = await in_memory.open_spool(settings=SpoolSettings(hold=HOLD_S), clock=clock)
-    intake = Intake(storage.log, attribution=Attribution(Config()), prices=prices(), shadows=Shadows(clock))
-    outcome = Outcome()
+    intake = Intake(
+        storage.log, attribution=Attribution(Config()), prices=prices(), shadows=ReportedCallers(clock)
+    )
+    outcome = ReadOutcome()
     for place, report in enumerate(order):
         outcome.add_record(
             msgspec.structs.replace(report), call_identity(report, response_id=TRUTH["request_id"])
         )
         outcome.received += 1
         if place + 1 == len(order) or cuts[place]:
-            await intake.store(outcome, SENDER)
-            outcome = Outcome()
+            await intake.store_outcome(outcome, SENDER)
+            outcome = ReadOutcome()
     clock.move(HOLD_S + 1)
     await assert_books_balance(storage.log)
     (record,) = await everything(storage.log)

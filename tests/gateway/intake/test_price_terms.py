@@ -10,7 +10,7 @@ import pytest
 from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.price_terms import CAPACITY, DISCOUNT, PRIORITY, TIER_PRICE, PriceTerm
 from gateway.intake.prices import PriceBook, missing_prices_in_name
-from gateway.intake.rate_cards.card import Amounts, day_ns
+from gateway.intake.rate_cards.card import CardPrices, day_ns
 from spool.ledger.repricing import TokenSum
 from spool.record import Inference
 from tests.gateway.intake.test_prices import BOOK, call
@@ -38,7 +38,7 @@ def used(tier: str = "") -> Inference:
 
 DISCOUNTED = term(DISCOUNT, factor=Decimal("0.8"))
 FLEX = term(TIER_PRICE, tier="flex", factor=Decimal("0.6"))
-STATED = term(TIER_PRICE, tier="flex", amounts=Amounts(input=Decimal(1), output=Decimal(3)))
+STATED = term(TIER_PRICE, tier="flex", amounts=CardPrices(input=Decimal(1), output=Decimal(3)))
 FEE = term(PRIORITY, tier="priority", contract="Fast")
 PAID = term(CAPACITY, models=("gpt-4o*",), contract="PTU")
 

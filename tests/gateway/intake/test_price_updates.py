@@ -19,7 +19,7 @@ from gateway.intake.price_updates import (
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import litellm
-from gateway.intake.rate_cards.card import FORMAT, Card, Clause, Model, Price, Seller, Tier, day_ns
+from gateway.intake.rate_cards.card import FORMAT, Clause, Model, Price, RateCard, Seller, Tier, day_ns
 from tests.gateway.intake.test_prices import at, call
 
 DAY = "2026-11-27"
@@ -35,14 +35,14 @@ def model(id: str, *prices: Price, starts: Sequence[str] = (), equals: Sequence[
     return Model(id=id, match=match, prices=prices or (price("1"),))
 
 
-def card(*models: Model, seller: str = "openai", date: str = "2026-11-01", **source: str) -> Card:
-    return Card(
+def card(*models: Model, seller: str = "openai", date: str = "2026-11-01", **source: str) -> RateCard:
+    return RateCard(
         format=FORMAT, version=f"list-{date}", source={"date": date, **source},
         providers={seller: Seller(models=models)},
     )  # fmt: skip
 
 
-def cost(result: Card, name: str, time: str = DAY, **fields: Any) -> str | None:
+def cost(result: RateCard, name: str, time: str = DAY, **fields: Any) -> str | None:
     return PriceBook(result).estimate_record(call(name, input=10**6, output=0, time=time, **fields))
 
 
@@ -164,7 +164,7 @@ def many(*prices: str, count: int = 50) -> list[Model]:
         pytest.param(card(*many("2", count=60), date=DAY, name="litellm"), "at least 1000", id="a part of LiteLLM's"),
     ],
 )  # fmt: skip
-def test_lists_that_cannot_be_right_are_refused(newer: Card, words: str) -> None:
+def test_lists_that_cannot_be_right_are_refused(newer: RateCard, words: str) -> None:
     """A list that is incomplete, of another day, or in another currency or unit is refused with the reason."""
     before = card(*many("2"))
     found = "\n".join(

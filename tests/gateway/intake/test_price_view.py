@@ -26,8 +26,8 @@ CARD = card(
 )
 
 
-def one(book: PriceBook, name: str, provider: str | None = "openai", time: int = NOW) -> ModelPrices:
-    [found] = model_prices_by_seller(book, name, provider, time)
+def one(price_book: PriceBook, name: str, provider: str | None = "openai", time: int = NOW) -> ModelPrices:
+    [found] = model_prices_by_seller(price_book, name, provider, time)
     return found
 
 

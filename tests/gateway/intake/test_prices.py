@@ -18,7 +18,7 @@ from gateway.intake.rate_cards import card as cards
 from gateway.intake.reasons import field_reasons
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES, HourlySums, decode_token_size
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import NS, Inference, decimal_text
 from tests.rounds import examples
 
@@ -538,7 +538,7 @@ def test_sums_cost_what_their_calls_cost(
     ]
     sums = HourlySums()
     sums.add_entries(
-        [Entry(topic="ai-telemetry", first=1, committed_at=at("2026-11-01") / NS, records=calls)]
+        [LogEntry(topic="ai-telemetry", first=1, committed_at=at("2026-11-01") / NS, records=calls)]
     )
     totals = []
     for hour, key, row in sums.hourly_rows():

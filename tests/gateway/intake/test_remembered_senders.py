@@ -15,7 +15,13 @@ import pytest
 
 from gateway.intake import callers, shadows
 from gateway.intake.callers import KEEP_EVERY_S, WINDOW_S
-from gateway.intake.shadows import NOTED_S, Reporter, Shadows, reporters_of_record, sender_rows_to_store
+from gateway.intake.shadows import (
+    NOTED_S,
+    CallReporter,
+    ReportedCallers,
+    reporters_of_record,
+    sender_rows_to_store,
+)
 from spool.log.heard import CALLER_BYTES
 from spool.record import AiRecord, Inference, UsageMetric
 from tests.moved_clock import MovedClock
@@ -31,7 +37,7 @@ class StoredSenders:
     """A table in memory that stores senders."""
 
     is_shared = True
-    knows_any = True
+    has_any_sender = True
 
     def __init__(self) -> None:
         self._of_callers: dict[bytes, dict[bytes, float]] = {}
@@ -52,7 +58,7 @@ class StoredSenders:
 class Model:
     """The last report of each reporter that a counter may have, without limits and without storage."""
 
-    last: dict[Reporter, float] = field(default_factory=lambda: defaultdict(lambda: -inf))
+    last: dict[CallReporter, float] = field(default_factory=lambda: defaultdict(lambda: -inf))
 
     def note(self, call: Inference, default_user: str | None, at: float) -> None:
         service, sources = call.tags.get("service"), {call.source}
@@ -68,25 +74,25 @@ class Model:
         }
         for kind, name in of_callers:
             for source in sources:
-                self._report(Reporter(source, service, kind, name), at)
+                self._report(CallReporter(source, service, kind, name), at)
             if service is not None:
                 for model in models:
-                    self._report(Reporter("", service, f"model {kind}", f"{model}\0{name}"), at)
+                    self._report(CallReporter("", service, f"model {kind}", f"{model}\0{name}"), at)
         if service is not None and not models and call.input_tokens is not None:
-            self._report(Reporter(call.source, service, "model", ""), at)
+            self._report(CallReporter(call.source, service, "model", ""), at)
         if call.source == "claude_code":
             for run in (call.session, call.trace_id):
                 if run:
-                    self._report(Reporter("claude_code", None, "run", run), at)
+                    self._report(CallReporter("claude_code", None, "run", run), at)
 
     def note_counter(self, metric: UsageMetric, at: float) -> None:
         if metric.source == "claude_code" and metric.session is not None:
-            self._report(Reporter("claude_code", None, "run", metric.session), at)
+            self._report(CallReporter("claude_code", None, "run", metric.session), at)
 
     def note_session(self, source: str, service: str | None, session: str, at: float) -> None:
-        self._report(Reporter(source, service, "session", session), at)
+        self._report(CallReporter(source, service, "session", session), at)
 
-    def _report(self, reporter: Reporter, at: float) -> None:
+    def _report(self, reporter: CallReporter, at: float) -> None:
         self.last[reporter] = max(self.last[reporter], at)
 
 
@@ -134,7 +140,7 @@ async def test_counters_are_repeats_as_in_a_plain_model(
     for name, value in limits.items():
         monkeypatch.setattr(callers if name == "MOST_KINDS" else shadows, name, value)
     chance, clock, stored, decided = Random(f"{limits} {gateways}"), MovedClock(), StoredSenders(), 0
-    model, running = Model(), [Shadows(clock, heard=stored) for _ in range(gateways)]
+    model, running = Model(), [ReportedCallers(clock, heard=stored) for _ in range(gateways)]
     own = [Model() for _ in running]  # the reports of each gateway since its start
     for _ in range(2500):
         clock.move(chance.choice((0, 0, 0.4, 1, 20, 20, 90, 400, 1300)))
@@ -164,7 +170,7 @@ async def test_counters_are_repeats_as_in_a_plain_model(
         elif action < 0.62:
             await gateway.forget_old_callers()
         elif action < 0.64:
-            running[number], own[number] = Shadows(clock, heard=stored), Model()
+            running[number], own[number] = ReportedCallers(clock, heard=stored), Model()
         else:
             reporters = tuple(reporters_of_record(drawn_counter(chance)))
             last = max((model.last[reporter] for reporter in reporters), default=-inf)
@@ -194,18 +200,18 @@ def test_no_key_pushes_out_what_another_reported() -> None:
     If a key that floods the table also names the session of another key, the session of the other key stays known.
     """
     clock = MovedClock()
-    remembered = Shadows(clock, max_senders=20)
+    remembered = ReportedCallers(clock, max_senders=20)
     call = Inference(id=b"", source="codex", session="shared", user="shared")
     for key in ("first", "flood", "last"):
         remembered.note_call(call, key=key)
     for number in range(50):
         clock.move(1)
         remembered.note_call(Inference(id=b"", source="codex", session=f"s{number}"), key="flood")
-    assert remembered.has_any_reported_calls([Reporter("codex", None, "session", "shared")], clock.now())
+    assert remembered.has_any_reported_calls([CallReporter("codex", None, "session", "shared")], clock.now())
     assert {"first": 3, "flood": 14, "last": 3} == dict(remembered.places_by_key)
     clock.move(WINDOW_S)
     remembered.note_call(call, key="last")
-    assert remembered.has_any_reported_calls([Reporter("codex", None, "session", "shared")], clock.now())
+    assert remembered.has_any_reported_calls([CallReporter("codex", None, "session", "shared")], clock.now())
 
 
 def test_senders_are_counted_while_they_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +222,10 @@ def test_senders_are_counted_while_they_come_and_go(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(callers, "MOST_KINDS", 4)
     monkeypatch.setattr(callers, "KINDS_PER_PLACE", 2)
     chance, clock = Random(5), MovedClock()
-    remembered, small = Shadows(clock, max_senders=60), Inference(id=b"", source="codex", session="small")
+    remembered, small = (
+        ReportedCallers(clock, max_senders=60),
+        Inference(id=b"", source="codex", session="small"),
+    )
     for number in range(3000):
         clock.move(chance.choice((0, 0, 1, 30)))
         if number % 50 == 0:
@@ -234,7 +243,9 @@ def test_senders_are_counted_while_they_come_and_go(monkeypatch: pytest.MonkeyPa
             clock.move(chance.choice((700, 4000)))
             remembered.note_call(small, key="small")
         assert len(remembered) == sum(remembered.places_by_key.values()) <= 60
-        assert remembered.has_any_reported_calls([Reporter("codex", None, "session", "small")], clock.now())
+        assert remembered.has_any_reported_calls(
+            [CallReporter("codex", None, "session", "small")], clock.now()
+        )
         entries = list(remembered._callers.entries.values())
         entries += [other for entry in entries for other in (entry.others or {}).values()]
         places = Counter[str]()

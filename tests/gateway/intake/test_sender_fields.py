@@ -14,12 +14,12 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.sender_fields import MAX_SEEN, MAX_SENDERS, KeptSenderFields, SenderFieldCounter
-from gateway.intake.shadows import Shadows
+from gateway.intake.shadows import ReportedCallers
 from gateway.normalise import otlp
 from gateway.normalise.formats import litellm
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.otlp.model import DETAILS
-from gateway.normalise.outcome import PART, Options, Outcome
+from gateway.normalise.outcome import PART, ReadOptions, ReadOutcome
 from gateway.normalise.payload.body_limits import Allowance
 from gateway.people.authentication.bearer import Bearer
 from spool.errors import SpoolError, SpoolUnavailable
@@ -57,12 +57,12 @@ async def log_of(clock: MovedClock) -> AsyncIterator[Log]:
 def intake(log: Any, counter: SenderFieldCounter, clock: MovedClock) -> Intake:
     prices = PriceBook.load(Config().prices)
     return Intake(
-        log, attribution=Attribution(Config()), prices=prices, shadows=Shadows(clock), fields=counter
+        log, attribution=Attribution(Config()), prices=prices, shadows=ReportedCallers(clock), fields=counter
     )
 
 
-def payload(*calls: dict[str, Any], version: str | None = "1.0", first: int = 0) -> Outcome:
-    outcome = Outcome(received=len(calls))
+def payload(*calls: dict[str, Any], version: str | None = "1.0", first: int = 0) -> ReadOutcome:
+    outcome = ReadOutcome(received=len(calls))
     for number, fields in enumerate(calls, start=first):
         call = Inference(id=b"", source="kong", provider="openai", operation="chat", **fields)
         call.request_id = f"chatcmpl-{number:032}"
@@ -80,7 +80,7 @@ async def test_fields_are_counted_before_they_are_filled_in(log_of: Log, clock: 
         {},
     ]
     for _ in range(2):
-        await intake(log_of, counter, clock).store(payload(*calls), BEARER)
+        await intake(log_of, counter, clock).store_outcome(payload(*calls), BEARER)
     [(day, senders)] = counter.take_counts().items()
     assert day == int(clock.now() // DAY_S)
     counts = senders["kong", "1.0"]
@@ -99,22 +99,22 @@ async def test_only_stored_payloads_count(clock: MovedClock) -> None:
 
     counter = SenderFieldCounter(clock)
     with pytest.raises(SpoolUnavailable):
-        await intake(Away(), counter, clock).store(payload({}), BEARER)
+        await intake(Away(), counter, clock).store_outcome(payload({}), BEARER)
     assert {} == counter.take_counts()
 
 
 async def test_another_tollhouse_counted_what_it_forwards(log_of: Log, clock: MovedClock) -> None:
     counter = SenderFieldCounter(clock)
-    await intake(log_of, counter, clock).store(payload({}, version=None), BEARER)
+    await intake(log_of, counter, clock).store_outcome(payload({}, version=None), BEARER)
     assert {} == counter.take_counts()
 
 
 async def test_a_day_ends_at_midnight(log_of: Log, clock: MovedClock) -> None:
     counter = SenderFieldCounter(clock)
     taker = intake(log_of, counter, clock)
-    await taker.store(payload({}), BEARER)
+    await taker.store_outcome(payload({}), BEARER)
     clock.move(DAY_S)
-    await taker.store(payload({}, {}, first=10), BEARER)
+    await taker.store_outcome(payload({}, {}, first=10), BEARER)
     today = int(clock.now() // DAY_S)
     assert {today - 1: 1, today: 2} == {
         day: each["kong", "1.0"].calls for day, each in counter.take_counts().items()
@@ -164,22 +164,22 @@ def _request(resource: dict[str, Any], scope: str) -> dict[str, Any]:
     return request
 
 
-def _spans(resource: dict[str, Any], scope: str) -> Generator[None, None, Outcome]:
+def _spans(resource: dict[str, Any], scope: str) -> Generator[None, None, ReadOutcome]:
     body = in_json(_request(resource, scope))
-    return otlp.normalise_otlp("traces", body, json=True, options=Options())
+    return otlp.normalise_otlp("traces", body, json=True, options=ReadOptions())
 
 
-def _protobuf(resource: dict[str, Any], scope: str) -> Generator[None, None, Outcome]:
+def _protobuf(resource: dict[str, Any], scope: str) -> Generator[None, None, ReadOutcome]:
     body = in_protobuf(_request(resource, scope))
-    return otlp.normalise_otlp("traces", body, json=False, options=Options())
+    return otlp.normalise_otlp("traces", body, json=False, options=ReadOptions())
 
 
-def _logs(resource: dict[str, Any], scope: str) -> Generator[None, None, Outcome]:
+def _logs(resource: dict[str, Any], scope: str) -> Generator[None, None, ReadOutcome]:
     [of_resource] = _request(resource, scope)["resourceSpans"]
     [of_scope] = of_resource.pop("scopeSpans")
     event = {"eventName": DETAILS, "attributes": of_scope.pop("spans")[0]["attributes"]}
     logs = {"resourceLogs": [{**of_resource, "scopeLogs": [{**of_scope, "logRecords": [event]}]}]}
-    return otlp.normalise_otlp("logs", in_json(logs), json=True, options=Options())
+    return otlp.normalise_otlp("logs", in_json(logs), json=True, options=ReadOptions())
 
 
 @pytest.mark.parametrize("read", [_spans, _protobuf, _logs])
@@ -194,9 +194,11 @@ def test_the_version_of_a_sender(read: Any, resource: dict[str, Any], scope: str
 async def test_without_a_version_the_user_agent_names_it(log_of: Log, clock: MovedClock) -> None:
     counter = SenderFieldCounter(clock)
     body = b'{"id": "1", "model": "gpt-5", "call_type": "acompletion", "total_tokens": 3, "prompt_tokens": 3}'
-    outcome = finished(driver.read_body_items(litellm.FORMAT, body, options=Options(), allowance=Allowance()))
+    outcome = finished(
+        driver.read_body_items(litellm.FORMAT, body, options=ReadOptions(), allowance=Allowance())
+    )
     outcome.set_sending_program("litellm/1.82.0 (Linux)")
-    await intake(log_of, counter, clock).store(outcome, BEARER)
+    await intake(log_of, counter, clock).store_outcome(outcome, BEARER)
     [senders] = counter.take_counts().values()
     assert [("litellm", "litellm/1.82.0")] == [*senders]
 
@@ -207,6 +209,6 @@ async def test_a_payload_in_parts_counts_once(log_of: Log, clock: MovedClock) ->
     outcome = payload(*[{} for _ in range(PART + 10)])
     outcome.set_sending_program("agent/1")
     outcome.pack_full_part()
-    await intake(log_of, counter, clock).store(outcome, BEARER)
+    await intake(log_of, counter, clock).store_outcome(outcome, BEARER)
     [senders] = counter.take_counts().values()
     assert PART + 10 == senders["kong", "1.0"].calls

@@ -13,20 +13,20 @@ from gateway.intake.shadows import (
     AGE_EVERY_S,
     NOTED_S,
     STEP,
-    Shadows,
+    ReportedCallers,
     reporters_of_record,
     sender_rows_to_store,
 )
 from gateway.normalise.reading.token_metrics import OPERATION, USAGE
 from spool.identity import call_identity
-from spool.log.values import Entry, Submission
+from spool.log.values import LogEntry, Submission
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.settings import SpoolSettings
 from spool.shares import keys_about_to_lose_entries
 from spool.sqlite import in_memory
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.memory_log import MemoryDatabase
-from spool.sqlite.partial_reports import SqliteHeard
+from spool.sqlite.partial_reports import SqliteStoredSenders
 from spool.sqlite.spool import SqliteSpool
 from tests.spool.registry.test_shares import calls_made
 
@@ -55,12 +55,12 @@ async def put_on_record(spool: SqliteSpool, *records: Inference) -> None:
     for record, identity in zip(records, identities, strict=True):
         record.id = identity.id
     submission = Submission(topic=AI_TELEMETRY, received=len(records), records=records, identities=identities)
-    await spool.log.append(submission)
+    await spool.log.append_submission(submission)
 
 
 def test_the_garbage_collector_does_not_visit_known_senders() -> None:
     """All requests wait for a full collection, so its cost must not grow with the number of known senders."""
-    shadows = Shadows(SetClock())
+    shadows = ReportedCallers(SetClock())
     gc.collect()
     before = len(gc.get_objects())
     for number in range(2000):
@@ -79,7 +79,7 @@ def test_a_key_that_names_many_pushes_out_nobody_elses() -> None:
     its oldest one.
     """
     clock = SetClock()
-    shadows, metric = Shadows(clock, max_senders=20), counter(session="s1")
+    shadows, metric = ReportedCallers(clock, max_senders=20), counter(session="s1")
     shadows.note_call(event(session="s1"), key="other")
     for number in range(50):
         clock.time += NOTED_S
@@ -109,7 +109,7 @@ def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: boo
     A counter repeats calls of the same source and service. If the counter names a session, the session must
     match as well. If it names only a user, the user must match.
     """
-    shadows = Shadows(SetClock())
+    shadows = ReportedCallers(SetClock())
     shadows.note_call(event(session="s1", user="u1"))
     shadows.mark_if_shadow(metric)
     assert shadow == metric.shadow
@@ -121,7 +121,7 @@ def test_the_hour_begins_with_the_last_event() -> None:
     at most `NOTED_S`.
     """
     clock = SetClock()
-    shadows = Shadows(clock)
+    shadows = ReportedCallers(clock)
     for _ in range(40):
         shadows.note_call(event(session="s1"))
         clock.time += NOTED_S / 8
@@ -136,7 +136,7 @@ def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
     An hour after the last event, counters count again, for example because the user switched the events off.
     """
     clock = SetClock()
-    shadows = Shadows(clock)
+    shadows = ReportedCallers(clock)
     shadows.note_call(event(session="s1"))
     clock.time += WINDOW_S + 1
     metric = counter(session="s1")
@@ -156,14 +156,17 @@ async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: 
     clock.time += WINDOW_S + 1
     # The event of session "old" is a repeat, so it does not count as a new event of this session.
     await put_on_record(spool, event(session="old"), event(session="s1"))
-    shadows, metrics = Shadows(clock, heard=spool.heard), [counter(session="s1"), counter(session="old")]
+    shadows, metrics = (
+        ReportedCallers(clock, heard=spool.heard),
+        [counter(session="s1"), counter(session="old")],
+    )
     await shadows.restore_missing_callers(spool.log)
     for metric in metrics:
         shadows.mark_if_shadow(metric)
     assert [True, False] == [metric.shadow for metric in metrics]
 
     await spool.heard.open()  # read the stored senders again, as at a start
-    again, metric = Shadows(clock, heard=spool.heard), counter(session="s1")
+    again, metric = ReportedCallers(clock, heard=spool.heard), counter(session="s1")
     await again.look_up_in_storage(reporters_of_record(metric))
     again.mark_if_shadow(metric)
     assert metric.shadow
@@ -175,7 +178,7 @@ async def test_a_restart_forgets_no_name_of_a_sender() -> None:
     clock = SetClock()
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=0), clock=clock)
     await put_on_record(spool, event(session="s1", user="acc-1", device="laptop-7"))
-    shadows = Shadows(
+    shadows = ReportedCallers(
         clock, default_user=lambda call: {"laptop-7": "alice"}.get(call.device or ""), heard=spool.heard
     )
     hers, his = counter(user="alice"), counter(user="bob")
@@ -197,13 +200,13 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
     await put_on_record(spool, *records)
     read, sizes = spool.log.read, list[int]()
 
-    async def watched(topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[Entry]:
+    async def watched(topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[LogEntry]:
         entries = await read(topic, first, last, with_open=with_open)
         sizes.append(sum(len(entry.records) for entry in entries))
         return entries
 
     monkeypatch.setattr(spool.log, "read", watched)
-    shadows = Shadows(clock, heard=spool.heard)
+    shadows = ReportedCallers(clock, heard=spool.heard)
     metrics = [counter(session=f"s{number}") for number in range(len(records))]
     await shadows.restore_missing_callers(spool.log)
     for metric in metrics:
@@ -219,7 +222,7 @@ async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
     """
     clock = SetClock()
     spool = await in_memory.open_spool(settings=SpoolSettings(), clock=clock)
-    shadows, heard = Shadows(clock, heard=spool.heard), spool.heard
+    shadows, heard = ReportedCallers(clock, heard=spool.heard), spool.heard
     for number in range(100):
         shadows.note_call(
             event(session="s1", user="u1", request_model=f"vendor/Model-{number}"), key="team-a"
@@ -230,7 +233,9 @@ async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
     shadows.put_back_callers(unkept, "team-a")
     assert unkept == shadows.take_unstored_callers("team-a")
     assert not shadows.take_unstored_callers("team-a")
-    await spool.log.append(Submission(topic=AI_TELEMETRY, received=0, heard=sender_rows_to_store(unkept)))
+    await spool.log.append_submission(
+        Submission(topic=AI_TELEMETRY, received=0, heard=sender_rows_to_store(unkept))
+    )
     await heard.open()  # read the stored senders again, as at a start
 
     known = [
@@ -248,7 +253,7 @@ async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
     for wait_s, shadow in [(WINDOW_S, True), (1, False)]:
         clock.time += wait_s
         for metric, expected in [*((one, shadow) for one in known), *((one, False) for one in unknown)]:
-            again = Shadows(clock, heard=heard)
+            again = ReportedCallers(clock, heard=heard)
             metric.shadow = False
             await again.look_up_in_storage(reporters_of_record(metric))
             again.mark_if_shadow(metric)
@@ -260,7 +265,9 @@ def test_a_sender_is_kept_once_in_ten_minutes() -> None:
     A sender is stored once in ten minutes, however often it sends. New facts are stored with the next submission.
     """
     clock = SetClock()
-    shadows = Shadows(clock, heard=SqliteHeard(MemoryDatabase(SPOOL), clock, max_senders=1000))
+    shadows = ReportedCallers(
+        clock, heard=SqliteStoredSenders(MemoryDatabase(SPOOL), clock, max_senders=1000)
+    )
     kept = 0
     for second in range(int(KEEP_EVERY_S) + 2):
         clock.time += 1
@@ -274,7 +281,7 @@ def test_a_sender_is_kept_once_in_ten_minutes() -> None:
 async def test_senders_are_forgotten_by_age() -> None:
     """Old senders are deleted, so the table does not stay full after a busy hour."""
     clock = SetClock()
-    shadows = Shadows(clock)
+    shadows = ReportedCallers(clock)
     for number in range(1000):
         shadows.note_call(event(session=f"s{number}"), key=f"key-{number % 7}")
     clock.time += WINDOW_S
@@ -292,7 +299,7 @@ def test_a_new_conversation_costs_the_same_with_many_keys_and_a_full_table(keys:
     The cost of a new conversation, in function calls, is the same with one key and with a thousand keys. It
     is also the same before and after ten thousand conversations.
     """
-    shadows, calls = Shadows(SetClock(), max_senders=2000), []
+    shadows, calls = ReportedCallers(SetClock(), max_senders=2000), []
     for begin in (0, 10_000):
         shadows_of = [
             (event(session=f"s{number}"), f"key-{number % keys}") for number in range(begin, begin + 2000)
@@ -311,7 +318,7 @@ def test_a_new_conversation_costs_the_same_with_many_keys_and_a_full_table(keys:
 def test_the_sessions_of_a_large_fleet_are_known() -> None:
     """80,000 Claude Code sessions in 25 minutes, each with its own user and traces, fit the default limit."""
     clock = SetClock()
-    shadows = Shadows(clock, max_senders=SpoolSettings().max_senders)
+    shadows = ReportedCallers(clock, max_senders=SpoolSettings().max_senders)
     for number in range(80_000):
         clock.time += 25 * 60 / 80_000
         call = event(
@@ -327,7 +334,7 @@ def test_the_sessions_of_a_large_fleet_are_known() -> None:
 def test_what_is_learned_late_makes_nothing_older() -> None:
     """If an old report is read again, the newer time of its sender stays."""
     clock = SetClock()
-    shadows = Shadows(clock)
+    shadows = ReportedCallers(clock)
     shadows.note_call(event(session="s1"))
     shadows.note_call(event(session="s1"), at=clock.time - 2 * WINDOW_S)
     metric = counter(session="s1")
@@ -349,7 +356,7 @@ def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters:
     For two products, spans and counters match although their sources differ. OpenLLMetry's histogram has the
     source otel, and Envoy's spans look like OpenInference's.
     """
-    shadows, metric = Shadows(SetClock()), counter(source=counters)
+    shadows, metric = ReportedCallers(SetClock()), counter(source=counters)
     shadows.note_call(Inference(id=b"", source=spans, session="s1", tags={"service": "claude-code"}))
     shadows.mark_if_shadow(metric)
     assert shadow == metric.shadow
@@ -371,7 +378,7 @@ def test_calls_without_a_model_may_be_of_any(
     Calls without a model match counters of any model, because the events of Google's ADK name no model but
     its counters do.
     """
-    shadows, tags = Shadows(SetClock()), {"service": "desk"}
+    shadows, tags = ReportedCallers(SetClock()), {"service": "desk"}
     name = "gen_ai.client.token.usage"
     metric = UsageMetric(id=b"", source="google_adk", name=name, model="gemini-2.5-flash", tags=tags)
     shadows.note_call(Inference(id=b"", source=source, request_model=model, input_tokens=tokens, tags=tags))
@@ -401,7 +408,7 @@ def test_calls_without_a_model_may_be_of_any(
 )
 def test_region_and_maker_in_a_models_name_do_not_hide_a_repeat(call_model: str, counter_model: str) -> None:
     """A Bedrock model has names with and without region, maker and version. A counter of any of them is a repeat."""
-    shadows = Shadows(SetClock())
+    shadows = ReportedCallers(SetClock())
     shadows.note_call(event(session="s1", request_model=call_model))
     metric = counter(source="otel", session="s1", model=counter_model)
     other = counter(source="otel", session="s1", model="anthropic.claude-haiku-4-5-v1:0")
@@ -433,7 +440,7 @@ def test_a_library_may_remove_only_the_maker_of_a_bedrock_model(
     SDK have the whole id. They still match.
     """
     for call_model, counter_model in permutations([of_bedrock, without_maker]):
-        shadows = Shadows(SetClock())
+        shadows = ReportedCallers(SetClock())
         shadows.note_call(event(session="s1", request_model=call_model))
         metrics = [counter(source="otel", session="s1", model=model) for model in (counter_model, another)]
         for metric in metrics:
@@ -446,7 +453,7 @@ def test_a_histogram_of_a_bedrock_model_repeats_the_counter() -> None:
     A histogram of a Bedrock model repeats the counter, although one of the two libraries leaves out the maker of
     the model.
     """
-    shadows = Shadows(SetClock())
+    shadows = ReportedCallers(SetClock())
     counted = counter(source="otel", model="anthropic.claude-sonnet-4-5-20250929-v1:0", token_type="input")
     repeated = counter(source="otel", model="claude-sonnet-4-5-20250929-v1:0", token_type="input")
     counted.name, repeated.name = f"{USAGE}input_tokens", f"{OPERATION}token_usage"
@@ -460,7 +467,7 @@ def test_counters_may_name_the_installation_alone() -> None:
     Claude Code can omit session and account from its metrics, but its events name them. The installation id
     still matches them.
     """
-    shadows, metric, another = Shadows(SetClock()), counter(user="anon-1"), counter(user="anon-2")
+    shadows, metric, another = ReportedCallers(SetClock()), counter(user="anon-1"), counter(user="anon-2")
     reported = event(session="s1", user="uuid-1")
     reported.tags = {**reported.tags, "device": "anon-1"}
     shadows.note_call(reported)
@@ -475,14 +482,14 @@ async def test_senders_that_an_earlier_build_stored_are_found() -> None:
     clock = SetClock()
     spool = await in_memory.open_spool(settings=SpoolSettings(), clock=clock)
     stored = bytes.fromhex("b593dd7edb16db5ecbe61192d18c3d8a26fc843c715e3a96d3fed3f8")
-    shadows = Shadows(clock, heard=spool.heard)
+    shadows = ReportedCallers(clock, heard=spool.heard)
     shadows.note_call(event(session="s1", request_model="vendor/Model-1"))
     assert stored in sender_rows_to_store(shadows.take_unstored_callers(""))
-    await spool.log.append(Submission(topic=AI_TELEMETRY, received=0, heard=[stored]))
+    await spool.log.append_submission(Submission(topic=AI_TELEMETRY, received=0, heard=[stored]))
     await spool.heard.open()
     for model, is_repeat in [("model-1", True), ("model-2", False)]:
         after_upgrade, metric = (
-            Shadows(clock, heard=spool.heard),
+            ReportedCallers(clock, heard=spool.heard),
             counter(source="otel", session="s1", model=model),
         )
         await after_upgrade.look_up_in_storage(reporters_of_record(metric))
@@ -498,7 +505,7 @@ def test_the_table_holds_eight_times_as_many_conversations_as_before_decision_62
     """
     limit, clock = SpoolSettings().max_senders // 100, SetClock()
     for models, conversations in [(1, 8 * 340), (20, 8 * 49)]:
-        shadows = Shadows(clock, max_senders=limit)
+        shadows = ReportedCallers(clock, max_senders=limit)
         for number in range(conversations):
             calls = [event(session=f"s{number}", request_model=f"model-{model}") for model in range(models)]
             shadows.note_records(calls, [None] * models, clock.time, key="fleet")

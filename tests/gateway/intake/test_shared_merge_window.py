@@ -11,7 +11,7 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import SharedMergeWindow
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import Shadows
+from gateway.intake.shadows import ReportedCallers
 from gateway.people.authentication.bearer import Bearer
 from spool.errors import Stale
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport
@@ -49,7 +49,7 @@ class Processes:
         return self
 
     def _window(self, hold_s: float) -> SharedMergeWindow:
-        shadows = Shadows(self.clock, heard=self.spool.heard)
+        shadows = ReportedCallers(self.clock, heard=self.spool.heard)
         intake = Intake(self.log, attribution=Attribution(Config()), prices=PRICES, shadows=shadows)
         return SharedMergeWindow(
             self.reports,
@@ -74,7 +74,7 @@ class Processes:
 
 async def take(window: SharedMergeWindow, *events: object, bearer: Bearer = ALICE) -> None:
     outcome, reports = read_batch("langfuse", batch(*events))
-    await window.store(outcome, bearer, reports)
+    await window.store_outcome(outcome, bearer, reports)
 
 
 async def test_the_parts_of_a_call_come_to_two_processes() -> None:
@@ -244,7 +244,7 @@ async def test_a_report_that_cannot_be_read_holds_up_no_other() -> None:
     """A damaged partial report is dropped, and the operator is informed. Other reports are not affected."""
     both = await Processes().open()
     damaged = PartialReport(b"x" * 16, both.clock.now() - 1, b"\xc1")
-    await both.log.append(Submission(topic=AI_TELEMETRY, received=0, keep=[damaged]))
+    await both.log.append_submission(Submission(topic=AI_TELEMETRY, received=0, keep=[damaged]))
     await take(both.a, create())
     both.clock.move(WINDOW_S)
     assert 2 == await both.a.release_due_reports()

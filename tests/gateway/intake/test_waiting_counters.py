@@ -19,12 +19,12 @@ from gateway.intake import waiting_counters
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import Reporter, Reporters, Shadows
-from gateway.intake.take_backs import Counted
+from gateway.intake.shadows import CallReporter, CallReporters, ReportedCallers
+from gateway.intake.take_backs import CountedGroup
 from gateway.intake.waiting_counters import WaitingCounters
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import ReadOutcome
 from gateway.people.authentication.bearer import Bearer
-from spool.identity import Identity, hash_parts
+from spool.identity import RecordIdentity, hash_parts
 from spool.ledger.sums import HourlySums
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, NS, Inference, UsageMetric
@@ -100,7 +100,7 @@ class Running:
 
     async def _started(self) -> tuple[WaitingCounters, Intake]:
         await self.spool.heard.open()
-        shadows = Shadows(self.clock, heard=self.spool.heard)
+        shadows = ReportedCallers(self.clock, heard=self.spool.heard)
         await shadows.restore_missing_callers(self.spool.log)
         limits = {"max_items": 1000, "max_bytes": 1 << 20, **self.limits}
         counters = WaitingCounters(self.spool.log, shadows, self.clock, wait_s=WAIT_S, **limits)
@@ -113,10 +113,10 @@ class Running:
             counters=counters,
         )
 
-    async def take(self, outcome: Outcome, bearer: Bearer = BEARER) -> None:
+    async def take(self, outcome: ReadOutcome, bearer: Bearer = BEARER) -> None:
         """Let the next process accept the payload."""
         self._intakes.append(self._intakes.pop(0))
-        await self._intakes[0][1].store(outcome, bearer)
+        await self._intakes[0][1].store_outcome(outcome, bearer)
 
     async def records(self) -> list[Inference | UsageMetric]:
         log = self.spool.log
@@ -150,8 +150,8 @@ class Running:
         return books.topics.get(AI_TELEMETRY, {}).get("pending", 0)
 
 
-def call(family: Family, number: int, at_s: float) -> Outcome:
-    outcome = Outcome(received=1)
+def call(family: Family, number: int, at_s: float) -> ReadOutcome:
+    outcome = ReadOutcome(received=1)
     record = Inference(
         id=b"",
         start_time=int(at_s * NS),
@@ -160,15 +160,15 @@ def call(family: Family, number: int, at_s: float) -> Outcome:
         tags={"service": "svc"},
         **family.call,
     )
-    outcome.add_record(record, Identity(hash_parts(5, family.call["source"], str(number))))
+    outcome.add_record(record, RecordIdentity(hash_parts(5, family.call["source"], str(number))))
     if family.window is not None:
         outcome.note_resource_session(record, family.window)
     return outcome
 
 
-def counters(family: Family, number: int, at_s: float) -> Outcome:
+def counters(family: Family, number: int, at_s: float) -> ReadOutcome:
     """Create the counters of a client after `number` calls, as an increase or a cumulative value."""
-    outcome = Outcome(received=2)
+    outcome = ReadOutcome(received=2)
     for token_type, tokens in (("input", 100), ("output", 10)):
         metric = UsageMetric(
             id=b"", name="tokens", token_type=token_type, tags={"service": "svc"}, **family.counter
@@ -178,13 +178,13 @@ def counters(family: Family, number: int, at_s: float) -> Outcome:
             outcome.add_point(CounterPoint(series, int(at_s * NS), time, tokens * number, metric))
         else:
             metric.value, metric.end_time = tokens, time
-            outcome.add_record(metric, Identity(hash_parts(7, series.hex(), number)))
+            outcome.add_record(metric, RecordIdentity(hash_parts(7, series.hex(), number)))
     return outcome
 
 
-def merged(outcomes: Sequence[Outcome]) -> Outcome:
+def merged(outcomes: Sequence[ReadOutcome]) -> ReadOutcome:
     """Combine several payloads into one request."""
-    together = Outcome()
+    together = ReadOutcome()
     for outcome in outcomes:
         together.received += outcome.received
         together.records += outcome.records
@@ -320,9 +320,9 @@ RUN = Family(
 )
 
 
-def agent(began: float, **fields: Any) -> Outcome:
+def agent(began: float, **fields: Any) -> ReadOutcome:
     """Create the OpenInference span of the Claude Agent SDK, which sums up what Claude Code reports."""
-    outcome = Outcome(received=1)
+    outcome = ReadOutcome(received=1)
     record = Inference(
         id=b"",
         start_time=int(began * NS),
@@ -333,7 +333,7 @@ def agent(began: float, **fields: Any) -> Outcome:
         operation="invoke_agent",
         **{"session": "s1", "trace_id": "t1", **fields},
     )
-    outcome.add_record(record, Identity(hash_parts(4, "t1", "agent")))
+    outcome.add_record(record, RecordIdentity(hash_parts(4, "t1", "agent")))
     return outcome
 
 
@@ -568,9 +568,9 @@ def test_which_key_counted_how_much_that_may_be_taken_back_is_known(nodes: int) 
 def test_what_makes_room_looks_at_the_oldest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a request exceeds the limit by one, only the oldest waiting counters are examined, not all."""
     asked = []
-    real = Shadows.has_any_reported_calls
+    real = ReportedCallers.has_any_reported_calls
 
-    def have_heard(self: Shadows, reporters: Any, at: float) -> bool:
+    def have_heard(self: ReportedCallers, reporters: Any, at: float) -> bool:
         asked.append(reporters)
         return real(self, reporters, at)
 
@@ -578,7 +578,7 @@ def test_what_makes_room_looks_at_the_oldest_alone(monkeypatch: pytest.MonkeyPat
         families = [Family({}, {"source": "codex", "session": f"s{number}"}) for number in range(60)]
         for family in families[:-1]:
             await running.take(counters(family, 1, running.clock.now()))
-        monkeypatch.setattr(Shadows, "has_any_reported_calls", have_heard)
+        monkeypatch.setattr(ReportedCallers, "has_any_reported_calls", have_heard)
         await running.take(counters(families[-1], 1, running.clock.now()))
         assert len(asked) < len(families) / 2
         assert 100 >= len(running.counters) == await running.pending()
@@ -590,10 +590,10 @@ def test_what_waits_is_looked_at_once_in_a_pass(monkeypatch: pytest.MonkeyPatch)
     """A pass looks at each waiting group once, even if it needs many commits to record what is due."""
     monkeypatch.setattr(waiting_counters, "MOST_AT_ONCE", 4)
     asked = Counter[Any]()
-    real = Shadows.has_any_reported_calls
+    real = ReportedCallers.has_any_reported_calls
 
-    def have_heard(self: Shadows, reporters: Any, at: float) -> bool:
-        if isinstance(reporters, Reporters):
+    def have_heard(self: ReportedCallers, reporters: Any, at: float) -> bool:
+        if isinstance(reporters, CallReporters):
             asked[reporters] += 1
         return real(self, reporters, at)
 
@@ -607,7 +607,7 @@ def test_what_waits_is_looked_at_once_in_a_pass(monkeypatch: pytest.MonkeyPatch)
         running.clock.move(WAIT_S)
         for family in families[30:]:
             await running.take(counters(family, 1, running.clock.now()))
-        monkeypatch.setattr(Shadows, "has_any_reported_calls", have_heard)
+        monkeypatch.setattr(ReportedCallers, "has_any_reported_calls", have_heard)
         assert 60 == await running.counters.release_due()
         assert [1] * 60 == list(asked.values())
         assert 60 == await running.pending()
@@ -732,10 +732,10 @@ def test_the_garbage_collector_does_not_go_through_what_waits() -> None:
 
 def test_who_reported_is_stored_as_before() -> None:
     """The stored form of a sender is unchanged, so that a gateway of another release can read it."""
-    counted = Counted(after=7, reporters={Reporter("codex", None, "session", "s1")}, key="team-a")
+    counted = CountedGroup(after=7, reporters={CallReporter("codex", None, "session", "s1")}, key="team-a")
     stored = msgspec.msgpack.encode(counted)
     assert msgspec.msgpack.decode(stored) == [7, [["codex", None, "session", "s1"]], [], [], 0, "team-a"]
-    assert msgspec.msgpack.decode(stored, type=Counted) == counted
+    assert msgspec.msgpack.decode(stored, type=CountedGroup) == counted
 
 
 def test_a_request_that_is_given_up_is_kept_whole() -> None:

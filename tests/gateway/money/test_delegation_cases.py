@@ -26,7 +26,7 @@ from gateway.money.costs.work_tree import (
 )
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostRow
-from spool.ledger.work import Lineage
+from spool.ledger.work import RunLineage
 from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import ENGINES, Ledgers
 from tests.spool.ledger.test_delegation import ONE, TWO, A, B, Made, Vector, asked, made, orders, rows_of
@@ -103,7 +103,7 @@ def digest(run: str) -> str:
 
 async def shown_tree(ledger: Ledger, session: str) -> Sequence[RunNode]:
     """Return the tree of a session's runs, as the page of one unit builds it."""
-    lineage = await ledger.lineage("session", [as_shown("session", session)], 1000, has_below=True)
+    lineage = await ledger.run_lineage("session", [as_shown("session", session)], 1000, has_below=True)
     own: dict[str, CostRow] = {
         run: row for row in await rows_of(ledger, "run") if (run := row.group[0]) is not None
     }
@@ -150,8 +150,8 @@ def test_the_tree_of_a_long_chain() -> None:
 def tree_of_chain(count: int) -> float:
     """Return the processor time of the functions that make the page of a chain of runs."""
     runs = [f"run:{number:016x}" for number in range(1, count + 1)]
-    lineage = [Lineage(run, above, None) for run, above in zip(runs, [None, *runs[:-1]], strict=True)]
-    lineage[0] = Lineage(runs[0], runs[-1], None)  # a circle
+    lineage = [RunLineage(run, above, None) for run, above in zip(runs, [None, *runs[:-1]], strict=True)]
+    lineage[0] = RunLineage(runs[0], runs[-1], None)  # a circle
     began = process_time()
     parents = parents_by_run(lineage)
     assert runs[:-1] == [*ancestor_runs(runs[:0:-1], parents)][::-1]
@@ -203,6 +203,6 @@ async def test_003c_a_cost_is_traced_to_its_session(
         assert {**own, parent: Decimal("0.07")} == await asked(ledger, "session", aggregated=True)
         levels = [(node.session, node.level, node.own.calls) for node in await shown_tree(ledger, "parent")]
         assert [(parent, 1, 1), (child, 2, 2)] == levels
-        above = await ledger.lineage("session", [child], 10, has_below=False)
+        above = await ledger.run_lineage("session", [child], 10, has_below=False)
         assert {parent, child} == {each.session for each in above}
         await ledgers.close()

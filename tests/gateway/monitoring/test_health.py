@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from gateway.monitoring import health as healths
-from gateway.monitoring.health import Health
+from gateway.monitoring.health import ServerHealth
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteState
 from spool.errors import SpoolUnavailable
@@ -25,7 +25,7 @@ DEAD = "the writer has stopped: restart Tollhouse"
 
 @dataclass
 class HealthSources(SoleNode):
-    """The sources that `Health` reads, each of which a test may change."""
+    """The sources that `ServerHealth` reads, each of which a test may change."""
 
     stats_now: LogStats | Exception | None = STATS
     keys_read: bool = True
@@ -76,8 +76,8 @@ class HealthSources(SoleNode):
             raise SpoolUnavailable("gone")
         return self.ledger
 
-    def health(self) -> Health:
-        return Health(
+    def health(self) -> ServerHealth:
+        return ServerHealth(
             cast(Log, self),
             cast(Deliveries, self),
             clock=self,

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.http.error_table import refusal_for_error
 from gateway.monitoring import metrics
-from gateway.monitoring.metrics import MAX_DETAILS, Exposition, Metrics
+from gateway.monitoring.metrics import MAX_DETAILS, Exposition, ProcessMetrics
 from gateway.monitoring.snapshot import FIGURES, Limit, Snapshot
 from spool.container_files.values import WaitingFiles
 from spool.deliveries.values import RouteState
@@ -71,7 +71,7 @@ def test_a_commit_moves_the_counters_by_topic_and_source() -> None:
     Each term of a commit increases its counter, by topic and source. Terms that only the accounting needs
     have no counter.
     """
-    metrics = Metrics()
+    metrics = ProcessMetrics()
     terms = {
         ("ai-telemetry", "received", ""): 10,
         ("ai-telemetry", "accepted", "litellm"): 6,
@@ -99,7 +99,7 @@ def test_no_series_tells_when_a_counter_was_made() -> None:
     """
     No counter or histogram of Tollhouse has a `_created` series. Other registries of the process keep theirs.
     """
-    metrics = Metrics()
+    metrics = ProcessMetrics()
     metrics.note_commit(Commit(seconds=0.1, flush_seconds=0.1, terms={("ai-telemetry", "received", ""): 1}))
     metrics.count_request("otlp/traces", 200)
     shown = [name for name, _ in samples(metrics.render(Snapshot(stats=STATS)))]
@@ -112,7 +112,7 @@ def test_no_series_tells_when_a_counter_was_made() -> None:
 
 def test_sources_that_senders_name_are_bounded() -> None:
     """A sender that invents names cannot create unlimited series. Its records still count, under "other"."""
-    metrics = Metrics()
+    metrics = ProcessMetrics()
     for number in range(2 * MAX_DETAILS):
         terms = {("ai-telemetry", "accepted", f"source-{number}"): 1}
         metrics.note_commit(Commit(seconds=0.1, flush_seconds=0.1, terms=terms))
@@ -127,7 +127,7 @@ def test_sources_that_senders_name_are_bounded() -> None:
 
 def test_made_up_sources_leave_those_of_tollhouse_their_series() -> None:
     """Invented source names do not displace known sources, reasons, or conflicting pairs of sources."""
-    metrics = Metrics(lambda: ["litellm"])
+    metrics = ProcessMetrics(lambda: ["litellm"])
     made_up = {("ai-telemetry", "accepted", f"source-{number}"): 1 for number in range(MAX_DETAILS + 1)}
     own = {
         ("ai-telemetry", "accepted", "litellm"): 3,
@@ -145,7 +145,7 @@ def test_made_up_sources_leave_those_of_tollhouse_their_series() -> None:
 
 def test_routes_and_space_are_read_when_asked() -> None:
     """Queues and space are read from the snapshot. A route has one series per state."""
-    read = samples(Metrics().render(Snapshot(stats=STATS, routes=[ROUTE], devices={"silent": 3})))
+    read = samples(ProcessMetrics().render(Snapshot(stats=STATS, routes=[ROUTE], devices={"silent": 3})))
     route = ("route", "upstream/ai-telemetry")
     assert (40, 1, 2) == tuple(
         read[f"tollhouse_route_{name}_total", (route,)] for name in ("delivered", "dead", "refused")
@@ -164,7 +164,7 @@ def test_routes_and_space_are_read_when_asked() -> None:
 
 def test_the_fleet_is_read_when_asked() -> None:
     snapshot = Snapshot(stats=STATS, fleet_states={"missing": 4}, assistants={"codex": {"overridden": 2}})
-    read = samples(Metrics().render(snapshot))
+    read = samples(ProcessMetrics().render(snapshot))
     assert 4 == read["tollhouse_fleet_devices", (("state", "missing"),)]
     assert 2 == read["tollhouse_fleet_assistants", (("assistant", "codex"), ("state", "overridden"))]
 
@@ -173,7 +173,9 @@ def test_clusters_and_container_files_are_read_when_asked() -> None:
     """The metrics show the number of offline clusters, and the number and age of waiting files."""
     waiting = WaitingFiles(files=2, bytes=700, oldest=940.0)
     read = samples(
-        Metrics().render(Snapshot(stats=STATS, clusters={"silent": 2}, waiting_files=waiting, now=1000.0))
+        ProcessMetrics().render(
+            Snapshot(stats=STATS, clusters={"silent": 2}, waiting_files=waiting, now=1000.0)
+        )
     )
     assert 2 == read["tollhouse_clusters", (("state", "silent"),)]
     names = ("waiting_files", "waiting_bytes", "oldest_age_seconds")
@@ -182,7 +184,7 @@ def test_clusters_and_container_files_are_read_when_asked() -> None:
 
 def test_requests_are_counted_by_door_and_status() -> None:
     """HTTP statuses and gRPC code names share one label."""
-    metrics = Metrics()
+    metrics = ProcessMetrics()
     metrics.count_request("otlp/traces", 200)
     metrics.count_request("otlp/traces", 200)
     metrics.count_request("grpc/traces", "UNAUTHENTICATED")
@@ -201,7 +203,7 @@ async def test_a_crowd_of_scrapers_costs_one_rendering() -> None:
         await asyncio.sleep(0)
         return Snapshot(stats=STATS)
 
-    exposition = Exposition(Metrics(), read, lambda: now)
+    exposition = Exposition(ProcessMetrics(), read, lambda: now)
     texts = await asyncio.gather(*(exposition.current_text() for _ in range(5)))
     assert reads == 1
     assert len(set(texts)) == 1
@@ -223,7 +225,7 @@ async def test_metrics_are_told_while_the_storage_is_away() -> None:
             raise away
         return Snapshot(stats=STATS)
 
-    metrics = Metrics()
+    metrics = ProcessMetrics()
     exposition = Exposition(metrics, read, lambda: now)
     assert 1.0 == samples(await exposition.current_text())["tollhouse_storage_answers", ()]
     away, now = SpoolUnavailable("the database is down"), 102.0
@@ -235,7 +237,7 @@ async def test_metrics_are_told_while_the_storage_is_away() -> None:
     away, now = None, 104.0
     assert 1.0 == samples(await exposition.current_text())["tollhouse_storage_answers", ()]
     with pytest.raises(SpoolUnavailable):
-        await Exposition(Metrics(), _away, lambda: now).current_text()
+        await Exposition(ProcessMetrics(), _away, lambda: now).current_text()
 
 
 async def _away() -> Snapshot:
@@ -248,7 +250,7 @@ async def test_a_slow_storage_before_the_first_figures_is_no_defect(
     """If the metrics cannot be read, a scraper gets a 503 that says when to ask again, and the log has no error."""
     monkeypatch.setattr(metrics, "ANSWER_S", 0.01)
     with pytest.raises(SpoolUnavailable) as raised:
-        await Exposition(Metrics(), _never, lambda: 0.0).current_text()
+        await Exposition(ProcessMetrics(), _never, lambda: 0.0).current_text()
     refusal = refusal_for_error(raised.value, endpoint="metrics")
     assert (503, "spool_unavailable", 1) == (refusal.status, refusal.type, refusal.retry_after_s)
     assert not caplog.records
@@ -283,10 +285,10 @@ DATABASE = DatabaseHealth(
 def test_open_insights_are_shown_by_detector_and_severity() -> None:
     """An insight that no detector found has an empty detector. Without insights, there is no series."""
     insights = {("spend_spike", "warning"): 2, ("", "info"): 1}
-    shown = samples(Metrics().render(Snapshot(stats=STATS, insights=insights)))
+    shown = samples(ProcessMetrics().render(Snapshot(stats=STATS, insights=insights)))
     assert 2 == shown["tollhouse_insights", (("detector", "spend_spike"), ("severity", "warning"))]
     assert 1 == shown["tollhouse_insights", (("detector", ""), ("severity", "info"))]
-    empty = samples(Metrics().render(Snapshot(stats=STATS)))
+    empty = samples(ProcessMetrics().render(Snapshot(stats=STATS)))
     assert [] == [name for name, _ in empty if name == "tollhouse_insights"]
 
 
@@ -298,7 +300,7 @@ def test_a_database_that_gateways_share_has_figures_of_its_own() -> None:
     """
     A database that gateways share has separate figures: standbys, waits, connections, gateways and leases.
     """
-    found = samples(Metrics().render(Snapshot(stats=STATS, installation="i", database=DATABASE)))
+    found = samples(ProcessMetrics().render(Snapshot(stats=STATS, installation="i", database=DATABASE)))
     told = {
         name: value
         for (name, labels), value in found.items()
@@ -332,10 +334,12 @@ def test_what_a_role_may_not_see_has_no_series() -> None:
         replace(DATABASE, standbys=None, oldest_transaction_s=None),
         replace(DATABASE, needs_standby=False),
     ):
-        found = {name for name, _ in samples(Metrics().render(Snapshot(stats=STATS, database=blind)))}
+        found = {name for name, _ in samples(ProcessMetrics().render(Snapshot(stats=STATS, database=blind)))}
         assert "tollhouse_postgres_synchronous_standbys" not in found
         assert ("tollhouse_postgres_oldest_transaction_seconds" in found) == (blind.standbys is not None)
-    assert not [name for name, _ in samples(Metrics().render(Snapshot(stats=STATS))) if "postgres" in name]
+    assert not [
+        name for name, _ in samples(ProcessMetrics().render(Snapshot(stats=STATS))) if "postgres" in name
+    ]
 
 
 async def test_loop_lag_sees_a_loop_that_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +347,7 @@ async def test_loop_lag_sees_a_loop_that_was_held(monkeypatch: pytest.MonkeyPatc
     The loop lag is measured by a sleeping task. If the event loop is blocked, the task wakes late, by the
     delay that clients notice. The task begins to measure with the first request.
     """
-    lag, turns = Metrics().lag, FairTurns()
+    lag, turns = ProcessMetrics().lag, FairTurns()
     task = asyncio.create_task(lag.measure_repeatedly(turns.wait_for_activity))
     await asyncio.sleep(0)
     turns.find_or_add_party("first request")
@@ -364,7 +368,7 @@ async def test_loop_lag_sees_a_loop_that_was_held(monkeypatch: pytest.MonkeyPatc
 
 def test_failed_attempts_are_counted() -> None:
     """Failed attempts, such as guessed keys, are counted in a metric."""
-    read = samples(Metrics().render(Snapshot(stats=STATS, failed_attempts=4)))
+    read = samples(ProcessMetrics().render(Snapshot(stats=STATS, failed_attempts=4)))
     assert 4 == read["tollhouse_failed_attempts_total", ()]
 
 
@@ -373,20 +377,20 @@ def test_outcomes_that_came_too_late_are_counted() -> None:
     A worker may report a result after another worker has taken over its delivery. Such late results are
     counted in a metric.
     """
-    read = samples(Metrics().render(Snapshot(stats=STATS, fenced=2, senders_pushed_out=3)))
+    read = samples(ProcessMetrics().render(Snapshot(stats=STATS, fenced=2, senders_pushed_out=3)))
     assert 2 == read["tollhouse_deliveries_fenced_total", ()]
     assert 3 == read["tollhouse_senders_pushed_out_total", ()]
 
 
 def test_series_that_were_forgotten_for_want_of_room_are_counted() -> None:
-    read = samples(Metrics().render(Snapshot(stats=replace(STATS, series_pushed_out=3))))
+    read = samples(ProcessMetrics().render(Snapshot(stats=replace(STATS, series_pushed_out=3))))
     assert 3 == read["tollhouse_series_pushed_out_total", ()]
 
 
 def test_limits_are_shown_with_their_use() -> None:
     """One metric family has the limits and another one their use, under the names of the settings."""
     limits = [Limit("server.max_inflight_bytes", 100, 40), Limit("devices.max", 10, 3)]
-    found = samples(Metrics().render(Snapshot(stats=STATS, limits=limits)))
+    found = samples(ProcessMetrics().render(Snapshot(stats=STATS, limits=limits)))
     name = (("name", "server.max_inflight_bytes"),)
     assert found["tollhouse_limit", name] == 100
     assert found["tollhouse_limit_used", name] == 40
@@ -398,7 +402,7 @@ def test_channels_of_notifications_have_their_series() -> None:
     notification, or 0 if none waits.
     """
     idle = replace(CHANNEL, name="idle", state="running", oldest=None)
-    found = samples(Metrics().render(Snapshot(stats=STATS, channels=(CHANNEL, idle), now=160.0)))
+    found = samples(ProcessMetrics().render(Snapshot(stats=STATS, channels=(CHANNEL, idle), now=160.0)))
     name, series = ("channel", "on-call"), "tollhouse_notification"
     ended = {state: found[f"{series}s_total", (name, ("state", state))] for state in ("sent", "failed")}
     assert {"sent": 7.0, "failed": 1.0} == ended

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.cli.doctor import NOTE, OK, diagnose_machine
 from gateway.configuration.sections import Config, ServerSettings
-from gateway.monitoring.metrics import Metrics
+from gateway.monitoring.metrics import ProcessMetrics
 from gateway.service.assembly.services import load_compiled_module
 from spool.packed.native import MODULE
 from tests.spool.test_native import module
@@ -20,7 +20,7 @@ from tests.spool.test_native import module
 
 def told(config: Config, caplog: pytest.LogCaptureFixture) -> tuple[float | None, list[str], str, str]:
     """Return the metric's value, the logged actions, and the doctor's status and text."""
-    metrics = Metrics(lambda: ())
+    metrics = ProcessMetrics(lambda: ())
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="gateway.service.assembly.services"):
         native = load_compiled_module(config, metrics)

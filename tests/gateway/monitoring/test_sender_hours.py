@@ -17,9 +17,9 @@ from spool.registry.tables.sender_hours import (
     HOUR_S,
     RUNNING,
     Arrivals,
-    Pair,
     SenderHours,
     SenderHoursTable,
+    SourceAndKey,
     first_hours,
 )
 from spool.sqlite.in_memory import new_registry
@@ -40,7 +40,7 @@ async def registry(clock: MovedClock) -> AsyncIterator[Registry]:
     await registry.close()
 
 
-def seen(hours: Sequence[SenderHours]) -> Mapping[Pair, int]:
+def seen(hours: Sequence[SenderHours]) -> Mapping[SourceAndKey, int]:
     return {(each.source, each.key): each.hours for each in hours}
 
 
@@ -94,7 +94,7 @@ class Counted(SenderHoursTable):
     def __init__(self, table: SenderHoursTable) -> None:
         self._table = table
 
-    async def add(self, arrivals: Mapping[Pair, Arrivals], *, now: float) -> Sequence[SenderHours]:
+    async def add(self, arrivals: Mapping[SourceAndKey, Arrivals], *, now: float) -> Sequence[SenderHours]:
         if self.is_away:
             raise SpoolUnavailable("the database is away")
         self.writes += 1

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.monitoring import spend as module
-from gateway.monitoring.metrics import Metrics
+from gateway.monitoring.metrics import ProcessMetrics
 from gateway.monitoring.snapshot import Snapshot
 from gateway.monitoring.spend import SpendSeries
 from spool.record import NS, Inference
@@ -46,7 +46,7 @@ def shown(spend: SpendSeries, name: str, label: str = "team") -> dict[str, float
     """Return a metric as Prometheus reads it, summed by a label."""
     found: dict[str, float] = {}
     for (metric, labels), value in samples(
-        Metrics().render(Snapshot(stats=STATS, spend=spend.counts))
+        ProcessMetrics().render(Snapshot(stats=STATS, spend=spend.counts))
     ).items():
         if metric == name:
             key = dict(labels)[label]
@@ -75,7 +75,7 @@ async def test_what_comes_is_counted_and_a_restart_counts_nothing_twice(ledgers:
     await spend.read_totals()
     await spend.read_totals()
     assert ({"a": 2.0, "(unknown)": 4.0}) == shown(spend, COST)
-    tokens = samples(Metrics().render(Snapshot(stats=STATS, spend=spend.counts)))
+    tokens = samples(ProcessMetrics().render(Snapshot(stats=STATS, spend=spend.counts)))
     assert [2.0, 7.0] == sorted(
         value
         for (name, labels), value in tokens.items()

@@ -10,7 +10,7 @@ import pytest
 from gateway.core.errors import BadPayload
 from gateway.normalise import any_format
 from gateway.normalise.formats.list import recognise_format
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 from gateway.normalise.payload import body_limits
 from tests.gateway.normalise.formats.payloads import read, run
 from tests.gateway.normalise.otlp.payloads import in_protobuf, span, traces
@@ -47,7 +47,7 @@ def test_joining_many_requests_gives_the_loop_its_turn() -> None:
     """Many tiny requests are joined in steps, so that the event loop gets its turn."""
     count = 10_000
     body = b"[" + b",".join([b"{}"] * count) + b"]"
-    _, turns = run(any_format.normalise_body("otlp/traces", body, options=Options()))
+    _, turns = run(any_format.normalise_body("otlp/traces", body, options=ReadOptions()))
     assert turns >= count * body_limits.ITEM_BYTES // body_limits.SLICE_BYTES
 
 

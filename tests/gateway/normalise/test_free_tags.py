@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from gateway.normalise.events import read_events
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 from gateway.normalise.payload.body_limits import Allowance
 from tests.gateway.normalise.formats.langfuse import events as langfuse
 from tests.gateway.normalise.formats.payloads import case, read
@@ -27,14 +27,14 @@ METADATA = {
 KEPT = {"tier", "turn", "code_owner", "error_code", "title", "path"}
 
 
-def of_spans(metadata: Mapping[str, object], options: Options) -> tuple[Mapping[str, str], int]:
+def of_spans(metadata: Mapping[str, object], options: ReadOptions) -> tuple[Mapping[str, str], int]:
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "metadata": json.dumps(metadata)}
     outcome = normalised(traces(span(1, call)), options=options)
     (record,) = outcome.records
     return record.tags, outcome.left_out
 
 
-def of_a_format(metadata: Mapping[str, object], options: Options) -> tuple[Mapping[str, str], int]:
+def of_a_format(metadata: Mapping[str, object], options: ReadOptions) -> tuple[Mapping[str, str], int]:
     payload = case("litellm", "slp-batch-array")[0]
     payload["metadata"] = {"spend_logs_metadata": metadata}
     payload["request_tags"] = []
@@ -43,14 +43,14 @@ def of_a_format(metadata: Mapping[str, object], options: Options) -> tuple[Mappi
     return record.tags, outcome.left_out
 
 
-def of_langfuse(metadata: Mapping[str, object], options: Options) -> tuple[Mapping[str, str], int]:
+def of_langfuse(metadata: Mapping[str, object], options: ReadOptions) -> tuple[Mapping[str, str], int]:
     whole = langfuse.create(endTime="2026-11-20T07:15:07.352454Z", usageDetails={"input": 10, "output": 4})
     outcome = read(None, langfuse.batch(langfuse.trace(tags=[], metadata=metadata), whole), options=options)
     (record,) = outcome.records
     return record.tags, outcome.left_out
 
 
-def of_events(metadata: Mapping[str, object], options: Options) -> tuple[Mapping[str, str], int]:
+def of_events(metadata: Mapping[str, object], options: ReadOptions) -> tuple[Mapping[str, str], int]:
     steps = read_events(
         json.dumps({"type": "t", "data": metadata}).encode(),
         Allowance(9),
@@ -66,7 +66,7 @@ def of_events(metadata: Mapping[str, object], options: Options) -> tuple[Mapping
 
 
 DOORS = pytest.mark.parametrize("door", [of_spans, of_a_format, of_langfuse, of_events])
-Door = Callable[[Mapping[str, object], Options], tuple[Mapping[str, str], int]]
+Door = Callable[[Mapping[str, object], ReadOptions], tuple[Mapping[str, str], int]]
 
 
 @DOORS
@@ -74,7 +74,7 @@ def test_what_may_be_a_text_is_left_out_and_counted(door: Door) -> None:
     """
     Long values, values of many words, and names such as `diff` are dropped. Numbers, ids and labels stay.
     """
-    kept, left_out = door(METADATA, Options())
+    kept, left_out = door(METADATA, ReadOptions())
 
     assert {*kept} & {*METADATA} == KEPT
     assert len(METADATA) - len(KEPT) == left_out
@@ -88,7 +88,7 @@ def test_a_configured_name_is_kept(door: Door) -> None:
     """
     names = frozenset({"whatever", "diff", "prompt"})
     kept, left_out = door(
-        {"whatever": SENTENCE, "diff": "canary", "prompt": "canary"}, Options(keep_tags=names)
+        {"whatever": SENTENCE, "diff": "canary", "prompt": "canary"}, ReadOptions(keep_tags=names)
     )
 
     assert {*kept} & names == {"whatever", "diff"}

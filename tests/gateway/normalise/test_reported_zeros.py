@@ -13,7 +13,7 @@ import pytest
 from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.prices import PriceBook
 from gateway.normalise.formats.list import FORMATS
-from gateway.normalise.otlp.product import Product
+from gateway.normalise.otlp.product import TelemetryProduct
 from gateway.normalise.otlp.products import PRODUCTS
 from tests.gateway.normalise.formats.payloads import one
 from tests.gateway.normalise.otlp.payloads import only, span, traces
@@ -149,7 +149,7 @@ _MARKS = {"ag2": {"ag2.span.type": "llm"}, "cloudflare": {"gen_ai.model.provider
 
 
 @pytest.mark.parametrize("product", _UNPRICED, ids=lambda product: product.source)
-def test_spans_read_zero_as_the_format_of_their_gateway_does(product: Product) -> None:
+def test_spans_read_zero_as_the_format_of_their_gateway_does(product: TelemetryProduct) -> None:
     """
     A gateway's spans treat a cost of 0 as its log format does. The span here is an image without counts.
     """

@@ -13,18 +13,18 @@ import pytest
 from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.spans.reader import SpanReader, read_span_alone
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload import body_limits
 from tests.bench.load.payloads import protobuf_spans
 from tests.gateway.normalise.otlp.trace_requests import trace_requests
 from tests.rounds import part
 
 CALLS = 2000
-OPTIONS = Options(keep_attributes=frozenset({"http.route", "server.address"}), host_id=True)
+OPTIONS = ReadOptions(keep_attributes=frozenset({"http.route", "server.address"}), host_id=True)
 
 
-def _outcome(spans: list[tuple[int, Span]], *, alone: bool) -> Outcome:
-    outcome = Outcome(keep_tags=OPTIONS.keep_tags)
+def _outcome(spans: list[tuple[int, Span]], *, alone: bool) -> ReadOutcome:
+    outcome = ReadOutcome(keep_tags=OPTIONS.keep_tags)
     reader = SpanReader(outcome, OPTIONS)
     for place, span in spans:
         read = read_span_alone(span, OPTIONS) if alone else None
@@ -54,7 +54,7 @@ def test_a_span_is_read_the_same_alone(number: int) -> None:
 def test_calls_are_booked_in_short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """If every time check says that the slice is over, a slice has only a few calls."""
     monkeypatch.setattr(body_limits, "SLICE_S", -1.0)
-    outcome = Outcome()
+    outcome = ReadOutcome()
     reader = SpanReader(outcome, OPTIONS)
     spans = [item for piece in protobuf_decoder.traces(protobuf_spans(CALLS)) for item in piece.items]
     for place, span in spans:

@@ -13,12 +13,12 @@ from gateway.http.turns import run_with_pauses
 from gateway.normalise import unit_cost
 from gateway.normalise.unit_cost import Operations
 from spool.record import UnitCostOperation, rfc3339
-from spool.streams import Stream
+from spool.streams import TelemetryStream
 
 NOW = 1_790_000_000.0  # 2026-09-21
 KNOWN = {
-    "hourly": Stream(name="hourly", type="allocation", granularity="HOURLY", keys=("Region",)),
-    "usage": Stream(name="usage", type="metric", granularity="DAILY", keys=("Account",)),
+    "hourly": TelemetryStream(name="hourly", type="allocation", granularity="HOURLY", keys=("Region",)),
+    "usage": TelemetryStream(name="usage", type="metric", granularity="DAILY", keys=("Account",)),
 }
 
 

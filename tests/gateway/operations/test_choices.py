@@ -59,9 +59,9 @@ def test_outcomes_are_read_from_few_records() -> None:
     read = Counter[str]()
 
     def counted(name: str) -> Filter[KeptRecord]:
-        def values(stored: KeptRecord) -> tuple[str, ...]:
+        def values(stored_record: KeptRecord) -> tuple[str, ...]:
             read[name] += 1
-            return (stored.counted_value(name),)
+            return (stored_record.counted_value(name),)
 
         return Filter(values=values)
 

@@ -11,7 +11,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from gateway.http.address import Address
 from gateway.http.requests import holder_type
-from gateway.mcp.tool import Tool
+from gateway.mcp.tool import McpTool
 from gateway.mcp.tools.list import TOOLS
 from gateway.operations.holders.operators import (
     InstallationServices,
@@ -24,7 +24,7 @@ from gateway.operations.installation.status import FOR_OPERATORS, ON_EVERY_LISTE
 from gateway.operations.records.deliveries import list_deliveries
 from gateway.operations.requests.address import OperatorAddress
 from gateway.operations.requests.requests import OperatorRequest
-from gateway.operations.services import OperatorServices, Services
+from gateway.operations.services import AllServices, OperatorServices
 from gateway.service.addresses.areas import OPERATOR_AREAS, operator_rows
 from gateway.service.addresses.table import FOR_SENDERS
 from spool.ledger.ledger import Ledger
@@ -60,7 +60,7 @@ def test_a_handler_for_keys_names_one_holder(row: Address) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
-def test_a_tool_of_assistants_names_one_holder(tool: Tool[Any]) -> None:
+def test_a_tool_of_assistants_names_one_holder(tool: McpTool[Any]) -> None:
     named = holder_type(tool.run)
     assert named in (MoneyServices, SpoolServices, SenderServices, InstallationServices)
 
@@ -108,7 +108,7 @@ def test_a_holder_is_found_by_its_class() -> None:
         services.services_of_type(dict)
     receivers = cast("Any", ReceiverServices.__new__(ReceiverServices))
     more = dict.fromkeys(("storage", "topics", "status", "background", "reload"), cast("Any", None))
-    server = Services(receivers=receivers, operators=services, **more)
+    server = AllServices(receivers=receivers, operators=services, **more)
     assert server.services_of_type(ReceiverServices) is receivers
     assert server.services_of_type(SpoolServices) is spool
     with pytest.raises(LookupError, match="is not a holder"):

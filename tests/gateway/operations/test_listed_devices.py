@@ -22,7 +22,7 @@ from gateway.devices.machine_state import LINKS, MISSED, WORDS
 from gateway.devices.states import last_seen_updater
 from gateway.http import lists
 from gateway.http.lists import MemoryRows, Rows, list_envelope
-from gateway.operations.devices.devices import DEVICES, Shown
+from gateway.operations.devices.devices import DEVICES, DeviceWithState
 from gateway.operations.devices.listed_devices import ListedDevices
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.devices.table import DeviceTable
@@ -60,7 +60,7 @@ class Fleet:
             for n in range(len(self.table), count)
         ))  # fmt: skip
 
-    async def get(self, query: Query, rows: Rows[Shown] | None = None) -> dict[str, Any]:
+    async def get(self, query: Query, rows: Rows[DeviceWithState] | None = None) -> dict[str, Any]:
         rows = self.listed if rows is None else rows
         return await list_envelope(
             DEVICES, rows, query, secret=b"s" * 32, people=PEOPLE, now=self.clock.now()
@@ -68,7 +68,7 @@ class Fleet:
 
     async def derived(self, query: Query) -> dict[str, Any]:
         """Compute the page from all devices and their current states."""
-        shown = [Shown(device, self.lifecycle.machine_state(device)) for device in self.table.all()]
+        shown = [DeviceWithState(device, self.lifecycle.machine_state(device)) for device in self.table.all()]
         return await self.get(query, MemoryRows(shown))
 
 

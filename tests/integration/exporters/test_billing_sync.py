@@ -25,7 +25,7 @@ from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.normalise import billing as rules
 from spool.currencies import SCALE
 from spool.errors import NotKept
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.log.values import Submission
@@ -154,8 +154,8 @@ class BillingSyncs:
         await self.keep(records)
 
     async def keep(self, records: Sequence[Record], *, is_final: bool = False) -> None:
-        identities = [Identity(record.id, is_final=is_final) for record in records]
-        await self.spool.log.append(
+        identities = [RecordIdentity(record.id, is_final=is_final) for record in records]
+        await self.spool.log.append_submission(
             Submission(
                 topic=AI_TELEMETRY, received=len(records), records=list(records), identities=identities
             )

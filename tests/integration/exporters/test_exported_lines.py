@@ -14,7 +14,7 @@ from typing import Any
 from exporters.focus import charges as focus
 from gateway.intake.price_lines import price_lines_of_sum
 from gateway.intake.prices import PriceBook
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import NS, Inference
 from tests.integration.exporters.test_focus_lines import REALTIME, summed
 from tests.integration.operations.money.costs.test_published_costs import START_S, filled, run
@@ -63,7 +63,7 @@ def made(number: int, chance: random.Random) -> Any:
 
 
 def of_destination(records: list[Inference]) -> list[dict[str, str]]:
-    entry = Entry(topic="ai-telemetry", first=1, committed_at=START_S, records=list(records))
+    entry = LogEntry(topic="ai-telemetry", first=1, committed_at=START_S, records=list(records))
     charges = asyncio.run(focus.sum_charges([entry], partial(price_lines_of_sum, BOOK)))
     return read((focus.csv_header() + focus.charge_lines(charges)).decode())
 

@@ -31,7 +31,7 @@ from gateway.intake.prices import PriceBook
 from spool.clock import SystemClock
 from spool.deliveries.values import Delivery
 from spool.ledger.repricing import REQUESTS, LinesOf
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.meters import METERS
 from spool.record import NS, Correction, Inference, Record
 from spool.settings import SpoolSettings
@@ -79,7 +79,7 @@ def realtime(n: int, **fields: Any) -> Inference:
 def rows(
     records: Sequence[Record], lines_of: LinesOf | None = OF_BOOK, *, version: str = focus.VERSION
 ) -> list[dict[str, str]]:
-    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=list(records))
+    entry = LogEntry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=list(records))
     charges = asyncio.run(focus.sum_charges([entry], lines_of))
     columns = focus.VERSIONS[version]
     text = focus.csv_header(columns) + focus.charge_lines(charges, columns=columns)
@@ -285,7 +285,7 @@ async def test_a_repeat_at_other_prices_is_there_once(tmp_path: Path, by_lines_f
         build_exporter_with_prices(settings, None, clock, OF_BOOK),
         build_exporter(settings, None, clock),
     ]
-    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[realtime(1)])
+    entry = LogEntry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[realtime(1)])
     delivery = Delivery(id=1, route="bill", first=1, last=1, attempts=0, idempotency_key="k")
     other = Delivery(id=2, route="bill", first=11, last=11, attempts=0, idempotency_key="l")
     mark = None

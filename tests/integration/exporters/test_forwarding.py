@@ -261,7 +261,7 @@ async def test_who_looks_while_a_route_parks_sends_nothing(
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(Reply(401, b"who?", "text/plain"))
     deliveries, given_back, looks = site.server.deliveries, asyncio.Event(), count(1)
-    due, retry = deliveries.take_due_delivery, deliveries.retry
+    due, retry = deliveries.take_due_delivery, deliveries.schedule_retry
 
     async def due_late(*args: Any, **named: Any) -> Delivery | None:
         look = next(looks)
@@ -279,7 +279,7 @@ async def test_who_looks_while_a_route_parks_sends_nothing(
             await site.server.state()
 
     monkeypatch.setattr(deliveries, "take_due_delivery", due_late)
-    monkeypatch.setattr(deliveries, "retry", retry_with_others)
+    monkeypatch.setattr(deliveries, "schedule_retry", retry_with_others)
     async with site.forwarding():
         state = await site.until(lambda state: state.state == "parked")
     assert state.queued == 10

@@ -26,7 +26,7 @@ from exporters.service.upstream_client import UpstreamClient
 from exporters.settings import DestinationSettings, NotifySettings, UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import Delivery, Settlement
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import BillingDrop, Record, UnitCostOperation, UsageEvent
 from spool.registry.scopes import BILLING_DROP, CREATE_EVENT
 from spool.streams import StreamReader
@@ -89,7 +89,7 @@ async def sent(exporter: Exporter, *records: Record) -> Settlement:
     delivery = Delivery(id=1, route="d/t", first=1, last=len(records), attempts=0, idempotency_key="k")
     try:
         return await exporter.send(
-            delivery, [Entry(topic=records[0].topic, first=1, committed_at=0.0, records=list(records))]
+            delivery, [LogEntry(topic=records[0].topic, first=1, committed_at=0.0, records=list(records))]
         )
     finally:
         await exporter.close()

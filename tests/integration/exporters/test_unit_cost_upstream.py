@@ -21,7 +21,7 @@ from exporters.pace import Backoff
 from exporters.service.billing_drops import ConnectionLocks
 from exporters.settings import EventStream, UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.values import Submission
 from spool.record import NS, BillingDrop, Record, UnitCostOperation, UsageEvent
 from spool.settings import SpoolSettings
@@ -61,12 +61,12 @@ class UnitCostSite:
     settings: UpstreamSettings
 
     async def add(self, *records: Record) -> None:
-        await self.spool.log.append(
+        await self.spool.log.append_submission(
             Submission(
                 topic=records[0].topic,
                 received=len(records),
                 records=records,
-                identities=[Identity(record.id) for record in records],
+                identities=[RecordIdentity(record.id) for record in records],
             )
         )
 
@@ -308,7 +308,7 @@ async def test_mapped_events_become_sums_of_a_stream(site: UnitCostSite) -> None
     async with site.forwarding(events=mapping):
         await site.until({"delivered": 2, "unmapped": 2, "shadow": 1}, "upstream/usage-events")
         await site.until({"delivered": 2})
-    (total,) = await site.spool.streams.totals("calls")
+    (total,) = await site.spool.streams.stream_totals("calls")
     assert total.value == "5"
     assert total.element_name == "acme"
     assert [("sum", [("acme", 2), ("acme", 3)])] == [sent(request) for request in site.upstream.requests]

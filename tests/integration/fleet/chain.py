@@ -74,7 +74,7 @@ class Chain(NamedTuple):
         here, there = self.site.find(laptop), self.centre.find(laptop)
         if here is None or there is None or here.sent_version < here.version:
             return False
-        routes = await self.site.app.services.storage.deliveries.routes()
+        routes = await self.site.app.services.storage.deliveries.route_states()
         is_sent = self.keeps_calls or not any(route.queued for route in routes)
         return is_sent and there.last_seen >= here.last_seen
 

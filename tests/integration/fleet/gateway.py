@@ -12,7 +12,7 @@ from gateway.configuration.sections import Config, DeviceSettings
 from gateway.devices.fleet.coverage import FleetCoverage
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import MachineState
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.devices.device import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.registry.tables.inventory import Machine
@@ -50,7 +50,7 @@ class Gateway:
             data_dir=self._data,
             server=replace(self._config.server, listen="127.0.0.1:0", grpc_listen=""),
         )
-        self.app = App(config, version="0", clock=self.clock)
+        self.app = TollhouseApp(config, version="0", clock=self.clock)
         await self.app.start()
         self.client = ClientSession()
         registry = self.app.services.storage.registry

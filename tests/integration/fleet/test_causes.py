@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from gateway.devices.machine_state import CLOCK_WRONG, MachineState
 from gateway.devices.states import STATE_CHANGES, parse_state_changes
-from gateway.operations.devices.devices import Shown, describe_device_details
+from gateway.operations.devices.devices import DeviceWithState, describe_device_details
 from spool.devices.device import Device
 from spool.record import utc_iso
 from tests.integration.conftest import ACTOR
@@ -103,7 +103,9 @@ async def test_the_last_changes_of_the_state_are_shown(gateway: Gateway, tmp_pat
     changes = parse_state_changes(device_of(gateway))
     assert STATE_CHANGES == 50 == len(changes)
     assert ["revoked", "reporting"] * 25 == [word for _, word in changes]
-    shown = describe_device_details(Shown(device_of(gateway), gateway.state(laptop)))["state_changes"]
+    shown = describe_device_details(DeviceWithState(device_of(gateway), gateway.state(laptop)))[
+        "state_changes"
+    ]
     assert [{"at": utc_iso(at), "state": word} for at, word in changes] == shown
     await gateway.lifecycle.reset_device("laptop", ACTOR)
     assert [] == parse_state_changes(device_of(gateway))

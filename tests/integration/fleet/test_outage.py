@@ -22,7 +22,7 @@ from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.lifecycle import SCOPES, DeviceLifecycle
 from gateway.devices.reports import DeviceReport
 from gateway.money.insights.detectors import fleet as detectors
-from gateway.money.insights.facts import Facts
+from gateway.money.insights.facts import InsightFacts
 from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import Device
 from spool.record import utc_iso
@@ -122,7 +122,7 @@ class Site:
         """Return the machines, how many are covered and offline, and the titles of insights."""
         answer = await self.server.ask("GET", "/fleet/coverage")
         fleet = self.server.services.senders.require_fleet()
-        facts = Facts(now=self.clock.now(), fleet=await fleet.machine_rows_in_use())
+        facts = InsightFacts(now=self.clock.now(), fleet=await fleet.machine_rows_in_use())
         each = (detectors.assistant_not_reporting, detectors.policy_not_applied, detectors.stopped_agent)
         titles = frozenset(finding.draft.title for detector in each for finding in detector(facts))
         found = answer.payload

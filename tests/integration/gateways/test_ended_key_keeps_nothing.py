@@ -23,8 +23,8 @@ from gateway.devices.reports import DeviceReport
 from gateway.intake.prices import PriceBook
 from gateway.money.budgets.evaluator import BudgetEvaluator
 from gateway.service.addresses.table import FOR_SENDERS
-from spool.identity import Identity
-from spool.leases import HeldTasks, Work
+from spool.identity import RecordIdentity
+from spool.leases import LeaseTasks, Work
 from spool.log.values import Submission
 from spool.postgres.registry.follower import Follower
 from spool.record import AI_TELEMETRY, NS, Inference
@@ -263,8 +263,8 @@ async def a_saving(serving: Serving) -> str:
     )  # fmt: skip
     PriceBook.load().price_record(call)
     log = serving.app.services.storage.log
-    await log.append(
-        Submission(topic=AI_TELEMETRY, received=1, records=[call], identities=[Identity(call.id)])
+    await log.append_submission(
+        Submission(topic=AI_TELEMETRY, received=1, records=[call], identities=[RecordIdentity(call.id)])
     )
     await services.money.require_adviser().find_and_store_savings()
     found, *_ = await services.installation.require_registry().recommendations.all()
@@ -300,7 +300,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Follower) -> None:
         pass
 
-    async def never(self: HeldTasks, name: str, work: Work, **_: Any) -> None:
+    async def never(self: LeaseTasks, name: str, work: Work, **_: Any) -> None:
         await asyncio.Event().wait()
 
     async def nothing_ever(self: BudgetEvaluator) -> None:
@@ -309,7 +309,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Follower, "read_registry_changes", nothing)
     monkeypatch.setattr(Follower, "read_unannounced", nothing)
     monkeypatch.setattr(changes, "LOOKED_S", 1e9)  # the gateway behaves as if it had just read the changes
-    monkeypatch.setattr(HeldTasks, "run_while_leased", never)
+    monkeypatch.setattr(LeaseTasks, "run_while_leased", never)
     monkeypatch.setattr(BudgetEvaluator, "run", nothing_ever)
 
 

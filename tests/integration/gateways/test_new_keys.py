@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.core.errors import Refusal
-from gateway.people.authentication.access import GUESSES, Access
+from gateway.people.authentication.access import GUESSES, KeyAccess
 from spool.postgres.registry.bearers import ended_keys
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.operators import Actor
@@ -92,7 +92,7 @@ async def test_guesses_buy_no_look(
     key among them.
     """
     here, there = registries
-    access, looks = Access(there, clock=MovedClock()), 0
+    access, looks = KeyAccess(there, clock=MovedClock()), 0
     news = PostgresRegistry.changes_since
 
     async def counted(store: PostgresRegistry, since: int | None) -> object:
@@ -136,7 +136,7 @@ async def test_what_is_not_known_is_no_refusal(
     If the last read of the changes is over a second old, an unknown key gets 503. A known key is accepted.
     """
     here, there = registries
-    access = Access(there, clock=MovedClock())
+    access = KeyAccess(there, clock=MovedClock())
     _, known = await here.keys.create(name="known", scopes=[INGEST], actor=ADA)
     await there.catch_up()
     with pytest.raises(Refusal) as caught:
@@ -160,7 +160,7 @@ async def test_what_comes_without_the_secret_ends_with_the_key(new_schema: Calla
 
         async def ended(at: float) -> int:
             asking = database.transaction(
-                lambda connection: len(ended_keys(connection, database.fill_in_names, expects, now=at))
+                lambda connection: len(ended_keys(connection, database.fill_in_table_names, expects, now=at))
             )
             return await asking
 

@@ -21,7 +21,7 @@ from spool.clock import Clock, SystemClock
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import RouteState
 from spool.engines import open_storage
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.installation import FILE, public_id, store_secret
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, Record
@@ -39,15 +39,15 @@ class House:
     directory: Path
 
     async def add(self, records: Sequence[Record]) -> None:
-        identities = [Identity(record.id) for record in records]
-        await self.storage.log.append(
+        identities = [RecordIdentity(record.id) for record in records]
+        await self.storage.log.append_submission(
             Submission(
                 topic=AI_TELEMETRY, received=len(records), records=list(records), identities=identities
             )
         )
 
     async def state(self, route: str = ROUTE) -> RouteState:
-        return next(state for state in await self.storage.deliveries.routes() if state.name == route)
+        return next(state for state in await self.storage.deliveries.route_states() if state.name == route)
 
     async def terms(self) -> dict[str, int]:
         return {term: n for term, n in (await self.storage.log.books()).routes[ROUTE].items() if n}
@@ -59,7 +59,7 @@ class House:
             landings=self.storage.small.open_table(LANDINGS),
             installation=public_id(self.storage.secret),
             books=self.storage.log.books,
-            routes=self.storage.deliveries.routes,
+            routes=self.storage.deliveries.route_states,
             verdicts=self.storage.registry.statements,
         )
 
@@ -78,7 +78,7 @@ class House:
     async def until_all_is_sent(self) -> None:
         async with asyncio.timeout(600):
             while True:  # poll, because the queue sends no event about routes
-                if not any(state.queued for state in await self.storage.deliveries.routes()):
+                if not any(state.queued for state in await self.storage.deliveries.route_states()):
                     return
                 await asyncio.sleep(0.01)
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from exporters.check import check_destinations
-from exporters.lake.stores import Store, StoredObject
+from exporters.lake.stores import LakeStore, StoredObject
 from exporters.probe import OK, REFUSED, Probe
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
 
 
-async def names(store: Store, prefix: str, after: str = "") -> list[StoredObject]:
+async def names(store: LakeStore, prefix: str, after: str = "") -> list[StoredObject]:
     return [each async for each in store.list_objects(prefix, after=after)]
 
 
@@ -25,7 +25,7 @@ class StoreContract:
 
     added = ""
 
-    async def test_a_name_is_written_once(self, store: Store, tmp_path: Path) -> None:
+    async def test_a_name_is_written_once(self, store: LakeStore, tmp_path: Path) -> None:
         """
         A second attempt to create an object changes nothing. The object's size, end and content can be read.
         """
@@ -39,7 +39,7 @@ class StoreContract:
         await store.fetch("a/v1/one", tmp_path / "back")
         assert b"one and more" == (tmp_path / "back").read_bytes()
 
-    async def test_of_many_who_create_a_name_one_does(self, store: Store) -> None:
+    async def test_of_many_who_create_a_name_one_does(self, store: LakeStore) -> None:
         """
         If eight writers try to create an object at the same time, exactly one of them creates it, and the object is
         complete.
@@ -49,14 +49,14 @@ class StoreContract:
         assert 1 == sum(made)
         assert bodies[made.index(True)] == await store.read_end("race", 100_000, 100_000)
 
-    async def test_what_is_not_there_is_none(self, store: Store, tmp_path: Path) -> None:
+    async def test_what_is_not_there_is_none(self, store: LakeStore, tmp_path: Path) -> None:
         """A missing object has no size, and an empty store lists no names."""
         assert await store.object_size("nothing") is None
         assert [] == await names(store, "a/")
         with pytest.raises(FileNotFoundError):
             await store.fetch("nothing", tmp_path / "back")
 
-    async def test_names_come_in_order(self, store: Store) -> None:
+    async def test_names_come_in_order(self, store: LakeStore) -> None:
         """A list has the names and sizes below a prefix, and may start after a name."""
         for name in ("m/2", "m/1", "m/3", "n/1"):
             await store.create_object(name, name.encode())
@@ -65,12 +65,12 @@ class StoreContract:
         )
         assert [StoredObject("m/3", 3)] == await names(store, "m/", after="m/2")
 
-    async def test_a_condition_holds(self, store: Store) -> None:
+    async def test_a_condition_holds(self, store: LakeStore) -> None:
         """A conditional write to the store fails if the object exists."""
         await store.create_object("one", b"1")
         assert await store.probe_overwrite_refusal("one", b"1")
 
-    async def test_check_writes_one_object(self, settings: DestinationSettings, store: Store) -> None:
+    async def test_check_writes_one_object(self, settings: DestinationSettings, store: LakeStore) -> None:
         """
         `tollhouse check` writes the same small object each time, and reports the prefix's owner to another
         installation. An installation without data claims nothing.

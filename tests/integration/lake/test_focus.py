@@ -19,7 +19,7 @@ from exporters.destinations.catalogue import destination_secret
 from exporters.lake import names
 from exporters.lake.destination import open_store, settings_problems
 from exporters.lake.repair import LakeRepair
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from exporters.lake.verification import DATA, VerifiedLake, read_manifests, verify_files
 from exporters.lake.watch import compare_with_store
 from exporters.settings import DestinationSettings
@@ -50,7 +50,7 @@ def records() -> list[Record]:
 @dataclass
 class Lake:
     house: House
-    store: Store
+    store: LakeStore
     fields: dict[str, Any]
     scratch: Path
 

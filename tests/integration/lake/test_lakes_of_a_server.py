@@ -17,7 +17,7 @@ from gateway.cli.doctor import doctor
 from gateway.cli.lake.command import lake as command
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.operations.money.insights import make_inspector
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from gateway.service.assembly.lakes import lake_states
 from spool.settings import SpoolSettings
 from tests.exporters.spools import calls
@@ -35,7 +35,7 @@ async def run_server(directory: Path) -> tuple[str, list[str]]:
         spool=SpoolSettings(hold=0, counter_wait=0),
         destinations=(DestinationSettings(name="lake", type="file", path=lake, linger=0.0),),
     )
-    app = App(config, version="0")
+    app = TollhouseApp(config, version="0")
     await app.start()
     try:
         storage = app.services.storage
@@ -101,7 +101,7 @@ def test_records_of_a_clock_that_was_ahead_land(tmp_path: Path) -> None:
     clock = JumpedClock()
 
     async def served() -> Result:
-        app = App(config, version="0", clock=clock)
+        app = TollhouseApp(config, version="0", clock=clock)
         await app.start()
         try:
             house = House(app.services.storage, clock, tmp_path)
@@ -129,7 +129,7 @@ def test_a_command_lands_what_waits(tmp_path: Path) -> None:
         return CliRunner().invoke(command, ["land", "--config", str(file), *words])
 
     async def served() -> tuple[Result, Result]:
-        app = App(config, version="0")
+        app = TollhouseApp(config, version="0")
         await app.start()
         try:
             storage = app.services.storage

@@ -19,7 +19,7 @@ from exporters.destinations.catalogue import destination_secret
 from exporters.lake import names
 from exporters.lake.destination import open_store
 from exporters.lake.repair import LakeRepair
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from exporters.lake.verification import DATA, read_manifests, verify_files
 from exporters.lake.watch import compare_with_store
 from exporters.settings import DestinationSettings
@@ -35,7 +35,7 @@ class Lake:
     """A store with three deliveries of ten records, and the storage from which they came."""
 
     house: House
-    store: Store
+    store: LakeStore
     remove: Callable[[str], object]
     scratch: Path
 

@@ -17,7 +17,7 @@ from exporters.destinations.catalogue import destination_secret
 from exporters.errors import Misconfigured, Retryable
 from exporters.lake.destination import open_store
 from exporters.lake.exporter import claim_prefix
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from exporters.probe import OK
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
@@ -55,7 +55,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> DestinationSetti
 
 
 @pytest.fixture
-def store(settings: DestinationSettings) -> Store:
+def store(settings: DestinationSettings) -> LakeStore:
     return open_store(settings, destination_secret(settings))
 
 
@@ -196,7 +196,7 @@ async def test_a_lake_in_s3_has_every_record_once(in_s3: DestinationSettings, tm
 
 
 async def test_a_prefix_that_an_earlier_release_marked_is_nobodys(
-    store: Store, settings: DestinationSettings
+    store: LakeStore, settings: DestinationSettings
 ) -> None:
     """
     The object with which an earlier release marked a prefix names no installation, so any installation may write

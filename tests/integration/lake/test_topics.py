@@ -17,14 +17,14 @@ from exporters.lake import names
 from exporters.lake.destination import open_store
 from exporters.lake.file_checks import find_file_format
 from exporters.lake.repair import LakeRepair
-from exporters.lake.stores import Store
+from exporters.lake.stores import LakeStore
 from exporters.lake.tables import OPTIONAL, TABLES, table_for_route
 from exporters.lake.verification import DATA, read_manifests, verify_files
 from exporters.lake.watch import compare_with_store
 from exporters.settings import DestinationSettings
 from gateway.cli.lake.command import lake as command
 from spool.deliveries.protocols import LANDINGS
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.values import Submission
 from spool.record import NS, TOPICS, BillingDrop, Record, UnitCostOperation, UsageEvent
 from tests.exporters.spools import call, record_id
@@ -69,13 +69,13 @@ async def landed(house: House, records: Mapping[str, Record] = RECORDS, **fields
     """Land a record of each topic."""
     async with house.forwarding(topics=TOPICS, **fields):
         for topic, record in records.items():
-            await house.storage.log.append(
-                Submission(topic=topic, received=1, records=[record], identities=[Identity(record.id)])
+            await house.storage.log.append_submission(
+                Submission(topic=topic, received=1, records=[record], identities=[RecordIdentity(record.id)])
             )
         await house.until_all_is_sent()
 
 
-async def row_of(store: Store, topic: str, scratch: Path) -> dict[str, Any]:
+async def row_of(store: LakeStore, topic: str, scratch: Path) -> dict[str, Any]:
     """Return the only row of a table, with the columns that are read."""
     table = TABLES[topic]
     [file] = [each.name async for each in store.list_objects(names.data_prefix(table.name))]
@@ -89,7 +89,7 @@ async def row_of(store: Store, topic: str, scratch: Path) -> dict[str, Any]:
     return row
 
 
-async def differences(store: Store, house: House, route: str, scratch: Path) -> list[str]:
+async def differences(store: LakeStore, house: House, route: str, scratch: Path) -> list[str]:
     """Return the differences that a verification of the table and a recount of its route find."""
     scratch.mkdir(exist_ok=True)
     table = table_for_route(route).name

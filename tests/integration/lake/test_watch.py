@@ -12,7 +12,7 @@ import pytest
 
 from exporters.errors import Retryable
 from exporters.lake import watch
-from exporters.lake.stores import FolderStore, Store, StoredObject
+from exporters.lake.stores import FolderStore, LakeStore, StoredObject
 from exporters.lake.watch import AGAIN_S, RETRY_S, LakeWatch, check_lake_files
 from spool.deliveries.protocols import read_lake_verdict
 from tests.exporters.spools import StoppedClock, calls
@@ -26,7 +26,7 @@ class AwayStore(FolderStore):
         raise Retryable("nobody answers", answered=False)
 
 
-def watch_of(house: House, store: Store) -> LakeWatch:
+def watch_of(house: House, store: LakeStore) -> LakeWatch:
     context = house.context()
     assert context.verdicts is not None
     seen = partial(check_lake_files, store, context, ROUTE)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from exporters.destinations.catalogue import TYPES
-from exporters.exporter import KeepMark
+from exporters.exporter import StoreRouteMark
 from exporters.kafka import recount
 from exporters.kafka.messages import TopicProgress, progress_key
 from exporters.lake import watch
@@ -25,7 +25,7 @@ from gateway.service.assembly.lakes import lake_states
 from spool.deliveries.protocols import LakeVerdict, read_lake_verdict, read_landing_time
 from spool.deliveries.values import Delivery, Settlement
 from spool.errors import SpoolUnavailable
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from tests.exporters.clickhouse.server import Table, served
 from tests.exporters.spools import StoppedClock, calls
 from tests.integration.lake.lakes import ROUTE, House, opened
@@ -138,8 +138,8 @@ class Landed:
 
     in_flight, max_records = 1, 10
 
-    async def land(
-        self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
+    async def write_delivery(
+        self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
     ) -> Settlement:
         return Settlement(delivered=delivery.count, damaged=0)
 
@@ -161,11 +161,11 @@ async def test_a_landing_is_noted_once_a_minute(tmp_path: Path, monkeypatch: pyt
         async def landed() -> float | None:
             async def keep(mark: str) -> None: ...
 
-            async def none() -> AsyncIterator[Entry]:
+            async def none() -> AsyncIterator[LogEntry]:
                 return
                 yield
 
-            assert 9 == (await landings.land(delivery, none(), keep)).delivered
+            assert 9 == (await landings.write_delivery(delivery, none(), keep)).delivered
             return await read_landing_time(verdicts, ROUTE)
 
         began = clock.now()

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from gateway.configuration.sections import Config, McpSettings
-from gateway.mcp.tool import Tool
+from gateway.mcp.tool import McpTool
 from spool.registry.scopes import AI_HUB
 from spool.settings import SpoolSettings
 from tests.integration.mcp.conftest import Assistant, OpenAssistant
@@ -92,7 +92,7 @@ async def test_every_message_is_limited_by_key(open_assistant: OpenAssistant) ->
 async def test_a_list_of_tools_is_made_once(assistant: Assistant, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list of MCP tools is built once, and is the same for everybody until a dimension is added."""
     first = (await assistant.ask("tools/list")).body
-    monkeypatch.setattr(Tool, "tools_list_entry", None)
+    monkeypatch.setattr(McpTool, "tools_list_entry", None)
     assert first == (await assistant.ask("tools/list")).body
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.bills.plans.declared import NewPlan, PlanTable, Seat
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
-from spool.registry.insights import ADDRESSED, Draft
+from spool.registry.insights import ADDRESSED, InsightDraft
 from spool.registry.registry import Registry
 from spool.registry.views import NewView
 from tests.integration.conftest import ACTOR
@@ -63,10 +63,10 @@ async def test_findings_come_in_one_list_by_their_size(assistant: Assistant) -> 
     """Closed insights appear only on request. Savings are summed."""
     registry = assistant.serving.app.services.operators.installation.require_registry()
     spike = await registry.insights.create(
-        Draft(title="Spike | of\nsearch", category="spike", cost_impact="1000000.5"), actor=ACTOR
+        InsightDraft(title="Spike | of\nsearch", category="spike", cost_impact="1000000.5"), actor=ACTOR
     )
     small = await registry.insights.create(
-        Draft(title="Small", category="other", cost_impact="0"), actor=ACTOR
+        InsightDraft(title="Small", category="other", cost_impact="0"), actor=ACTOR
     )
     await registry.recommendations.merge_savings([SAVING], looked_for=[SAVING.type])
     result = await assistant.call("get_insights")

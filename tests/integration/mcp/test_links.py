@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from urllib.parse import parse_qs, urlsplit
 
 from gateway.mcp.tools.list import TOOLS
-from gateway.operations.holders.operators import Urls
-from spool.registry.insights import Draft
+from gateway.operations.holders.operators import PublicUrls
+from spool.registry.insights import InsightDraft
 from spool.registry.views import NewView
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant
@@ -39,7 +39,9 @@ async def test_links_lead_to_pages_that_are_there(assistant: Assistant) -> None:
     pages = set(re.findall(r'path: "([^"]+)"', (STATIC / "pages/list.mjs").read_text()))
     registry = assistant.serving.app.services.operators.installation.require_registry()
     await make_budget(registry, "Search")
-    await registry.insights.create(Draft(title="Spike", category="spike", cost_impact="2"), actor=ACTOR)
+    await registry.insights.create(
+        InsightDraft(title="Spike", category="spike", cost_impact="2"), actor=ACTOR
+    )
     await registry.recommendations.merge_savings([SAVING], looked_for=[SAVING.type])
     address = assistant.serving.app.services.operators.installation.urls().console
     for tool, (asked, *_) in QUESTIONS.items():
@@ -100,9 +102,9 @@ async def test_a_link_is_given_where_people_can_follow_it(assistant: Assistant) 
     link is too long.
     """
     services = assistant.serving.app.services.operators
-    services.installation.urls = lambda: Urls(console="http://0.0.0.0:4318/console/")
+    services.installation.urls = lambda: PublicUrls(console="http://0.0.0.0:4318/console/")
     assert "" == await link_of(assistant, "get_org_context")
-    services.installation.urls = lambda: Urls(
+    services.installation.urls = lambda: PublicUrls(
         console="http://0.0.0.0:4318/console/", public="https://toll.example/console/"
     )
     assert "https://toll.example/console/#/" == await link_of(assistant, "get_org_context")

@@ -22,7 +22,7 @@ from jsonschema import Draft202012Validator as Validator
 from gateway.configuration.sections import Config, McpSettings, ServerSettings
 from gateway.mcp.protocol import LEGACY, MODERN
 from gateway.mcp.resources import CONTEXT_URI
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.registry.scopes import AI_HUB
 from tests.integration.conftest import Answer, Serving
 from tests.integration.mcp.conftest import CAPABILITIES, META, VERSION, Assistant
@@ -231,7 +231,7 @@ CASES = [(must, revision) for must in MUSTS for revision in must.revisions]
 async def one_assistant(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Assistant]:
     """Start one server for all rules."""
     directory: Path = tmp_path_factory.mktemp("rules")
-    app = App(
+    app = TollhouseApp(
         Config(data_dir=directory, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0"
     )
     await app.start()

@@ -14,11 +14,11 @@ import pytest
 import pytest_asyncio
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.reconciliation.claims import Claim
+from gateway.bills.reconciliation.claims import CauseClaim
 from gateway.bills.reconciliation.comparing import DIFFERS, Line, Reconciliation
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.configuration.sections import AnswerSettings, Config, McpSettings
-from gateway.core.first_use import Once
+from gateway.core.first_use import LazyValue
 from gateway.mcp.resources import CONTEXT_URI, VIEW_URI
 from gateway.mcp.tool import MAX_BYTES
 from spool.ledger.money import text_to_units
@@ -77,7 +77,7 @@ async def test_a_reconciliation(assistant: Assistant) -> None:
         billed_tokens=3 * VALUES,
     )
     total.parts["volume"] = total.difference
-    claim = Claim(
+    claim = CauseClaim(
         cause="unreported_traffic",
         amount=1,
         tokens=1,
@@ -97,7 +97,7 @@ async def test_a_reconciliation(assistant: Assistant) -> None:
         async def reconcile(self, month: CalendarMonth) -> ReconciledMonth:
             return ReconciledMonth(month=month, providers=found, without={})
 
-    assistant.serving.app.services.operators.money.reconciler = Once(lambda: cast(Any, Stub()))
+    assistant.serving.app.services.operators.money.reconciler = LazyValue(lambda: cast(Any, Stub()))
     content = await bounded(assistant, "get_reconciliation", limit=50)
     assert content["provider_count"] == 50
     assert content["truncated"] is True

@@ -31,7 +31,7 @@ from gateway.configuration.sections import (
     DeviceSettings,
     ServerSettings,
 )
-from gateway.core.first_use import Once
+from gateway.core.first_use import LazyValue
 from gateway.core.mounts import OPERATOR_API
 from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.lifecycle import DeviceLifecycle
@@ -52,7 +52,7 @@ from gateway.operations.holders.operators import (
 from gateway.operations.list import declared_tables
 from gateway.operations.requests.socket import OperatorSocket
 from gateway.operations.services import OperatorServices
-from gateway.people.authentication.access import Access
+from gateway.people.authentication.access import KeyAccess
 from gateway.service.addresses.application import operator_application
 from spool.billing import BILLING_DROPS, BILLING_HOURS
 from spool.engines import MEMORY, open_storage
@@ -158,7 +158,7 @@ async def operator_server(
     )
     storage = await open_storage(options, engine=engine)
     assert storage.registry is not None
-    access = Access(storage.registry, ServerSettings(api_key_file=api_key_file), clock=clock)
+    access = KeyAccess(storage.registry, ServerSettings(api_key_file=api_key_file), clock=clock)
     storage.devices.auditor = storage.registry.audit_changes
     inventory = storage.registry.inventory
     devices = DeviceLifecycle(
@@ -210,7 +210,7 @@ async def operator_server(
             billing_connections=BillingConnections(
                 storage.registry, storage.small.open_table(BILLING_DROPS), clock, BillingSettings()
             ),
-            budgets=Once(
+            budgets=LazyValue(
                 partial(
                     BudgetEvaluator,
                     storage.registry,
@@ -221,8 +221,8 @@ async def operator_server(
                     link=lambda _: "",
                 )
             ),
-            reconciler=Once(lambda: reconciler),
-            biller=Once(lambda: biller),
+            reconciler=LazyValue(lambda: reconciler),
+            biller=LazyValue(lambda: biller),
             **chosen(MoneyServices),
         ),
         people=PeopleServices(**registry, **chosen(PeopleServices)),

@@ -26,8 +26,8 @@ from gateway.http.lists import AGE
 from spool.clock import SystemClock
 from spool.clusters import ReportedCluster
 from spool.deliveries.values import RouteSpec, Settlement
-from spool.identity import Identity
-from spool.log.values import AcceptedTwice, Books, Submission
+from spool.identity import RecordIdentity
+from spool.log.values import AcceptedTwice, LogAccounting, Submission
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent
 from spool.registry.operators import check_email
 from spool.registry.scopes import SEND_AI_TELEMETRY
@@ -439,8 +439,8 @@ def test_types_of_usage_events_without_a_mapping_are_named(run: Run, tmp_path: P
     async def work() -> None:
         spool = await open_spool(tmp_path / "store", settings=SpoolSettings(hold=0), clock=SystemClock())
         event = UsageEvent(id=b"1" * 16, source="app", event_type="log\x1bin")
-        await spool.log.append(
-            Submission(topic=USAGE_EVENTS, received=1, records=[event], identities=[Identity(event.id)])
+        await spool.log.append_submission(
+            Submission(topic=USAGE_EVENTS, received=1, records=[event], identities=[RecordIdentity(event.id)])
         )
         await spool.close()
 
@@ -489,9 +489,9 @@ def test_a_record_on_file_is_explained(run: Run, tmp_path: Path, monkeypatch: py
 def verified_as(monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
     """Make `spool verify` return this accounting."""
 
-    async def verify(self: object) -> Books:
+    async def verify(self: object) -> LogAccounting:
         books = {"topics": {"ai-telemetry": {"received": 2}}, "routes": {}, "imbalances": [], **found}
-        return Books(**books)
+        return LogAccounting(**books)
 
     monkeypatch.setattr(SqliteLog, "verify", verify)
 
@@ -736,7 +736,7 @@ async def _delivered(directory: Path) -> None:
         "upstream/ai-telemetry", now=SystemClock().now(), max_records=10
     )
     assert delivery is not None
-    await spool.deliveries.settle(delivery, Settlement(delivered=3))
+    await spool.deliveries.store_settlement(delivery, Settlement(delivered=3))
     await spool.close()
 
 

@@ -22,7 +22,7 @@ from gateway.configuration.sections import AnswerSettings, Config, McpSettings, 
 from gateway.core.mounts import AS, OPERATOR_API, socket_path
 from gateway.http.answers import SLICE_BYTES
 from gateway.intake.attribution import Attribution
-from gateway.intake.deposits import Deposits
+from gateway.intake.deposits import RecordDeposits
 from gateway.intake.publisher import Publisher
 from gateway.money.costs.reader import CostReader
 from gateway.monitoring.spend import SpendSeries
@@ -197,7 +197,7 @@ async def test_what_runs_behind_goes_through_no_rows_on_the_loop(
     await do("insights", make_inspector(services.operators).find_and_store_insights())
     await do("recommendations", money.require_adviser().find_savings())
     await do("spend", SpendSeries(storage.ledger, clock, top=20).read_totals())
-    deposits = Deposits(storage.log, Attribution(Config()))
+    deposits = RecordDeposits(storage.log, Attribution(Config()))
     rule = Publication(stream="users", by="user")
     publisher = Publisher(
         [rule],

@@ -182,7 +182,7 @@ async def test_a_reader_who_is_gone_before_the_answer_is_no_failure(caplog: pyte
         while request.transport is not None and not request.transport.is_closing():  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.01)
         try:
-            return await streams.serve(request, nothing, may_listen, person="ada")
+            return await streams.serve_event_stream(request, nothing, may_listen, person="ada")
         finally:
             ended.set()
 

@@ -34,7 +34,7 @@ from gateway.operations.installation.status import NOWHERE
 from gateway.service.addresses.application import CONSOLE_PAGES, build_application
 from gateway.service.addresses.areas import DEMO
 from gateway.service.addresses.table import ADDRESSES, FOR_SENDERS
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.registry import operators
 from spool.registry.scopes import SCOPES
 from tests.faults.scenarios import LONG
@@ -118,7 +118,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     def run(work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop).result(120)
 
-    app = App(_config(tmp_path_factory.mktemp("store")), version="0")
+    app = TollhouseApp(_config(tmp_path_factory.mktemp("store")), version="0")
     run(app.start())
     # each event stream ends right after its start, so that no test waits
     app.services.operators.installation.event_streams.end_all()
@@ -140,7 +140,7 @@ def _config(directory: Path) -> Config:
     )
 
 
-async def _headers(app: App) -> dict[str, str]:
+async def _headers(app: TollhouseApp) -> dict[str, str]:
     registry = app.services.storage.registry
     assert registry is not None
     _, secret = await registry.keys.create(name="everything", scopes=sorted(SCOPES), actor=ACTOR)

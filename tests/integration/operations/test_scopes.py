@@ -19,8 +19,8 @@ from gateway.configuration.sections import Config, DeviceSettings, ServerSetting
 from gateway.http.address import BASIC, IN_PATH, Address
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.service.addresses.table import ADDRESSES
-from gateway.service.app import App
-from spool.registry.insights import Draft
+from gateway.service.app import TollhouseApp
+from spool.registry.insights import InsightDraft
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, NewRole, RoleLimits
 from spool.registry.scopes import CREATE_STREAM, SCOPES, USE_CASES
@@ -63,7 +63,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     directory: Path = tmp_path_factory.mktemp("scopes")
     listening = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
     config = Config(data_dir=directory, server=listening, devices=DeviceSettings(opamp=True))
-    app = App(config, version="0")
+    app = TollhouseApp(config, version="0")
     await app.start()
     serving = Serving(app=app, key="", client=ClientSession())
     yield serving
@@ -86,7 +86,7 @@ async def make_things(server: Serving) -> None:
         await server.make_connection(PARAMETERS["connection_id"])
     if storage.registry.declared_table(BudgetTable).find(PARAMETERS.get("budget_id", "")) is None:
         PARAMETERS["budget_id"] = await make_budget(storage.registry)
-    insight = await storage.registry.insights.create(Draft(title="Spike"), actor=ACTOR)
+    insight = await storage.registry.insights.create(InsightDraft(title="Spike"), actor=ACTOR)
     PARAMETERS["id"] = insight.id
     PARAMETERS["role_id"] = await make_role(storage.registry)
     PARAMETERS["view_id"] = await make_view(storage.registry.views)

@@ -24,11 +24,11 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import Shadows
+from gateway.intake.shadows import ReportedCallers
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
-from gateway.normalise.formats.langfuse.merger import Merger
-from gateway.normalise.outcome import Options
+from gateway.normalise.formats.langfuse.merger import ReportMerger
+from gateway.normalise.outcome import ReadOptions
 from gateway.people.authentication.bearer import Bearer
 from spool.devices.table import DeviceTable
 from spool.record import AI_TELEMETRY, Record, record_to_json
@@ -64,7 +64,9 @@ class Request:
 
 async def normalised(request: Request) -> Any:
     """Return the outcome and the partial reports of a request, assigned to the device if the bearer is one."""
-    (outcome, reports), _ = run(any_format.normalise_body(request.format, request.body, options=Options()))
+    (outcome, reports), _ = run(
+        any_format.normalise_body(request.format, request.body, options=ReadOptions())
+    )
     if request.bearer.device is not None:
         table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
         lifecycle = DeviceLifecycle(
@@ -91,7 +93,7 @@ class Gateway:
         else:
             self._spool = await spool.sqlite.spool.open_spool(self._directory, **options)
         log, stored = self._spool.log, self._spool.partial_reports
-        self._shadows = Shadows(self._clock, heard=self._spool.heard)
+        self._shadows = ReportedCallers(self._clock, heard=self._spool.heard)
         await self._shadows.restore_missing_callers(log)
         limits: Any = {"max_items": 1000, "max_bytes": 2**24}
         self._counters = WaitingCounters(log, self._shadows, self._clock, wait_s=WAIT_S, **limits)
@@ -103,7 +105,7 @@ class Gateway:
             shadows=self._shadows,
             counters=self._counters,
         )
-        merger = Merger(window_s=WINDOW_S, hold_s=HOLD_S, max_reports=1000, max_bytes=2**24)
+        merger = ReportMerger(window_s=WINDOW_S, hold_s=HOLD_S, max_reports=1000, max_bytes=2**24)
         self._window = MergeWindow(stored, intake, self._clock, merger)
         await self._window.load_stored_reports()
 
@@ -115,11 +117,11 @@ class Gateway:
 
     async def take(self, request: Request) -> None:
         outcome, reports = await normalised(request)
-        await self._window.store(outcome, request.bearer, reports)
+        await self._window.store_outcome(outcome, request.bearer, reports)
 
     def place_of(self, id: bytes) -> int:
         """Return the number of the record that is known under an id."""
-        found = self._spool.log.whereabouts(id)
+        found = self._spool.log.find_id_place(id)
         assert found is not None
         _, number = found.place
         return int(number)

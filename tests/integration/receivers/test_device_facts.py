@@ -10,7 +10,7 @@ import pytest
 
 from gateway.devices import lifecycle as rules
 from gateway.devices.fleet.facts import ASSISTANTS
-from gateway.operations.devices.devices import Shown, describe_device_details
+from gateway.operations.devices.devices import DeviceWithState, describe_device_details
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from tests.integration.conftest import ACTOR, Serving
 from tests.integration.receivers.test_devices import ALL, ask, found, said, traces
@@ -36,7 +36,7 @@ def shown(server: Serving, id: str = "laptop-1") -> Any:
     """Return the device as the operator API shows it."""
     lifecycle = server.app.services.topics.devices
     device = found(server, id)
-    return describe_device_details(Shown(device, lifecycle.machine_state(device)))
+    return describe_device_details(DeviceWithState(device, lifecycle.machine_state(device)))
 
 
 def calls(device: str, service: str) -> bytes:

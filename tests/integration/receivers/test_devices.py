@@ -20,7 +20,7 @@ from gateway.devices.lifecycle import FIRST_KEY_S
 from gateway.devices.reports import DeviceReport
 from gateway.operations.money.insights import make_inspector
 from gateway.people.authentication.bearer import Bearer
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.devices import table as device_table
 from spool.devices.device import Device
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
@@ -339,7 +339,7 @@ async def test_a_device_of_first_contact_keeps_its_key_from_strangers(tmp_path: 
     settings = replace(
         config(), data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")
     )
-    server = App(settings, version="0", clock=clock)
+    server = TollhouseApp(settings, version="0", clock=clock)
     await server.start()
     lifecycle, bearer = server.services.topics.devices, Bearer("fleet", frozenset(ALL))
     asked = DeviceReport(id="laptop-1", fingerprint="f", want_key=True)

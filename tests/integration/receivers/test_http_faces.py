@@ -195,7 +195,7 @@ async def test_a_stop_finishes_the_request_in_hand(serve: Serve, monkeypatch: py
     serving = await serve()
     intake, gate = serving.app.services.receivers.intake, serving.app.services.receivers.in_hand
     begun, closing, commit = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    take, close = intake.store, gate.close_and_wait
+    take, close = intake.store_outcome, gate.close_and_wait
 
     async def slow(*arguments: Any) -> Any:
         begun.set()
@@ -206,7 +206,7 @@ async def test_a_stop_finishes_the_request_in_hand(serve: Serve, monkeypatch: py
         closing.set()
         return await close(timeout_s)
 
-    monkeypatch.setattr(intake, "store", slow)
+    monkeypatch.setattr(intake, "store_outcome", slow)
     monkeypatch.setattr(gate, "close_and_wait", noted)
     idle_reader, idle_writer = await asyncio.open_connection("127.0.0.1", serving.port)
     sending = asyncio.create_task(serving.send("/v1/traces", traces(JSON)))

@@ -23,7 +23,7 @@ import pytest
 from gateway.configuration.sections import ServerSettings
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.admission import SINGLE
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.registry.scopes import ENROLL, SEND_AI_TELEMETRY
 from tests.gateway.http import raw
 from tests.gateway.normalise.otlp.payloads import in_json, in_protobuf, span, traces
@@ -382,7 +382,7 @@ async def test_the_time_of_a_test_survives_a_restart(serve: Serve) -> None:
     assert registry is not None
     await registry.keys.delete("old", confirm="old", actor=ACTOR)
     await serving.app.stop()
-    again = App(serving.app.config, version="0")
+    again = TollhouseApp(serving.app.config, version="0")
     await again.start()
     try:
         restarted = Serving(app=again, key=serving.key, client=serving.client)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gateway.configuration.sections import ServerSettings
-from gateway.people.authentication.access import Access
+from gateway.people.authentication.access import KeyAccess
 from spool.log.values import Receipt
 from spool.registry.scopes import PING
 from tests.gateway.http import raw
@@ -65,13 +65,13 @@ async def connected(
 def known(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Return a list with, for each check of a known key, whether the key was still admitted."""
     verdicts: list[bool] = []
-    still_admits = Access.note_use_if_valid
+    still_admits = KeyAccess.note_use_if_valid
 
-    def check(self: Access, key: Any) -> bool:
+    def check(self: KeyAccess, key: Any) -> bool:
         verdicts.append(still_admits(self, key))
         return verdicts[-1]
 
-    monkeypatch.setattr(Access, "note_use_if_valid", check)
+    monkeypatch.setattr(KeyAccess, "note_use_if_valid", check)
     return verdicts
 
 
@@ -192,7 +192,7 @@ async def test_a_key_that_ends_between_two_pipelined_requests(
     """
     serving = await serve()
     intake = serving.app.services.receivers.intake
-    take = intake.store
+    take = intake.store_outcome
     async with connected(serving) as sender:
         assert [200] * 2 == [(await sender.send(call())).status for _ in range(2)]
 
@@ -204,7 +204,7 @@ async def test_a_key_that_ends_between_two_pipelined_requests(
 
             return work()
 
-        monkeypatch.setattr(intake, "store", end_key_and_take)
+        monkeypatch.setattr(intake, "store_outcome", end_key_and_take)
         sender.write(call(), call())
         assert [200, 401] == [(await sender.answer()).status for _ in range(2)]
     assert 3 == len(await serving.records())
@@ -266,7 +266,7 @@ async def test_a_sender_that_went_does_not_disturb_others(
     """A connection that ends while its request is stored fails no other request, and its record is stored."""
     serving = await serve()
     intake = serving.app.services.receivers.intake
-    take = intake.store
+    take = intake.store_outcome
     async with AsyncExitStack() as stack:
         senders = [await stack.enter_async_context(connected(serving)) for _ in range(8)]
         for sender in senders:
@@ -279,7 +279,7 @@ async def test_a_sender_that_went_does_not_disturb_others(
                 senders[3].writer.transport.abort()
             return take(*args)
 
-        monkeypatch.setattr(intake, "store", take_and_end_connection)
+        monkeypatch.setattr(intake, "store_outcome", take_and_end_connection)
         for sender in senders:
             sender.write(call())
         others = [sender for sender in senders if sender is not senders[3]]

@@ -17,12 +17,12 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import Shadows
-from gateway.normalise.formats.engine.declaration import Normalised
+from gateway.intake.shadows import ReportedCallers
+from gateway.normalise.formats.engine.declaration import NormalisedBody
 from gateway.normalise.formats.langfuse.batch import read_langfuse_batch
 from gateway.normalise.formats.langfuse.generations import GENERATION
-from gateway.normalise.formats.langfuse.merger import Merger, WaitingReport
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.formats.langfuse.merger import ReportMerger, WaitingReport
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload.body_limits import Allowance
 from gateway.people.authentication.bearer import Bearer
 from spool.errors import SpoolUnavailable
@@ -49,9 +49,12 @@ class RunningGateway:
         self.clock = clock
         config = Config()
         self.intake = Intake(
-            spool.log, attribution=Attribution(config), prices=PriceBook.load(), shadows=Shadows(clock)
+            spool.log,
+            attribution=Attribution(config),
+            prices=PriceBook.load(),
+            shadows=ReportedCallers(clock),
         )
-        merger = Merger(window_s=600.0, hold_s=hold_s, max_reports=max_reports, max_bytes=2**24)
+        merger = ReportMerger(window_s=600.0, hold_s=hold_s, max_reports=max_reports, max_bytes=2**24)
         self.window = MergeWindow(spool.partial_reports, self.intake, clock, merger)
 
     @classmethod
@@ -64,8 +67,8 @@ class RunningGateway:
         return server
 
     async def take(self, body: bytes) -> Receipt:
-        outcome, reports = finished(read_langfuse_batch(body, Options(), Allowance()))
-        return await self.window.store(outcome, ALICE, reports)
+        outcome, reports = finished(read_langfuse_batch(body, ReadOptions(), Allowance()))
+        return await self.window.store_outcome(outcome, ALICE, reports)
 
     async def records(self) -> list[Inference]:
         log = self.spool.log
@@ -86,12 +89,12 @@ class RunningGateway:
         assert books.topics[AI_TELEMETRY].get("pending", 0) == pending
 
 
-def finished(steps: Generator[None, None, Normalised]) -> Normalised:
+def finished(steps: Generator[None, None, NormalisedBody]) -> NormalisedBody:
     while True:
         try:
             next(steps)
         except StopIteration as stop:
-            normalised: Normalised = stop.value
+            normalised: NormalisedBody = stop.value
             return normalised
 
 
@@ -196,15 +199,15 @@ async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> Non
     """
     clock = MovedClock()
     server = await RunningGateway.open(tmp_path, clock, hold_s=10)
-    take, refusals = server.intake.store, iter((True, False, True, False, True))
+    take, refusals = server.intake.store_outcome, iter((True, False, True, False, True))
 
-    async def falter(outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
+    async def falter(outcome: ReadOutcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         await asyncio.sleep(0)
         if next(refusals, False):
             raise SpoolUnavailable("no")
         return await take(outcome, bearer, pending)
 
-    server.intake.store = falter  # type: ignore[method-assign]
+    server.intake.store_outcome = falter  # type: ignore[method-assign]
     requests = [
         batch(create()),
         batch(update()),
@@ -274,11 +277,11 @@ async def test_a_refused_request_changes_nothing(tmp_path: Path, monkeypatch: py
     server = await RunningGateway.open(tmp_path, MovedClock())
     await server.take(batch(create()))
 
-    async def refuse(outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
+    async def refuse(outcome: ReadOutcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
         raise SpoolUnavailable("no")
 
     with monkeypatch.context() as broken:
-        broken.setattr(server.intake, "store", refuse)
+        broken.setattr(server.intake, "store_outcome", refuse)
         with pytest.raises(SpoolUnavailable):
             await server.take(batch(update()))
         server.clock.move(600)
@@ -296,10 +299,12 @@ class Order:
     def __init__(self, server: RunningGateway) -> None:
         self._begun: asyncio.Queue[int] = asyncio.Queue()
         self._ends = asyncio.Semaphore(0)
-        self._take = server.intake.store
-        server.intake.store = self._wait  # type: ignore[method-assign]
+        self._take = server.intake.store_outcome
+        server.intake.store_outcome = self._wait  # type: ignore[method-assign]
 
-    async def _wait(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
+    async def _wait(
+        self, outcome: ReadOutcome, bearer: Bearer, pending: PendingChange | None = None
+    ) -> Receipt:
         self._begun.put_nowait(outcome.received)
         await self._ends.acquire()
         return await self._take(outcome, bearer, pending)
@@ -370,20 +375,20 @@ async def test_what_is_durable_is_acknowledged_though_older_reports_cannot_make_
     """
     server = await RunningGateway.open(tmp_path, MovedClock(), max_reports=1)
     await server.take(batch(create("a")))
-    take = server.intake.store
+    take = server.intake.store_outcome
 
     async def refuse_older_ones(
-        outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None
+        outcome: ReadOutcome, bearer: Bearer, pending: PendingChange | None = None
     ) -> Receipt:
         if outcome.received:
             return await take(outcome, bearer, pending)
         raise SpoolUnavailable("no")
 
-    server.intake.store = refuse_older_ones  # type: ignore[method-assign]
+    server.intake.store_outcome = refuse_older_ones  # type: ignore[method-assign]
     await server.take(batch(create("b")))
     assert ["release_put_off"] == [getattr(line, "action", None) for line in caplog.records]
     await server.assert_sound(pending=2)
-    server.intake.store = take  # type: ignore[method-assign]
+    server.intake.store_outcome = take  # type: ignore[method-assign]
     assert 1 == await server.window.release_due_reports()
     assert ["a"] == [record.request_id for record in await server.records()]
     await server.spool.close()

@@ -28,9 +28,9 @@ from gateway.configuration.sections import Config, SourceSettings
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import Shadows
+from gateway.intake.shadows import ReportedCallers
 from gateway.normalise import any_format
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.people.authentication.bearer import Bearer
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, Correction, Inference
@@ -232,8 +232,8 @@ def _differ(one: Any, other: Any) -> bool:
 
 async def take(log: Log, reports: Sequence[Report], clock: MovedClock, config: Config) -> None:
     """Send each payload as its own request. All share one commit."""
-    intake = Intake(log, attribution=Attribution(config), prices=prices(), shadows=Shadows(clock))
-    await asyncio.gather(*[intake.store(outcome_of(part), ANYBODY) for part in payloads(reports)])
+    intake = Intake(log, attribution=Attribution(config), prices=prices(), shadows=ReportedCallers(clock))
+    await asyncio.gather(*[intake.store_outcome(outcome_of(part), ANYBODY) for part in payloads(reports)])
 
 
 def payloads(reports: Sequence[Report]) -> list[list[Report]]:
@@ -248,7 +248,7 @@ def payloads(reports: Sequence[Report]) -> list[list[Report]]:
     return parts
 
 
-def outcome_of(reports: Sequence[Report]) -> Outcome:
+def outcome_of(reports: Sequence[Report]) -> ReadOutcome:
     items = [report.item for report in reports]
     format, scope = reports[0].format, reports[0].scope
     body: Any = items
@@ -258,7 +258,7 @@ def outcome_of(reports: Sequence[Report]) -> Outcome:
         )
     elif format == "langfuse":
         body = {"batch": items}
-    (outcome, _), _ = run(any_format.normalise_body(format, json.dumps(body).encode(), options=Options()))
+    (outcome, _), _ = run(any_format.normalise_body(format, json.dumps(body).encode(), options=ReadOptions()))
     assert outcome.rejects == []
     assert len(items) == len(outcome.records)
     return outcome
@@ -345,7 +345,7 @@ async def assert_came_true(expected: Expected, log: Log) -> None:
     counted = ("accepted", "duplicates", "amended", "amended_late")
     assert [expected.terms[term] for term in counted] == [terms.get(term, 0) for term in counted]
     assert expected.conflicts.total() == terms.get("conflict", 0)
-    shown = {(one["first_source"], one["second_source"]): one["count"] for one in await log.conflicts()}
+    shown = {(one["first_source"], one["second_source"]): one["count"] for one in await log.list_conflicts()}
     assert dict(expected.conflicts) == shown
     await assert_books_balance(log)
 

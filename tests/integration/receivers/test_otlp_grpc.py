@@ -161,7 +161,7 @@ async def test_throttling_is_unavailable_with_retry_info(
     async def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(calling.serving.app.services.receivers.intake, "store", fail)
+    monkeypatch.setattr(calling.serving.app.services.receivers.intake, "store_outcome", fail)
     reply = await calling.export(traces(PROTOBUF))
     assert code == reply.code
     assert code.value[0] == reply.details.code
@@ -337,14 +337,14 @@ async def test_a_stop_finishes_the_call_in_hand(calling: Calling, monkeypatch: p
     """A stop of the server finishes a gRPC call that was accepted: it is answered after its commit."""
     monkeypatch.setattr(listeners, "DRAIN_S", 120.0)
     intake, begun, commit = calling.serving.app.services.receivers.intake, asyncio.Event(), asyncio.Event()
-    take = intake.store
+    take = intake.store_outcome
 
     async def slow(*arguments: Any) -> Any:
         begun.set()
         await commit.wait()
         return await take(*arguments)
 
-    monkeypatch.setattr(intake, "store", slow)
+    monkeypatch.setattr(intake, "store_outcome", slow)
     exporting = asyncio.create_task(calling.export(traces(PROTOBUF)))
     await begun.wait()
     stopping = asyncio.create_task(calling.serving.app.stop())

@@ -287,7 +287,7 @@ async def test_trouble_inside_is_retryable_unless_it_is_our_mistake(
     async def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(serving.app.services.receivers.intake, "store", fail)
+    monkeypatch.setattr(serving.app.services.receivers.intake, "store_outcome", fail)
     answer = await serving.send("/v1/traces", traces(encoding), encoding)
     assert answer.status == status
     assert status_of(answer)[0] == code
@@ -328,13 +328,13 @@ async def test_a_key_without_the_scope_is_403(serving: Serving, encoding: str) -
 async def test_success_is_said_after_the_commit(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     """No success is sent before the commit has finished."""
     intake = serving.app.services.receivers.intake
-    take, commit = intake.store, asyncio.Event()
+    take, commit = intake.store_outcome, asyncio.Event()
 
     async def slow(*arguments: Any) -> Any:
         await commit.wait()
         return await take(*arguments)
 
-    monkeypatch.setattr(intake, "store", slow)
+    monkeypatch.setattr(intake, "store_outcome", slow)
     sending = asyncio.create_task(serving.send("/v1/traces", traces(JSON)))
     done, _ = await asyncio.wait({sending}, timeout=0.2)
     assert not done
@@ -349,7 +349,7 @@ async def test_the_receipt_opens_for_the_operator(serving: Serving) -> None:
     fields = dict(part.split("=", 1) for part in answer.headers["Tollhouse-Receipt"].split("; "))
     assert fields["records"] == "3"
     assert fields["durability"] == "fsync"
-    assert await serving.app.services.storage.log.receipt(fields["id"])
+    assert await serving.app.services.storage.log.describe_receipt(fields["id"])
 
 
 async def test_every_item_malformed_is_400(serving: Serving) -> None:

@@ -22,7 +22,7 @@ from gateway.cli.agent_run import with_gateway_upstream
 from gateway.configuration.sections import AgentSettings, Config
 from gateway.devices.agent.identity import KEY_FILE
 from gateway.people.authentication.bearer import Bearer
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool import erasing
 from spool.errors import SpoolUnavailable
 from spool.people import ERASED, HASH, People, hash_address_with_key
@@ -138,7 +138,7 @@ async def delivered(chain: Chain) -> None:
 
     async def is_empty() -> bool:
         for serving in chain.all:
-            routes = await serving.app.services.storage.deliveries.routes()
+            routes = await serving.app.services.storage.deliveries.route_states()
             if any(route.queued for route in routes):
                 return False
         return True
@@ -158,7 +158,7 @@ async def start_again(serving: Serving, local: Bearer | None = None) -> None:
     """Start a server again, on its port."""
     config = serving.app.config
     server = replace(config.server, listen=f"127.0.0.1:{serving.port}")
-    serving.app = App(replace(config, server=server), version="0", local=local)
+    serving.app = TollhouseApp(replace(config, server=server), version="0", local=local)
     await serving.app.start()
 
 

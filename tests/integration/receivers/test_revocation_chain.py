@@ -15,7 +15,7 @@ from aiohttp import ClientSession
 
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.devices.device import ENROLLED, REVOKED
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.settings import SpoolSettings
@@ -134,7 +134,9 @@ async def test_a_gateway_that_was_down(serve: Serve, tmp_path: Path) -> None:
     assert [401] * 3 == await statuses(near, key, "laptop-1")
     await asyncio.sleep(0.2)
     assert ENROLLED == state(far, "laptop-1")
-    again = App(replace(config, server=replace(config.server, listen=f"127.0.0.1:{port}")), version="0")
+    again = TollhouseApp(
+        replace(config, server=replace(config.server, listen=f"127.0.0.1:{port}")), version="0"
+    )
     await again.start()
     restarted = Serving(app=again, key="", client=ClientSession())
     try:

@@ -312,14 +312,14 @@ async def test_totals_and_what_streams_are_outlive_a_restart(serve: Serve) -> No
         server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""),
     )
     await first.app.stop()
-    from gateway.service.app import App
+    from gateway.service.app import TollhouseApp
 
-    again = App(config, version="0")
+    again = TollhouseApp(config, version="0")
     await again.start()
     try:
         storage = again.services.storage
-        assert ["7"] == [total.value for total in await storage.streams.totals("api-calls")]
-        known = storage.book.find("api-calls")
+        assert ["7"] == [total.value for total in await storage.streams.stream_totals("api-calls")]
+        known = storage.book.find_stream("api-calls")
         assert known is not None
         assert known.type == "allocation"
         assert known.granularity == "HOURLY"

@@ -36,7 +36,9 @@ async def settled(serving: Serving, topics: tuple[str, ...]) -> None:
     """Wait until no record of the topics waits to be sent."""
     async with asyncio.timeout(60):
         while True:
-            routes = {route.topic: route for route in await serving.app.services.storage.deliveries.routes()}
+            routes = {
+                route.topic: route for route in await serving.app.services.storage.deliveries.route_states()
+            }
             if all(routes[topic].queued == 0 and routes[topic].delivered for topic in topics):
                 return
             await asyncio.sleep(0.02)
@@ -87,7 +89,8 @@ async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) ->
     assert there.body == drop
     assert there.connection_id == "there-1"
     totals = {
-        total.stream: total.value for total in await site.app.services.storage.streams.totals("api-calls")
+        total.stream: total.value
+        for total in await site.app.services.storage.streams.stream_totals("api-calls")
     }
     assert {"api-calls": "3.5"} == totals
     assert ["api-calls"] == [stream.name for stream in site.app.services.storage.book.all()]

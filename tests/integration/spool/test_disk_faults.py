@@ -24,7 +24,7 @@ from spool.log.partial_reports import PartialReport
 from spool.record import AI_TELEMETRY
 from spool.sqlite import recovery
 from spool.sqlite.database import Database
-from spool.sqlite.reserve import Reserve
+from spool.sqlite.reserve import DiskReserve
 from spool.sqlite.spool import SqliteSpool
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
@@ -250,7 +250,7 @@ async def test_a_start_on_a_full_disk_reads(start: Starter, monkeypatch: pytest.
     await first.close()
     (first.directory / "reserve").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(Reserve, "restore", lambda self: False)
+        patch.setattr(DiskReserve, "restore", lambda self: False)
         spool = await start()
         assert [call(1)[0]] == await everything(spool.log)
         with pytest.raises(SpoolFull):
@@ -302,12 +302,12 @@ async def test_a_reserve_that_cannot_be_reached_is_a_refusal(
     spool = await start()
     await add(spool.log, call(1))
 
-    def fail(_: Reserve) -> bool:
+    def fail(_: DiskReserve) -> bool:
         raise OSError(code, os.strerror(code))
 
     async with full_disk(spool, monkeypatch):
         with monkeypatch.context() as patch:
-            patch.setattr(Reserve, step, fail)
+            patch.setattr(DiskReserve, step, fail)
             for number in range(400):
                 with suppress(SpoolFull, SpoolUnavailable):  # no other error may occur
                     await add(spool.log, wide(number))
@@ -329,11 +329,11 @@ async def test_a_start_whose_reserve_cannot_be_reached_is_a_start(
     await add(first.log, call(1))
     await first.close()
 
-    def fail(_: Reserve) -> bool:
+    def fail(_: DiskReserve) -> bool:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Reserve, "restore", fail)
+        patch.setattr(DiskReserve, "restore", fail)
         spool = await start()
         assert [call(1)[0]] == await everything(spool.log)
         assert not (await spool.log.stats()).writable
@@ -484,7 +484,7 @@ async def test_a_damaged_page_is_salvaged(start: Starter, caplog: pytest.LogCapt
     terms = await topic_terms(spool.log)
     assert found.count(None) == terms.pop("damaged")
     assert counted == terms
-    assert ["upstream/ai-telemetry"] == [route.name for route in await spool.deliveries.routes()]
+    assert ["upstream/ai-telemetry"] == [route.name for route in await spool.deliveries.route_states()]
     assert first.incarnation == spool.incarnation
     await add(spool.log, call(1000))
     await assert_books_balance(spool.log)

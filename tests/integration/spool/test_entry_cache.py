@@ -19,7 +19,7 @@ from spool.log.entries.cache import (
     EntryCache,
     build_committed_entries,
 )
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, TOPICS, USAGE_EVENTS, Inference, Record
 from spool.settings import SpoolSettings
 from spool.sqlite.log import log, store
@@ -107,7 +107,7 @@ def count_decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return decoded
 
 
-def numbers(entries: Sequence[Entry]) -> list[int | None]:
+def numbers(entries: Sequence[LogEntry]) -> list[int | None]:
     records = (record for entry in entries for record in entry.records)
     return [record.input_tokens for record in records if isinstance(record, Inference)]
 

@@ -21,7 +21,7 @@ from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.settings import SpoolSettings
 from spool.sqlite.spool import SqliteSpool
-from spool.storage import Recovered, StorageOptions
+from spool.storage import RecoveryResult, StorageOptions
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, topic_terms
@@ -50,7 +50,7 @@ async def test_a_log_that_was_begun_anew_gets_back_what_it_lacks(
     await fill(first)
     done = await first.deliveries.take_due_delivery(ROUTE.name, now=1e12, max_records=10)
     assert done is not None
-    await first.deliveries.settle(done, Settlement(delivered=10))
+    await first.deliveries.store_settlement(done, Settlement(delivered=10))
     await first.close()
     aside = tmp_path / "aside.sqlite"
     (first.directory / "spool.sqlite").rename(aside)
@@ -59,12 +59,12 @@ async def test_a_log_that_was_begun_anew_gets_back_what_it_lacks(
     await fill(second, 35, 45)
     await second.close()
 
-    assert Recovered(added=25, known=5, settled=10, unreadable=0) == await import_damaged_file(
+    assert RecoveryResult(added=25, known=5, settled=10, unreadable=0) == await import_damaged_file(
         options(first.directory, clock), aside
     )
     again = await import_damaged_file(options(first.directory, clock), aside)
 
-    assert Recovered(added=0, known=30, settled=10, unreadable=0) == again
+    assert RecoveryResult(added=0, known=30, settled=10, unreadable=0) == again
     spool = await start()
     found = [record.id for record in await everything(spool.log) if record]
     assert {call(number)[0].id for number in range(10, 45)} == set(found)
@@ -90,10 +90,10 @@ async def test_the_same_log_gets_back_what_was_damaged(
     assert 2 == (await everything(spool.log)).count(None)
     await spool.close()
 
-    assert Recovered(added=2, known=38, settled=0, unreadable=0) == await import_damaged_file(
+    assert RecoveryResult(added=2, known=38, settled=0, unreadable=0) == await import_damaged_file(
         options(first.directory, clock), better
     )
-    assert Recovered(added=0, known=40, settled=0, unreadable=0) == await import_damaged_file(
+    assert RecoveryResult(added=0, known=40, settled=0, unreadable=0) == await import_damaged_file(
         options(first.directory, clock), better
     )
 

@@ -199,16 +199,16 @@ async def test_receipts_conflicts_and_shapes_stay(start: Starter, again: Starter
     receipt = await add(first.log, call(1), unrecognised=[("llm.x",)])
     await add(first.log, call(1, source="kong", input_tokens=7))
     shown = (
-        await first.log.receipt(receipt.id),
-        await first.log.conflicts(),
+        await first.log.describe_receipt(receipt.id),
+        await first.log.list_conflicts(),
         await first.log.unrecognised_items(),
     )
 
     second = await again(first)
 
     after = (
-        await second.log.receipt(receipt.id),
-        await second.log.conflicts(),
+        await second.log.describe_receipt(receipt.id),
+        await second.log.list_conflicts(),
         await second.log.unrecognised_items(),
     )
     assert shown == after

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from spool.log.duplicates import Fold, OldestIds
+from spool.log.duplicates import IdFold, OldestIds
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, assert_books_balance, call
@@ -29,7 +29,7 @@ async def test_commits_go_on_while_retention_plans_runs_of_ids(
     is_planning, may_end = threading.Event(), threading.Event()
     plan = OldestIds.plan_fold
 
-    def slow(oldest: OldestIds) -> Fold:
+    def slow(oldest: OldestIds) -> IdFold:
         is_planning.set()
         assert may_end.wait(WAIT_S)
         return plan(oldest)

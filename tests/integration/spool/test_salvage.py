@@ -58,7 +58,7 @@ def damage_a_columns_name(file: Path) -> None:
 
 async def fill(spool: SqliteSpool, calls: int = CALLS) -> None:
     for first in range(0, calls, 40):
-        await spool.log.append(submission([call(number) for number in range(first, first + 40)]))
+        await spool.log.append_submission(submission([call(number) for number in range(first, first + 40)]))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ async def test_a_file_that_is_nearly_whole_keeps_its_records(
     spool = await start()
 
     assert [call(number)[0] for number in range(CALLS)] == await everything(spool.log)
-    (route,) = await spool.deliveries.routes()
+    (route,) = await spool.deliveries.route_states()
     assert CALLS == route.queued
     await add(spool.log, call(1000))
     await assert_books_balance(spool.log)
@@ -363,7 +363,7 @@ async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
         await add(first.log, call(number))
     done = await first.deliveries.take_due_delivery(ROUTE.name, now=1e12, max_records=4)
     assert done is not None
-    await first.deliveries.settle(done, Settlement(delivered=4))
+    await first.deliveries.store_settlement(done, Settlement(delivered=4))
     assert await first.deliveries.take_due_delivery(ROUTE.name, now=1e12, max_records=4)
     await first.close()
     with sqlite3.connect(first.directory / "spool.sqlite") as connection:
@@ -400,7 +400,7 @@ async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lo
         await add(first.log, call(number))
     done = await first.deliveries.take_due_delivery(ROUTE.name, now=1e12, max_records=4)
     assert done is not None
-    await first.deliveries.settle(done, Settlement(delivered=4))
+    await first.deliveries.store_settlement(done, Settlement(delivered=4))
     assert await first.deliveries.take_due_delivery(ROUTE.name, now=1e12, max_records=4)
     await first.close()  # this call writes the note of stored records
     with sqlite3.connect(first.directory / "spool.sqlite") as connection:
@@ -414,7 +414,7 @@ async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lo
     again = await spool.deliveries.take_due_delivery(ROUTE.name, now=1e12, max_records=100)
     assert again is not None
     assert 5 == again.first
-    (route,) = await spool.deliveries.routes()
+    (route,) = await spool.deliveries.route_states()
     assert route.queued == 6
     assert route.delivered == 4
     await assert_books_balance(spool.log)
@@ -455,7 +455,7 @@ async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> N
     await spool.deliveries.set_routes([ROUTE])
 
     assert [call(number)[0] for number in range(10)] == await everything(spool.log)
-    (route,) = await spool.deliveries.routes()
+    (route,) = await spool.deliveries.route_states()
     assert 0 <= route.queued <= 10
     await add(spool.log, call(1000))
     # A start does not notice some changes of the file. A recount does, and then the next start repairs them.

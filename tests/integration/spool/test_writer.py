@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from spool.errors import SpoolUnavailable
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.commits import writer as writer_module
 from spool.log.commits.writer import SHARE_RECORDS, GroupOvertaken, GroupWriter
 from spool.log.duplicates import DuplicateIndex
@@ -48,16 +48,16 @@ async def test_whoever_waits_for_a_dead_writer_is_told() -> None:
         return False
 
     writer = GroupWriter(commit, between)
-    in_hand = asyncio.create_task(writer.append(submission([call(1)])))
+    in_hand = asyncio.create_task(writer.append_submission(submission([call(1)])))
     await began.wait()
-    behind = asyncio.create_task(writer.append(submission([call(2)])))
+    behind = asyncio.create_task(writer.append_submission(submission([call(2)])))
     await asyncio.sleep(0)
     end_of_commits()
     for waiting in (in_hand, behind):
         with pytest.raises(SpoolUnavailable):
             await waiting
     with pytest.raises(SpoolUnavailable):
-        await writer.append(submission([call(3)]))
+        await writer.append_submission(submission([call(3)]))
     assert not writer.is_alive
     await writer.close()
 
@@ -85,7 +85,7 @@ async def test_a_lone_sender_waits_for_nobody() -> None:
     writer = GroupWriter(groups.commit, groups.between, gather_s=3600)
     async with asyncio.timeout(60):
         for number in range(5):
-            await writer.append(submission([call(number)]))
+            await writer.append_submission(submission([call(number)]))
         await writer.close()
     assert [1] * 5 == groups.sizes
 
@@ -97,7 +97,9 @@ async def test_behind_a_group_of_several_more_are_gathered() -> None:
 
     def append(first: int, last: int) -> list[asyncio.Task[Receipt]]:
         numbers = range(first, last + 1)
-        return [asyncio.create_task(writer.append(submission([call(number)]))) for number in numbers]
+        return [
+            asyncio.create_task(writer.append_submission(submission([call(number)]))) for number in numbers
+        ]
 
     async with asyncio.timeout(60):
         await asyncio.gather(*append(1, 2))
@@ -149,7 +151,7 @@ def append_as(
         with turns.new_request(name) as work:
             await work.set_party_in_turn()
             calls = [call(first + number, source=name) for number in range(records)]
-            return await writer.append(replace(submission(calls), pending=waiting))
+            return await writer.append_submission(replace(submission(calls), pending=waiting))
 
     return asyncio.create_task(append())
 
@@ -381,7 +383,7 @@ async def test_of_a_group_that_gave_way_nothing_is_kept_twice(
         goes_on.wait(60)
         return planned
 
-    async def append(name: str, *records: tuple[Record, Identity]) -> Receipt:
+    async def append(name: str, *records: tuple[Record, RecordIdentity]) -> Receipt:
         with turns.new_request(name) as work:
             await work.set_party_in_turn()
             return await add(spool.log, *records)
@@ -421,8 +423,8 @@ async def test_those_who_are_gathered_are_committed_when_the_time_is_over() -> N
     groups = Groups()
     writer = GroupWriter(groups.commit, groups.between, gather_s=0.05)
     async with asyncio.timeout(60):
-        await asyncio.gather(*(writer.append(submission([call(number)])) for number in range(2)))
-        await writer.append(submission([call(3)]))
+        await asyncio.gather(*(writer.append_submission(submission([call(number)])) for number in range(2)))
+        await writer.append_submission(submission([call(3)]))
     assert [2, 1] == groups.sizes
     await writer.close()
 
@@ -452,16 +454,16 @@ async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() ->
     """
     disk = HangingDisk()
     writer = GroupWriter(disk.commit, disk.between, wait_s=WAIT_S)
-    in_hand = asyncio.create_task(writer.append(submission([call(1)])))
+    in_hand = asyncio.create_task(writer.append_submission(submission([call(1)])))
     await disk.began.wait()
     with pytest.raises(SpoolUnavailable, match=r"in time \(spool.commit_wait\)"):
-        await writer.append(submission([call(2)]))
+        await writer.append_submission(submission([call(2)]))
     assert writer.running_s >= WAIT_S
     with pytest.raises(SpoolUnavailable, match=r"does not respond \(spool.commit_wait\)"):
-        await writer.append(submission([call(3)]))
+        await writer.append_submission(submission([call(3)]))
     disk.answers.set()
     assert 1 == (await in_hand).records
-    assert 1 == (await writer.append(submission([call(4)]))).records
+    assert 1 == (await writer.append_submission(submission([call(4)]))).records
     await writer.close()
     assert [call(1)[0], call(4)[0]] == [one.records[0] for one in disk.kept]
     assert 0.0 == writer.running_s
@@ -476,12 +478,12 @@ async def test_what_is_in_hand_is_answered_in_time_where_that_is_asked_for() -> 
     writer = GroupWriter(
         database.commit, database.between, wait_s=WAIT_S, answers_in_time=True, keeper="the database"
     )
-    in_hand = asyncio.create_task(writer.append(submission([call(1)])))
+    in_hand = asyncio.create_task(writer.append_submission(submission([call(1)])))
     await database.began.wait()
     with pytest.raises(
         SpoolUnavailable, match=r"the database did not respond in time \(spool.commit_wait\)$"
     ):
-        await writer.append(submission([call(2)]))
+        await writer.append_submission(submission([call(2)]))
     with pytest.raises(SpoolUnavailable, match="The records may be stored nevertheless"):
         await in_hand
     database.answers.set()
@@ -495,13 +497,15 @@ async def test_no_more_wait_than_are_allowed() -> None:
     """
     disk = HangingDisk()
     writer = GroupWriter(disk.commit, disk.between, max_waiting=2)
-    senders = [asyncio.create_task(writer.append(submission([call(0)])))]
+    senders = [asyncio.create_task(writer.append_submission(submission([call(0)])))]
     await disk.began.wait()
-    senders += [asyncio.create_task(writer.append(submission([call(number)]))) for number in (1, 2)]
+    senders += [
+        asyncio.create_task(writer.append_submission(submission([call(number)]))) for number in (1, 2)
+    ]
     await asyncio.sleep(0)
     assert 2 == writer.waiting_count
     with pytest.raises(SpoolUnavailable, match="2 submissions are already waiting"):
-        await writer.append(submission([call(3)]))
+        await writer.append_submission(submission([call(3)]))
     disk.answers.set()
     await asyncio.gather(*senders)
     await writer.close()
@@ -544,10 +548,10 @@ async def test_a_log_whose_writer_died_says_so(start: Starter) -> None:
     assert stats.writable is False
 
 
-def unidentified(number: int) -> tuple[Record, Identity]:
+def unidentified(number: int) -> tuple[Record, RecordIdentity]:
     """Return a call that no dedup key recognizes, so a second copy would count twice."""
     record, known_as = call(number)
-    return record, Identity(known_as.id, certain=False)
+    return record, RecordIdentity(known_as.id, certain=False)
 
 
 @pytest.mark.parametrize(
@@ -635,7 +639,7 @@ async def test_on_a_slow_way_groups_become_small_enough() -> None:
     async def send(number: int) -> None:
         while True:
             try:
-                await writer.append(submission([call(number)]))
+                await writer.append_submission(submission([call(number)]))
             except SpoolUnavailable:
                 await asyncio.sleep(0)
             else:

@@ -19,7 +19,7 @@ from gateway.configuration.sections import (
     StatementPullSettings,
 )
 from gateway.operations.money.insights import make_inspector
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool import identity
 from spool.record import NS, Inference
 from spool.registry.operators import Actor
@@ -33,7 +33,7 @@ ADA = Actor("ada@example.com", "command")
 
 
 @pytest_asyncio.fixture
-async def app(tmp_path: Path) -> AsyncIterator[App]:
+async def app(tmp_path: Path) -> AsyncIterator[TollhouseApp]:
     """Start a server with a pull whose key the provider refuses."""
     key = tmp_path / "key"
     key.write_text("sk-no-admin")
@@ -44,7 +44,7 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
         pull = StatementPullSettings(
             name="costs", source="openai_costs", key_file=key, base_url=str(provider.make_url("/"))
         )
-        app = App(
+        app = TollhouseApp(
             Config(
                 data_dir=tmp_path / "data",
                 server=ServerSettings(listen="127.0.0.1:0", grpc_listen="", operator_listen="127.0.0.1:0"),
@@ -59,7 +59,7 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
 
 
 async def put(
-    app: App, source: str, provider: str, days: Sequence[int], money: str | None, tokens: int
+    app: TollhouseApp, source: str, provider: str, days: Sequence[int], money: str | None, tokens: int
 ) -> None:
     """Import a bill with the same amounts for each day."""
 
@@ -88,7 +88,7 @@ def call(provider: str, day: int, tokens: int, cost: str) -> Inference:
     )  # fmt: skip
 
 
-async def test_rates_of_bills_are_metrics(app: App) -> None:
+async def test_rates_of_bills_are_metrics(app: TollhouseApp) -> None:
     """Ratios are shown by provider for tokens and costs. If a bill has no costs, that ratio is missing."""
     day = day_start(int(time.time())) - 3 * DAY_S
     await put(app, "aws_cur", "aws.bedrock", [day], "4", 1000)
@@ -107,7 +107,7 @@ async def test_rates_of_bills_are_metrics(app: App) -> None:
     ] == sorted(sorted_labels(line) for line in lines)
 
 
-async def metrics(app: App) -> str:
+async def metrics(app: TollhouseApp) -> str:
     async with ClientSession() as client, client.get(f"{app.operator_url}/metrics") as answer:
         assert 200 == answer.status
         return await answer.text()
@@ -119,14 +119,14 @@ def sorted_labels(line: str) -> str:
     return f"{name}{{{','.join(sorted(labels.split(',')))}}}{value}"
 
 
-async def test_a_report_that_stays_away_is_told(app: App) -> None:
+async def test_a_report_that_stays_away_is_told(app: TollhouseApp) -> None:
     """
     The insight about an overdue report quotes the provider's answer about the key, and ends when
     the report arrives.
     """
     services = app.services.operators
     assert services.money.statement_puller is not None and services.installation.registry is not None
-    await services.money.statement_puller().pull("costs")
+    await services.money.statement_puller().pull_statements("costs")
     await make_inspector(services).find_and_store_insights()
     [found] = [
         each

@@ -30,7 +30,7 @@ from gateway.service.assembly.statements import LIMIT_WAIT_S, WAIT_S, build_stat
 from spool.engines import MEMORY, open_storage
 from spool.errors import Invalid, NotThere
 from spool.settings import SpoolSettings
-from spool.statements import DAY_S, Statements, day_start
+from spool.statements import DAY_S, StatementStore, day_start
 from spool.storage import Storage, StorageOptions
 from tests.integration.statements.providers import (
     ACCOUNT,
@@ -75,12 +75,12 @@ class House:
 
     async def pull(self) -> PullState:
         puller = self.puller()
-        await puller.pull(NAME)
-        [state] = await puller.states()
+        await puller.pull_statements(NAME)
+        [state] = await puller.pull_states()
         return state
 
     @property
-    def statements(self) -> Statements:
+    def statements(self) -> StatementStore:
         assert self.storage.registry is not None
         return self.storage.registry.statements
 
@@ -164,7 +164,7 @@ async def test_a_pull_that_was_killed_goes_on(house: House) -> None:
     provider = house.provider
     done = provider.requests_a_day or house.requests - 1
     provider.hang_at = done + (2 if provider.requests_a_day else 1)
-    pulling = asyncio.create_task(house.puller().pull(NAME))
+    pulling = asyncio.create_task(house.puller().pull_statements(NAME))
     async with asyncio.timeout(60):
         await provider.hung.wait()
     pulling.cancel()
@@ -189,7 +189,7 @@ async def test_a_rate_limit_is_kept_to(house: House) -> None:
     }
     puller = house.puller()
     await puller.pull_due()
-    [state] = await puller.states()
+    [state] = await puller.pull_states()
     assert house.slept == [7.0]
     assert state.state == "failed"
     assert house.clock.now() + 3600 == state.next_at
@@ -198,7 +198,7 @@ async def test_a_rate_limit_is_kept_to(house: House) -> None:
     assert last == len(provider.asked)
     house.clock.move(3600)
     await puller.pull_due()
-    [state] = await puller.states()
+    [state] = await puller.pull_states()
     assert state.state == "done"
     assert house.expected() == await house.kept()
     assert (2 if house.requests > 1 else 3) == provider.asked.count(provider.asked[0])
@@ -336,7 +336,7 @@ async def test_a_report_that_is_not_there(house: House) -> None:
 async def test_a_pull_that_cannot_be(house: House) -> None:
     """A pull of an unknown name is refused. If the key file is unreadable, no request is sent."""
     with pytest.raises(NotThere):
-        await house.puller().pull("other")
+        await house.puller().pull_statements("other")
     pull = house.config.reconciliation.pull[0]
     assert pull.key_file is not None
     pull.key_file.unlink()
@@ -355,9 +355,9 @@ async def test_a_name_that_was_another_pulls(house: House) -> None:
     assert "failed" == (await house.pull()).state
     house.set(pull=(pull,))
     puller = house.puller()
-    assert ["never"] == [state.state for state in await puller.states()]
+    assert ["never"] == [state.state for state in await puller.pull_states()]
     await puller.pull_due()
-    assert ["done"] == [state.state for state in await puller.states()]
+    assert ["done"] == [state.state for state in await puller.pull_states()]
     assert house.expected() == await house.kept()
 
 
@@ -371,7 +371,7 @@ async def test_a_command_and_the_schedule_at_once(house: House) -> None:
     nothing is due.
     """
     puller = house.puller()
-    await asyncio.gather(puller.pull(NAME), puller.pull_due())
+    await asyncio.gather(puller.pull_statements(NAME), puller.pull_due())
     assert house.requests == len(house.provider.asked)
 
 
@@ -383,14 +383,14 @@ async def test_a_pull_that_a_command_began_and_a_kill_ended(house: House) -> Non
     """
     await house.pull()
     house.provider.hang_at = house.requests + 2
-    pulling = asyncio.create_task(house.puller().pull(NAME))
+    pulling = asyncio.create_task(house.puller().pull_statements(NAME))
     async with asyncio.timeout(60):
         await house.provider.hung.wait()
     pulling.cancel()
     await asyncio.gather(pulling, return_exceptions=True)
     puller = house.puller()
     await puller.pull_due()
-    assert ["done"] == [state.state for state in await puller.states()]
+    assert ["done"] == [state.state for state in await puller.pull_states()]
 
 
 @ONE
@@ -434,7 +434,7 @@ async def test_an_error_of_our_own_costs_no_other_pull(house: House) -> None:
     house.set(pull=(replace(pull, name="bad", base_url="http://user:word@127.0.0.1:1"), pull))
     puller = house.puller()
     await puller.pull_due()
-    bad, good = await puller.states()
+    bad, good = await puller.pull_states()
     assert bad.state == "failed"
     assert good.state == "done"
     assert "an internal error; see the log: ValueError" == bad.reason

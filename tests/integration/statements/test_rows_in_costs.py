@@ -12,7 +12,7 @@ from typing import Any
 import pytest_asyncio
 
 from gateway.bills.billed.row_book import RowBook, RowSources
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.people import People
 from spool.record import BILLING_DATA, BillingDrop
 from tests.integration.operations.money.costs.test_report import NOW
@@ -68,7 +68,7 @@ async def dropped(server: OperatorServer, connection: str, *days: str) -> None:
     body = json.dumps({"data": rows}).encode()
     id = connection.encode().ljust(16, b"-")[:16]
     drop = BillingDrop(id=id, body=body, connection_id=connection, month="2026-09", rows=len(rows))
-    await add(server.services.spool.log, (drop, Identity(drop.id)), topic=BILLING_DATA)
+    await add(server.services.spool.log, (drop, RecordIdentity(drop.id)), topic=BILLING_DATA)
 
 
 async def test_rows_of_a_drop_are_in_reports(server: OperatorServer) -> None:

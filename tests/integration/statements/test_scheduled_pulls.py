@@ -24,7 +24,7 @@ from gateway.configuration.sections import (
     ServerSettings,
     StatementPullSettings,
 )
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.settings import SpoolSettings
 from spool.statements import DAY_S, day_start
 from tests.integration.statements.providers import ACCOUNT, KEY, PROVIDERS, VALUE, Provider, expected
@@ -33,10 +33,10 @@ from tests.moved_clock import MovedClock
 DAYS, EVERY_S = 3, 6 * 3600
 SOURCES = ("openai_costs", "anthropic_analytics_costs", "github_copilot", "litellm_spend_logs")
 
-Restart = Callable[[], Awaitable[App]]
+Restart = Callable[[], Awaitable[TollhouseApp]]
 
 
-def puller_of(app: App) -> StatementPuller:
+def puller_of(app: TollhouseApp) -> StatementPuller:
     found = app.services.operators.money.statement_puller
     assert found is not None
     return found()
@@ -48,23 +48,23 @@ class Installation:
     def __init__(self, clock: MovedClock, providers: dict[str, Provider], start: Restart) -> None:
         self.clock, self.providers, self.start = clock, providers, start
 
-    async def until(self, app: App, holds: Callable[[PullState], bool], *names: str) -> None:
+    async def until(self, app: TollhouseApp, holds: Callable[[PullState], bool], *names: str) -> None:
         """Wait until the condition holds for the named pulls, or for all."""
         async with asyncio.timeout(60):
             while True:
                 if set(names or SOURCES) <= {
-                    each.name for each in await puller_of(app).states() if holds(each)
+                    each.name for each in await puller_of(app).pull_states() if holds(each)
                 }:
                     return
                 await asyncio.sleep(0.01)
 
-    async def until_done(self, app: App, *names: str) -> None:
+    async def until_done(self, app: TollhouseApp, *names: str) -> None:
         await self.until(app, lambda state: state.last_success == self.clock.now(), *names)
 
     def asked(self) -> dict[str, int]:
         return {source: len(provider.asked) for source, provider in self.providers.items()}
 
-    async def kept(self, app: App, source: str) -> dict[int, Decimal]:
+    async def kept(self, app: TollhouseApp, source: str) -> dict[int, Decimal]:
         registry = app.services.storage.registry
         assert registry is not None
         found: dict[int, Decimal] = {}
@@ -100,8 +100,8 @@ async def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Async
             reconciliation=ReconciliationSettings(pull=tuple(pulls)),
         )
 
-        async def start() -> App:
-            app = App(replace(config), version="0", clock=clock)
+        async def start() -> TollhouseApp:
+            app = TollhouseApp(replace(config), version="0", clock=clock)
             await app.start()
             stack.push_async_callback(app.stop)
             return app

@@ -186,8 +186,8 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
             puller = build_statement_puller(
                 registry.statements, clock, lambda: config, stack, plans=registry.declared_table(PlanTable)
             )
-            await puller.pull("seats")
-            [state] = await puller.states()
+            await puller.pull_statements("seats")
+            [state] = await puller.pull_states()
             return state
 
         yield House(request.param, vendor, registry, clock, pulled)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.monitoring.spend import SpendSeries
 from spool.clock import SystemClock
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.ledger.cost_kinds import FREE, KIND_OF_SOURCE, KINDS, PRICED, UNPRICED, WITHOUT_USAGE
 from spool.record import Inference
 from tests.integration.states.conftest import Faces
@@ -32,7 +32,7 @@ MADE: tuple[tuple[dict[str, Any], str, int], ...] = (
 )
 
 
-def made_calls(at: float) -> list[tuple[Inference, Identity]]:
+def made_calls(at: float) -> list[tuple[Inference, RecordIdentity]]:
     every = [fields for fields, _, many in MADE for _ in range(many)]
     return [call(number, at=at, **fields) for number, fields in enumerate(every)]
 

@@ -12,7 +12,7 @@ from exporters.destinations.catalogue import TYPES
 from exporters.settings import DestinationSettings
 from gateway.configuration.sections import Config
 from gateway.money.insights.detectors.records import stuck_route
-from gateway.money.insights.facts import Facts
+from gateway.money.insights.facts import InsightFacts
 from gateway.monitoring.route_trouble import TO_CORRECT, group_trouble, how_to_resume
 from spool.deliveries.values import PARKED, REFUSING, RUNNING, RouteState
 from spool.record import AI_TELEMETRY
@@ -31,7 +31,7 @@ async def _stopped(faces: Faces, name: str) -> RouteState:
     deliveries = faces.server.app.services.storage.deliveries
     async with asyncio.timeout(60):
         while True:
-            for route in await deliveries.routes():
+            for route in await deliveries.route_states():
                 if route.name == name and route.state != RUNNING:
                     return route
             await asyncio.sleep(0.05)
@@ -106,7 +106,7 @@ def test_every_type_says_what_to_correct(type: str) -> None:
     name = f"{'upstream' if type == 'upstream' else 'archive'}/{AI_TELEMETRY}"
     route = replace(STOPPED, name=name, reason="the cause in the words of the destination")
     types = {} if type == "upstream" else {"archive": type}
-    [finding] = stuck_route(Facts(now=0, routes=[route], destination_types=types))
+    [finding] = stuck_route(InsightFacts(now=0, routes=[route], destination_types=types))
     assert how_to_resume(route, types) in finding.draft.description
     assert ("key" in how_to_resume(route, types)) == (type == "upstream")
     trouble = group_trouble([route])

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from gateway.normalise import otlp
 from gateway.normalise.memory.spans import SpanMemory
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 
 T = TypeVar("T")
 
@@ -22,12 +22,12 @@ def run(work: Generator[None, None, T]) -> T:
         return result
 
 
-def by_rules(body: bytes, options: Options) -> Outcome:
+def by_rules(body: bytes, options: ReadOptions) -> ReadOutcome:
     return run(otlp.normalise_otlp("traces", body, json=False, options=options))
 
 
 def differences(
-    memory: SpanMemory, bodies: Iterable[bytes], options: Options, *, spans: int, stop: bool = False
+    memory: SpanMemory, bodies: Iterable[bytes], options: ReadOptions, *, spans: int, stop: bool = False
 ) -> int:
     """
     Count the requests for which the memory and the rules differ.

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
+from gateway.normalise.otlp.product import AttributeShape, SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.span_rules import provider_filler
 from gateway.normalise.reading import operations
 
@@ -21,7 +21,7 @@ def _refine(span: Span, call: SpanCall) -> None:
         call.record.region = "drafts"
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="madeup",
     marks=("madeup.step",),
     names={

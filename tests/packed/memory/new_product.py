@@ -48,7 +48,7 @@ def compared() -> dict[str, object]:
     """Compare the rules with the memory. Call add_product() first."""
     from gateway.normalise.memory.pace import AT_ONCE
     from gateway.normalise.memory.spans import SpanMemory
-    from gateway.normalise.outcome import Options
+    from gateway.normalise.outcome import ReadOptions
     from spool.packed.native import load_native
     from spool.record import Inference
     from tests.packed.memory.both_ways import by_rules, run
@@ -58,8 +58,8 @@ def compared() -> dict[str, object]:
         if number == LEARNED:
             memory.spans.clear()
         remembered, expected = (
-            run(memory.normalise_if_known(request(number), Options())),
-            by_rules(request(number), Options()),
+            run(memory.normalise_if_known(request(number), ReadOptions())),
+            by_rules(request(number), ReadOptions()),
         )
         different += remembered is not None and remembered != expected
         calls += [record for record in expected.records if isinstance(record, Inference)]

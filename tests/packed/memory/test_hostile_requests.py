@@ -7,8 +7,8 @@ import random
 from gateway.core.errors import BadPayload
 from gateway.normalise.memory.pace import AT_ONCE
 from gateway.normalise.memory.spans import SpanMemory
-from gateway.normalise.outcome import Options
-from spool.packed.native import Native
+from gateway.normalise.outcome import ReadOptions
+from spool.packed.native import NativeModule
 from tests.bench.load.payloads import numbered, protobuf_spans
 from tests.bench.load.traces import captured_spans, tree_spans
 from tests.packed.memory.both_ways import by_rules, run
@@ -36,7 +36,7 @@ def _broken(body: bytes, chance: random.Random) -> bytes:
     return bytes(broken)
 
 
-def test_broken_requests_are_read_as_the_rules_read_them(native: Native) -> None:
+def test_broken_requests_are_read_as_the_rules_read_them(native: NativeModule) -> None:
     """
     Flipped bits, removed and inserted bytes never cause another result or a crash, even for known kinds of spans.
     """
@@ -45,13 +45,13 @@ def test_broken_requests_are_read_as_the_rules_read_them(native: Native) -> None
     bodies = [protobuf_spans(1), protobuf_spans(2), tree_spans(7), *small]
     for number in range(30):
         for body in bodies:
-            run(memory.normalise_if_known(numbered(body, number), Options()))
+            run(memory.normalise_if_known(numbered(body, number), ReadOptions()))
     taken = 0
     for number in range(ROUNDS):
         body = _broken(numbered(chance.choice(bodies), number), chance)
-        found = run(memory.normalise_if_known(body, Options()))
+        found = run(memory.normalise_if_known(body, ReadOptions()))
         try:
-            expected = by_rules(body, Options())
+            expected = by_rules(body, ReadOptions())
         except BadPayload:
             assert found is None
             continue

@@ -12,12 +12,19 @@ from unittest.mock import Mock
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from gateway.monitoring.metrics import Metrics
+from gateway.monitoring.metrics import ProcessMetrics
 from gateway.normalise.memory import alone, learning, slots, spans
 from gateway.normalise.memory.alone import CallAlone
 from gateway.normalise.memory.forms import SpanForm
 from gateway.normalise.memory.learning import ObservedAttributes
-from gateway.normalise.memory.pace import AT_ONCE, MOST_SAMPLES, MemoryPace, Samples, Trials, TriedSender
+from gateway.normalise.memory.pace import (
+    AT_ONCE,
+    MOST_SAMPLES,
+    LookupTrials,
+    MemoryPace,
+    TriedSender,
+    WaitingSamples,
+)
 from gateway.normalise.memory.spans import SpanMemory
 from gateway.normalise.otlp.admission import DROPPED, decoding_rule_of
 from gateway.normalise.otlp.call import Caller
@@ -26,9 +33,9 @@ from gateway.normalise.otlp.product import AttributeShape
 from gateway.normalise.otlp.senders import stated_caller
 from gateway.normalise.otlp.shapes import find_or_build_shape
 from gateway.normalise.otlp.spans import calls
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 from gateway.normalise.payload.body_limits import SliceClock
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.record import Inference, UsageMetric
 from tests.bench.load.payloads import numbered, protobuf_spans, real_spans
 from tests.bench.load.traces import captured_spans, spans_of_kinds, tree_spans
@@ -39,8 +46,8 @@ from tests.rounds import IS_LONG
 
 SPANS = 10**6 if IS_LONG else 5_000
 OPTIONS = {
-    "plain": Options(),
-    "more tags": Options(
+    "plain": ReadOptions(),
+    "more tags": ReadOptions(
         keep_attributes=frozenset({"made.up", "http.route", "server.address"}),
         keep_tags=frozenset({"ticket"}),
         host_id=True,
@@ -49,7 +56,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_no_difference(name: str, native: Native) -> None:
+def test_no_difference(name: str, native: NativeModule) -> None:
     """
     Outcomes are equal for varied and mixed cases, captures and load, and the memory really read a part of them.
     """
@@ -60,19 +67,19 @@ def test_no_difference(name: str, native: Native) -> None:
     assert memory.spans["reading"] + memory.compared["same"] > 0.05 * SPANS / len(OPTIONS)
 
 
-def test_most_spans_of_real_clients_are_by_the_memory(native: Native) -> None:
+def test_most_spans_of_real_clients_are_by_the_memory(native: NativeModule) -> None:
     """After their kinds are learned, the memory reads over 70 % of clients' spans with new ids."""
     memory, bodies = SpanMemory(native, AT_ONCE), captured_spans()
     for number in range(20 if IS_LONG else 6):
         for body in bodies:
-            run(memory.normalise_if_known(numbered(body, number), Options()))
+            run(memory.normalise_if_known(numbered(body, number), ReadOptions()))
     memory.spans.clear()
     for body in bodies:
-        run(memory.normalise_if_known(numbered(body, 99), Options()))
+        run(memory.normalise_if_known(numbered(body, 99), ReadOptions()))
     assert memory.spans["reading"] > 0.7 * sum(memory.spans.values())
 
 
-def test_trees_and_lonely_spans_are_by_the_memory(native: Native) -> None:
+def test_trees_and_lonely_spans_are_by_the_memory(native: NativeModule) -> None:
     """
     The memory reads all spans of trees and all single spans, except one in a thousand that it compares
     with the rules.
@@ -80,11 +87,11 @@ def test_trees_and_lonely_spans_are_by_the_memory(native: Native) -> None:
     for body in (tree_spans(98), protobuf_spans(100)):
         memory = SpanMemory(native, AT_ONCE)
         for number in range(30):
-            assert by_rules(numbered(body, number), Options()) == run(
-                memory.normalise_if_known(numbered(body, number), Options())
+            assert by_rules(numbered(body, number), ReadOptions()) == run(
+                memory.normalise_if_known(numbered(body, number), ReadOptions())
             )
         memory.spans.clear()
-        run(memory.normalise_if_known(numbered(body, 99), Options()))
+        run(memory.normalise_if_known(numbered(body, 99), ReadOptions()))
         assert memory.spans["reading"] > 0.95 * sum(memory.spans.values())
         assert 0 == memory.compared["different"]
 
@@ -107,7 +114,7 @@ FREE: dict[str, Callable[[int], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("further", FREE)
-def test_names_that_no_rule_reads_are_no_part_of_a_kind(further: str, native: Native) -> None:
+def test_names_that_no_rule_reads_are_no_part_of_a_kind(further: str, native: NativeModule) -> None:
     """The memory reads calls whatever further names they have and however many, with the result of the rules."""
     call: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}
     memory = SpanMemory(native, AT_ONCE)
@@ -115,19 +122,19 @@ def test_names_that_no_rule_reads_are_no_part_of_a_kind(further: str, native: Na
         body = in_protobuf(traces(span(number, call | FREE[further](number)), scope="shop"))
         if number == 20:
             memory.spans.clear()
-        assert by_rules(body, Options()) == run(memory.normalise_if_known(body, Options()))
+        assert by_rules(body, ReadOptions()) == run(memory.normalise_if_known(body, ReadOptions()))
     assert memory.kind_count == 1
     assert memory.spans["rules"] == 0
     assert 0 == memory.compared["different"]
 
 
-def test_a_name_that_is_kept_is_part_of_a_kind(native: Native) -> None:
+def test_a_name_that_is_kept_is_part_of_a_kind(native: NativeModule) -> None:
     """
     If the operator keeps an attribute as a tag, it is a part of the kind of a call. So calls with it are of another
     kind.
     """
     call: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}
-    memory, options = SpanMemory(native, AT_ONCE), Options(keep_attributes=frozenset({"app.plan"}))
+    memory, options = SpanMemory(native, AT_ONCE), ReadOptions(keep_attributes=frozenset({"app.plan"}))
     for number in range(1, 41):
         further = {"app.plan": f"plan-{number}"} if number % 3 == 0 else {}
         body = in_protobuf(traces(span(number, call | further), scope="shop"))
@@ -136,7 +143,7 @@ def test_a_name_that_is_kept_is_part_of_a_kind(native: Native) -> None:
     assert memory.spans["reading"] > 20
 
 
-def test_free_names_are_those_that_the_rules_drop_or_find_plain(native: Native) -> None:
+def test_free_names_are_those_that_the_rules_drop_or_find_plain(native: NativeModule) -> None:
     """The module calls a name free only if Python decodes nothing under it, or nothing depends on it."""
     chance, memory = random.Random(20261128), SpanMemory(native)
     names = {any_name(chance) for _ in range(10**6 if IS_LONG else 20_000)}
@@ -168,7 +175,7 @@ ADDRESSES = {
     "ids", [{}, {"gen_ai.response.id": "chatcmpl-0123456789abcdef"}], ids=["", "with id"]
 )
 def test_addresses_of_users_vary(
-    case: str, ids: dict[str, Any], native: Native, caplog: pytest.LogCaptureFixture
+    case: str, ids: dict[str, Any], native: NativeModule, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The memory reads calls of users that are named by their e-mail addresses, with the result of the rules."""
     call: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", **ids}
@@ -178,11 +185,11 @@ def test_addresses_of_users_vary(
         name = "".join(letters[int(digit)] for digit in str(number))
         who = {key: text.replace("@", name, 1) for key, text in ADDRESSES[case].items()}
         body = in_protobuf(traces(span(number, call | who), scope="shop"))
-        expected = by_rules(body, Options())
+        expected = by_rules(body, ReadOptions())
         assert "@" in str(expected.records[0])
         if number == 25:
             memory.spans.clear()
-        assert run(memory.normalise_if_known(body, Options())) in (None, expected)
+        assert run(memory.normalise_if_known(body, ReadOptions())) in (None, expected)
     assert memory.spans["reading"] == 16
     assert 0 == memory.compared["different"]
     assert [] == caplog.records
@@ -202,14 +209,14 @@ UNCERTAIN = (
 
 
 @pytest.mark.parametrize("text", UNCERTAIN)
-def test_an_uncertain_address_is_read_as_the_rules_read_it(text: str, native: Native) -> None:
+def test_an_uncertain_address_is_read_as_the_rules_read_it(text: str, native: NativeModule) -> None:
     call: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}
     memory = SpanMemory(native, AT_ONCE)
     for number in range(1, 61):
         address = text if number % 3 == 0 else f"asha{'x' * number}@example.com"
         who = {"user.email": address, "metadata.user_api_key_user_id": f"{address}x"}
         body = in_protobuf(traces(span(number, call | who), scope="shop"))
-        assert run(memory.normalise_if_known(body, Options())) in (None, by_rules(body, Options()))
+        assert run(memory.normalise_if_known(body, ReadOptions())) in (None, by_rules(body, ReadOptions()))
     assert 0 == memory.compared["different"]
 
 
@@ -218,7 +225,9 @@ def _by_all_names(attributes: Attributes, shape: AttributeShape) -> Caller:
     return stated_caller(attributes, shape) if len([*attributes]) < 4 else Caller("many")
 
 
-def test_a_rule_that_lists_all_names_is_not_learned(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_that_lists_all_names_is_not_learned(
+    native: NativeModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If a rule depends on names that it does not state, the spans stay with the rules."""
     monkeypatch.setattr(calls, "stated_caller", _by_all_names)
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "gen_ai.usage.output_tokens": 7}
@@ -226,13 +235,13 @@ def test_a_rule_that_lists_all_names_is_not_learned(native: Native, monkeypatch:
     for number in range(1, 31):
         further = {"app.plan": "free"} if number > 20 else {}
         body = in_protobuf(traces(span(number, call | further), scope="shop"))
-        assert run(memory.normalise_if_known(body, Options())) in (None, by_rules(body, Options()))
+        assert run(memory.normalise_if_known(body, ReadOptions())) in (None, by_rules(body, ReadOptions()))
     assert 0 == memory.compared["different"] + memory.spans["reading"]
 
 
 @pytest.mark.parametrize("scope", ["com.anthropic.sdk.python", "com.anthropic.claude-platform", "shop"])
 @pytest.mark.parametrize("end", [{"gen_ai.response.id": "msg_@"}, {}, {"error.type": "overloaded_error"}])
-def test_a_request_id_of_the_provider_varies(scope: str, end: dict[str, Any], native: Native) -> None:
+def test_a_request_id_of_the_provider_varies(scope: str, end: dict[str, Any], native: NativeModule) -> None:
     """The memory reads spans with the provider's request id, and returns the same names and links as the rules."""
     said = {
         "gen_ai.operation.name": "chat", "gen_ai.provider.name": "anthropic", "anthropic.request.id": "req_@",
@@ -248,16 +257,16 @@ def test_a_request_id_of_the_provider_varies(scope: str, end: dict[str, Any], na
         body = in_protobuf(traces(span(2 * number, named, parent=2 * number + 1), scope=scope))
         if number == 30:
             memory.spans.clear()
-        expected = by_rules(body, Options())
+        expected = by_rules(body, ReadOptions())
         assert expected.identities[0].also
-        remembered = run(memory.normalise_if_known(body, Options()))
+        remembered = run(memory.normalise_if_known(body, ReadOptions()))
         assert remembered is None or expected == remembered
     assert memory.spans["reading"] > 0.8 * sum(memory.spans.values())
     assert 0 == memory.compared["different"]
 
 
 @pytest.mark.parametrize("name", sorted(READ_EVENTS))
-def test_spans_with_events_that_count_are_the_rules(name: str, native: Native) -> None:
+def test_spans_with_events_that_count_are_the_rules(name: str, native: NativeModule) -> None:
     """The memory never answers for a span whose usage or failure is in an event."""
     memory = SpanMemory(native, AT_ONCE)
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.provider.name": "x"}
@@ -265,7 +274,7 @@ def test_spans_with_events_that_count_are_the_rules(name: str, native: Native) -
         usage = [attribute("gen_ai.usage.input_tokens", 100 + number), attribute("exception.type", "Timeout")]
         counted = span(2 * number + 2, attributes, events=[{"name": name, "attributes": usage}])
         body = in_protobuf(traces(span(2 * number + 1, attributes), counted))
-        assert run(memory.normalise_if_known(body, Options())) in (None, by_rules(body, Options()))
+        assert run(memory.normalise_if_known(body, ReadOptions())) in (None, by_rules(body, ReadOptions()))
     assert 0 == memory.compared["different"]
     assert memory.misses["events"]
 
@@ -331,7 +340,7 @@ def _varied(seed: int) -> Iterable[bytes]:
     ids=["no sums", "a model varies", "no class", "all are alone"],
 )
 def test_what_would_make_it_wrong_is_found(
-    mutant: Any, bodies: Iterable[bytes], native: Native, monkeypatch: pytest.MonkeyPatch
+    mutant: Any, bodies: Iterable[bytes], native: NativeModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     The memory is broken in one of several ways. Each way causes a difference within the number of spans that
@@ -339,17 +348,21 @@ def test_what_would_make_it_wrong_is_found(
     """
     mutant(monkeypatch)
     memory = SpanMemory(native, AT_ONCE)
-    assert 0 < differences(memory, bodies, Options(), spans=10**5, stop=True)
+    assert 0 < differences(memory, bodies, ReadOptions(), spans=10**5, stop=True)
 
 
 @pytest.mark.parametrize("third", [CACHED, MODEL, ABSENT], ids=["cached", "model", "absent"])
-def test_what_reveals_a_mutant_is_read_as_the_rules_read_it(third: Mapping[str, Any], native: Native) -> None:
+def test_what_reveals_a_mutant_is_read_as_the_rules_read_it(
+    third: Mapping[str, Any], native: NativeModule
+) -> None:
     memory = SpanMemory(native, AT_ONCE)
-    assert 0 == differences(memory, _spans(third), Options(), spans=300)
+    assert 0 == differences(memory, _spans(third), ReadOptions(), spans=300)
     assert memory.spans["reading"] > 100
 
 
-def test_booking_alone_is_held_against_the_reader(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_booking_alone_is_held_against_the_reader(
+    native: NativeModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     If a span loses the user of its call when it is read without its neighbors, it is not learned. The rules
     then read such spans with their neighbors.
@@ -364,54 +377,56 @@ def test_booking_alone_is_held_against_the_reader(native: Native, monkeypatch: p
     monkeypatch.setattr(CallAlone, "build_record_from_template", forgetful)
     memory = SpanMemory(native, AT_ONCE)
     bodies = (numbered(protobuf_spans(10), number) for number in range(30))
-    assert 0 == differences(memory, bodies, Options(), spans=300)
+    assert 0 == differences(memory, bodies, ReadOptions(), spans=300)
     assert not any(kind.alone for kind in memory._kinds.values())
     assert memory.spans["reading"] > 200
 
 
-def test_reads_that_nobody_notes_are_not_learned(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_that_nobody_notes_are_not_learned(
+    native: NativeModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     If a rule reads attributes without noting them, the results stay right, because most of these kinds are
     not learned, and the first spans of a learned kind are compared with the rules.
     """
     monkeypatch.setattr(ObservedAttributes, "get", dict.get)
     memory = SpanMemory(native, AT_ONCE)
-    found = differences(memory, varied(random.Random(7)), Options(), spans=3000)
+    found = differences(memory, varied(random.Random(7)), ReadOptions(), spans=3000)
     assert found == memory.compared["different"]
 
 
 def _learn(memory: SpanMemory, bodies: Iterable[bytes]) -> None:
     for body in bodies:
-        run(memory.normalise_if_known(body, Options()))
+        run(memory.normalise_if_known(body, ReadOptions()))
         while memory.learn_one_kind():
             pass
 
 
-def test_samples_hold_no_content(native: Native) -> None:
+def test_samples_hold_no_content(native: NativeModule) -> None:
     """Samples that wait to be learned hold no content and no text of an event."""
     word = "PLANTED-WORD"
     template = protobuf_spans(1).replace(b"gen_ai.output.type", b"gen_ai.prompt.0.xy")
     body = template.replace(b"text", word[:4].encode())
     memory = SpanMemory(native, MemoryPace(most_skipped=0, least_seen=1))
-    run(memory.normalise_if_known(numbered(body, 1), Options()))
+    run(memory.normalise_if_known(numbered(body, 1), ReadOptions()))
     assert not any(word[:4].encode() in sample.encoded for sample in memory._samples)
     assert len(memory._samples) == 1
 
 
-def test_samples_are_bounded_and_other_options_forget(native: Native) -> None:
+def test_samples_are_bounded_and_other_options_forget(native: NativeModule) -> None:
     """At most MOST_SAMPLES wait. A reload with other options deletes all of them."""
     memory = SpanMemory(native, MemoryPace(most_skipped=0, least_known=0, least_seen=1, least_share=0))
     bodies = islice(varied(random.Random(3)), 400)
     for body in bodies:
-        run(memory.normalise_if_known(body, Options()))
+        run(memory.normalise_if_known(body, ReadOptions()))
     assert MOST_SAMPLES == len(memory._samples)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(20)))
     assert memory.kind_count > 0
-    run(memory.normalise_if_known(protobuf_spans(1), Options(host_id=True)))
+    run(memory.normalise_if_known(protobuf_spans(1), ReadOptions(host_id=True)))
     assert 0 == memory.kind_count
 
 
-def test_a_kind_is_learned_once_it_was_seen_often(native: Native) -> None:
+def test_a_kind_is_learned_once_it_was_seen_often(native: NativeModule) -> None:
     """The memory learns a kind after eight spans of it, not after seven."""
     memory = SpanMemory(native, MemoryPace(least_seen=8, most_skipped=0))
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(7)))
@@ -420,7 +435,7 @@ def test_a_kind_is_learned_once_it_was_seen_often(native: Native) -> None:
     assert 1 == memory.kind_count
 
 
-def test_a_kind_that_is_rare_is_not_learned(native: Native) -> None:
+def test_a_kind_that_is_rare_is_not_learned(native: NativeModule) -> None:
     """
     The test sends one kind in every three hundred spans, and another kind otherwise. Only the frequent
     kind is learned.
@@ -430,13 +445,13 @@ def test_a_kind_that_is_rare_is_not_learned(native: Native) -> None:
     for number in range(6):
         _learn(memory, (numbered(usual, 10 * number + place) for place in range(5)))
         if number == 0:
-            run(memory.normalise_if_known(numbered(rare, 0), Options()))
+            run(memory.normalise_if_known(numbered(rare, 0), ReadOptions()))
         else:
             _learn(memory, [numbered(rare, number)])
     assert 1 == memory.kind_count
 
 
-def test_kinds_of_many_programs_are_learned(native: Native) -> None:
+def test_kinds_of_many_programs_are_learned(native: NativeModule) -> None:
     """With a hundred kinds from 25 programs in turn, over 90 % of the spans are known after a while."""
     bodies = []
     for number, body in enumerate(spans_of_kinds(10, 100)):
@@ -448,20 +463,20 @@ def test_kinds_of_many_programs_are_learned(native: Native) -> None:
         _learn(memory, (numbered(body, 100 * turn + place) for place, body in enumerate(bodies)))
     memory.spans.clear()
     for place, body in enumerate(bodies):
-        run(memory.normalise_if_known(numbered(body, 9000 + place), Options()))
+        run(memory.normalise_if_known(numbered(body, 9000 + place), ReadOptions()))
     assert memory.spans["reading"] > 0.9 * sum(memory.spans.values())
 
 
-def test_one_span_that_stands_for_many_is_seen_once(native: Native) -> None:
+def test_one_span_that_stands_for_many_is_seen_once(native: NativeModule) -> None:
     """
     If one inspected request stands for many that were not inspected, its spans count once. So its kinds are
     not learned yet.
     """
-    samples = Samples(MemoryPace(least_seen=8))
+    samples = WaitingSamples(MemoryPace(least_seen=8))
     assert [False] * 7 + [True] == [samples.count_and_check_if_wanted(1, 100) for _ in range(8)]
 
 
-def test_learning_is_earned_by_spans(native: Native) -> None:
+def test_learning_is_earned_by_spans(native: NativeModule) -> None:
     """The first kinds are learned at once (here one). Each further kind requires a hundred more spans."""
     memory = SpanMemory(
         native, MemoryPace(least_seen=1, first_kinds=1, spans_a_kind=100, most_in_turn=1, most_skipped=0)
@@ -472,7 +487,7 @@ def test_learning_is_earned_by_spans(native: Native) -> None:
     assert 3 == memory.kind_count
 
 
-def test_requests_whose_spans_are_not_known_are_looked_at_ever_more_rarely(native: Native) -> None:
+def test_requests_whose_spans_are_not_known_are_looked_at_ever_more_rarely(native: NativeModule) -> None:
     """
     Of a thousand requests that are never learned, the memory tries about thirty. Of known requests it tries all.
     """
@@ -480,7 +495,7 @@ def test_requests_whose_spans_are_not_known_are_looked_at_ever_more_rarely(nativ
         native, MemoryPace(first_kinds=0, spans_a_kind=10**9, most_in_turn=0, most_rested=0, free_looks=40)
     )
     for number in range(1000):
-        run(memory.normalise_if_known(numbered(protobuf_spans(1), number), Options()))
+        run(memory.normalise_if_known(numbered(protobuf_spans(1), number), ReadOptions()))
     assert 0 < memory.misses["new"] < 40
     assert memory.spans == Counter(rules=1000, reading=0)
     known = SpanMemory(native)
@@ -490,7 +505,7 @@ def test_requests_whose_spans_are_not_known_are_looked_at_ever_more_rarely(nativ
     assert known.spans["reading"] > 950
 
 
-def test_requests_pass_unseen_while_none_is_known(native: Native) -> None:
+def test_requests_pass_unseen_while_none_is_known(native: NativeModule) -> None:
     """
     While no kind is known, few of the requests are inspected, and each inspected request counts for those
     skipped before it. A request that is known ends this.
@@ -499,10 +514,10 @@ def test_requests_pass_unseen_while_none_is_known(native: Native) -> None:
     walked = Mock(wraps=memory._memory.scopes)
     memory._memory = Mock(wraps=memory._memory, scopes=walked)
     for number in range(1000):
-        run(memory.normalise_if_known(numbered(protobuf_spans(1), number), Options()))
+        run(memory.normalise_if_known(numbered(protobuf_spans(1), number), ReadOptions()))
     assert 60 < walked.call_count < 200
     assert 1000 - memory.spans["rules"] <= 15
-    trials = Trials(MemoryPace())
+    trials = LookupTrials(MemoryPace())
     for _ in range(100):
         if not trials.skip_request_if_resting():
             trials.note_request_for_rules()
@@ -513,12 +528,12 @@ def test_requests_pass_unseen_while_none_is_known(native: Native) -> None:
     assert not trials.skip_request_if_resting()
 
 
-def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: Native) -> None:
+def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: NativeModule) -> None:
     """
     The share of spans that the memory looks up in vain stays small with any number of unknown senders,
     because a sender's first lookups count as well.
     """
-    trials, looked = Trials(MemoryPace(look_share=0.01, free_looks=100)), 0
+    trials, looked = LookupTrials(MemoryPace(look_share=0.01, free_looks=100)), 0
     for number in range(20_000):
         sender = trials.find_or_add_sender([f"scope {number % 1000}".encode()])
         if trials.decide_lookup(sender, 10):
@@ -527,25 +542,25 @@ def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: Native) -> None:
     assert 1900 <= looked <= 2200
 
 
-def test_a_full_memory_keeps_what_is_asked_for(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_memory_keeps_what_is_asked_for(native: NativeModule, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unused kinds are removed. A kind in constant use stays."""
     monkeypatch.setattr(spans, "MOST_KINDS", 20)
     memory = SpanMemory(native, AT_ONCE)
     hot = protobuf_spans(1)
     for number in range(200):
-        run(memory.normalise_if_known(numbered(hot, number), Options()))
+        run(memory.normalise_if_known(numbered(hot, number), ReadOptions()))
         other = ExportTraceServiceRequest.FromString(numbered(hot, number))
         other.resource_spans[0].scope_spans[0].spans[0].name = f"other {number}"
-        run(memory.normalise_if_known(other.SerializeToString(), Options()))
+        run(memory.normalise_if_known(other.SerializeToString(), ReadOptions()))
         assert memory.kind_count <= 20
     before = memory.spans["reading"]
-    run(memory.normalise_if_known(numbered(hot, 1000), Options()))
+    run(memory.normalise_if_known(numbered(hot, 1000), ReadOptions()))
     assert memory.spans["reading"] + memory.compared["same"] > before
     assert memory.spans["reading"] > 150
 
 
 def test_senders_that_say_something_new_each_time_do_not_make_it_grow(
-    native: Native, monkeypatch: pytest.MonkeyPatch
+    native: NativeModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     New names, resources and values in each span do not exceed the memory's limit, and results stay right.
@@ -560,11 +575,11 @@ def test_senders_that_say_something_new_each_time_do_not_make_it_grow(
         said.add(key=f"new.{chance.random()}").value.string_value = "y"
         said.add(key="gen_ai.request.top_k").value.int_value = number
         body = request.SerializeToString()
-        assert by_rules(body, Options()) == run(memory.normalise_if_known(body, Options()))
+        assert by_rules(body, ReadOptions()) == run(memory.normalise_if_known(body, ReadOptions()))
         assert memory.size_bytes < 20_000
 
 
-def test_spans_without_attributes_are_told_apart_by_their_scope(native: Native) -> None:
+def test_spans_without_attributes_are_told_apart_by_their_scope(native: NativeModule) -> None:
     """Two scopes with spans of the same name and no attributes are two kinds."""
     memory = SpanMemory(native, AT_ONCE)
     for number in range(40):
@@ -573,12 +588,12 @@ def test_spans_without_attributes_are_told_apart_by_their_scope(native: Native) 
             scope = request.resource_spans.add().scope_spans.add()
             scope.scope.name = name
             scope.spans.add(name="chat", trace_id=(number + 1).to_bytes(16, "big"), span_id=b"\1" * 8)
-        run(memory.normalise_if_known(request.SerializeToString(), Options()))
+        run(memory.normalise_if_known(request.SerializeToString(), ReadOptions()))
     assert 2 == memory.kind_count
 
 
 def test_a_difference_ends_the_shape(
-    native: Native, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    native: NativeModule, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
     After a difference, the request gets the rules' result. The difference is counted and logged without a
@@ -588,7 +603,7 @@ def test_a_difference_ends_the_shape(
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(3)))
     with monkeypatch.context() as patch:
         patch.setattr(spans, "differing_fields", lambda *_: ("record cost",))
-        assert run(memory.normalise_if_known(numbered(protobuf_spans(1), 99), Options())) is None
+        assert run(memory.normalise_if_known(numbered(protobuf_spans(1), 99), ReadOptions())) is None
     assert 1 == memory.compared["different"]
     [told] = memory.different
     assert ("record cost",) == told.fields
@@ -603,7 +618,9 @@ def test_nobody_may_change_the_tags_of_a_record() -> None:
     assert {"Mapping[str, str]"} == {kind.__annotations__["tags"] for kind in (Inference, UsageMetric)}
 
 
-def test_a_kind_that_cannot_be_learned_is_the_rules(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_that_cannot_be_learned_is_the_rules(
+    native: NativeModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If learning a kind fails, only this kind stays unknown to the memory."""
     failing = Mock(side_effect=ValueError)
     monkeypatch.setattr(learning, "read_span_alone", failing)
@@ -613,7 +630,7 @@ def test_a_kind_that_cannot_be_learned_is_the_rules(native: Native, monkeypatch:
     assert memory.spans == Counter(rules=30, reading=0)
 
 
-def test_one_hit_in_so_many_is_compared(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_hit_in_so_many_is_compared(native: NativeModule, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first hits of a kind are all compared with the rules, and later hits at random."""
     monkeypatch.setattr(spans, "ONE_IN", 10)
     memory = SpanMemory(native, AT_ONCE)
@@ -621,7 +638,7 @@ def test_one_hit_in_so_many_is_compared(native: Native, monkeypatch: pytest.Monk
     assert 50 < memory.compared["same"] < 250
 
 
-def test_a_hit_that_compared_the_same_is_taken(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hit_that_compared_the_same_is_taken(native: NativeModule, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A request has many hits, and one of them is compared. The memory's results for the other hits are used.
     """
@@ -635,15 +652,15 @@ def test_a_hit_that_compared_the_same_is_taken(native: Native, monkeypatch: pyte
     monkeypatch.setattr(spans, "SpanReader", None)
     memory.spans.clear()
     before = memory.compared["same"]
-    assert by_rules(numbered(body, 99), Options()) == run(
-        memory.normalise_if_known(numbered(body, 99), Options())
+    assert by_rules(numbered(body, 99), ReadOptions()) == run(
+        memory.normalise_if_known(numbered(body, 99), ReadOptions())
     )
     assert memory.compared["same"] == before + 1
     assert memory.spans["reading"] == 100
     assert memory.spans["rules"] == 0
 
 
-def test_a_text_that_a_rule_looks_into_is_the_rules(native: Native) -> None:
+def test_a_text_that_a_rule_looks_into_is_the_rules(native: NativeModule) -> None:
     """
     A rule looks into a text: LiteLLM marks cached answers within their id. Such spans match no known kind, so
     the rules read them.
@@ -654,11 +671,11 @@ def test_a_text_that_a_rule_looks_into_is_the_rules(native: Native) -> None:
     [id] = [one.value for one in span.attributes if one.key == "gen_ai.response.id"]
     for number in range(30):
         id.string_value = f"chatcmpl-{number:020}"
-        run(memory.normalise_if_known(request.SerializeToString(), Options()))
+        run(memory.normalise_if_known(request.SerializeToString(), ReadOptions()))
     memory.misses.clear()
     for text in ("chatcmpl-1_cache_hit1790000000.1", "chatcmpl-a..b"):
         id.string_value = text
-        run(memory.normalise_if_known(request.SerializeToString(), Options()))
+        run(memory.normalise_if_known(request.SerializeToString(), ReadOptions()))
     assert Counter(not_plain=2) == memory.misses
 
 
@@ -673,9 +690,9 @@ def test_every_field_of_a_span_is_in_its_key() -> None:
     ) == Span.__struct_fields__  # fmt: skip
 
 
-def test_metrics_show_what_the_memory_did(native: Native) -> None:
+def test_metrics_show_what_the_memory_did(native: NativeModule) -> None:
     """The metrics of the memory count spans by reader, misses by reason, comparisons, kinds and bytes."""
-    shown, memory = Metrics(lambda: ()), SpanMemory(native, AT_ONCE)
+    shown, memory = ProcessMetrics(lambda: ()), SpanMemory(native, AT_ONCE)
     shown.watch_memory(memory)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(30)))
     value = shown.registry.get_sample_value
@@ -688,7 +705,7 @@ def test_metrics_show_what_the_memory_did(native: Native) -> None:
 
 
 def test_a_request_that_was_begun_before_a_reload_is_the_rules(
-    native: Native, monkeypatch: pytest.MonkeyPatch
+    native: NativeModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     If options change during a lookup, the rules read the whole request. It is never read partly with old and
@@ -697,9 +714,9 @@ def test_a_request_that_was_begun_before_a_reload_is_the_rules(
     monkeypatch.setattr(SliceClock, "is_over", lambda _: True)
     memory = SpanMemory(native, AT_ONCE)
     _learn(memory, (numbered(protobuf_spans(100), number) for number in range(3)))
-    begun = memory.normalise_if_known(numbered(protobuf_spans(100), 9), Options())
+    begun = memory.normalise_if_known(numbered(protobuf_spans(100), 9), ReadOptions())
     next(begun)
-    run(memory.normalise_if_known(protobuf_spans(1), Options(host_id=True)))
+    run(memory.normalise_if_known(protobuf_spans(1), ReadOptions(host_id=True)))
     assert run(begun) is None
 
 
@@ -707,7 +724,7 @@ def _real(services: Iterable[int], number: int, spans: int = 25) -> Iterable[byt
     return (numbered(real_spans(spans, service), number * 1000 + service) for service in services)
 
 
-def test_programs_share_their_kinds(native: Native) -> None:
+def test_programs_share_their_kinds(native: NativeModule) -> None:
     """
     Requests of 200 programs, 12 teams and 20 models need few kinds. Spans of programs that were never seen before are
     known, and spans of rare kinds are recorded beside them.
@@ -717,14 +734,14 @@ def test_programs_share_their_kinds(native: Native) -> None:
         _learn(memory, _real(range(200), number))
     memory.spans.clear()
     for body in _real(range(300, 400), 9):
-        assert by_rules(body, Options()) == run(memory.normalise_if_known(body, Options()))
+        assert by_rules(body, ReadOptions()) == run(memory.normalise_if_known(body, ReadOptions()))
     assert memory.kind_count < 100
     assert memory.spans["reading"] > 0.95 * sum(memory.spans.values())
     assert 0 == memory.compared["different"]
 
 
 def test_unknown_spans_beside_known_ones_are_recorded_alone(
-    native: Native, monkeypatch: pytest.MonkeyPatch
+    native: NativeModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     One span of a request is unknown, and not related to the others. The known spans are still recorded in one step.
@@ -736,14 +753,14 @@ def test_unknown_spans_beside_known_ones_are_recorded_alone(
     spans_of_it[7].name = "chat of a new kind"
     body = request.SerializeToString()
     monkeypatch.setattr(SpanForm, "read_span", None)  # this call fails if the tree of the spans is built
-    assert by_rules(body, Options()) == run(memory.normalise_if_known(body, Options()))
+    assert by_rules(body, ReadOptions()) == run(memory.normalise_if_known(body, ReadOptions()))
     monkeypatch.undo()
     spans_of_it[7].parent_span_id = spans_of_it[3].span_id
     body = request.SerializeToString()
-    assert by_rules(body, Options()) == run(memory.normalise_if_known(body, Options()))
+    assert by_rules(body, ReadOptions()) == run(memory.normalise_if_known(body, ReadOptions()))
 
 
-def test_versions_of_senders_share_kinds(native: Native) -> None:
+def test_versions_of_senders_share_kinds(native: NativeModule) -> None:
     """The memory states the version of each sender as the rules do, and learns nothing anew for a version."""
     memory = SpanMemory(native, AT_ONCE)
 
@@ -757,15 +774,15 @@ def test_versions_of_senders_share_kinds(native: Native) -> None:
     kinds = memory.kind_count
     for number, version in enumerate(["1.0", "2.0", "x" * 40], start=100):
         body = request(number, version)
-        remembered = run(memory.normalise_if_known(body, Options()))
+        remembered = run(memory.normalise_if_known(body, ReadOptions()))
         assert remembered is not None
-        assert by_rules(body, Options()) == remembered
+        assert by_rules(body, ReadOptions()) == remembered
         assert {version[:32]} == {stated[1] for stated in remembered.stated}
         assert 20 == sum(remembered.stated.values())
     assert kinds == memory.kind_count
 
 
-def test_tags_vary_within_a_kind(native: Native) -> None:
+def test_tags_vary_within_a_kind(native: NativeModule) -> None:
     """
     Tags with a new text in each span make no new kinds. Text that is not plain, such as a sentence or a secret, is
     read by the rules.
@@ -784,14 +801,14 @@ def test_tags_vary_within_a_kind(native: Native) -> None:
         for name in ("cost_center", "traceloop.association.properties.tier"):
             span.attributes.add(key=name).value.string_value = f"{text}{name[0]}" if text else ""
         body = request.SerializeToString()
-        assert run(memory.normalise_if_known(body, Options())) in (None, by_rules(body, Options()))
+        assert run(memory.normalise_if_known(body, ReadOptions())) in (None, by_rules(body, ReadOptions()))
     assert memory.kind_count < 10
     assert memory.spans["reading"] > 90
 
 
 def test_a_tag_that_a_rule_reads_as_well_does_not_vary() -> None:
     """An attribute that the operator keeps as a tag stays part of the kind if it is the call's model as well."""
-    options = Options(keep_attributes=frozenset({"gen_ai.request.model", "server.address", "made.up"}))
+    options = ReadOptions(keep_attributes=frozenset({"gen_ai.request.model", "server.address", "made.up"}))
     resource, scope = Resource({"service.name": "shop"}), Scope("opentelemetry.instrumentation.openai_v2", "")
     attributes = {
         "gen_ai.operation.name": "chat",

@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from tests.packed.memory import new_product
 from tests.packed.memory.new_product import LEARNED, SENT
 
 
-def test_spans_of_a_product_that_is_added_are_remembered(native: Native) -> None:
+def test_spans_of_a_product_that_is_added_are_remembered(native: NativeModule) -> None:
     """
     A separate process adds the new product to the lists that it reads. The memory then reads 90 % of the
     product's spans without a difference.

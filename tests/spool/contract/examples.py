@@ -10,10 +10,10 @@ from decimal import Decimal
 from typing import Any
 
 from spool import identity
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.heard import MOST_FACTS
 from spool.log.protocols import Log
-from spool.log.values import Commit, CounterPoint, Entry, Receipt, Submission
+from spool.log.values import Commit, CounterPoint, LogEntry, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, Inference, Record, UsageMetric
 
 NOON = 1_790_000_000  # the start of the tests' time, in epoch seconds
@@ -38,7 +38,7 @@ class Observed:
         return sums
 
 
-def call(number: int, *, at: float = NOON, **fields: Any) -> tuple[Inference, Identity]:
+def call(number: int, *, at: float = NOON, **fields: Any) -> tuple[Inference, RecordIdentity]:
     """Return a call with a long response id, and its identity."""
     fields = {
         "source": "otel",
@@ -53,13 +53,13 @@ def call(number: int, *, at: float = NOON, **fields: Any) -> tuple[Inference, Id
     return record, known_as
 
 
-def counted_from(day: str) -> tuple[Inference, Identity]:
+def counted_from(day: str) -> tuple[Inference, RecordIdentity]:
     """Return a free call of a day, so that every later time is counted as a whole."""
     at = datetime.fromisoformat(f"{day}T00:00+00:00").timestamp()
     return call(10**9, at=at, cost="0", cost_source="reported", input_tokens=0, output_tokens=0)
 
 
-def submission(calls: Iterable[tuple[Record, Identity]], **terms: Any) -> Submission:
+def submission(calls: Iterable[tuple[Record, RecordIdentity]], **terms: Any) -> Submission:
     calls = list(calls)
     others = sum(terms.get("ignored", {}).values()) + sum(terms.get("rejected", {}).values())
     points = terms.get("points", ())
@@ -75,8 +75,8 @@ def submission(calls: Iterable[tuple[Record, Identity]], **terms: Any) -> Submis
     )
 
 
-async def add(log: Log, *calls: tuple[Record, Identity], **terms: Any) -> Receipt:
-    return await log.append(submission(calls, **terms))
+async def add(log: Log, *calls: tuple[Record, RecordIdentity], **terms: Any) -> Receipt:
+    return await log.append_submission(submission(calls, **terms))
 
 
 async def everything(log: Log, topic: str = AI_TELEMETRY) -> list[Record | None]:
@@ -84,7 +84,7 @@ async def everything(log: Log, topic: str = AI_TELEMETRY) -> list[Record | None]
     return [record for entry in await entries(log, topic) for record in entry.records]
 
 
-async def entries(log: Log, topic: str = AI_TELEMETRY) -> Sequence[Entry]:
+async def entries(log: Log, topic: str = AI_TELEMETRY) -> Sequence[LogEntry]:
     return await log.read(topic, 1, log.closed_below(topic))
 
 

@@ -33,7 +33,7 @@ async def taken(spooled: Spooled, *, max_records: int = 100, route: str = ROUTE)
 
 
 async def deliver(spooled: Spooled, delivery: Delivery) -> None:
-    await spooled.deliveries.settle(delivery, Settlement(delivered=delivery.count))
+    await spooled.deliveries.store_settlement(delivery, Settlement(delivered=delivery.count))
 
 
 def span(delivery: Delivery | None) -> tuple[int, int] | None:
@@ -64,7 +64,7 @@ async def test_numbers_above_a_border_are_left_for_later(spooled: Spooled) -> No
     assert first is not None
     spans = [span(first), *[span(await cut(below)) for below in (13, 13, 20, 99)]]
     assert [(1, 10), (11, 12), None, (13, 19), (20, 25)] == spans
-    await spooled.deliveries.retry(first, reason="503", not_before=now, answer="503")
+    await spooled.deliveries.schedule_retry(first, reason="503", not_before=now, answer="503")
     assert (1, 10) == span(await cut(1))
 
 
@@ -75,16 +75,18 @@ async def test_routes_declared_later_leave_deliveries_as_they_are(spooled: Spool
     """
     await begun(spooled, 20)
     in_hand, waiting = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
-    await spooled.deliveries.retry(waiting, reason="503", not_before=spooled.clock.now() + 60, answer="503")
+    await spooled.deliveries.schedule_retry(
+        waiting, reason="503", not_before=spooled.clock.now() + 60, answer="503"
+    )
     other = RouteSpec(name="other/ai-telemetry", topic=SPEC.topic)
     await spooled.deliveries.set_routes([other], at_start=False)
-    assert {"orphaned", "running"} == {state.state for state in await spooled.deliveries.routes()}
+    assert {"orphaned", "running"} == {state.state for state in await spooled.deliveries.route_states()}
     await spooled.deliveries.set_routes([SPEC, other], at_start=False)
-    assert {"running"} == {state.state for state in await spooled.deliveries.routes()}
+    assert {"running"} == {state.state for state in await spooled.deliveries.route_states()}
     assert None is await due(spooled)
-    await spooled.deliveries.settle(in_hand, Settlement(delivered=10))
+    await spooled.deliveries.store_settlement(in_hand, Settlement(delivered=10))
     assert {"delivered": 10, "queued": 10} == await spooled.terms()
-    assert [0, 0] == [state.ambiguous for state in await spooled.deliveries.routes()]
+    assert [0, 0] == [state.ambiguous for state in await spooled.deliveries.route_states()]
 
 
 async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) -> None:
@@ -139,7 +141,7 @@ async def test_settled_numbers_are_counted_by_where_they_went(spooled: Spooled) 
     """A settlement moves each number of its delivery to exactly one term, and lists the rejected ones."""
     await begun(spooled, 10)
     settlement = Settlement(delivered=5, refused=2, shadow=1, unmapped=1, damaged=1, words="two were too old")
-    await spooled.deliveries.settle(await taken(spooled), settlement)
+    await spooled.deliveries.store_settlement(await taken(spooled), settlement)
     assert {
         "delivered": 5,
         "refused_upstream": 2,
@@ -161,14 +163,16 @@ async def test_a_settlement_that_does_not_add_up_is_refused(spooled: Spooled) ->
     await begun(spooled, 10)
     delivery = await taken(spooled)
     with pytest.raises(ValueError, match="does not add up"):
-        await spooled.deliveries.settle(delivery, Settlement(delivered=9))
+        await spooled.deliveries.store_settlement(delivery, Settlement(delivered=9))
 
 
 async def test_a_repeat_after_no_answer_is_the_same_request(spooled: Spooled, clock: MovedClock) -> None:
     """After no answer, the retry has the same numbers and the same key, and is due at its time."""
     await begun(spooled, 10)
     first = await taken(spooled)
-    await spooled.deliveries.retry(first, reason="no answer", not_before=clock.now() + 5, ambiguous=True)
+    await spooled.deliveries.schedule_retry(
+        first, reason="no answer", not_before=clock.now() + 5, ambiguous=True
+    )
     assert None is await due(spooled)
     assert clock.now() + 5 == await spooled.deliveries.next_due_at(ROUTE)
     clock.move(5)
@@ -183,7 +187,9 @@ async def test_a_repeat_after_no_answer_is_the_same_request(spooled: Spooled, cl
 async def test_an_answer_spends_the_key(spooled: Spooled, clock: MovedClock) -> None:
     await begun(spooled, 10)
     first = await taken(spooled)
-    await spooled.deliveries.retry(first, reason="503", not_before=0, answer="503", server_error=True)
+    await spooled.deliveries.schedule_retry(
+        first, reason="503", not_before=0, answer="503", server_error=True
+    )
     again = await taken(spooled)
     assert first.id == again.id
     assert first.idempotency_key != again.idempotency_key
@@ -195,16 +201,16 @@ async def answered(
     """Send the due delivery, record this answer, and return the delivery as it is due again."""
     reason = answer or "no answer"
     delivery = await taken(spooled)
-    await spooled.deliveries.retry(
+    await spooled.deliveries.schedule_retry(
         delivery, reason=reason, not_before=0, answer=answer, ambiguous=ambiguous, definite=definite
     )
     again = await taken(spooled)
-    await spooled.deliveries.retry(again, reason="was not sent", not_before=0)
+    await spooled.deliveries.schedule_retry(again, reason="was not sent", not_before=0)
     return again
 
 
 async def ambiguous_records(spooled: Spooled) -> int:
-    (route,) = await spooled.deliveries.routes()
+    (route,) = await spooled.deliveries.route_states()
     return route.ambiguous
 
 
@@ -267,7 +273,7 @@ async def test_what_was_in_hand_at_the_end_is_ambiguous(
     """
     await begun(spooled, 20)
     waiting, in_hand = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
-    await spooled.deliveries.retry(waiting, reason="503", not_before=0, answer="503")
+    await spooled.deliveries.schedule_retry(waiting, reason="503", not_before=0, answer="503")
     if mark is not None:
         await spooled.deliveries.store_mark(in_hand, mark)
     await spooled.deliveries.set_routes([SPEC])
@@ -279,10 +285,12 @@ async def test_what_was_in_hand_at_the_end_is_ambiguous(
 
 Verb = Callable[[Deliveries, Delivery], Awaitable[None]]
 VERBS: Mapping[str, Verb] = {
-    "settle": lambda deliveries, one: deliveries.settle(one, Settlement(delivered=one.count)),
-    "split": lambda deliveries, one: deliveries.split(one, reason="413"),
+    "settle": lambda deliveries, one: deliveries.store_settlement(one, Settlement(delivered=one.count)),
+    "split": lambda deliveries, one: deliveries.split_delivery(one, reason="413"),
     "set aside": lambda deliveries, one: deliveries.set_aside(one, error="400", status="400"),
-    "retry": lambda deliveries, one: deliveries.retry(one, reason="503", not_before=0.0, answer="503"),
+    "retry": lambda deliveries, one: deliveries.schedule_retry(
+        one, reason="503", not_before=0.0, answer="503"
+    ),
     "unknown": lambda deliveries, one: deliveries.mark_unknown(one, reason="cut off"),
 }
 
@@ -318,8 +326,8 @@ async def test_an_ambiguous_batch_is_no_source_of_probes(spooled: Spooled) -> No
     await begun(spooled, 11)
     batch = await taken(spooled, max_records=10)
     single = await taken(spooled, max_records=1)
-    await spooled.deliveries.retry(batch, reason="no answer", not_before=0, ambiguous=True)
-    await spooled.deliveries.retry(single, reason="400", not_before=0, answer="400", refused_at=1.0)
+    await spooled.deliveries.schedule_retry(batch, reason="no answer", not_before=0, ambiguous=True)
+    await spooled.deliveries.schedule_retry(single, reason="400", not_before=0, answer="400", refused_at=1.0)
     probe = await spooled.deliveries.take_probe_delivery(ROUTE, now=spooled.clock.now(), max_suspects=16)
     assert probe is not None
     assert span(batch) == span(probe)
@@ -330,7 +338,7 @@ async def test_a_split_is_two_children_with_new_keys(spooled: Spooled) -> None:
     """A split deletes the parent and creates both halves without a gap."""
     await begun(spooled, 10)
     parent = await taken(spooled)
-    await spooled.deliveries.split(parent, reason="413")
+    await spooled.deliveries.split_delivery(parent, reason="413")
     left, right = await taken(spooled), await taken(spooled)
     assert [(1, 5), (6, 10)] == [span(left), span(right)]
     assert 3 == len({parent.idempotency_key, left.idempotency_key, right.idempotency_key})
@@ -344,8 +352,8 @@ async def test_a_split_obeys_its_place(spooled: Spooled) -> None:
     parent = await taken(spooled)
     for outside in (1, 11):
         with pytest.raises(ValueError, match="cannot be split"):
-            await spooled.deliveries.split(parent, reason="x", at=outside)
-    await spooled.deliveries.split(parent, reason="x", at=3)
+            await spooled.deliveries.split_delivery(parent, reason="x", at=outside)
+    await spooled.deliveries.split_delivery(parent, reason="x", at=3)
     assert [(1, 2), (3, 10)] == [span(await taken(spooled)), span(await taken(spooled))]
 
 
@@ -416,13 +424,13 @@ async def test_proof_is_an_acceptance_after_the_first_refusal(spooled: Spooled) 
     await begun(spooled, 3)
     first, second, third = [await taken(spooled, max_records=1) for _ in range(3)]
     await deliver(spooled, first)
-    await spooled.deliveries.retry(second, reason="400", not_before=0, answer="400", refused_at=7.0)
+    await spooled.deliveries.schedule_retry(second, reason="400", not_before=0, answer="400", refused_at=7.0)
     second = await taken(spooled)
     assert second.refusals == 1
     assert second.refused_at == 7.0
     assert second.proven is False
     await deliver(spooled, third)
-    await spooled.deliveries.retry(second, reason="400", not_before=0, answer="400", refused_at=9.0)
+    await spooled.deliveries.schedule_retry(second, reason="400", not_before=0, answer="400", refused_at=9.0)
     second = await taken(spooled)
     assert second.refusals == 2
     assert second.refused_at == 7.0
@@ -436,10 +444,10 @@ async def test_the_refusal_of_a_batch_is_the_first_of_its_records(spooled: Spool
     other record is bad.
     """
     await begun(spooled, 2)
-    await spooled.deliveries.split(await taken(spooled), reason="400", refused=True)
+    await spooled.deliveries.split_delivery(await taken(spooled), reason="400", refused=True)
     first, second = await taken(spooled), await taken(spooled)
     await deliver(spooled, first)
-    await spooled.deliveries.retry(second, reason="400", not_before=0, answer="400", refused_at=1.0)
+    await spooled.deliveries.schedule_retry(second, reason="400", not_before=0, answer="400", refused_at=1.0)
     assert (await taken(spooled)).proven
 
 
@@ -448,8 +456,8 @@ async def test_an_all_shadow_delivery_proves_nothing(spooled: Spooled) -> None:
     """A delivery that was settled without being sent proves nothing about the destination."""
     await begun(spooled, 2)
     first, second = await taken(spooled, max_records=1), await taken(spooled, max_records=1)
-    await spooled.deliveries.retry(second, reason="400", not_before=0, answer="400", refused_at=1.0)
-    await spooled.deliveries.settle(first, Settlement(delivered=0, shadow=1))
+    await spooled.deliveries.schedule_retry(second, reason="400", not_before=0, answer="400", refused_at=1.0)
+    await spooled.deliveries.store_settlement(first, Settlement(delivered=0, shadow=1))
     assert not (await taken(spooled)).proven
 
 
@@ -462,13 +470,15 @@ async def test_server_errors_count_while_others_pass(spooled: Spooled) -> None:
 
     async def fail() -> int:
         delivery = await taken(spooled, max_records=1)
-        await spooled.deliveries.retry(delivery, reason="500", not_before=0, answer="500", server_error=True)
+        await spooled.deliveries.schedule_retry(
+            delivery, reason="500", not_before=0, answer="500", server_error=True
+        )
         return delivery.server_errors
 
     async def pass_one() -> None:
         blamed, other = await taken(spooled, max_records=1), await taken(spooled, max_records=1)
         await deliver(spooled, other)
-        await spooled.deliveries.retry(blamed, reason="later", not_before=0)
+        await spooled.deliveries.schedule_retry(blamed, reason="later", not_before=0)
 
     assert [0, 0, 0] == [await fail() for _ in range(3)]
     for _ in range(STUCK_AFTER):
@@ -488,7 +498,7 @@ async def test_a_route_that_fails_does_not_shred_its_backlog(spooled: Spooled, c
     cut = 0
     while (delivery := await due(spooled, max_records=2)) is not None:
         cut += 1
-        await spooled.deliveries.retry(
+        await spooled.deliveries.schedule_retry(
             delivery, reason="503", not_before=later, answer="503", server_error=True
         )
     assert MAX_WAITING == cut
@@ -500,13 +510,15 @@ async def test_a_probe_is_far_from_what_was_refused(spooled: Spooled) -> None:
     """
     await begun(spooled, 10)
     batch = await taken(spooled, max_records=8)
-    await spooled.deliveries.retry(batch, reason="400", not_before=0, answer="400")
+    await spooled.deliveries.schedule_retry(batch, reason="400", not_before=0, answer="400")
     probes = []
     for _ in range(4):
         probe = await spooled.deliveries.take_probe_delivery(ROUTE, now=0, max_suspects=2)
         assert probe is not None
         probes.append(span(probe))
-        await spooled.deliveries.retry(probe, reason="400", not_before=0, answer="400", refused_at=1.0)
+        await spooled.deliveries.schedule_retry(
+            probe, reason="400", not_before=0, answer="400", refused_at=1.0
+        )
     assert [(8, 8), (7, 7), (7, 7), (7, 7)] == probes
     assert {"queued": 10} == await spooled.terms()
 
@@ -544,7 +556,7 @@ async def test_a_route_that_left_the_configuration_is_orphaned(spooled: Spooled)
     assert (5, 10) == span(await due(spooled))
     await spooled.deliveries.set_routes([])
     assert 6 == await spooled.deliveries.delete_route(ROUTE)
-    assert [] == list(await spooled.deliveries.routes())
+    assert [] == list(await spooled.deliveries.route_states())
     with pytest.raises(NotThere):
         await spooled.deliveries.delete_route(ROUTE)
 
@@ -554,7 +566,9 @@ async def test_declaring_takes_everything_out_of_hand(spooled: Spooled, clock: M
     await begun(spooled, 10)
     cancelled = await taken(spooled, max_records=5)
     waiting = await taken(spooled, max_records=5)
-    await spooled.deliveries.retry(waiting, reason="503", not_before=clock.now() + 86400, answer="503")
+    await spooled.deliveries.schedule_retry(
+        waiting, reason="503", not_before=clock.now() + 86400, answer="503"
+    )
     await spooled.deliveries.set_routes([SPEC])
     again = await taken(spooled)
     assert replace(cancelled, ambiguous=True, fence=again.fence) == again
@@ -619,11 +633,11 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
     """
     await spooled.deliveries.set_routes([SPEC])
     await spooled.add(calls(1, 4))
-    await spooled.deliveries.settle(await taken(spooled, max_records=1), Settlement(delivered=1))
+    await spooled.deliveries.store_settlement(await taken(spooled, max_records=1), Settlement(delivered=1))
     await spooled.deliveries.mark_unknown(await taken(spooled, max_records=2), reason="no answer")
     waiting = await taken(spooled, max_records=1)
     at = spooled.clock.now() + 30
-    await spooled.deliveries.retry(waiting, reason="503", not_before=at)
+    await spooled.deliveries.schedule_retry(waiting, reason="503", not_before=at)
     shown = await spooled.deliveries.unsettled_deliveries()
     assert [(ROUTE, 2, 3, "unknown", "no answer"), (ROUTE, 4, 4, "open", "503")] == [
         (each.route, each.first, each.last, each.state, each.last_error) for each in shown
@@ -631,17 +645,19 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
     assert shown[1].attempts == 1
     assert shown[1].not_before == at
     assert shown[1].replay is False
-    replayed = await spooled.deliveries.replay(ROUTE, since=0, until=spooled.clock.now() + 1, dry_run=False)
+    replayed = await spooled.deliveries.replay_records(
+        ROUTE, since=0, until=spooled.clock.now() + 1, dry_run=False
+    )
     assert replayed == 1
-    assert (await spooled.deliveries.routes())[0].unknown == 2
+    assert (await spooled.deliveries.route_states())[0].unknown == 2
     await spooled.deliveries.mark_unknown(await taken(spooled), reason="no answer")
     assert [True] == [
         each.replay for each in await spooled.deliveries.unsettled_deliveries() if each.first == 1
     ]
-    assert 3 == (await spooled.deliveries.routes())[0].unknown
+    assert 3 == (await spooled.deliveries.route_states())[0].unknown
     for unknown in await spooled.deliveries.unknown_deliveries():
         await spooled.deliveries.settle_unknown(unknown.id, sent=True)
-    assert (await spooled.deliveries.routes())[0].unknown == 0
+    assert (await spooled.deliveries.route_states())[0].unknown == 0
     assert len(await spooled.deliveries.unsettled_deliveries()) == 1
 
 
@@ -693,9 +709,9 @@ async def test_replay_sends_settled_numbers_again_and_counts_them_apart(
     await spooled.add(calls(5, 8))
     await spooled.deliveries.set_routes([SPEC])
     await deliver(spooled, await taken(spooled, max_records=6))
-    assert 2 == await spooled.deliveries.replay(ROUTE, since=since, until=since + 1, dry_run=True)
-    assert 2 == await spooled.deliveries.replay(ROUTE, since=since, until=since + 1, dry_run=False)
-    assert 0 == await spooled.deliveries.replay(ROUTE, since=since, until=since + 1, dry_run=False)
+    assert 2 == await spooled.deliveries.replay_records(ROUTE, since=since, until=since + 1, dry_run=True)
+    assert 2 == await spooled.deliveries.replay_records(ROUTE, since=since, until=since + 1, dry_run=False)
+    assert 0 == await spooled.deliveries.replay_records(ROUTE, since=since, until=since + 1, dry_run=False)
     newer, replayed = await taken(spooled), await taken(spooled)
     assert [(7, 8), (5, 6)] == [span(newer), span(replayed)]
     assert [False, True] == [newer.replay, replayed.replay]
@@ -796,7 +812,7 @@ async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
     await begun(spooled, 20)
     given, answered = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
     now = spooled.clock.now()
-    await spooled.deliveries.retry(answered, reason="429", not_before=now, answer="429")
+    await spooled.deliveries.schedule_retry(answered, reason="429", not_before=now, answer="429")
     for delivery in (given, answered):
         await spooled.deliveries.requeue_as_ambiguous(delivery, reason="away", not_before=now + 60)
     again = await taken(spooled)

@@ -58,17 +58,17 @@ class Counted:
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
         return await self.rows.load()
 
-    async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
+    async def write(self, device_write: DeviceWrite) -> Mapping[str, Device | None]:
         if self.broken:
             raise SpoolUnavailable("the disk is full")
-        self.writes.append(len(wanted.devices))
-        return await self.rows.write(wanted)
+        self.writes.append(len(device_write.devices))
+        return await self.rows.write(device_write)
 
     async def wait_for_running_commits(self) -> None:
         await self.rows.wait_for_running_commits()
 
-    async def failed_expectations(self, wanted: DeviceWrite) -> Expectations:
-        return await self.rows.failed_expectations(wanted)
+    async def failed_expectations(self, device_write: DeviceWrite) -> Expectations:
+        return await self.rows.failed_expectations(device_write)
 
     async def rows_changed_elsewhere(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         return await self.rows.rows_changed_elsewhere(ids)

@@ -18,7 +18,7 @@ from spool.deliveries.values import RouteSpec
 from spool.erasing import AGAIN_AFTER_S, continue_due_erasures, erase_from_storage
 from spool.erasure import MAX_FILE_BYTES, Erasure, erasures_to_json, new_erasure, read_erasures
 from spool.errors import Invalid, NotAllowed
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.ledger.queries import CostQuery
 from spool.log.values import Submission
 from spool.people import ERASED, USER, USER_EMAIL, People
@@ -64,9 +64,9 @@ def people_of(storage: Storage) -> People:
 
 
 async def store(storage: Storage, records: Sequence[Record], topic: str = AI_TELEMETRY) -> None:
-    identities = [Identity(record.id) for record in records]
+    identities = [RecordIdentity(record.id) for record in records]
     submission = Submission(topic=topic, received=len(records), records=list(records), identities=identities)
-    await storage.log.append(submission)
+    await storage.log.append_submission(submission)
 
 
 def calls_of(people: People, chance: random.Random, names: Sequence[str], count: int) -> list[Inference]:
@@ -357,7 +357,7 @@ async def test_a_changed_delivery_has_a_new_key(storage: Storage, clock: MovedCl
     assert first is not None
     done = await erased(storage, erasure_of(people, ["ada"], NOON + 1))
     assert 1 == done.records.deliveries
-    await storage.deliveries.retry(first, reason="unreachable", not_before=clock.now())
+    await storage.deliveries.schedule_retry(first, reason="unreachable", not_before=clock.now())
     second = await storage.deliveries.take_due_delivery(ROUTE, now=clock.now() + 60, max_records=10)
     assert second is not None and second.idempotency_key != first.idempotency_key
 

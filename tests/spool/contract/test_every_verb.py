@@ -10,7 +10,7 @@ import pytest
 
 from spool.billing import BillingDrops, BillingHours
 from spool.container_files.container_rows import ContainerRows, ContainerUsage
-from spool.deliveries.protocols import Deliveries, Landings
+from spool.deliveries.protocols import Deliveries, LakeDeliveries
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
 from spool.postgres.container_files import PostgresContainerRows
@@ -33,7 +33,7 @@ PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
     "deliveries": (Deliveries, (SqliteDeliveries, PostgresDeliveries)),
     "partial_reports": (PartialReports, (SqlitePartialReports, PostgresPartialReports)),
     "billing_hours": (BillingHours, (SqlBillingHours,)),
-    "landings": (Landings, (SqlLandings,)),
+    "landings": (LakeDeliveries, (SqlLandings,)),
     "stored": (ContainerRows, (SqlContainerRows, PostgresContainerRows)),
     "container_usage": (ContainerUsage, (SqlContainerUsage,)),
     "billing_drops": (BillingDrops, (SqlBillingDrops,)),

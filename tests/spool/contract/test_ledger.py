@@ -23,12 +23,12 @@ from spool.identity import call_identity
 from spool.ledger.costs import periods_of_query
 from spool.ledger.ledger import STEP, Ledger
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
-from spool.ledger.queries import CostQuery, CostRow, Derived
+from spool.ledger.queries import CostQuery, CostRow, DerivedDimension
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import WIDTH, Dimensions
 from spool.log.planning.corrections import shadow_correction
 from spool.log.protocols import ReadableLog
-from spool.log.values import Entry, Submission
+from spool.log.values import LogEntry, Submission
 from spool.record import AI_TELEMETRY, NS, Correction, Inference, Record, UsageMetric
 from spool.settings import SpoolSettings
 from spool.sqlite import in_memory
@@ -199,7 +199,7 @@ def test_duplicates_and_amendments(
                 report = call(cost=cost, estimated_cost=None, cost_source=source, user=user)
                 known_as = call_identity(report, response_id=f"chatcmpl-{number:032d}")
                 report.id = known_as.id
-                await spool.log.append(
+                await spool.log.append_submission(
                     Submission(topic=AI_TELEMETRY, received=1, records=[report], identities=[known_as])
                 )
                 clock.at += pause
@@ -261,7 +261,7 @@ async def test_catching_up_ends_while_senders_never_pause(ledgers: Ledgers) -> N
     """
 
     class Growing(FakeLog):
-        async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[Entry]:
+        async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[LogEntry]:
             self.add([call()])
             return await super().read(topic, first, last, **options)
 
@@ -286,7 +286,7 @@ async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None
             await asyncio.sleep(0)
 
     class Watched(FakeLog):
-        async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[Entry]:
+        async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[LogEntry]:
             seen.append((last - first + 1, turns))
             return await super().read(topic, first, last, **options)
 
@@ -600,13 +600,13 @@ def everything(*dimensions: str) -> CostQuery:
     return CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=dimensions)
 
 
-OWNER = Derived(
+OWNER = DerivedDimension(
     name="Own:'er",
     label="Owner",
     sources=("team", "tag:service"),
     value=lambda values: "" if values == ("", "") else "-".join(values),
 )
-SIZE = Derived(
+SIZE = DerivedDimension(
     name="Size", label="Size", sources=("model",), value=lambda values: "large" if values[0] else "small"
 )
 
@@ -654,11 +654,11 @@ async def test_filters(ledgers: Ledgers) -> None:
     assert (await total(ledger, include={"team": [""], "tag:service": ["it's"]})).calls == 1
     assert ["a", "b", "c"] == await ledger.values("team")
     assert ["it's"] == await ledger.values("tag:service")
-    together = await ledger.combinations(("team", "tag:service"), lambda parts: {*chain(*parts)})
+    together = await ledger.value_combinations(("team", "tag:service"), lambda parts: {*chain(*parts)})
     assert {("a", ""), ("b", ""), ("c", ""), ("", "it's")} == together
-    assert {()} == await ledger.combinations((), lambda parts: {*chain(*parts)})
+    assert {()} == await ledger.value_combinations((), lambda parts: {*chain(*parts)})
     with pytest.raises(ValueError, match="not a dimension"):
-        await ledger.combinations(("k.id; DROP TABLE keys",), list)
+        await ledger.value_combinations(("k.id; DROP TABLE keys",), list)
     with pytest.raises(ValueError, match="not a dimension"):
         await ledger.costs(everything("k.id; DROP TABLE keys"))
 
@@ -875,7 +875,7 @@ class Interrupted(FakeLog):
 
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[Entry]:
+    async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[LogEntry]:
         found = await super().read(topic, first, last, **options)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:

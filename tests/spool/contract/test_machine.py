@@ -20,7 +20,7 @@ import spool.sqlite.in_memory
 import spool.sqlite.spool
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.record import AI_TELEMETRY, Record
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
@@ -37,13 +37,13 @@ _UNIDENTIFIED = count()
 SETTINGS = SpoolSettings(hold=HOLD_S, retention=3600, duplicate_window=7200, duplicate_ids=1000)
 
 
-def report(number: int, certain: bool, fields: dict[str, Any]) -> tuple[Record, Identity]:
+def report(number: int, certain: bool, fields: dict[str, Any]) -> tuple[Record, RecordIdentity]:
     """Return a call, or a record that no rule identifies and whose id is unique."""
     record, known_as = call(number, **fields)
     if certain:
         return record, known_as
     record.id = next(_UNIDENTIFIED).to_bytes(16)
-    return record, Identity(record.id, certain=False)
+    return record, RecordIdentity(record.id, certain=False)
 
 
 calls = st.builds(
@@ -78,18 +78,18 @@ def outcome_of(name: str, *, at: float, answer: str | None, ambiguous: bool) -> 
 
     async def end(deliveries: Deliveries, delivery: Delivery) -> None:
         if name == "delivered":
-            await deliveries.settle(delivery, Settlement(delivered=delivery.count))
+            await deliveries.store_settlement(delivery, Settlement(delivered=delivery.count))
         elif name == "partly refused":
             settlement = Settlement(delivered=delivery.count - 1, refused=1, words="too old")
-            await deliveries.settle(delivery, settlement)
+            await deliveries.store_settlement(delivery, settlement)
         elif name == "unknown":
             await deliveries.mark_unknown(delivery, reason=name)
         elif name in ("set aside", "refused") and delivery.count > 1:
-            await deliveries.split(delivery, reason=name, refused=name == "refused")
+            await deliveries.split_delivery(delivery, reason=name, refused=name == "refused")
         elif name == "set aside":
             await deliveries.set_aside(delivery, error=name, status="400")
         else:
-            await deliveries.retry(
+            await deliveries.schedule_retry(
                 delivery,
                 reason=name,
                 not_before=at,
@@ -165,12 +165,12 @@ class Engines(RuleBasedStateMachine):
         pending=st.integers(-1, 1),
         split=st.integers(0, 1),
     )
-    def report(self, batch: list[tuple[Record, Identity]], deltas: list[Any], **terms: Any) -> None:
+    def report(self, batch: list[tuple[Record, RecordIdentity]], deltas: list[Any], **terms: Any) -> None:
         one = submission(batch, points=deltas, **terms)
         shown = []
         for log in (self.disk.log, self.memory.log):
-            receipt = self.run(log.append(one))
-            shown.append(dict(self.run(log.receipt(receipt.id))))
+            receipt = self.run(log.append_submission(one))
+            shown.append(dict(self.run(log.describe_receipt(receipt.id))))
         for row in shown:
             row.pop("id")
         assert shown[0] == shown[1]
@@ -190,7 +190,7 @@ class Engines(RuleBasedStateMachine):
 
     @rule(records=st.integers(1, 5), outcome=outcomes, probes=st.booleans())
     def a_delivery_is_sent(self, records: int, outcome: Outcome, probes: bool) -> None:
-        if not self.run(self.disk.deliveries.routes()):
+        if not self.run(self.disk.deliveries.route_states()):
             return
         now = self.clock.now()
         sent = []
@@ -220,11 +220,13 @@ class Engines(RuleBasedStateMachine):
 
     @rule(begin=st.integers(0, 2))
     def settled_numbers_are_replayed(self, begin: int) -> None:
-        if not self.run(self.disk.deliveries.routes()):
+        if not self.run(self.disk.deliveries.route_states()):
             return
         since = NOON + begin * 1800
         replayed = [
-            self.run(one.deliveries.replay(ROUTE.name, since=since, until=since + 3600, dry_run=False))
+            self.run(
+                one.deliveries.replay_records(ROUTE.name, since=since, until=since + 3600, dry_run=False)
+            )
             for one in self.both
         ]
         assert replayed[0] == replayed[1]
@@ -247,9 +249,9 @@ class Engines(RuleBasedStateMachine):
         assert self.run(everything(self.memory.log)) == self.run(everything(self.disk.log))
         books = [self.run(one.log.books()) for one in self.both]
         assert books[0] == books[1]
-        routes = [self.run(one.deliveries.routes()) for one in self.both]
+        routes = [self.run(one.deliveries.route_states()) for one in self.both]
         assert routes[0] == routes[1]
-        assert self.run(self.memory.log.conflicts()) == self.run(self.disk.log.conflicts())
+        assert self.run(self.memory.log.list_conflicts()) == self.run(self.disk.log.list_conflicts())
 
     @invariant()
     def the_books_balance(self) -> None:

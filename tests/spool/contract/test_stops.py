@@ -19,7 +19,7 @@ import pytest
 
 from spool.engines import POSTGRES, SQLITE, load_engine, open_storage
 from spool.errors import KeyReused
-from spool.identity import Identity, build_request_names, point_id, request_item_id
+from spool.identity import RecordIdentity, build_request_names, point_id, request_item_id
 from spool.log import duplicates
 from spool.log.protocols import Log
 from spool.log.values import Submission
@@ -169,7 +169,9 @@ def keyed(topic: str, key: int, body: str) -> Submission:
         record = BillingDrop(id=id, connection_id="c", month="2026-09", operation="sum", body=b'{"data": []}')
     else:
         record = UsageEvent(id=id, source="app", event_id=str(key), event_type="page", start_time=NOON * NS)
-    return Submission(topic=topic, received=1, records=[record], identities=[Identity(id)], request=names)
+    return Submission(
+        topic=topic, received=1, records=[record], identities=[RecordIdentity(id)], request=names
+    )
 
 
 def sent(topic: str, number: int) -> Submission:
@@ -186,7 +188,7 @@ Reports = Mapping[str, int]  # number of reports per topic, one topic after the 
 async def send(log: Log, reports: Reports) -> None:
     for topic, count in reports.items():
         for number in range(count):
-            await log.append(sent(topic, number))
+            await log.append_submission(sent(topic, number))
 
 
 async def assert_all_is_known(log: Log, reports: Reports) -> None:
@@ -197,7 +199,7 @@ async def assert_all_is_known(log: Log, reports: Reports) -> None:
         if topic != AI_TELEMETRY:
             for number in range(count):
                 with pytest.raises(KeyReused):
-                    await log.append(keyed(topic, number, "2"))
+                    await log.append_submission(keyed(topic, number, "2"))
     assert before == await accepted(log)
 
 
@@ -237,7 +239,7 @@ def delta(number: int) -> Submission:
     """Return a counter that states the increase since its last report."""
     id = point_id(b"series", NOON * NS, (NOON + number) * NS)
     record = UsageMetric(id=id, source="otel", name="tokens", unit=TOKEN_UNIT, value=5, start_time=NOON * NS)
-    return submission([(record, Identity(id))])
+    return submission([(record, RecordIdentity(id))])
 
 
 def named(number: int, *names: bytes, **fields: Any) -> Submission:
@@ -276,14 +278,14 @@ async def test_nothing_of_any_kind_counts_again_after_a_stop(
     kinds = [kind for kind in EVERY_KIND if kind not in STATED_AGAIN]
     for kind in reversed(kinds) if is_reversed else kinds:
         for one in EVERY_KIND[kind]:
-            await installation.log.append(one)
+            await installation.log.append_submission(one)
             clock.move(HOLD_S + 1)
     before = await accepted(installation.log)
     for _ in range(2):
         await installation.stop_and_start(ends[1])
         for kind, submissions in EVERY_KIND.items():
             for one in submissions:
-                await installation.log.append(one)
+                await installation.log.append_submission(one)
             assert before == await accepted(installation.log), kind
         await assert_books_balance(installation.log)
 
@@ -302,14 +304,14 @@ async def test_whatever_came_before_a_stop_is_known_after_it(
             topic = chance.choice(TOPICS)
             many = [call(1000 * number + each) for each in range(chance.choice([1, 1, 3 * BATCH]))]
             known.append(submission(many) if topic == AI_TELEMETRY else keyed(topic, number, "1"))
-            await installation.log.append(known[-1])
+            await installation.log.append_submission(known[-1])
         elif kind == "name":
             name = f"name {number}".ljust(16).encode()
             known += [named(number, name), named(number + 500, name, name[::-1])]
             for one in known[-2:]:
-                await installation.log.append(one)
+                await installation.log.append_submission(one)
         elif kind == "again" and known:
-            await installation.log.append(chance.choice(known))
+            await installation.log.append_submission(chance.choice(known))
         elif kind == "time":
             clock.move(chance.choice([1, HOLD_S + 1, RETENTION_S // 2]))
         elif kind == "retention":
@@ -318,7 +320,7 @@ async def test_whatever_came_before_a_stop_is_known_after_it(
             await installation.stop_and_start(chance.choice([CLOSED, KILLED]))
             before = await accepted(installation.log)
             for one in known:
-                await installation.log.append(one)
+                await installation.log.append_submission(one)
             assert before == await accepted(installation.log)
     await assert_books_balance(installation.log)
 
@@ -341,12 +343,12 @@ async def test_more_ids_than_a_batch_are_known_after_a_stop(
         *(submission(calls[at : at + 4000]) for at in range(5000, len(calls), 4000)),
     ]
     for one in parts:
-        await installation.log.append(one)
+        await installation.log.append_submission(one)
     clock.move(HOLD_S + 1)
     for _ in range(2):
         await installation.stop_and_start(CLOSED)
         for one in parts:
-            await installation.log.append(one)
+            await installation.log.append_submission(one)
         assert [len(calls), 1] == list((await accepted(installation.log)).values())[:2]
 
 

@@ -10,7 +10,7 @@ import pytest
 from spool.billing import BILLING_HOURS, SentHour
 from spool.engines import ENGINES, load_engine
 from spool.errors import SpoolUnavailable
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.listing import ASCENDING, ListQuery, Position, SortField, small_letters, text_rank
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, UNIT_COST, UnitCostOperation
@@ -37,8 +37,8 @@ def test_a_directory_without_data_is_new(engine: str, tmp_path: Path) -> None:
 
 async def test_retention_waits_for_the_ledger(storage: Storage, clock: MovedClock) -> None:
     """Records that the ledger has not counted are never deleted, however old."""
-    identity = Identity(b"r" * 16)
-    await storage.log.append(
+    identity = RecordIdentity(b"r" * 16)
+    await storage.log.append_submission(
         Submission(topic=AI_TELEMETRY, received=1, records=[call(id=identity.id)], identities=[identity])
     )
     clock.move(30 * 86400)
@@ -54,7 +54,9 @@ async def test_a_closed_storage_takes_no_more(storage: Storage) -> None:
     """Calls after the close are refused, not lost."""
     await storage.close()
     with pytest.raises(SpoolUnavailable):
-        await storage.log.append(Submission(topic=AI_TELEMETRY, received=0, records=[], identities=[]))
+        await storage.log.append_submission(
+            Submission(topic=AI_TELEMETRY, received=0, records=[], identities=[])
+        )
     with pytest.raises(SpoolUnavailable):
         await storage.devices.replace_row(device())
 
@@ -80,28 +82,30 @@ async def test_totals_of_a_stream_are_listed_in_pages(storage: Storage) -> None:
     names = [None, "b", "a", "b"]
     records = [_operation("s", name, hour) for hour, name in enumerate(names)]
     records.append(_operation("other", "a", 0))
-    identities = [Identity(record.id) for record in records]
-    await storage.log.append(
+    identities = [RecordIdentity(record.id) for record in records]
+    await storage.log.append_submission(
         Submission(topic=UNIT_COST, received=len(records), records=list(records), identities=identities)
     )
     query = ListQuery(sort=SortField("element_name"), order=ASCENDING, identity="key", limit=3)
-    page = await storage.streams.page("s", query)
+    page = await storage.streams.totals_page("s", query)
     assert [total.element_name for total in page.rows] == [None, "a", "b"]
     assert page.before is False
     assert page.after is True
     assert page.total == 4
     value, identity = page.keys[-1]
-    rest = await storage.streams.page("s", replace(query, position=Position(value=value, identity=identity)))
+    rest = await storage.streams.totals_page(
+        "s", replace(query, position=Position(value=value, identity=identity))
+    )
     assert [total.element_name for total in rest.rows] == ["b"]
     assert rest.before is True
     assert rest.after is False
     value, identity = rest.keys[0]
-    back = await storage.streams.page(
+    back = await storage.streams.totals_page(
         "s", replace(query, position=Position(value=value, identity=identity, backward=True))
     )
     assert list(page.rows) == list(back.rows)
     assert list(page.keys) == list(back.keys)
-    filtered = await storage.streams.page("s", replace(query, filters={"element_name": ("a", "c")}))
+    filtered = await storage.streams.totals_page("s", replace(query, filters={"element_name": ("a", "c")}))
     assert [total.element_name for total in filtered.rows] == ["a"]
     assert filtered.total == 1
 
@@ -129,15 +133,15 @@ async def test_texts_have_one_order_in_every_engine(storage: Storage) -> None:
         "",
     ]
     records = [_operation("s", name, 0, number) for number, name in enumerate(names)]
-    identities = [Identity(record.id) for record in records]
-    await storage.log.append(
+    identities = [RecordIdentity(record.id) for record in records]
+    await storage.log.append_submission(
         Submission(topic=UNIT_COST, received=len(records), records=records, identities=identities)
     )
     seen: list[str | None] = []
     sort = SortField("element_name", is_text=True)
     query = ListQuery(sort=sort, order=ASCENDING, identity="key", limit=100)
     while True:
-        page = await storage.streams.page("s", query)
+        page = await storage.streams.totals_page("s", query)
         seen += [total.element_name for total in page.rows]
         if not page.after:
             break
@@ -146,7 +150,7 @@ async def test_texts_have_one_order_in_every_engine(storage: Storage) -> None:
     assert sorted(set(names), key=text_rank) == seen
     value, identity = page.keys[0]
     before = Position(value=value, identity=identity, backward=True)
-    back = await storage.streams.page("s", replace(query, position=before, limit=5000))
+    back = await storage.streams.totals_page("s", replace(query, position=before, limit=5000))
     assert seen[: -len(page.rows)] == [total.element_name for total in back.rows]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spool.deliveries.values import RouteSpec
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.listing import ListQuery, SortField
 from spool.log.values import Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
@@ -28,14 +28,14 @@ def operation(n: int, what: str = "sum", value: str | None = "1", **changes: Any
 
 
 async def add(spool: Spool, *operations: UnitCostOperation) -> None:
-    identities = [Identity(one.id) for one in operations]
-    await spool.log.append(
+    identities = [RecordIdentity(one.id) for one in operations]
+    await spool.log.append_submission(
         Submission(topic=UNIT_COST, received=len(operations), records=operations, identities=identities)
     )
 
 
 async def values(spool: Spool) -> dict[tuple[str | None, int], str]:
-    totals = await spool.streams.totals("calls")
+    totals = await spool.streams.stream_totals("calls")
     return {(total.element_name, total.start_time // NS - NOON): total.value for total in totals}
 
 
@@ -63,7 +63,7 @@ async def test_records_are_told_apart_by_all_but_their_value(open_spool: Opener)
         operation(5, dimensions={"Region": ["eu", "us"]}),
         operation(6, dimensions={"Region": ["us", "eu"]}),
     )
-    assert ["1", "1", "2", "2"] == sorted(total.value for total in await spool.streams.totals("calls"))
+    assert ["1", "1", "2", "2"] == sorted(total.value for total in await spool.streams.stream_totals("calls"))
 
 
 async def test_replace_delete_and_drop(open_spool: Opener) -> None:
@@ -75,7 +75,7 @@ async def test_replace_delete_and_drop(open_spool: Opener) -> None:
     assert ["1"] == list((await values(spool)).values())
     await add(spool, operation(6, "drop", None))
     assert list(await spool.streams.streams()) == []
-    assert list(await spool.streams.totals("calls")) == []
+    assert list(await spool.streams.stream_totals("calls")) == []
 
 
 async def test_only_what_is_known_from_its_beginning_is_whole(open_spool: Opener) -> None:
@@ -85,9 +85,9 @@ async def test_only_what_is_known_from_its_beginning_is_whole(open_spool: Opener
     """
     spool = await open_spool()
     await add(spool, operation(1), operation(2, start_time=(NOON + 2 * HOUR) * NS))
-    assert [False, True] == [total.whole for total in await spool.streams.totals("calls")]
+    assert [False, True] == [total.whole for total in await spool.streams.stream_totals("calls")]
     await add(spool, operation(3, "replace", "9"))
-    assert [True, True] == [total.whole for total in await spool.streams.totals("calls")]
+    assert [True, True] == [total.whole for total in await spool.streams.stream_totals("calls")]
 
 
 async def test_a_stream_is_what_its_first_record_said(open_spool: Opener) -> None:
@@ -103,10 +103,10 @@ async def test_a_stream_is_what_its_first_record_said(open_spool: Opener) -> Non
 async def test_totals_are_found_by_their_keys(open_spool: Opener) -> None:
     spool = await open_spool()
     await add(spool, operation(1), operation(2, element_name="other"))
-    total, _ = await spool.streams.totals("calls")
+    total, _ = await spool.streams.stream_totals("calls")
     place = (total.stream, total.key)
     assert {place: total} == dict(
-        await spool.streams.find([place, ("calls", "nothing"), ("nothing", total.key)])
+        await spool.streams.find_totals([place, ("calls", "nothing"), ("nothing", total.key)])
     )
 
 
@@ -115,7 +115,7 @@ async def sizes(spool: Spool) -> dict[str, tuple[str, int]]:
 
 
 async def measured(spool: Spool) -> int:
-    return sum(estimated_bytes(total) for total in await spool.streams.totals("calls"))
+    return sum(estimated_bytes(total) for total in await spool.streams.stream_totals("calls"))
 
 
 async def test_sizes_follow_the_totals(open_spool: Opener) -> None:
@@ -142,11 +142,11 @@ async def test_settled_totals_make_room_and_begin_anew(open_spool: Opener, clock
     hours = [operation(n, start_time=(NOON + n * HOUR) * NS) for n in range(1, 31)]
     await add(spool, *hours)
     await spool.log.run_retention()
-    assert 30 == len(await spool.streams.totals("calls"))
+    assert 30 == len(await spool.streams.stream_totals("calls"))
     clock.move(8 * 86_400)
     await add(spool, operation(31, element_name="new"))
     await spool.log.run_retention()
-    left = await spool.streams.totals("calls")
+    left = await spool.streams.stream_totals("calls")
     gone = 31 - len(left)
     assert 10 < gone < 30
     assert [one.start_time // NS // HOUR for one in left if one.element_name == "acme"] == [
@@ -154,7 +154,7 @@ async def test_settled_totals_make_room_and_begin_anew(open_spool: Opener, clock
     ]
     assert {"calls": ("", await measured(spool))} == await sizes(spool)
     await add(spool, operation(40, start_time=hours[0].start_time))
-    (again,) = [one for one in await spool.streams.totals("calls") if one.start_time == period_start(
+    (again,) = [one for one in await spool.streams.stream_totals("calls") if one.start_time == period_start(
         hours[0].start_time or 0, "HOURLY")]  # fmt: skip
     assert again.value == "1"
     assert again.whole is False
@@ -165,10 +165,10 @@ async def test_totals_older_than_their_retention_go(open_spool: Opener, clock: M
     await add(spool, operation(1), operation(2, start_time=(NOON + 10 * 86_400) * NS))
     clock.move(29 * 86_400)
     await spool.log.run_retention()
-    assert 2 == len(await spool.streams.totals("calls"))
+    assert 2 == len(await spool.streams.stream_totals("calls"))
     clock.move(2 * 86_400)
     await spool.log.run_retention()
-    assert 1 == len(await spool.streams.totals("calls"))
+    assert 1 == len(await spool.streams.stream_totals("calls"))
 
 
 async def test_a_page_of_a_part(open_spool: Opener) -> None:
@@ -185,7 +185,7 @@ async def test_a_page_of_a_part(open_spool: Opener) -> None:
     query = ListQuery(sort=SortField("start_time"), order="asc", identity="key", limit=2)
 
     async def starts(**part: Any) -> tuple[list[int], int]:
-        page = await spool.streams.page("calls", query, TotalsPart(**part))
+        page = await spool.streams.totals_page("calls", query, TotalsPart(**part))
         return [(total.start_time - first) // hour for total in page.rows], page.total
 
     assert ([0, 1], 5) == await starts()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spool.sqlite.reserve import FILE, MOST_WAIT_S, SIZE, START_FILE, START_SIZE, Reserve
+from spool.sqlite.reserve import FILE, MOST_WAIT_S, SIZE, START_FILE, START_SIZE, DiskReserve
 from tests.moved_clock import MovedClock
 
 pytestmark = pytest.mark.usefixtures("usual_reserve")
@@ -19,7 +19,7 @@ def test_a_quota_that_the_disk_does_not_know_makes_no_reserve_flap(tmp_path: Pat
     pause in between grows, to a few changes a minute.
     """
     clock = MovedClock()
-    reserve = Reserve(tmp_path, clock)
+    reserve = DiskReserve(tmp_path, clock)
     turns = 0
     for _ in range(2400):  # every 0.1 s, a commit fails, and then the test commit succeeds
         turns += reserve.restore() and (tmp_path / FILE).exists()
@@ -31,7 +31,7 @@ def test_a_quota_that_the_disk_does_not_know_makes_no_reserve_flap(tmp_path: Pat
 
 
 def test_it_comes_back_at_once_where_there_is_room_again(tmp_path: Path) -> None:
-    reserve = Reserve(tmp_path, MovedClock())
+    reserve = DiskReserve(tmp_path, MovedClock())
     assert reserve.restore()
     reserve.release()
     assert not (tmp_path / FILE).exists()
@@ -45,7 +45,7 @@ def test_a_start_gives_up_no_more_than_it_needs(tmp_path: Path, monkeypatch: pyt
     If a start lacks space, the large reserve is deleted first, and the small one only if there is still
     no free space.
     """
-    reserve = Reserve(tmp_path, MovedClock())
+    reserve = DiskReserve(tmp_path, MovedClock())
     reserve.restore()
     free = 0
 

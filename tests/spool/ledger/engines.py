@@ -97,6 +97,8 @@ class Ledgers:
 def _begin(database: Database, connection: Connection) -> None:
     """Create or empty only the ledger's tables, because the examples of a test share its schema."""
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
-        connection.execute(database.fill_in_names(f"CREATE SCHEMA {{schema}}; {_TABLES.read_statements()}"))
+        connection.execute(
+            database.fill_in_table_names(f"CREATE SCHEMA {{schema}}; {_TABLES.read_statements()}")
+        )
     else:
-        connection.execute(database.fill_in_names(_EMPTY))
+        connection.execute(database.fill_in_table_names(_EMPTY))

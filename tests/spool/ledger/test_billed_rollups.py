@@ -17,7 +17,7 @@ from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, RESTATED, BilledDay
 from spool.ledger.costs import query_costs
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.queries import BILLED, BILLED_TYPES, CostQuery, CostRow, Derived
+from spool.ledger.queries import BILLED, BILLED_TYPES, CostQuery, CostRow, DerivedDimension
 from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, Dimensions
 from spool.sql.ledger import SqlLedgerRows
 from tests.rounds import IS_LONG
@@ -28,7 +28,7 @@ from tests.spool.ledger_log import BEGIN, FakeClock
 DAYS = 70  # the days contain two whole rollups of four weeks, whatever the first day is
 DAY_ONE = BEGIN // DAY_S * DAY_S
 FIRST = datetime.fromtimestamp(DAY_ONE, UTC)
-FRONT = Derived(
+FRONT = DerivedDimension(
     name="own:front", label="Front", sources=("team",), value=lambda each: "yes" if each == ("a",) else ""
 )
 WHOLE = CostQuery(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spool.ledger.queries import CostQuery, Derived
+from spool.ledger.queries import CostQuery, DerivedDimension
 from spool.ledger.sums import DAY_S, WIDTH, Dimensions
 from spool.sqlite import ledger
 from spool.sqlite.ledger import SqliteLedgerRows, migrate_ledger
@@ -26,7 +26,7 @@ FILTERS = (
     {"include": {"large": ("yes",)}},
     {"exclude": {"large": ("yes",)}},
 )
-LARGE = Derived(
+LARGE = DerivedDimension(
     name="large", label="", sources=("team",), value=lambda names: "yes" if names[0] > "team-2" else ""
 )
 
@@ -175,7 +175,7 @@ def test_derived_values_are_computed_once_for_several_stretches(
         computed += 1
         return "yes" if names[0] < f"team-{passing}" else ""
 
-    teams = Derived(name="some", label="", sources=("team",), value=value)
+    teams = DerivedDimension(name="some", label="", sources=("team",), value=value)
     query = CostQuery(**EVER, include={"some": ("yes",)}, derived={"some": teams})
     spans = [(DAY_S, day * DAY_S, (day + 3) * DAY_S, 0) for day in range(0, DAYS, 3)]
     found = [list(rows.totals_by_group([span], query)) for span in spans]

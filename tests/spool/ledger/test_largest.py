@@ -17,7 +17,7 @@ from spool.ledger import money
 from spool.ledger.costs import ALIKE
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import Span
-from spool.ledger.queries import CostQuery, CostRow, Derived, Group
+from spool.ledger.queries import CostQuery, CostRow, DerivedDimension, Group
 from spool.ledger.sums import DAY_S, OTHER
 from spool.record import NS, Correction, Inference
 from spool.sqlite.ledger import SqliteLedgerRows, open_ledger
@@ -28,8 +28,8 @@ FIRST = datetime.fromtimestamp(BEGIN, UTC)
 WHOLE = CostQuery(
     since=FIRST, until=FIRST + timedelta(days=2), group_by=("team", "model"), granularity="total"
 )
-LETTER = Derived(name="own:letter", label="", sources=("user",), value=lambda values: values[0][:1])
-LAST = Derived(name="own:last", label="", sources=("user",), value=lambda values: values[0][-1:])
+LETTER = DerivedDimension(name="own:letter", label="", sources=("user",), value=lambda values: values[0][:1])
+LAST = DerivedDimension(name="own:last", label="", sources=("user",), value=lambda values: values[0][-1:])
 QUESTIONS = (
     WHOLE,
     replace(WHOLE, granularity="daily"),

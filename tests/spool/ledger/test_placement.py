@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from spool.ledger import counting
-from spool.ledger.counting import MissedNumbers, Placement, read_state
+from spool.ledger.counting import DimensionNumbering, MissedNumbers, read_state
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, WIDTH, Dimensions, HourlySums, Measures
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, NS, Inference
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, call
@@ -95,11 +95,11 @@ class Counters:
 
     def __init__(self, store: LedgerStore, processes: int) -> None:
         self._store = store
-        self._placements = [Placement(MAX_ROWS) for _ in range(processes)]
+        self._placements = [DimensionNumbering(MAX_ROWS) for _ in range(processes)]
         self.plain = PlainSums()
         self._reach = 1
 
-    async def change(self, chance: Random, work: Callable[[LedgerRows, Placement], object]) -> None:
+    async def change(self, chance: Random, work: Callable[[LedgerRows, DimensionNumbering], object]) -> None:
         placement = chance.choice(self._placements)
 
         def begun(rows: LedgerRows) -> None:
@@ -111,11 +111,11 @@ class Counters:
     async def count(self, chance: Random, calls: list[Inference]) -> None:
         sums = HourlySums(("service",))
         sums.add_entries(
-            [Entry(topic=AI_TELEMETRY, first=self._reach, committed_at=HOURS[-1], records=calls)]
+            [LogEntry(topic=AI_TELEMETRY, first=self._reach, committed_at=HOURS[-1], records=calls)]
         )
         first, self._reach = self._reach, self._reach + len(calls)
 
-        def work(rows: LedgerRows, placement: Placement) -> None:
+        def work(rows: LedgerRows, placement: DimensionNumbering) -> None:
             counting.add_counted_sums(
                 rows, sums, placement, first=first, reach=self._reach, missed=MissedNumbers(), tags=None
             )
@@ -136,7 +136,7 @@ class Counters:
         if self.plain.periods and (period := chance.choice(sorted(self.plain.periods)))[0] == HOUR_S:
             width, start = period
 
-            def work(rows: LedgerRows, placement: Placement) -> None:
+            def work(rows: LedgerRows, placement: DimensionNumbering) -> None:
                 rows.delete_sums(width, [(start, number) for number in rows.numbers_in_period(width, start)])
                 rows.drop_unused_numbers()
                 placement.forget_numbers()

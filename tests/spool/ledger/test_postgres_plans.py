@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.queries import TOTAL, CostQuery, Derived
+from spool.ledger.queries import TOTAL, CostQuery, DerivedDimension
 from spool.ledger.sums import DAY_S
 from spool.postgres.ledger import PostgresLedgerRows, StatementParameters
 from spool.record import NS
@@ -57,7 +57,7 @@ async def test_numbers_of_a_filter_are_read_in_three_ways(
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
     log.add([call(start_time=BEGIN * NS, user=f"u{place}", team=f"t{place % 3}") for place in range(40)])
     await ledger.catch_up(log)
-    even = Derived(
+    even = DerivedDimension(
         name="own:even",
         label="",
         sources=("user", "team"),

@@ -366,8 +366,8 @@ def end(hour: int, hourly: int) -> int:
     return hour // width * width + width
 
 
-async def sums_of(ledger: Ledger, by: Sequence[str]) -> dict[Any, Any]:
-    rows = await ledger.costs(CostQuery(**EVER, granularity=TOTAL, group_by=tuple(by)))
+async def sums_of(ledger: Ledger, dimensions: Sequence[str]) -> dict[Any, Any]:
+    rows = await ledger.costs(CostQuery(**EVER, granularity=TOTAL, group_by=tuple(dimensions)))
     sums = {
         row.group: (
             row.calls,

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from spool.ledger.costs import query_costs
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows, Span
-from spool.ledger.queries import PRICED_BY, CostQuery, CostRow, Derived
+from spool.ledger.queries import PRICED_BY, CostQuery, CostRow, DerivedDimension
 from spool.ledger.sums import DAY_S
-from spool.ledger.usages import MEASURES, Usages, row_usage, usages_by_group
+from spool.ledger.usages import MEASURES, UsageByGroup, row_usage, usages_by_group
 from spool.record import NS, Correction, Inference, Record
 from spool.sql.ledger import SqlLedgerRows
 from tests.rounds import IS_LONG
@@ -27,7 +27,7 @@ from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, FakePrices, 
 
 DAYS = 70  # the days contain two whole rollups of four weeks, whatever the first day is
 FIRST = datetime.fromtimestamp(BEGIN, UTC)
-FRONT = Derived(
+FRONT = DerivedDimension(
     name="own:front", label="Front", sources=("team",), value=lambda each: "yes" if each == ("a",) else ""
 )
 DERIVED = {FRONT.name: FRONT}
@@ -146,7 +146,7 @@ class Deal:
     async def check_usages(self, query: CostQuery) -> None:
         """Compare the usage of groups with the rows of the same query."""
 
-        def work(rows: LedgerRows) -> tuple[list[CostRow], list[Usages]]:
+        def work(rows: LedgerRows) -> tuple[list[CostRow], list[UsageByGroup]]:
             return query_costs(without(rows), query), list(usages_by_group(rows, [query, query], None))
 
         rows, found = await self.ledgers.store.read(work)

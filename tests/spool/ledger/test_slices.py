@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from spool.ledger import counting
 from spool.ledger.counting import OWNERS, WORK
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, Derived
+from spool.ledger.queries import TOTAL, CostQuery, DerivedDimension
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import Dimensions
 from spool.record import Inference
@@ -37,7 +37,7 @@ WHOLE = CostQuery(
     granularity=TOTAL,
 )
 # The organization derives this dimension from two of the ledger's dimensions.
-PLACE = Derived(
+PLACE = DerivedDimension(
     name="own:place",
     label="Place",
     sources=("team", "tag:service"),

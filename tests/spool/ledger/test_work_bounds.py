@@ -14,7 +14,7 @@ from pathlib import Path
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import OTHER
 from spool.ledger.work import WorkLimits
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import NS, Inference
 from spool.sqlite.ledger import open_ledger
 from tests.spool.digests import as_shown
@@ -43,9 +43,9 @@ class RandomSessions(FakeLog):
         month, place = divmod(number - 1, IDS)
         return MONTHS[month] + (MONTHS[month + 1] - MONTHS[month]) * place / IDS
 
-    async def read(self, topic: str, first: int, last: int, **options: object) -> Sequence[Entry]:
+    async def read(self, topic: str, first: int, last: int, **options: object) -> Sequence[LogEntry]:
         records = [self._made(number) for number in range(first, last + 1)]
-        return [Entry(topic=topic, first=first, committed_at=self.time_of(last), records=records)]
+        return [LogEntry(topic=topic, first=first, committed_at=self.time_of(last), records=records)]
 
     def _made(self, number: int) -> Inference:
         session, cost = f"random-{number}", COST

@@ -17,7 +17,7 @@ import pytest
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
-from spool.ledger.work import TREES, UNITS, Lineage
+from spool.ledger.work import TREES, UNITS, RunLineage
 from spool.record import NS, Inference
 from spool.registry.roles import EXCEPT, IS, LedgerSlice, RoleFilter
 from tests.rounds import IS_LONG
@@ -237,17 +237,21 @@ async def check_lineage(sliced: SlicedLedger, calls: Sequence[Inference], own: S
     """The runs of a session and of a run, visible or not, as the visible calls state them."""
     tree = Tree(own)
     expected = {
-        run: Lineage(run, tree.stated.get(run), min(tree.sessions[run], default=None)) for run in tree.runs
+        run: RunLineage(run, tree.stated.get(run), min(tree.sessions[run], default=None)) for run in tree.runs
     }
     for unit in TREES:
         names = sorted({name for record in calls if (name := unit_of(record, unit))})
-        found = {each.run: each for each in await sliced.lineage(ALWAYS, unit, names, 10_000, has_below=True)}
+        found = {
+            each.run: each for each in await sliced.run_lineage(ALWAYS, unit, names, 10_000, has_below=True)
+        }
         if unit == "run":
             assert found == expected
         assert found.items() <= expected.items()
     hidden = {unit_of(record, "run") for record in calls} - {unit_of(record, "run") for record in own}
     for run in filter(None, hidden):
-        of_hidden = {each.run for each in await sliced.lineage(ALWAYS, "run", [run], 10_000, has_below=True)}
+        of_hidden = {
+            each.run for each in await sliced.run_lineage(ALWAYS, "run", [run], 10_000, has_below=True)
+        }
         assert run not in of_hidden
 
 
@@ -281,8 +285,8 @@ async def test_a_visible_run_under_a_hidden_one_is_a_root(ledgers: Ledgers) -> N
     costs = {group[0]: sums[1] for group, sums in (await sums_of(whole, "run", aggregated=True)).items()}
     assert costs == {a: 15, b: 14, c: 12, d: 8}
     for run in (b, d, as_shown("run", "f" * 32)):  # the last one of these runs does not exist
-        assert not await own.lineage(ALWAYS, "run", [run], 10, has_below=True)
+        assert not await own.run_lineage(ALWAYS, "run", [run], 10, has_below=True)
         assert not await sums_of(own, aggregated=True, include={"run": (run,)})
-    assert [Lineage(c, b, as_shown("session", "of c"))] == await own.lineage(
+    assert [RunLineage(c, b, as_shown("session", "of c"))] == await own.run_lineage(
         ALWAYS, "run", [c], 10, has_below=True
     )

@@ -13,7 +13,7 @@ from spool.postgres import partial_reports
 from spool.postgres.database import Connection, Database
 from spool.postgres.log.retention import HEARD_ROW_BYTES, remove_old_series
 from spool.postgres.migrations import migrate_schema
-from spool.postgres.partial_reports import PostgresHeard
+from spool.postgres.partial_reports import PostgresStoredSenders
 from tests.spool.contract.examples import add, call
 from tests.spool.postgres.logs import LogOpener, clock, open_log
 
@@ -49,15 +49,15 @@ async def filled(database: Database, table: str, fill: str) -> None:
     await migrate_schema(database)
 
     def work(connection: Connection) -> None:
-        connection.execute(database.fill_in_names(fill), (ROWS,))
-        connection.execute(database.fill_in_names(REFUSE % MOST))
-        connection.execute(database.fill_in_names(TRIGGER % table))
+        connection.execute(database.fill_in_table_names(fill), (ROWS,))
+        connection.execute(database.fill_in_table_names(REFUSE % MOST))
+        connection.execute(database.fill_in_table_names(TRIGGER % table))
 
     await database.transaction(work)
 
 
 async def left(database: Database, table: str, column: str) -> tuple[int, float]:
-    text = database.fill_in_names(LEFT.format(table=table, column=column))
+    text = database.fill_in_table_names(LEFT.format(table=table, column=column))
     row = await database.read(lambda connection: connection.execute(text).fetchone())
     assert row is not None
     return row[0], row[1]
@@ -66,7 +66,7 @@ async def left(database: Database, table: str, column: str) -> tuple[int, float]
 async def test_reporters_are_forgotten_in_steps(database: Database) -> None:
     """Old rows of senders are deleted in steps: all rows before a time, and no others."""
     await filled(database, "heard", FILL_HEARD)
-    heard = PostgresHeard(database)
+    heard = PostgresStoredSenders(database)
     assert ROWS - 101 == await heard.delete_old(ROWS - 100.0)
     assert (101, ROWS - 100.0) == await left(database, "heard", "at")
     assert 0 == await heard.delete_old(ROWS - 100.0)
@@ -80,7 +80,7 @@ async def test_a_reporter_that_is_heard_meanwhile_is_not_waited_for(database: Da
     await filled(database, "heard", FILL_HEARD)
     begun, over = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    note = database.fill_in_names("UPDATE {schema}.heard SET at = %s WHERE at = 7")
+    note = database.fill_in_table_names("UPDATE {schema}.heard SET at = %s WHERE at = 7")
 
     def commit(connection: Connection) -> None:
         connection.execute(note, (2.0 * ROWS,))
@@ -89,7 +89,7 @@ async def test_a_reporter_that_is_heard_meanwhile_is_not_waited_for(database: Da
 
     committing = asyncio.create_task(database.append.transaction(commit))
     await begun.wait()
-    assert ROWS - 1 == await PostgresHeard(database).delete_old(2.0 * ROWS)
+    assert ROWS - 1 == await PostgresStoredSenders(database).delete_old(2.0 * ROWS)
     over.set()
     await committing
     assert (1, 2.0 * ROWS) == await left(database, "heard", "at")
@@ -111,7 +111,7 @@ async def test_what_is_forgotten_stays_so_when_the_rest_fails(
 
     monkeypatch.setattr(database, "transaction", fails_later)
     with pytest.raises(SpoolError):
-        await PostgresHeard(database).delete_old(2.0 * ROWS)
+        await PostgresStoredSenders(database).delete_old(2.0 * ROWS)
     count, _ = await left(database, "heard", "at")
     assert 0 < count < ROWS
 
@@ -136,11 +136,11 @@ async def test_reporters_count_within_max_bytes(open_log: LogOpener) -> None:
     log = await open_log(max_bytes=1 << 24)
     await add(log, call(1))
     before = (await log.stats()).bytes
-    text = log._database.fill_in_names(FILL_HEARD)
+    text = log._database.fill_in_table_names(FILL_HEARD)
     await log._database.run(lambda connection: connection.execute(text, (ROWS,)))
     # Wait, because the server updates its statistics a moment later.
     while (await log.stats()).bytes < before + ROWS * HEARD_ROW_BYTES:
         pass
-    await PostgresHeard(log._database).delete_old(2.0 * ROWS)
+    await PostgresStoredSenders(log._database).delete_old(2.0 * ROWS)
     while (await log.stats()).bytes > before:
         pass

@@ -27,7 +27,7 @@ async def go_back(log: PostgresLog) -> None:
             "DELETE FROM {schema}.commits WHERE id > 1", "DELETE FROM {schema}.entries WHERE first > 1",
             "DELETE FROM {schema}.books", "UPDATE {schema}.marks SET booked = 0",
         ):  # fmt: skip
-            connection.execute(log._database.fill_in_names(statement))
+            connection.execute(log._database.fill_in_table_names(statement))
 
     await log._database.transaction(lose)
 
@@ -75,7 +75,7 @@ async def test_a_loss_that_was_just_found_is_reported_once(open_log: LogOpener, 
     await add(log, call(1))
     await log.close()
     database = log._database
-    await database.run(lambda one: one.execute(database.fill_in_names("DELETE FROM {schema}.commits")))
+    await database.run(lambda one: one.execute(database.fill_in_table_names("DELETE FROM {schema}.commits")))
     lost = await node.find_and_report_losses(database)
     assert lost is not None
     assert [lost] == await ConfirmedCommits(tmp_path, "one").find_losses(database)
@@ -90,11 +90,11 @@ async def test_what_was_removed_in_its_time_is_not_lost(open_log: LogOpener, tmp
     await add(log, call(1))
     await log.close()
     database = log._database
-    await database.run(lambda one: one.execute(database.fill_in_names("DELETE FROM {schema}.commits")))
+    await database.run(lambda one: one.execute(database.fill_in_table_names("DELETE FROM {schema}.commits")))
     assert 1 == len(await ConfirmedCommits(tmp_path, "one").find_losses(database))
     assert [] == await ConfirmedCommits(tmp_path, "other").find_losses(database)
     await database.run(
-        lambda one: one.execute(database.fill_in_names("UPDATE {schema}.marks SET carried = 1"))
+        lambda one: one.execute(database.fill_in_table_names("UPDATE {schema}.marks SET carried = 1"))
     )
     assert [] == await ConfirmedCommits(tmp_path, "one").find_losses(database)
     for content in (b"{", b'{"incarnation": "one", "commits": [[1, 2]]}', b"[]"):
@@ -126,7 +126,7 @@ async def test_what_is_removed_while_it_is_looked_for_is_not_lost(
         def execute(self, *question: Any) -> Any:
             answer = self._connection.execute(*question)
             while self._removes:
-                self._connection.execute(database.fill_in_names(self._removes.pop(0)))
+                self._connection.execute(database.fill_in_table_names(self._removes.pop(0)))
             return answer
 
     async def removing(work: Callable[[Any], Any]) -> Any:
@@ -150,7 +150,7 @@ async def test_a_commit_that_was_looked_up_is_remembered(
     await add(log, call(1), call(2))
     await log.close()
     database = log._database
-    await database.run(lambda one: one.execute(database.fill_in_names("DELETE FROM {schema}.commits")))
+    await database.run(lambda one: one.execute(database.fill_in_table_names("DELETE FROM {schema}.commits")))
     [lost] = await ConfirmedCommits(tmp_path, "one").find_losses(database)
     assert lost.first == 1
     assert lost.records == 2
@@ -166,6 +166,6 @@ async def test_a_copy_that_knows_no_tokens_has_lost_nothing(open_log: LogOpener,
     await log.close()
     database = log._database
     for token, lost in ((0, 0), (1, 1)):
-        change = database.fill_in_names(f"UPDATE {{schema}}.commits SET token = {token}")
+        change = database.fill_in_table_names(f"UPDATE {{schema}}.commits SET token = {token}")
         await database.run(lambda connection, change=change: connection.execute(change))  # type: ignore[misc]
         assert lost == len(await ConfirmedCommits(tmp_path, "one").find_losses(database))

@@ -37,11 +37,11 @@ def table(unmade_schema: Schema) -> str:
 
 
 def inserted(database: Database, n: int, connection: Connection) -> None:
-    connection.execute(database.fill_in_names("INSERT INTO {schema}.kept (n) VALUES (%s)"), (n,))
+    connection.execute(database.fill_in_table_names("INSERT INTO {schema}.kept (n) VALUES (%s)"), (n,))
 
 
 async def kept(database: Database) -> list[int]:
-    text = database.fill_in_names("SELECT n FROM {schema}.kept ORDER BY n")
+    text = database.fill_in_table_names("SELECT n FROM {schema}.kept ORDER BY n")
     return await database.read(lambda connection: [n for (n,) in connection.execute(text)])
 
 
@@ -121,7 +121,7 @@ async def test_an_error_that_the_work_hides_commits_nothing(database: Database, 
 
 async def test_a_snapshot_is_of_one_moment(database: Database, table: str, cluster: Server) -> None:
     """A snapshot does not see commits of others. The next statement of a plain read does."""
-    text = database.fill_in_names("SELECT count(*) FROM {schema}.kept")
+    text = database.fill_in_table_names("SELECT count(*) FROM {schema}.kept")
 
     def counts(connection: Connection, n: int) -> list[object]:
         before = connection.execute(text).fetchone()
@@ -154,7 +154,7 @@ async def test_a_connection_that_ended_is_made_again(database: Database, table: 
         if not ended:
             ended.append(connection.info.backend_pid)
             connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
-        return connection.execute(database.fill_in_names("SELECT n FROM {schema}.kept")).fetchall()
+        return connection.execute(database.fill_in_table_names("SELECT n FROM {schema}.kept")).fetchall()
 
     for verb in (database.read, database.transaction):
         assert await verb(work) == [(1,)]
@@ -329,7 +329,7 @@ async def test_errors_are_those_of_the_spool(database: Database, table: str, unm
 
     def lock(connection: Connection) -> None:
         connection.execute("SET LOCAL lock_timeout = '10ms'")
-        connection.execute(database.fill_in_names("LOCK TABLE {schema}.kept"))
+        connection.execute(database.fill_in_table_names("LOCK TABLE {schema}.kept"))
 
     with psycopg.connect(unmade_schema.dsn) as holder:
         holder.execute(f"LOCK TABLE {table}")
@@ -364,7 +364,7 @@ async def test_time_is_the_databases_unless_a_test_moves_it(unmade_schema: Schem
 
 
 async def told_time(database: Database) -> float:
-    text, parameters = database.fill_in_names("SELECT {now}"), {"now": database.now_parameter()}
+    text, parameters = database.fill_in_table_names("SELECT {now}"), {"now": database.now_parameter()}
     row = await database.read(lambda connection: connection.execute(text, parameters).fetchone())
     assert row is not None
     return float(row[0])
@@ -380,7 +380,7 @@ async def test_a_disk_that_is_full_passes(database: Database, monkeypatch: pytes
     statements = [full, "SELECT 1"]
     with pytest.raises(SpoolFull):
         await database.run(lambda connection: connection.execute(full.encode()))
-    held = leases.HeldTasks()
+    held = leases.LeaseTasks()
     held.gain_lease("retention")
 
     async def work() -> None:

@@ -44,7 +44,7 @@ class Node(Spooled):
         return delivery
 
     async def deliver(self, delivery: Delivery) -> None:
-        await self.deliveries.settle(delivery, Settlement(delivered=delivery.count))
+        await self.deliveries.store_settlement(delivery, Settlement(delivered=delivery.count))
 
     async def hold(self) -> asyncio.Task[None]:
         """Run a task under the route's lease. From now on only the test renews sessions."""
@@ -79,7 +79,7 @@ class Node(Spooled):
                 await self.take()
 
     async def routes(self) -> dict[str, str]:
-        return {route.name: route.state for route in await self.deliveries.routes()}
+        return {route.name: route.state for route in await self.deliveries.route_states()}
 
 
 async def forever() -> None:
@@ -248,7 +248,7 @@ async def test_a_start_leaves_what_others_send(node: Opener) -> None:
     await first.add(calls(1, 20))
     in_hand, waiting = await first.taken(), await first.taken()
     later = first.clock.now() + 60
-    await first.deliveries.retry(waiting, reason="503", not_before=later, answer="503")
+    await first.deliveries.schedule_retry(waiting, reason="503", not_before=later, answer="503")
     await second.deliveries.set_routes([SPEC])
     assert await second.take() is None
     assert await second.deliveries.next_due_at(ROUTE) == later
@@ -269,7 +269,7 @@ async def test_two_that_send_at_once_take_nothing_twice(node: Opener) -> None:
         while (delivery := await one.take(max_records=3)) is not None:
             sent.append((delivery.first, delivery.last))
             if delivery.attempts == 0 and delivery.first % 2:
-                await one.deliveries.retry(delivery, reason="503", not_before=0.0, answer="503")
+                await one.deliveries.schedule_retry(delivery, reason="503", not_before=0.0, answer="503")
             else:
                 await one.deliver(delivery)
             await one.follow()
@@ -313,11 +313,13 @@ class Verbs:
             return
         outcome = self.random.randrange(6)
         if outcome == 0 and delivery.count > 1:
-            await table.split(delivery, reason="413", refused=True)
+            await table.split_delivery(delivery, reason="413", refused=True)
         elif outcome == 1 and delivery.count == 1:
             await table.set_aside(delivery, error="400", status="400")
         elif outcome == 2:
-            await table.retry(delivery, reason="503", not_before=now - 1, answer="503", server_error=True)
+            await table.schedule_retry(
+                delivery, reason="503", not_before=now - 1, answer="503", server_error=True
+            )
         elif outcome == 3:
             await table.mark_unknown(delivery, reason="cut off")
         elif outcome == 4:
@@ -336,11 +338,13 @@ class Verbs:
                 await table.settle_unknown(self.random.choice(unknowns).id, sent=self.random.random() < 0.5)
 
     async def again(self) -> None:
-        await self.node.deliveries.replay(ROUTE, since=0, until=2e9, dry_run=self.random.random() < 0.7)
+        await self.node.deliveries.replay_records(
+            ROUTE, since=0, until=2e9, dry_run=self.random.random() < 0.7
+        )
 
     async def look(self) -> None:
         await self.node.leases.renew_session()
-        await self.node.deliveries.routes()
+        await self.node.deliveries.route_states()
 
 
 async def test_whatever_is_done_at_once_the_books_balance(
@@ -407,7 +411,7 @@ async def test_what_an_operator_asks_of_one_gateway_the_others_see(node: Opener)
     (unknown,) = await second.deliveries.unknown_deliveries()
     assert 1 == await second.deliveries.retry_dead_letters([letter.id])
     await second.deliveries.settle_unknown(unknown.id, sent=False)
-    assert 1 == await second.deliveries.replay(ROUTE, since=0, until=2e9, dry_run=False)
+    assert 1 == await second.deliveries.replay_records(ROUTE, since=0, until=2e9, dry_run=False)
     for _ in range(3):
         await first.deliver(await first.taken())
     assert {"delivered": 3} == await second.terms()

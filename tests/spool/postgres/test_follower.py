@@ -28,7 +28,7 @@ from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
 from spool.registry.tables.cluster_settings import ClusterChange
 from spool.settings import ContainerSettings
-from spool.streams import ALLOCATION, Stream, StreamBook
+from spool.streams import ALLOCATION, StreamBook, TelemetryStream
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema
 
@@ -102,7 +102,7 @@ async def test_a_device_that_went_with_too_much_to_tell(nodes: tuple[Node, Node]
     await nodes[1].looks(1)
     await here.shared.devices.delete(["laptop-1"], [])
     await here.shared.devices.replace_row(replace(DEVICE, id="laptop-2"))
-    forget = here.database.fill_in_names("DELETE FROM {schema}.registry_changes")
+    forget = here.database.fill_in_table_names("DELETE FROM {schema}.registry_changes")
     await here.database.run(lambda connection: connection.execute(forget))
     await nodes[1].looks(1)
     assert ["laptop-2"] == [device.id for device in there.devices.all()]
@@ -125,7 +125,7 @@ async def test_a_report_and_a_change_of_one_cluster(nodes: tuple[Node, Node]) ->
 async def test_the_definitions_of_streams(nodes: tuple[Node, Node]) -> None:
     """A dropped stream is forgotten, but not while its operations are being committed."""
     here, there = nodes
-    one = Stream(name="calls", type=ALLOCATION)
+    one = TelemetryStream(name="calls", type=ALLOCATION)
 
     def put(connection: Connection) -> None:
         PostgresStreamRows(connection, here.database).put_stream(one)
@@ -134,7 +134,7 @@ async def test_the_definitions_of_streams(nodes: tuple[Node, Node]) -> None:
         PostgresStreamRows(connection, here.database).drop_stream("calls")
 
     await here.database.transaction(put)
-    with there.shared.book.claim(Stream(name="seats", type=ALLOCATION)):
+    with there.shared.book.claim_stream(TelemetryStream(name="seats", type=ALLOCATION)):
         pass
     await there.follower.read_unannounced()
     assert ["calls", "seats"] == [stream.name for stream in there.shared.book.all()]
@@ -155,7 +155,7 @@ async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> Non
     await here.registry.keys.store_access_times({key.id: MovedClock().now()})
     here.devices.change_and_write_soon("laptop-1", lambda known: replace(known, last_seen=9.0))
     await here.devices.flush()
-    await here.container_files.announce(
+    await here.container_files.announce_files(
         ClusterIdentity("1", "eu", "mill"),
         [AnnouncedFile(reference="a")],
         ContainerSender(key="agent"),

@@ -49,7 +49,7 @@ def receiver(cluster: Server, place: Path) -> Iterator[None]:
 
 async def commit_until(ended: asyncio.Event, database: Database) -> None:
     """Commit until a commit waits, because the server applies changed settings some time later."""
-    insert = database.fill_in_names("INSERT INTO {schema}.held VALUES (1)")
+    insert = database.fill_in_table_names("INSERT INTO {schema}.held VALUES (1)")
     while not ended.is_set():
         await database.transaction(lambda one: one.execute(insert), takes_long=True)
 
@@ -60,7 +60,9 @@ async def test_a_standby_is_seen_and_so_is_its_absence(
     """A commit that waits for the standby is counted, with its waiting time."""
     monkeypatch.setattr(database.pool, "_target", replace(database._target, commit_timeout_s=300.0))
     await migrate_schema(database)
-    await database.run(lambda one: one.execute(database.fill_in_names("CREATE TABLE {schema}.held (n int)")))
+    await database.run(
+        lambda one: one.execute(database.fill_in_table_names("CREATE TABLE {schema}.held (n int)"))
+    )
     with receiver(cluster, tmp_path):
         cluster.change(synchronous_standby_names=STANDBY)
         try:
@@ -88,8 +90,10 @@ async def test_a_standby_is_seen_and_so_is_its_absence(
 async def test_who_waits_and_what_is_old_is_seen(database: Database, unmade_schema: Schema) -> None:
     """The figures show a commit that waits for another gateway, and a transaction that was left open."""
     await migrate_schema(database)
-    await database.run(lambda one: one.execute(database.fill_in_names("CREATE TABLE {schema}.held (n int)")))
-    lock = database.fill_in_names("LOCK TABLE {schema}.held")
+    await database.run(
+        lambda one: one.execute(database.fill_in_table_names("CREATE TABLE {schema}.held (n int)"))
+    )
+    lock = database.fill_in_table_names("LOCK TABLE {schema}.held")
     with psycopg.connect(unmade_schema.dsn) as forgotten:
         forgotten.execute(lock)
 
@@ -145,7 +149,7 @@ async def test_gateways_and_their_leases_are_counted(database: Database) -> None
     found = await reaches(database, lambda one: one.leases_held == 1)
     assert found.nodes == 1
     assert found.leases_free == 0
-    want = database.fill_in_names("UPDATE {schema}.nodes SET wants = '{retention,ledger}'")
+    want = database.fill_in_table_names("UPDATE {schema}.nodes SET wants = '{retention,ledger}'")
     while True:  # repeat the change, because the gateway may overwrite it with its own list
         await database.run(lambda one: one.execute(want))
         found = await read_health(database, REPLICATED)

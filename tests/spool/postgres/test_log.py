@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from spool.errors import SpoolFull, SpoolUnavailable
-from spool.identity import Identity, build_nesting
-from spool.log.commits.following import CommitRow, Following, unpack_ids
+from spool.identity import RecordIdentity, build_nesting
+from spool.log.commits.following import CommitRow, FollowedLog, unpack_ids
 from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.postgres.database import CommitUnknown, Connection, JoinedTransaction, Unconfirmed
@@ -23,7 +23,7 @@ from spool.postgres.log.finds import count_all_commits
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.log.memory import apply_commit_rows
 from spool.postgres.log.queries import LOCK_HEAD
-from spool.postgres.log.recount import Border, read_border
+from spool.postgres.log.recount import RecountBorder, read_border
 from spool.postgres.log.retention import PERIOD_S
 from spool.record import AI_TELEMETRY, NS, Inference, Record
 from spool.settings import PLATFORM, REPLICATED, SpoolSettings
@@ -102,8 +102,8 @@ async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
             receipts = []
             one = _report(chance, clock.now())
             for log in (node, memory):
-                receipt = await log.append(one)
-                receipts.append(dict(await log.receipt(receipt.id)) | {"id": None})
+                receipt = await log.append_submission(one)
+                receipts.append(dict(await log.describe_receipt(receipt.id)) | {"id": None})
             assert receipts[0] == receipts[1]
         elif action < 0.85:
             clock.move(chance.choice([1, 11, 1900, 4000]))
@@ -133,7 +133,7 @@ async def _answer_alike(nodes: Sequence[PostgresLog], memory: Log) -> None:
     logs: Sequence[Log] = [*nodes, memory]
     assert 1 == len({log.next_number(AI_TELEMETRY) for log in logs})
     answers = [
-        [await everything(log), await log.books(), await log.conflicts(), log.closed_below(AI_TELEMETRY)]
+        [await everything(log), await log.books(), await log.list_conflicts(), log.closed_below(AI_TELEMETRY)]
         for log in logs
     ]
     for answer in answers[1:]:
@@ -141,12 +141,12 @@ async def _answer_alike(nodes: Sequence[PostgresLog], memory: Log) -> None:
 
 
 def _report(chance: random.Random, now: float) -> Submission:
-    calls: list[tuple[Record, Identity]] = []
+    calls: list[tuple[Record, RecordIdentity]] = []
     for _ in range(chance.randrange(5)):
         facts = {"user": chance.choice([None, "ada", "bob"]), "input_tokens": chance.choice([100, 100, 7])}
         record, known_as = call(chance.randrange(60), at=NOON + chance.randrange(3) * 900, **facts)
         if chance.random() < 0.1:
-            known_as = Identity(record.id, certain=False)
+            known_as = RecordIdentity(record.id, certain=False)
         elif chance.random() < 0.2:
             known_as = known_as._replace(
                 also=tuple(bytes([each]) * 16 for each in chance.sample(range(8), 2))
@@ -223,10 +223,10 @@ async def test_a_lost_answer_is_looked_up(
     lost.next, lost.stands = [error, error], stands
     record, _ = call(1)
 
-    receipt = await add(log, (record, Identity(record.id, certain=False)), call(2))
+    receipt = await add(log, (record, RecordIdentity(record.id, certain=False)), call(2))
 
     assert receipt.records == 2
-    assert (await log.receipt(receipt.id))["new"] == 2
+    assert (await log.describe_receipt(receipt.id))["new"] == 2
     await other.read_foreign_commits()
     await other.close_due_records()
     for node in (log, other):
@@ -271,7 +271,7 @@ async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_
             "DELETE FROM {schema}.commits WHERE id = 2", "DELETE FROM {schema}.entries WHERE first = 2",
             "DELETE FROM {schema}.books", "UPDATE {schema}.marks SET booked = 0",
         ):  # fmt: skip
-            connection.execute(log._database.fill_in_names(statement))
+            connection.execute(log._database.fill_in_table_names(statement))
 
     await count_all_commits(log._database)
     await log._database.transaction(lose)
@@ -290,7 +290,7 @@ async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.L
     await add(log, call(1))
     await log._database.run(
         lambda one: one.execute(
-            log._database.fill_in_names("UPDATE {schema}.commits SET terms = 'x' WHERE id = 1")
+            log._database.fill_in_table_names("UPDATE {schema}.commits SET terms = 'x' WHERE id = 1")
         )
     )
     await add(log, call(2), call(3))
@@ -302,7 +302,7 @@ async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.L
     assert 3 == (await topic_terms(log))["accepted"]
     await log._database.run(
         lambda one: one.execute(
-            log._database.fill_in_names("UPDATE {schema}.commits SET terms = 'x' WHERE id = 2")
+            log._database.fill_in_table_names("UPDATE {schema}.commits SET terms = 'x' WHERE id = 2")
         )
     )
     assert "commit 2: its row is damaged" in (await log.verify()).imbalances
@@ -326,7 +326,7 @@ async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
         await count_all_commits(log._database)
     await log._database.run(
         lambda one: one.execute(
-            log._database.fill_in_names("UPDATE {schema}.commits SET terms = 'x' WHERE id = 1")
+            log._database.fill_in_table_names("UPDATE {schema}.commits SET terms = 'x' WHERE id = 1")
         )
     )
     clock.move(1000)
@@ -362,7 +362,7 @@ async def test_a_node_that_is_far_behind_follows_in_parts(
     monkeypatch.setattr("spool.postgres.log.store.FOLLOWED_AT_ONCE", 3)
     parts: list[int] = []
 
-    def noted(following: Following, rows: Sequence[CommitRow]) -> None:
+    def noted(following: FollowedLog, rows: Sequence[CommitRow]) -> None:
         parts.append(len(rows))
         apply_commit_rows(following, rows)
 
@@ -379,7 +379,7 @@ async def test_a_node_that_is_far_behind_follows_in_parts(
     assert 3 == max(parts)
     for node in (appends, follows):
         assert [call(number)[0] for number in range(11)] == await everything(node)
-    again = await follows.receipt((await add(follows, call(9), call(10))).id)
+    again = await follows.describe_receipt((await add(follows, call(9), call(10))).id)
     assert again["new"] == 0
     assert again["duplicates"] == 2
 
@@ -535,7 +535,7 @@ async def test_a_start_under_which_a_period_goes_knows_its_calls(
     monkeypatch.setattr(store, "_follow_all", after_removal)
     other = await open_log(**settings)
     assert removed
-    again = await other.receipt((await add(other, call(1), call(2), call(3), call(4))).id)
+    again = await other.describe_receipt((await add(other, call(1), call(2), call(3), call(4))).id)
     assert again["new"] == 1
     assert again["duplicates"] == 3
 
@@ -554,7 +554,7 @@ async def test_the_head_of_a_node_that_stopped_is_freed(
 
     def stop(connection: Connection) -> None:
         if not has_it.is_set():
-            connection.execute(stopped._database.fill_in_names(LOCK_HEAD))
+            connection.execute(stopped._database.fill_in_table_names(LOCK_HEAD))
             loop.call_soon_threadsafe(has_it.set)
             connection.execute("SELECT pg_sleep(90)")
 
@@ -574,7 +574,7 @@ async def test_ids_that_were_damaged_stop_nobody(
     log = await open_log(hold=0)
     await add(log, call(1))
     read, write = (
-        log._database.fill_in_names(text)
+        log._database.fill_in_table_names(text)
         for text in ("SELECT ids FROM {schema}.commits", "UPDATE {schema}.commits SET ids = %s WHERE id = 1")
     )
     ((ids,),) = await log._database.read(lambda one: one.execute(read).fetchall())
@@ -656,7 +656,7 @@ async def test_a_full_disk_is_told_at_once_and_passes(open_log: LogOpener) -> No
     """
     log = await open_log(hold=0)
     await add(log, call(1))
-    full, room = log._database.fill_in_names(FULL), log._database.fill_in_names(ROOM)
+    full, room = log._database.fill_in_table_names(FULL), log._database.fill_in_table_names(ROOM)
     await log._database.transaction(lambda one: one.execute(full))
     with pytest.raises(SpoolFull, match="the disk of the database is full"):
         await add(log, call(2))
@@ -690,7 +690,7 @@ async def test_a_count_under_which_records_go_says_nothing_wrong(
     await add(log, call(1))
     numbers = itertools.count(1)
 
-    def moving(*args: Any, **named: Any) -> Border:
+    def moving(*args: Any, **named: Any) -> RecountBorder:
         found = read_border(*args, **named)
         found.kept_from = {**found.kept_from, AI_TELEMETRY: next(numbers)}
         return found

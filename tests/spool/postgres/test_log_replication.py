@@ -54,7 +54,7 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
             pass
         alone = await open_node(stack, pair, durability=LOCAL, **PATIENT)
         assert [1, 0] == await terms_of(alone, 3)
-        assert 1 == (await alone.receipt(receipt.id))["new"]
+        assert 1 == (await alone.describe_receipt(receipt.id))["new"]
         assert [call(number)[0] for number in (1, 0, 2, 3)] == await everything(alone)
         await assert_books_balance(alone)
         await one.read_foreign_commits()
@@ -104,7 +104,9 @@ async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -
         assert not any(task.done() for task in waiting)
         pair.standby.start()
         receipts = await asyncio.gather(*waiting)
-        assert [1, 1] == [(await plain.receipt(receipts[1].id))[term] for term in ("new", "duplicates")]
+        assert [1, 1] == [
+            (await plain.describe_receipt(receipts[1].id))[term] for term in ("new", "duplicates")
+        ]
 
         # These nodes have no practical time limit for commits, but all commits end soon once the primary is lost.
         nodes = [
@@ -178,7 +180,7 @@ async def terms_of(log: PostgresLog, number: int) -> list[object]:
         except SpoolUnavailable:
             await asyncio.sleep(0.02)
         else:
-            view = await log.receipt(receipt.id)
+            view = await log.describe_receipt(receipt.id)
             return [view["new"], view["duplicates"]]
 
 

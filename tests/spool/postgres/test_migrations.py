@@ -112,7 +112,7 @@ async def test_whoever_comes_second_waits_as_long_as_it_takes(
     database = Database(unmade_schema.dsn, schema=unmade_schema.name)
     with psycopg.connect(unmade_schema.dsn) as first:
         for text in statements:
-            first.execute(database.fill_in_names(text))
+            first.execute(database.fill_in_table_names(text))
         second = asyncio.create_task(migrate_schema(database))
         await heard.once.wait()
         options = StorageOptions(
@@ -150,7 +150,7 @@ async def test_a_node_works_beside_the_next_version_alone(
     def say(connection: Connection) -> None:
         for name, value in (("version", version), ("oldest_node", oldest_node)):
             facts.store_fact(
-                PostgresConnection(connection, database.fill_in_names), name, str(value).encode()
+                PostgresConnection(connection, database.fill_in_table_names), name, str(value).encode()
             )
 
     await database.run(say)
@@ -203,7 +203,7 @@ async def test_a_schema_of_another_build_is_refused(
 
     await refused("another build of Tollhouse")
     for version in ("1", "16"):
-        statement = database.fill_in_names(EARLIER)
+        statement = database.fill_in_table_names(EARLIER)
         await database.run(partial(Connection.execute, query=statement, params=(version.encode(),)))
         await refused(f"whose tables differ (version {version};")
 
@@ -232,7 +232,7 @@ async def test_the_next_version_is_added_once(database: Database) -> None:
     await asyncio.gather(*(migrate_schema(database, [*VERSIONS, ADDS]) for _ in range(3)))
     await migrate_schema(database)
     assert await read_schema_version(database) == VERSION + 1
-    columns = database.fill_in_names(
+    columns = database.fill_in_table_names(
         "SELECT more FROM {schema}.commits UNION ALL SELECT NULL FROM {schema}.more"
     )
     assert [] == await database.read(lambda connection: connection.execute(columns).fetchall())
@@ -285,12 +285,12 @@ async def test_a_node_waits_for_the_migration_under_way(database: Database, cloc
     loop = asyncio.get_running_loop()
 
     def hold(connection: Connection) -> None:
-        connection.execute(database.fill_in_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
+        connection.execute(database.fill_in_table_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
         joining.append(asyncio.run_coroutine_threadsafe(node.set_routes([]), loop))
         while not connection.execute(WAITING, (database.name,)).fetchall():
             pass
         newer = str(VERSION + 1).encode()
-        facts.store_fact(PostgresConnection(connection, database.fill_in_names), "oldest_node", newer)
+        facts.store_fact(PostgresConnection(connection, database.fill_in_table_names), "oldest_node", newer)
 
     await database.transaction(hold)
     with pytest.raises(OtherSchema):
@@ -323,7 +323,11 @@ async def test_a_schema_that_is_used_again_is_as_it_was_made(
         "CREATE TABLE {schema}.left_over (n int)",
         "INSERT INTO {schema}.facts VALUES ('left', 'over')",
     ):
-        await database.run(lambda connection, text=text: connection.execute(database.fill_in_names(text)))  # type: ignore[misc]
+        await database.run(
+            lambda connection, text=text: connection.execute(  # type: ignore[misc]
+                database.fill_in_table_names(text)
+            )
+        )
     # this connection is like one that a killed process left
     left = psycopg.connect(schema.dsn, application_name="somebody")
     left.execute(f"DELETE FROM {schema.name}.heads".encode())
@@ -341,7 +345,9 @@ async def contents(database: Database) -> list[tuple[str, list[tuple[object, ...
         tables = [name for name, kind in connection.execute(KINDS, (database.name,)) if kind != "S"]
         found = []
         for table in sorted(tables):
-            rows = connection.execute(database.fill_in_names(f"SELECT * FROM {{schema}}.{table}")).fetchall()
+            rows = connection.execute(
+                database.fill_in_table_names(f"SELECT * FROM {{schema}}.{table}")
+            ).fetchall()
             found.append(
                 (table, [tuple(cell for cell in row if not isinstance(cell, float)) for row in rows])
             )

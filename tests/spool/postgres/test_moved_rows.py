@@ -77,10 +77,10 @@ async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
             await database.transaction(commit)
             await apply(tables, operations)
             for name in ("calls", "seats"):
-                shown, expected = await kept.totals(name), await memory.totals(name)
+                shown, expected = await kept.stream_totals(name), await memory.stream_totals(name)
                 assert [total.value for total in expected] == [total.value for total in shown]
                 part = TotalsPart(since=NOON * NS, until=(NOON + 7200) * NS, dimensions={"region": ["eu"]})
-                pages = [await rows.page(name, PAGE, part) for rows in (memory, kept)]
+                pages = [await rows.totals_page(name, PAGE, part) for rows in (memory, kept)]
                 assert pages[0].keys == pages[1].keys and pages[0].total == pages[1].total
             sizes = [
                 {size.name: size.bytes for size in await rows.stream_sizes() if size.bytes}
@@ -104,7 +104,7 @@ async def test_a_text_that_postgresql_cannot_keep(fresh_schema: Schema) -> None:
             rows.flush()
 
         await database.transaction(commit)
-        page = await kept.page(one.stream, PAGE, TotalsPart(dimensions={"a\0": ["\0"]}))
+        page = await kept.totals_page(one.stream, PAGE, TotalsPart(dimensions={"a\0": ["\0"]}))
         assert ["\N{REPLACEMENT CHARACTER}"] == [total.element_name for total in page.rows]
 
 
@@ -134,9 +134,9 @@ async def test_settled_totals_go_after_their_time(fresh_schema: Schema) -> None:
                 changed = totals._replace(updated=[at - 1 for at in totals.updated])
                 await database.pool.run_joined(partial(remove_totals, database=database, totals=changed))
                 # the row is not deleted, because it has changed since it was read
-                assert 1 == len(await kept.totals("calls"))
+                assert 1 == len(await kept.stream_totals("calls"))
                 await database.pool.run_joined(partial(remove_totals, database=database, totals=totals))
-        assert await kept.totals("calls") == []
+        assert await kept.stream_totals("calls") == []
         assert (await kept.stream_sizes())[0].bytes == 0
 
 

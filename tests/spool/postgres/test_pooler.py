@@ -31,7 +31,7 @@ async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) ->
     assert await read_schema_version(database) == VERSION
 
     def add(connection: Connection, place: int) -> list[tuple[str]]:
-        keep = database.fill_in_names("INSERT INTO {schema}.facts (name, value) VALUES (%s, %s)")
+        keep = database.fill_in_table_names("INSERT INTO {schema}.facts (name, value) VALUES (%s, %s)")
         with connection.pipeline():
             for n in range(3):
                 connection.execute(keep, (f"{place}/{n}", b""))
@@ -40,7 +40,7 @@ async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) ->
     places = range(4)
     limits = await asyncio.gather(*(database.transaction(partial(add, place=place)) for place in places))
     assert limits == [[(LIMITS["lock_timeout"],)]] * 4
-    count = database.fill_in_names("SELECT count(*) FROM {schema}.facts WHERE value = ''")
+    count = database.fill_in_table_names("SELECT count(*) FROM {schema}.facts WHERE value = ''")
     for _ in range(8):  # more executions than psycopg needs to prepare a statement
         assert await database.read(lambda connection: connection.execute(count).fetchall()) == [(12,)]
     with pytest.raises(SpoolUnavailable, match="statement timeout"):
@@ -118,7 +118,7 @@ async def test_whatever_is_written_waits_for_the_standby(
     cluster.execute(
         f"CREATE SCHEMA {name}; CREATE TABLE {name}.kept (n int); INSERT INTO {name}.kept VALUES (0)"
     )
-    add = database.fill_in_names("INSERT INTO {schema}.kept VALUES (1)")
+    add = database.fill_in_table_names("INSERT INTO {schema}.kept VALUES (1)")
     cluster.change(synchronous_standby_names="nobody")
     try:
         with pytest.raises(Unconfirmed):

@@ -34,7 +34,7 @@ async def lose_newest(log: PostgresLog) -> None:
             "DELETE FROM {schema}.books",
             "UPDATE {schema}.marks SET booked = 0",
         ):
-            connection.execute(log._database.fill_in_names(statement))
+            connection.execute(log._database.fill_in_table_names(statement))
 
     await count_all_commits(log._database)
     await log._database.transaction(lose)

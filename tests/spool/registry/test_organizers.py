@@ -15,7 +15,7 @@ from spool.registry import operators
 from spool.registry.operators import ROLES, Actor
 from spool.registry.permission_sets import ALL, VIEW_COSTS
 from spool.registry.registry import Registry
-from spool.registry.roles import FULL, NO_DATA, Holder, NewRole, RoleLimits, Roles
+from spool.registry.roles import FULL, NO_DATA, NewRole, RoleHolder, RoleLimits, Roles
 from spool.sqlite.in_memory import new_registry
 from tests.moved_clock import MovedClock
 from tests.rounds import examples
@@ -83,7 +83,7 @@ async def organizers(registry: Registry) -> set[str]:
         each.email
         for each in await registry.operators.all()
         if not each.disabled
-        and registry.roles.holder_rights(Holder(person=each.email, base=each.role)).is_everything
+        and registry.roles.holder_rights(RoleHolder(person=each.email, base=each.role)).is_everything
     }
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spool.shares import (
-    Holdings,
     KeyShare,
-    Shared,
+    SharedPlaces,
+    UseByOwner,
     entries_to_remove,
     is_within_share,
     keys_about_to_lose_entries,
@@ -46,7 +46,7 @@ def test_who_has_the_most_gives_way() -> None:
     """
     The oldest row of the key with the most rows is dropped. Another key's rows stay, even if that key adds more.
     """
-    shared: Shared[str] = Shared(4)
+    shared: SharedPlaces[str] = SharedPlaces(4)
 
     def add(name: str, owner: str, places: int = 1) -> list[str]:
         """Add a name, and remove names until there is space. Return the removed names."""
@@ -105,7 +105,7 @@ def calls_made(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize("keys", [1, 1000])
 def test_room_is_made_without_a_look_at_every_key(keys: int) -> None:
     """Freeing a place in a full table costs the same with a thousand keys as with one."""
-    shared: Shared[int] = Shared(2000)
+    shared: SharedPlaces[int] = SharedPlaces(2000)
     for number in range(2000):
         shared.add_name(number, f"key-{number % keys}", 1)
 
@@ -124,7 +124,7 @@ def test_room_is_made_without_a_look_at_every_key(keys: int) -> None:
 def test_what_makes_room_is_found_without_a_look_at_every_key(keys: int) -> None:
     """To find rows to delete, the queues of keys with fewer rows than others are not read."""
     queues = {f"key-{key}": [f"{key} {number}" for number in range(key % 7 + 2)] for key in range(keys)}
-    held = Holdings({key: len(queue) for key, queue in queues.items()})
+    held = UseByOwner({key: len(queue) for key, queue in queues.items()})
     held.largest_owner()
 
     def make_room() -> None:
@@ -143,7 +143,7 @@ def test_room_is_made_by_who_has_the_most(
     waiting: Sequence[tuple[str, int]], changes: Sequence[tuple[str, int]], gone: frozenset[int]
 ) -> None:
     """Each dropped row is the oldest of the owner with the most rows at that time."""
-    held = Holdings[str]()
+    held = UseByOwner[str]()
     for owner, amount in changes:
         held.add_use(owner, max(amount, -held.get(owner, 0)))
         assert not held or max(held.values()) == held[held.largest_owner()]

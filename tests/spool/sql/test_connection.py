@@ -10,7 +10,7 @@ import pytest
 
 from spool.errors import SpoolUnavailable
 from spool.postgres.database import PostgresTransactions
-from spool.sql.columns import JSON, JSON_TUPLE, Columns, insert_sql, select_sql, upsert_sql
+from spool.sql.columns import JSON, JSON_TUPLE, RowColumns, insert_sql, select_sql, upsert_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
 from spool.sqlite.database import Database, SqliteTransactions
 from tests.spool.contract.conftest import migrated
@@ -26,7 +26,7 @@ class Thing:
     size: int = 0
 
 
-THINGS = Columns(Thing, forms={"words": JSON_TUPLE, "labels": JSON}, without=("size",))
+THINGS = RowColumns(Thing, forms={"words": JSON_TUPLE, "labels": JSON}, without=("size",))
 MILL = Thing(name="mill", is_kept=True, words=("a", "é"), labels=None)
 TABLE = "CREATE TABLE {schema}.things (name text PRIMARY KEY, is_kept boolean, words text, labels text)"
 

@@ -17,7 +17,7 @@ from spool.container_files.container_rows import CONTAINER_USAGE, UsageDocument
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.engines import load_engine, open_storage
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.installation import installation_secret
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
 from spool.ledger.money import UNIT
@@ -27,10 +27,10 @@ from spool.ledger.sums import Dimensions
 from spool.listing import ASCENDING, ListQuery, SortField
 from spool.log.heard import caller_digest, fact_digest
 from spool.log.partial_reports import PartialReport
-from spool.log.values import Books, Submission
+from spool.log.values import LogAccounting, Submission
 from spool.record import AI_TELEMETRY, NS, TOPICS, Record, UsageEvent
 from spool.registry.connections import ConnectionDraft
-from spool.registry.insights import Draft
+from spool.registry.insights import InsightDraft
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import SEND_AI_TELEMETRY
@@ -173,14 +173,16 @@ class Places:
         now = self.clock.now()
         sent = await deliveries.take_due_delivery(ROUTE, now=now, max_records=1)
         assert sent is not None
-        await deliveries.settle(sent, Settlement(delivered=1))
+        await deliveries.store_settlement(sent, Settlement(delivered=1))
         refused = await deliveries.take_due_delivery(ROUTE, now=now, max_records=1)
         assert refused is not None
         await deliveries.set_aside(refused, error="no such field", status="400")
         in_hand = await deliveries.take_due_delivery(ROUTE, now=now, max_records=2)
         assert in_hand is not None
         self.idempotency_key = in_hand.idempotency_key
-        await deliveries.retry(in_hand, reason="away", not_before=now + 5, answer="503", ambiguous=True)
+        await deliveries.schedule_retry(
+            in_hand, reason="away", not_before=now + 5, answer="503", ambiguous=True
+        )
         lost = await deliveries.take_due_delivery(OTHER, now=now, max_records=3)
         assert lost is not None
         await deliveries.mark_unknown(lost, reason="cut off")
@@ -190,7 +192,7 @@ class Places:
         await self._fill_tables(storage)
         await self._fill_registry(storage.registry)
         await storage.devices.replace_row(device("laptop"))
-        [file] = await storage.container_files.announce(
+        [file] = await storage.container_files.announce_files(
             CLUSTER, [AnnouncedFile(reference="a/file")], AGENT, expires_at=now + 3600
         )
         upload = await storage.container_files.begin_upload(file.id)
@@ -219,7 +221,7 @@ class Places:
         await registry.connections.create(
             ConnectionDraft(name="bill", cloud_provider="AWS"), most=9, actor=ACTOR
         )
-        insight = await registry.insights.create(Draft(title="a spike"), actor=ACTOR)
+        insight = await registry.insights.create(InsightDraft(title="a spike"), actor=ACTOR)
         await registry.insights.add_comment(insight.id, "why?", actor=ACTOR)
         await registry.operators.sign_in_by_link(
             await registry.operators.create_sign_in_link(role="admin", actor=ACTOR), address="127.0.0.1"
@@ -228,9 +230,9 @@ class Places:
 
 
 async def _append(storage: Storage, *records: Record) -> None:
-    identities = [Identity(record.id) for record in records]
+    identities = [RecordIdentity(record.id) for record in records]
     topic = records[0].topic
-    await storage.log.append(
+    await storage.log.append_submission(
         Submission(topic=topic, received=len(records), records=list(records), identities=identities)
     )
 
@@ -255,17 +257,17 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "numbers": {topic: log.next_number(topic) for topic in TOPICS},
         "books": books_of(await log.verify()),
         "known ids": (await log.stats()).duplicate_ids,
-        "conflicts": await log.conflicts(),
+        "conflicts": await log.list_conflicts(),
         "unrecognised": await log.unrecognised_items(),
         "event types": await log.event_types(),
-        "routes": await deliveries.routes(),
+        "routes": await deliveries.route_states(),
         "unsettled": await deliveries.unsettled_deliveries(),
         "dead": await deliveries.dead_letters(),
         "unknown": await deliveries.unknown_deliveries(),
         "partial reports": sorted(await storage.partial_reports.load()),
         "devices": storage.devices.all(),
         "streams": await storage.streams.streams(),
-        "totals": await storage.streams.totals("calls"),
+        "totals": await storage.streams.stream_totals("calls"),
         "sizes": await storage.streams.stream_sizes(),
         "clusters": storage.clusters.all(),
         "sent hours": await storage.small.open_table(BILLING_HOURS).sent_hours("bill", 0, 10**6),
@@ -303,7 +305,7 @@ class NoPrices:
         return b"list", b"own"
 
 
-def books_of(books: Books) -> object:
+def books_of(books: LogAccounting) -> object:
     """Return the accounting in a form where a missing term equals 0."""
     terms = [{(key, term): n for key, of_key in all.items() for term, n in of_key.items() if n}
              for all in (books.topics, books.routes)]  # fmt: skip

@@ -14,11 +14,11 @@ from spool.transfer.tables import BYTES_AT_ONCE, KeptTable, no_progress
 from tests.spool.transfer.places import Places
 
 
-async def exported(places: Places, name: str, to: Path) -> Path:
+async def exported(places: Places, name: str, target: Path) -> Path:
     options = places.options[name]
     engine = load_engine(options.storage.engine)
-    await export_archive(options, engine, to, version="1.2.3", made_at="2026-11-21T00:00:00Z")
-    return to
+    await export_archive(options, engine, target, version="1.2.3", made_at="2026-11-21T00:00:00Z")
+    return target
 
 
 async def imported(places: Places, archive: Path, name: str) -> None:

@@ -17,11 +17,11 @@ import pytest
 
 from spool.engines import load_engine
 from spool.errors import NotAllowed, SpoolDamaged, SpoolUnavailable, UnfinishedCopy
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.heard import KEPT_S
 from spool.postgres.address import open_database
 from spool.postgres.administration import ADMINISTRATION
-from spool.postgres.database import CommitUnknown, Lane
+from spool.postgres.database import CommitUnknown, ConnectionLane
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.log.confirmed import CONFIRMED_FILE
 from spool.postgres.transfer import unfinished
@@ -105,12 +105,12 @@ async def _works(storage: Storage, places: Places, receipt: str) -> None:
     Assert that known ids are known, an open record accepts reports, and numbers and deliveries continue.
     """
     log, deliveries, clock = storage.log, storage.deliveries, places.clock
-    assert 3 == (await log.receipt(receipt))["first_number"]
+    assert 3 == (await log.describe_receipt(receipt))["first_number"]
     start = clock.now()
     again = await add(
         log, call(1, at=start - HOLD_S - 1), call(5, at=start, team="search"), call(7, at=start)
     )
-    view = await log.receipt(again.id)
+    view = await log.describe_receipt(again.id)
     assert view["new"] == 1
     assert view["duplicates"] == 2
     assert view["amended"] == 1
@@ -159,7 +159,7 @@ async def test_names_that_were_told_after_the_hold_are_copied(places: Places) ->
     await storage.close()
 
 
-def named(number: int, name: bytes) -> tuple[Record, Identity]:
+def named(number: int, name: bytes) -> tuple[Record, RecordIdentity]:
     record, known_as = call(number)
     return record, known_as._replace(also=(name,))
 
@@ -188,7 +188,9 @@ async def test_what_a_database_did_itself_is_copied(places: Places, receipt: str
     assert before == await places.said("other files")
     storage = await places.open("other files")
     try:
-        again = await storage.log.receipt((await add(storage.log, call(9, at=places.clock.now()))).id)
+        again = await storage.log.describe_receipt(
+            (await add(storage.log, call(9, at=places.clock.now()))).id
+        )
         assert again["new"] == 0
         assert again["duplicates"] == 1
     finally:
@@ -233,17 +235,17 @@ async def test_an_answer_that_is_lost_at_the_end_discards_nothing(
     again, and never deletes the copy.
     """
     monkeypatch.setattr("spool.postgres.transfer.unfinished.PAUSE_S", 0.0)
-    transaction = Lane.transaction
+    transaction = ConnectionLane.transaction
     lost: list[object] = []
 
-    async def losing(lane: Lane, work: Any, *, takes_long: bool = False) -> Any:
+    async def losing(lane: ConnectionLane, work: Any, *, takes_long: bool = False) -> Any:
         answer = await transaction(lane, work, takes_long=takes_long)
         if getattr(work, "func", None) is unfinished._remove_mark and not (is_heard and lost):
             lost.append(work)
             raise CommitUnknown("the connection was lost")
         return answer
 
-    monkeypatch.setattr(Lane, "transaction", losing)
+    monkeypatch.setattr(ConnectionLane, "transaction", losing)
     if is_heard:
         await places.copy("files", "postgres")
     else:
@@ -267,7 +269,7 @@ async def test_nothing_is_copied_into_what_is_used(places: Places, receipt: str)
     }
 
     async def run(statement: str) -> None:
-        await database.run(lambda connection: connection.execute(database.fill_in_names(statement)))
+        await database.run(lambda connection: connection.execute(database.fill_in_table_names(statement)))
 
     for table, row in rows.items():
         await run(f"INSERT INTO {{schema}}.{table} VALUES ({row})")

@@ -63,7 +63,7 @@ def later_release(monkeypatch: pytest.MonkeyPatch) -> None:
     async def migrate_later(database: Database, **options: Any) -> None:
         await migrate_schema(database, **options)
         names = (f"ledger_{table}" if file == "ledger" else table for file, table in MADE_UP.items())
-        statements = [database.fill_in_names(_OF_SCHEMA.format(table=name)) for name in names]
+        statements = [database.fill_in_table_names(_OF_SCHEMA.format(table=name)) for name in names]
 
         def make(connection: Connection) -> None:
             for statement in statements:

@@ -74,7 +74,7 @@ async def test_a_schema_of_a_later_release_is_no_source(places: Places) -> None:
     await migrate_schema(database)
     later = str(VERSION + 1).encode()
     await database.run(
-        lambda on: facts.store_fact(PostgresConnection(on, database.fill_in_names), "version", later)
+        lambda on: facts.store_fact(PostgresConnection(on, database.fill_in_table_names), "version", later)
     )
     await database.close()
     with pytest.raises(NotAllowed, match=f"has version {VERSION + 1}"):

@@ -7,31 +7,31 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from gateway.bills.reconciliation.causes.rates import is_near
-from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.claims import EXACT, WEAK, BillComparison, CauseClaim, ClaimedPortion
 from gateway.bills.reconciliation.limits import LEAST_DAYS, REGIONAL
 from gateway.bills.reconciliation.rate_series import usual_ratios
-from gateway.bills.reconciliation.sides import RATE, VOLUME, Cell, Place
+from gateway.bills.reconciliation.sides import RATE, VOLUME, ComparisonCell, MeterPlace
 from gateway.bills.reconciliation.wording import join_names
 
 
-def claim_context_window_moves(case: Case) -> Iterator[Claim]:
+def claim_context_window_moves(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim tokens that the bill has under another context window. For each kind of token of a day, key, model,
     tier and region, the sums over all windows agree. Moved tokens are valued at the ratio of list prices.
     """
-    extra = case.remainder.extra
-    groups: dict[Place, list[Cell]] = defaultdict(list)
+    extra = comparison.remainder.extra
+    groups: dict[MeterPlace, list[ComparisonCell]] = defaultdict(list)
     for cell, meter in extra:
         groups[cell._replace(context=0), meter].append(cell)
-    entries: list[Entry] = [
+    entries: list[PartKey] = [
         (VOLUME, cell, meter)
         for (_, meter), cells in groups.items()
         if not sum(extra[cell, meter] for cell in cells)
         for cell in cells
     ]
     larger = {cell.context for _, cell, meter in entries if extra[cell, meter] > 0} - {0}
-    yield from case.claim_entries_with_rates(
+    yield from comparison.claim_entries_with_rates(
         "long_context",
         entries,
         EXACT,
@@ -41,7 +41,7 @@ def claim_context_window_moves(case: Case) -> Iterator[Claim]:
     )
 
 
-def claim_large_input_price(case: Case) -> Iterator[Claim]:
+def claim_large_input_price(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim another price of large inputs: paid = worth * s * f. `worth` is the value at our prices. The factor
     f is constant for each kind of token, and s is paid / worth of the smallest window in the same cell, or
@@ -50,14 +50,14 @@ def claim_large_input_price(case: Case) -> Iterator[Claim]:
     The amount is paid - worth * s. The factor must exceed every surcharge for a region, because both may
     apply.
     """
-    split, remainder = case.split, case.remainder
-    for model in case.models() if split.levels.money_context else ():
+    split, remainder = comparison.split, comparison.remainder
+    for model in comparison.compared_models() if split.levels.money_context else ():
         usual_of = usual_ratios(
             split, model, remainder.remaining_billed_amount, lambda cell, _: not cell.context
         )
         factors: dict[str, list[Decimal]] = defaultdict(list)
-        portions: dict[Entry, Portion] = {}
-        for entry in case.priced_entries(model):
+        portions: dict[PartKey, ClaimedPortion] = {}
+        for entry in comparison.priced_entries(model):
             _, cell, meter = entry
             paid, worth = remainder.remaining_billed_amount(cell, meter), split.worth[cell, meter]
             if not cell.context or paid is None:
@@ -67,7 +67,7 @@ def claim_large_input_price(case: Case) -> Iterator[Claim]:
                 continue
             factor = paid / (worth * usual)
             factors[meter].append(Decimal(factor.numerator) / factor.denominator)
-            portions[entry] = Portion(round(paid - worth * usual))
+            portions[entry] = ClaimedPortion(round(paid - worth * usual))
         if not portions or not all(
             factor - 1 > max(REGIONAL) for found in factors.values() for factor in found
         ):
@@ -75,7 +75,7 @@ def claim_large_input_price(case: Case) -> Iterator[Claim]:
         is_one_price = all(is_near(factor, found[0]) for found in factors.values() for factor in found)
         least = min((cell.context for _, cell, _ in portions), default=0)
         words = [f"{meter} at {found[0]:.3f}" for meter, found in sorted(factors.items())]
-        yield from case.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_rates(
             "long_context",
             [entry for entry, portion in portions.items() if portion.amount],
             EXACT if is_one_price else WEAK,
@@ -86,27 +86,29 @@ def claim_large_input_price(case: Case) -> Iterator[Claim]:
         )
 
 
-def claim_missing_premium(case: Case) -> Iterator[Claim]:
+def claim_missing_premium(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim large inputs billed at the base price: paid = worth - premium, where the premium is the part of our
     value that the list adds for large inputs. The amount is -premium.
 
     This must hold for all large inputs of a model, on at least LEAST_DAYS days.
     """
-    split, remainder = case.split, case.remainder
-    for model in case.models():
+    split, remainder = comparison.split, comparison.remainder
+    for model in comparison.compared_models():
         premiums = {
             entry[1:]: premium
-            for entry in case.priced_entries(model)
+            for entry in comparison.priced_entries(model)
             if (premium := split.premium.get(entry[1:], 0))
         }
         rest = {place: remainder.amounts.get((RATE, *place), 0) for place in premiums}
         expected = {place: -premium for place, premium in premiums.items()}
-        if len({cell.day for cell, _ in rest}) >= LEAST_DAYS and case.are_amounts_as_expected(rest, expected):
-            portions: dict[Entry, Portion] = {
-                (RATE, *place): Portion(amount) for place, amount in rest.items()
+        if len({cell.day for cell, _ in rest}) >= LEAST_DAYS and comparison.are_amounts_as_expected(
+            rest, expected
+        ):
+            portions: dict[PartKey, ClaimedPortion] = {
+                (RATE, *place): ClaimedPortion(amount) for place, amount in rest.items()
             }
-            yield from case.claim_entries_with_rates(
+            yield from comparison.claim_entries_with_rates(
                 "premium_absent",
                 [*portions],
                 EXACT,

@@ -14,10 +14,10 @@ from gateway.bills.contracts.declared import (
     MINIMUM,
     contract_charge_of_line,
 )
-from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, Case, Claim, build_claim
+from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, BillComparison, CauseClaim, build_claim
 from gateway.bills.reconciliation.limits import COARSEST, SAME
-from gateway.bills.reconciliation.sides import OTHER, RATE, VOLUME, Cell, ContractSum
+from gateway.bills.reconciliation.sides import OTHER, RATE, VOLUME, ComparisonCell, ContractSum
 from gateway.bills.reconciliation.wording import format_dollars, join_names
 
 _WORDS = {
@@ -32,7 +32,7 @@ _GIVEN = frozenset({"credit", "discount"})  # kinds of bill lines that reduce th
 _ADVICE = "Correct the contract with `tollhouse contracts edit`, or ask the provider about the difference."
 
 
-def claim_capacity(case: Case) -> Iterator[Claim]:
+def claim_capacity(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim the bill's lines for capacity that contracts state. The bill charges no tokens of this capacity, so
     tokens that it leaves out are claimed without an amount.
@@ -40,37 +40,40 @@ def claim_capacity(case: Case) -> Iterator[Claim]:
     The evidence names the contracts' amount for the compared days, minimums included, if it differs from the
     lines by more than a cent.
     """
-    terms = _stated_sums(case, COMMITMENT)
+    terms = _stated_sums(comparison, COMMITMENT)
     is_minimum = any(each.charge == MINIMUM for each in terms)
-    days = {day for each in case.commitments for day in each.by_day}
+    days = {day for each in comparison.commitments for day in each.by_day}
     lines = [
         entry
-        for entry in _lines_of_charge(case, COMMITMENT)
+        for entry in _lines_of_charge(comparison, COMMITMENT)
         if is_minimum
         or (
             entry[1].day in days
-            and (not entry[1].model or any(each.is_for_model(entry[1].model) for each in case.commitments))
+            and (
+                not entry[1].model
+                or any(each.is_for_model(entry[1].model) for each in comparison.commitments)
+            )
         )
     ]
     if terms and lines:
         advice = "Nothing is missing. The capacity pays for the tokens that it serves."
         yield from _claim_contract_lines(
-            case, COMMITMENT, [*lines, *_unbilled_capacity_tokens(case)], terms, advice
+            comparison, COMMITMENT, [*lines, *_unbilled_capacity_tokens(comparison)], terms, advice
         )
 
 
-def claim_credits_and_fees(case: Case) -> Iterator[Claim]:
+def claim_credits_and_fees(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim the bill's lines for credits and fees that contracts state. The evidence names the contracts' amount
     for the counted calls of the month if it differs by more than a cent.
     """
     for charge in (CREDIT, FEE):
-        terms, lines = _stated_sums(case, charge), _lines_of_charge(case, charge)
+        terms, lines = _stated_sums(comparison, charge), _lines_of_charge(comparison, charge)
         if terms and lines:
-            yield from _claim_contract_lines(case, charge, lines, terms, "Nothing is wrong.")
+            yield from _claim_contract_lines(comparison, charge, lines, terms, "Nothing is wrong.")
 
 
-def claim_unbilled_contract_amounts(case: Case) -> Iterator[Claim]:
+def claim_unbilled_contract_amounts(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Yield a claim without an amount for what contracts state and the bill lacks, so that the evidence names
     it.
@@ -78,20 +81,22 @@ def claim_unbilled_contract_amounts(case: Case) -> Iterator[Claim]:
     If another line of the bill may contain the amount, nothing is claimed. Fees and free tokens may also be
     contained in the bill's prices.
     """
-    if not case.precision:
+    if not comparison.precision:
         return  # a bill without amounts of money proves no contract charge
-    lines = {meter for part, _, meter in case.split.parts if part == OTHER}
-    left = {meter for _, _, meter in case.remainder.entries_of_part(OTHER)} - {"tax"}
-    are_prices_ours = all(case.is_within_rounding(entry) for entry in case.remainder.entries_of_part(RATE))
+    lines = {meter for part, _, meter in comparison.split.parts if part == OTHER}
+    left = {meter for _, _, meter in comparison.remainder.entries_of_part(OTHER)} - {"tax"}
+    are_prices_ours = all(
+        comparison.is_within_rounding(entry) for entry in comparison.remainder.entries_of_part(RATE)
+    )
     for charge in (COMMITMENT, CREDIT, FEE, ALLOWANCE):
-        terms = [each for each in _stated_sums(case, charge) if abs(each.amount) > COARSEST]
+        terms = [each for each in _stated_sums(comparison, charge) if abs(each.amount) > COARSEST]
         is_paid = charge in (COMMITMENT, FEE)
         may_have = left - _GIVEN if is_paid else lines & _GIVEN
         is_elsewhere = bool(may_have) or (charge in (FEE, ALLOWANCE) and not are_prices_ours)
         if terms and not is_elsewhere and charge not in set(map(contract_charge_of_line, lines)):
             yield build_claim(
                 _CAUSES.get(charge, charge),
-                dict.fromkeys(map(Cell, case.days), 0),
+                dict.fromkeys(map(ComparisonCell, comparison.days), 0),
                 sure=EXACT,
                 evidence=f"the bill has no {_charge_kinds_phrase(terms)}, but {_contracts_phrase(terms)}",
                 advice=_ADVICE,
@@ -99,25 +104,25 @@ def claim_unbilled_contract_amounts(case: Case) -> Iterator[Claim]:
             )
 
 
-def doubt_price_if_contract_fee(claim: Claim, case: Case) -> Claim:
+def doubt_price_if_contract_fee(claim: CauseClaim, comparison: BillComparison) -> CauseClaim:
     """
     Make a claim about a price only likely if its amount may be a contract's fee or allowance, or a part of
     it.
     """
     causes = []
     for charge, sign in ((FEE, 1), (ALLOWANCE, -1)) if claim.cause in OF_PRICES else ():
-        whole = sum(abs(each.amount) for each in _stated_sums(case, charge))
+        whole = sum(abs(each.amount) for each in _stated_sums(comparison, charge))
         if 0 < sign * claim.amount <= whole * (1 + Fraction(SAME)):
             causes.append(_CAUSES.get(charge, charge))
     return replace(claim, beside=(*claim.beside, *causes)) if causes else claim
 
 
-def contract_statement_phrase(case: Case, charge: str, amount: int) -> str:
+def contract_statement_phrase(comparison: BillComparison, charge: str, amount: int) -> str:
     """
     Return the end of a sentence: whether contracts state this amount for a charge. Return "" if they state
     none.
     """
-    terms = _stated_sums(case, charge)
+    terms = _stated_sums(comparison, charge)
     if not terms:
         return ""
     stated = sum(each.amount for each in terms)
@@ -126,20 +131,20 @@ def contract_statement_phrase(case: Case, charge: str, amount: int) -> str:
     return f", but {_contracts_phrase(terms)}"
 
 
-def _stated_sums(case: Case, charge: str) -> list[ContractSum]:
+def _stated_sums(comparison: BillComparison, charge: str) -> list[ContractSum]:
     """Return the amounts of a charge that contracts state. Capacity is limited to the compared days."""
     if charge != COMMITMENT:
-        return [each for each in case.sums if each.charge == charge]
+        return [each for each in comparison.sums if each.charge == charge]
     capacity_terms = [
         ContractSum(
             contract=each.term.contract,
             charge=COMMITMENT,
-            amount=sum(amount for day, amount in each.by_day.items() if day in case.days),
+            amount=sum(amount for day, amount in each.by_day.items() if day in comparison.days),
         )
-        for each in case.commitments
-        if not each.by_day.keys().isdisjoint(case.days)
+        for each in comparison.commitments
+        if not each.by_day.keys().isdisjoint(comparison.days)
     ]
-    return [*capacity_terms, *_stated_sums(case, MINIMUM)]
+    return [*capacity_terms, *_stated_sums(comparison, MINIMUM)]
 
 
 def _charge_kinds_phrase(terms: Sequence[ContractSum]) -> str:
@@ -152,24 +157,28 @@ def _contracts_phrase(terms: Sequence[ContractSum]) -> str:
     return f"the contract {join_names(names)} states {format_dollars(amount)}{counted}"
 
 
-def _lines_of_charge(case: Case, charge: str) -> list[Entry]:
+def _lines_of_charge(comparison: BillComparison, charge: str) -> list[PartKey]:
     return [
         entry
-        for entry in case.remainder.entries_of_part(OTHER)
+        for entry in comparison.remainder.entries_of_part(OTHER)
         if contract_charge_of_line(entry[2]) == charge
     ]
 
 
 def _claim_contract_lines(
-    case: Case, charge: str, entries: Sequence[Entry], terms: Sequence[ContractSum], advice: str
-) -> Iterator[Claim]:
+    comparison: BillComparison,
+    charge: str,
+    entries: Sequence[PartKey],
+    terms: Sequence[ContractSum],
+    advice: str,
+) -> Iterator[CauseClaim]:
     lines = [entry for entry in entries if entry[0] == OTHER]
-    billed = sum(case.remainder.amounts[entry] for entry in lines)
+    billed = sum(comparison.remainder.amounts[entry] for entry in lines)
     is_same = abs(billed - sum(each.amount for each in terms)) <= COARSEST
     number = len({cell.day for _, cell, _ in lines})
     days = f"{number:,} {'day' if number == 1 else 'days'}"
     names = join_names(sorted({each.contract for each in terms}))
-    claim = case.remainder.claim_entries(
+    claim = comparison.remainder.claim_entries(
         charge,
         entries,
         sure=EXACT,
@@ -183,15 +192,15 @@ def _claim_contract_lines(
         yield claim
 
 
-def _unbilled_capacity_tokens(case: Case) -> list[Entry]:
+def _unbilled_capacity_tokens(comparison: BillComparison) -> list[PartKey]:
     """Return the tokens of capacity that the bill leaves out. The ledger counts them at no cost."""
     return [
         (VOLUME, cell, meter)
-        for (cell, meter), extra in case.remainder.extra.items()
+        for (cell, meter), extra in comparison.remainder.extra.items()
         if extra < 0
-        and (VOLUME, cell, meter) not in case.remainder.amounts
+        and (VOLUME, cell, meter) not in comparison.remainder.amounts
         and any(
             cell.day in each.by_day and each.is_for_model(cell.model) and each.term.covers_tier(cell.tier)
-            for each in case.commitments
+            for each in comparison.commitments
         )
     ]

@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
 
-from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import OTHERS, STRONG, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.claims import (
+    OTHERS,
+    STRONG,
+    WEAK,
+    BillComparison,
+    CauseClaim,
+    ClaimedPortion,
+)
 from gateway.bills.reconciliation.limits import CARRIED, FAR, GAP, LACKING, LARGE_SHARE, QUARTER, ROUGHLY
-from gateway.bills.reconciliation.sides import DAY_S, Place
+from gateway.bills.reconciliation.sides import DAY_S, MeterPlace
 from gateway.bills.reconciliation.wording import day_text, join_names
 
 HOUR_S = 3600
@@ -21,7 +28,7 @@ SHIFTS = sorted((hours for hours in range(-14, 15) if hours), key=abs)
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class HourShift:
     """
     An assumption that the ledger's times are `hours` ahead of the bill's days.
 
@@ -55,37 +62,37 @@ class Shift:
         return days if len(days) * QUARTER <= len(self.unexplained_by_day) else []
 
 
-def claim_shifted_times(case: Case) -> Iterator[Claim]:
+def claim_shifted_times(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim a shift if days differ while the month agrees, or if shifting the ledger's hours makes days agree.
 
     A few days may have another difference as well. For them, claim as many tokens as the shift moves. Their value is
     then only about right, so the cause is only likely.
     """
-    remainder = case.remainder
-    by_day, counted = _tokens_by_day(case)
+    remainder = comparison.remainder
+    by_day, counted = _tokens_by_day(comparison)
     difference = sum(map(abs, by_day.values()))
     if len(by_day) < 3 or difference <= GAP * sum(counted.values()):
         return
-    shift = find_shift(case)
+    shift = find_shift(comparison)
     if shift is None and not (
         abs(sum(by_day.values())) <= CARRIED * difference and _is_carried_over(by_day, counted)
     ):
         return
     evidence = f"days differ by {difference:,} tokens, the whole month by {abs(sum(by_day.values())):,}"
-    portions: dict[Entry, Portion] = {}
+    portions: dict[PartKey, ClaimedPortion] = {}
     beside: list[str] = []
     if shift is not None:
         remainder.shift = shift.hours
         later = "later" if shift.hours < 0 else "earlier"
         evidence += f"; with the times of the records {abs(shift.hours)} h {later}, the days agree"
         other_days = shift.days_with_other_differences(
-            {day: counted[day] + by_day.get(day, 0) for day in case.days}
+            {day: counted[day] + by_day.get(day, 0) for day in comparison.days}
         )
         silent = [
             day
             for day in other_days
-            if shift.neighbor_day(day) in case.days and not counted[shift.neighbor_day(day)]
+            if shift.neighbor_day(day) in comparison.days and not counted[shift.neighbor_day(day)]
         ]
         if silent:
             days = join_names([day_text(day) for day in silent])
@@ -93,7 +100,7 @@ def claim_shifted_times(case: Case) -> Iterator[Claim]:
             beside.append("no_telemetry")
         other_days = [day for day in other_days if day not in silent]
         if other_days:
-            portions = shift_portions(case, shift, other_days)
+            portions = shift_portions(comparison, shift, other_days)
             days = join_names([day_text(day) for day in other_days])
             evidence += f", except {days}, on which only the moved tokens count, at the mean price"
             beside.append(OTHERS)
@@ -102,12 +109,12 @@ def claim_shifted_times(case: Case) -> Iterator[Claim]:
         if sum(within) > LACKING * sum(counted.values()):
             evidence += "; over all days together, tokens are missing"
             beside.append("unreported_calls")
-    price = sum(case.split.values.values()) // max(sum(counted.values()), 1)
+    price = sum(comparison.split.values.values()) // max(sum(counted.values()), 1)
     amount = sum(remainder.amounts.get(entry, 0) for entry in remainder.volume_entries())
     if abs(amount - price * sum(by_day.values())) > CARRIED * price * difference:
         evidence += "; the month does not agree in money, so tokens of another tier or kind are among them"
         beside.append(OTHERS)
-    is_apart = _has_difference_beyond_edges(case)
+    is_apart = _has_difference_beyond_edges(comparison)
     if is_apart:
         evidence += (
             "; over the month, a model, tier or kind of token differs by more than the edges of the month"
@@ -131,21 +138,25 @@ def claim_shifted_times(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def _has_difference_beyond_edges(case: Case) -> bool:
+def _has_difference_beyond_edges(comparison: BillComparison) -> bool:
     """
     Return whether some tokens differ over the whole month by more than their number on its first and last
     day. Tokens are grouped by key, model, tier and kind. A shift only moves tokens over the edges of the
     month.
     """
-    net: dict[Place, int] = defaultdict(int)
-    edges: dict[Place, int] = defaultdict(int)
-    for (cell, meter), extra in case.remainder.extra.items():
+    net: dict[MeterPlace, int] = defaultdict(int)
+    edges: dict[MeterPlace, int] = defaultdict(int)
+    for (cell, meter), extra in comparison.remainder.extra.items():
         net[cell._replace(day=0), meter] += extra
-    days = {case.days[0], case.days[-1]}
-    for cell, meter in case.split.values:
+    days = {comparison.days[0], comparison.days[-1]}
+    for cell, meter in comparison.split.values:
         if cell.day in days:
-            counted = case.split.counted[cell].tokens.get(meter, 0) if cell in case.split.counted else 0
-            edges[cell._replace(day=0), meter] += max(counted, case.remainder.billed_tokens(cell, meter))
+            counted = (
+                comparison.split.counted[cell].tokens.get(meter, 0) if cell in comparison.split.counted else 0
+            )
+            edges[cell._replace(day=0), meter] += max(
+                counted, comparison.remainder.billed_tokens(cell, meter)
+            )
     return any(abs(extra) > edges[place] for place, extra in net.items())
 
 
@@ -161,9 +172,11 @@ def _is_carried_over(by_day: Mapping[int, int], counted: Mapping[int, int]) -> b
     return is_one_way and max(highest, -least) * len(counted) <= sum(counted.values())
 
 
-def shift_portions(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Portion]:
+def shift_portions(
+    comparison: BillComparison, shift: HourShift, days: Collection[int]
+) -> dict[PartKey, ClaimedPortion]:
     """Return the tokens that the shift moves, valued at the mean billed price."""
-    remainder = case.remainder
+    remainder = comparison.remainder
     entries = [entry for entry in remainder.volume_entries() if entry[1].day in days]
     billed_tokens: dict[int, int] = defaultdict(int)
     for entry in entries:
@@ -174,44 +187,50 @@ def shift_portions(case: Case, shift: Shift, days: Collection[int]) -> dict[Entr
         of_day = billed_tokens[entry[1].day]
         moved_tokens = shift.moved_by_day[entry[1].day]
         portions[entry] = (
-            Portion(worth * moved_tokens // of_day, tokens * moved_tokens // of_day) if of_day else Portion(0)
+            ClaimedPortion(worth * moved_tokens // of_day, tokens * moved_tokens // of_day)
+            if of_day
+            else ClaimedPortion(0)
         )
     return portions
 
 
-def _tokens_by_day(case: Case) -> tuple[dict[int, int], dict[int, int]]:
+def _tokens_by_day(comparison: BillComparison) -> tuple[dict[int, int], dict[int, int]]:
     by_day: dict[int, int] = defaultdict(int)
-    for (cell, _), extra in case.remainder.extra.items():
+    for (cell, _), extra in comparison.remainder.extra.items():
         by_day[cell.day] += extra
     counted: dict[int, int] = defaultdict(int)
-    for cell, sums in case.split.counted.items():
+    for cell, sums in comparison.split.counted.items():
         counted[cell.day] += sum(sums.tokens.values())
     return by_day, counted
 
 
-def _tokens_moved_by_day(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]:
+def _tokens_moved_by_day(
+    comparison: BillComparison, hours: int, counted: Mapping[int, int]
+) -> dict[int, int]:
     moved_by_day = {}
-    for day in case.days:
+    for day in comparison.days:
         start = day + hours * HOUR_S
-        shifted_tokens = sum(case.hours.get(hour, 0) for hour in range(start, start + DAY_S, HOUR_S))
+        shifted_tokens = sum(comparison.hours.get(hour, 0) for hour in range(start, start + DAY_S, HOUR_S))
         moved_by_day[day] = shifted_tokens - counted[day]
     return moved_by_day
 
 
-def find_shift(case: Case) -> Shift | None:
-    by_day, counted = _tokens_by_day(case)
-    if not case.hours or sum(map(abs, by_day.values())) <= GAP * sum(counted.values()):
+def find_shift(comparison: BillComparison) -> HourShift | None:
+    by_day, counted = _tokens_by_day(comparison)
+    if not comparison.hours or sum(map(abs, by_day.values())) <= GAP * sum(counted.values()):
         return None
 
-    def build_shift(hours: int) -> Shift:
-        moved_by_day = _tokens_moved_by_day(case, hours, counted)
-        return Shift(hours, moved_by_day, {day: by_day.get(day, 0) - moved_by_day[day] for day in case.days})
+    def build_shift(hours: int) -> HourShift:
+        moved_by_day = _tokens_moved_by_day(comparison, hours, counted)
+        return HourShift(
+            hours, moved_by_day, {day: by_day.get(day, 0) - moved_by_day[day] for day in comparison.days}
+        )
 
-    def count_solved_days(shift: Shift) -> int:
+    def count_solved_days(shift: HourShift) -> int:
         return sum(abs(tokens) <= GAP * counted[day] for day, tokens in shift.unexplained_by_day.items())
 
-    def is_shift_proven(shift: Shift) -> bool:
-        days = sorted(case.days, key=lambda day: abs(shift.unexplained_by_day[day]))
+    def is_shift_proven(shift: HourShift) -> bool:
+        days = sorted(comparison.days, key=lambda day: abs(shift.unexplained_by_day[day]))
         most_days = days[: len(days) - len(days) // QUARTER]
         return any(
             (difference := sum(abs(by_day.get(day, 0)) for day in chosen_days)) > GAP * sum(counted.values())

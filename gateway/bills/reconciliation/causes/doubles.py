@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 
-from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.claims import (
+    EXACT,
+    STRONG,
+    WEAK,
+    BillComparison,
+    CauseClaim,
+    ClaimedPortion,
+)
 from gateway.bills.reconciliation.repeats import Owner
-from gateway.bills.reconciliation.sides import VOLUME, Cell
+from gateway.bills.reconciliation.sides import VOLUME, ComparisonCell
 from gateway.bills.reconciliation.wording import join_names
 
 
-def claim_keys_counted_twice(case: Case) -> Iterator[Claim]:
+def claim_keys_counted_twice(comparison: BillComparison) -> Iterator[CauseClaim]:
     """Claim keys and models of which exactly twice as many tokens were counted as billed on every day."""
-    split = case.split
-    remainder = case.remainder
+    split = comparison.split
+    remainder = comparison.remainder
     twice = split.repeats.counted
     portions = {
-        (VOLUME, cell, meter): Portion(-value // 2, -split.counted[cell].tokens[meter] // 2)
+        (VOLUME, cell, meter): ClaimedPortion(-value // 2, -split.counted[cell].tokens[meter] // 2)
         for (cell, meter), value in split.values.items()
         if (cell.key, cell.model) in twice and cell not in remainder.explained and value
     }
@@ -37,24 +44,24 @@ def claim_keys_counted_twice(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def claim_double_reports(case: Case) -> Iterator[Claim]:
+def claim_double_reports(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim calls that a source reports in addition to another source. In each cell, the counted tokens exceed
     the billed ones by exactly this source's tokens. If that holds only for most of the excess, the cause is
     only likely.
     """
-    yield from _claim_doubled_sources(case)
-    remainder = case.remainder
-    excess = _excess_by_cell(case)
+    yield from _claim_doubled_sources(comparison)
+    remainder = comparison.remainder
+    excess = _excess_by_cell(comparison)
     models = {cell.model for cell, extra in excess.items() if extra > 0}
-    by_source: dict[str, dict[Cell, int]] = defaultdict(dict)
-    for cell, sums in case.split.counted.items():
+    by_source: dict[str, dict[ComparisonCell, int]] = defaultdict(dict)
+    for cell, sums in comparison.split.counted.items():
         for source, tokens in sums.by_source.items() if cell.model in models else ():
             if tokens and cell not in remainder.explained:
                 by_source[source][cell] = tokens
     whole = sum(extra for cell, extra in excess.items() if cell.model in models)
     if len(by_source) < 2 or whole <= 0:
-        yield from _claim_source_counted_twice(case, models)
+        yield from _claim_source_counted_twice(comparison, models)
         return
 
     def distance_from_excess(source: str) -> int:
@@ -64,8 +71,8 @@ def claim_double_reports(case: Case) -> Iterator[Claim]:
     source = min(sorted(by_source), key=distance_from_excess)
     if distance_from_excess(source) * 2 > whole:
         return
-    beside = _sources_in_cells(case, by_source[source])
-    yield from case.claim_entries_with_rates(
+    beside = _sources_in_cells(comparison, by_source[source])
+    yield from comparison.claim_entries_with_rates(
         "double_report",
         [entry for entry in remainder.volume_entries() if entry[1].model in models],
         WEAK if distance_from_excess(source) else EXACT,
@@ -76,10 +83,10 @@ def claim_double_reports(case: Case) -> Iterator[Claim]:
     )
 
 
-def _claim_doubled_sources(case: Case) -> Iterator[Claim]:
-    remainder, counted = case.remainder, case.split.counted
-    excess = _excess_by_cell(case)
-    cells: dict[Owner, set[Cell]] = defaultdict(set)
+def _claim_doubled_sources(comparison: BillComparison) -> Iterator[CauseClaim]:
+    remainder, counted = comparison.remainder, comparison.split.counted
+    excess = _excess_by_cell(comparison)
+    cells: dict[Owner, set[ComparisonCell]] = defaultdict(set)
     for cell in (*counted, *excess):
         if cell not in remainder.explained:
             cells[cell.key, cell.model].add(cell)
@@ -105,9 +112,9 @@ def _claim_doubled_sources(case: Case) -> Iterator[Claim]:
     for source, owners in sorted(found.items()):
         whole = sum(excess.get(cell, 0) for owner in owners for cell in cells[owner])
         beside = _sources_in_cells(
-            case, [cell for owner in owners for cell in cells[owner] if cell in counted]
+            comparison, [cell for owner in owners for cell in cells[owner] if cell in counted]
         )
-        yield from case.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_rates(
             "double_report",
             [entry for entry in remainder.volume_entries() if (entry[1].key, entry[1].model) in owners],
             EXACT,
@@ -117,19 +124,21 @@ def _claim_doubled_sources(case: Case) -> Iterator[Claim]:
         )
 
 
-def _excess_by_cell(case: Case) -> dict[Cell, int]:
-    excess: dict[Cell, int] = defaultdict(int)
-    for (cell, _), extra in case.remainder.extra.items():
+def _excess_by_cell(comparison: BillComparison) -> dict[ComparisonCell, int]:
+    excess: dict[ComparisonCell, int] = defaultdict(int)
+    for (cell, _), extra in comparison.remainder.extra.items():
         excess[cell] -= extra
     return excess
 
 
-def _sources_in_cells(case: Case, cells: Iterable[Cell]) -> set[str]:
-    return {name for cell in cells for name, tokens in case.split.counted[cell].by_source.items() if tokens}
+def _sources_in_cells(comparison: BillComparison, cells: Iterable[ComparisonCell]) -> set[str]:
+    return {
+        name for cell in cells for name, tokens in comparison.split.counted[cell].by_source.items() if tokens
+    }
 
 
-def _claim_source_counted_twice(case: Case, models: Collection[str]) -> Iterator[Claim]:
-    remainder, counted = case.remainder, case.split.counted
+def _claim_source_counted_twice(comparison: BillComparison, models: Collection[str]) -> Iterator[CauseClaim]:
+    remainder, counted = comparison.remainder, comparison.split.counted
     tokens = {
         (cell, meter): count
         for cell, sums in counted.items()
@@ -137,7 +146,7 @@ def _claim_source_counted_twice(case: Case, models: Collection[str]) -> Iterator
         for meter, count in sums.tokens.items()
     }
     if all(count == -2 * remainder.extra.get(place, 0) for place, count in tokens.items()):
-        yield from case.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_rates(
             "double_report",
             [entry for entry in remainder.volume_entries() if entry[1].model in models],
             EXACT,

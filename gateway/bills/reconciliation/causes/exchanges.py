@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import permutations
 
-from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim
+from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.claims import EXACT, WEAK, BillComparison, CauseClaim
 from gateway.bills.reconciliation.limits import LEAST_DAYS
-from gateway.bills.reconciliation.sides import INPUT_METERS, OUTPUT, VOLUME, Cell
+from gateway.bills.reconciliation.sides import INPUT_METERS, OUTPUT, VOLUME, ComparisonCell
 from gateway.bills.reconciliation.wording import join_names
 from gateway.intake.rate_cards.names import model_family
 
@@ -19,7 +19,7 @@ _Extra = dict[str, int]  # billed minus counted tokens by meter
 _ASK_FOR_MODEL = "Let the source report the model that answered (`gen_ai.response.model`), not an alias."
 
 
-def claim_exchanged_models(case: Case) -> Iterator[Claim]:
+def claim_exchanged_models(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim tokens that the ledger has under another model: one model lacks exactly the tokens that another has
     too many. This must hold for each kind of token of a day, key, tier, region and context window. The amount
@@ -27,8 +27,8 @@ def claim_exchanged_models(case: Case) -> Iterator[Claim]:
 
     At least LEAST_DAYS days must agree in this way, or all days of both models.
     """
-    remainder = case.remainder
-    extras: dict[str, dict[Cell, _Extra]] = defaultdict(lambda: defaultdict(dict))
+    remainder = comparison.remainder
+    extras: dict[str, dict[ComparisonCell, _Extra]] = defaultdict(lambda: defaultdict(dict))
     for (cell, meter), extra in remainder.extra.items():
         extras[cell.model][cell._replace(model="")][meter] = extra
     for lacking, surplus in permutations(sorted(extras), 2):
@@ -44,14 +44,14 @@ def claim_exchanged_models(case: Case) -> Iterator[Claim]:
             *_distinct_days(extras[surplus]),
         }:
             continue
-        entries: list[Entry] = [
+        entries: list[PartKey] = [
             (VOLUME, place._replace(model=model), meter)
             for place in places
             for model in (lacking, surplus)
             for meter in extras[model].pop(place)
         ]
         tokens = sum(remainder.extra[cell, meter] for _, cell, meter in entries if cell.model == lacking)
-        yield from case.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_rates(
             "other_model",
             entries,
             EXACT,
@@ -63,11 +63,11 @@ def claim_exchanged_models(case: Case) -> Iterator[Claim]:
         )
 
 
-def _distinct_days(extras: Mapping[Cell, _Extra]) -> set[int]:
+def _distinct_days(extras: Mapping[ComparisonCell, _Extra]) -> set[int]:
     return {place.day for place in extras}
 
 
-def claim_missing_output(case: Case) -> Iterator[Claim]:
+def claim_missing_output(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim output that the source does not report: in a cell, each kind of input agrees and the bill has more
     output. If another such cell of the model has less output, calls of equal input are only assigned
@@ -75,8 +75,8 @@ def claim_missing_output(case: Case) -> Iterator[Claim]:
 
     The amount is the missing output of these cells at its price.
     """
-    remainder, split = case.remainder, case.split
-    entries: list[Entry] = [
+    remainder, split = comparison.remainder, comparison.split
+    entries: list[PartKey] = [
         (VOLUME, cell, meter)
         for cell, meter in remainder.extra
         if meter == OUTPUT
@@ -99,10 +99,10 @@ def claim_missing_output(case: Case) -> Iterator[Claim]:
             which = "reasoning, which the source reports beside the output"
         elif lacking == stated:
             which = "reasoning, which the bill states by itself"
-        yield from case.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_rates(
             "output_missing",
             of_model,
-            WEAK if case.are_few_days({cell.day for cell in cells}) else EXACT,
+            WEAK if comparison.are_few_days({cell.day for cell in cells}) else EXACT,
             f"all input of {join_names([model])} agrees to the token, but {lacking:,} of {billed:,} "
             "tokens of output are "
             f"not counted: {which}",

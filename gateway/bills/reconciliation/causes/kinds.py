@@ -12,16 +12,16 @@ from fractions import Fraction
 
 from gateway.bills.reconciliation.causes.days import find_shift
 from gateway.bills.reconciliation.causes.tiers import fit_unlisted_tier
-from gateway.bills.reconciliation.cells import Entry
+from gateway.bills.reconciliation.cells import PartKey
 from gateway.bills.reconciliation.claims import (
     EXACT,
     KINDS,
     OTHERS,
     TIER_NOT_GIVEN,
     WEAK,
-    Case,
-    Claim,
-    Portion,
+    BillComparison,
+    CauseClaim,
+    ClaimedPortion,
 )
 from gateway.bills.reconciliation.limits import ALIKE, GAP, LARGE_SHARE, LASTING_DAYS, NEARLY_ALL, QUARTER
 from gateway.bills.reconciliation.sides import (
@@ -31,8 +31,8 @@ from gateway.bills.reconciliation.sides import (
     VOLUME,
     WRITE_1H,
     WRITE_5M,
-    Cell,
-    Place,
+    ComparisonCell,
+    MeterPlace,
 )
 from gateway.bills.reconciliation.wording import join_names
 
@@ -47,7 +47,7 @@ _LARGE = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Exchange:
+class _TokenExchange:
     """
     Cells of one day that exchange tokens: some have too many, others too few.
 
@@ -55,7 +55,7 @@ class _Exchange:
     token is exchanged by itself, in the same direction as the others.
     """
 
-    places: list[Place]
+    places: list[MeterPlace]
     net_share: float
     gains: frozenset[str]
     is_one_way: bool = True
@@ -69,7 +69,7 @@ class _Exchange:
         return not self.net_share and self.is_one_way
 
 
-def claim_exchanged_tiers(case: Case) -> Iterator[Claim]:
+def claim_exchanged_tiers(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim tokens whose tiers differ while their sum over the tiers of a day, key and model agrees. Moved
     tokens are valued at the ratio of list prices.
@@ -78,26 +78,28 @@ def claim_exchanged_tiers(case: Case) -> Iterator[Claim]:
     the tier. If the bill has another named tier, either side may be wrong. Otherwise, the reports lack the
     tier.
     """
-    exchanges = _tier_exchanges(case)
+    exchanges = _tier_exchanges(comparison)
     not_given = {
-        group: exchange for group, exchange in exchanges.items() if _is_tier_not_given(case, exchange)
+        group: exchange for group, exchange in exchanges.items() if _is_tier_not_given(comparison, exchange)
     }
     left = {group: exchange for group, exchange in exchanges.items() if group not in not_given}
-    named_tiers = {group: exchange for group, exchange in left.items() if _has_reported_tier(case, exchange)}
+    named_tiers = {
+        group: exchange for group, exchange in left.items() if _has_reported_tier(comparison, exchange)
+    }
     unknown = {group: exchange for group, exchange in left.items() if group not in named_tiers}
     yield from _claim_tiers(
-        case,
+        comparison,
         TIER_NOT_GIVEN,
         not_given,
         CLAIM_IT,
     )
     advice = "Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`."
-    yield from _claim_tiers(case, "tier_unknown", unknown, advice)
-    yield from _claim_tiers(case, "tier_unknown", named_tiers, advice, (TIER_NOT_GIVEN,))
+    yield from _claim_tiers(comparison, "tier_unknown", unknown, advice)
+    yield from _claim_tiers(comparison, "tier_unknown", named_tiers, advice, (TIER_NOT_GIVEN,))
 
 
-def _is_tier_not_given(case: Case, exchange: _Exchange) -> bool:
-    extra, listed = case.remainder.extra, case.split.listed
+def _is_tier_not_given(comparison: BillComparison, exchange: _TokenExchange) -> bool:
+    extra, listed = comparison.remainder.extra, comparison.split.listed
     return exchange.gains == {STANDARD} and all(
         listed.get((cell._replace(tier=STANDARD), meter), 0) > listed.get((cell, meter), 0)
         for cell, meter in exchange.places
@@ -105,26 +107,27 @@ def _is_tier_not_given(case: Case, exchange: _Exchange) -> bool:
     )
 
 
-def _has_reported_tier(case: Case, exchange: _Exchange) -> bool:
+def _has_reported_tier(comparison: BillComparison, exchange: _TokenExchange) -> bool:
     return any(
-        cell.tier != STANDARD and case.remainder.extra[cell, meter] < 0 for cell, meter in exchange.places
+        cell.tier != STANDARD and comparison.remainder.extra[cell, meter] < 0
+        for cell, meter in exchange.places
     )
 
 
-def _tier_exchanges(case: Case) -> dict[Cell, _Exchange]:
-    groups: dict[Cell, list[Place]] = defaultdict(list)
-    for cell, meter in case.remainder.extra:
+def _tier_exchanges(comparison: BillComparison) -> dict[ComparisonCell, _TokenExchange]:
+    groups: dict[ComparisonCell, list[MeterPlace]] = defaultdict(list)
+    for cell, meter in comparison.remainder.extra:
         groups[cell._replace(tier="")].append((cell, meter))
-    tokens: dict[Cell, int] = defaultdict(int)
-    for cell, sums in case.split.billed.items():
+    tokens: dict[ComparisonCell, int] = defaultdict(int)
+    for cell, sums in comparison.split.billed.items():
         tokens[cell._replace(tier="")] += sum(sums.tokens.values())
-    exchanges: dict[Cell, _Exchange] = {}
+    exchanges: dict[ComparisonCell, _TokenExchange] = {}
     # if tokens moved to other days, service tiers may differ by chance
-    is_shifted = find_shift(case) is not None
+    is_shifted = find_shift(comparison) is not None
     for group, places in groups.items():
         of_tiers: dict[str, int] = defaultdict(int)
         for cell_meter in places:
-            of_tiers[cell_meter[0].tier] += case.remainder.extra[cell_meter]
+            of_tiers[cell_meter[0].tier] += comparison.remainder.extra[cell_meter]
         exchanged = _exchanged_tokens(of_tiers.values())
         difference = abs(sum(of_tiers.values()))
         least = LARGE_SHARE if is_shifted else ALIKE
@@ -133,14 +136,18 @@ def _tier_exchanges(case: Case) -> dict[Cell, _Exchange]:
         ):
             gains = frozenset(tier for tier, extra in of_tiers.items() if extra > 0)
             net_share = difference / max(tokens[group], 1)
-            exchanges[group] = _Exchange(places, net_share, gains, _is_exchange_one_way(case, places, gains))
-    return _drop_chance_exchanges(exchanges, len(case.days), is_enough=not is_shifted)
+            exchanges[group] = _TokenExchange(
+                places, net_share, gains, _is_exchange_one_way(comparison, places, gains)
+            )
+    return _drop_chance_exchanges(exchanges, len(comparison.days), is_enough=not is_shifted)
 
 
-def _is_exchange_one_way(case: Case, places: Iterable[Place], gains: Collection[str]) -> bool:
+def _is_exchange_one_way(
+    comparison: BillComparison, places: Iterable[MeterPlace], gains: Collection[str]
+) -> bool:
     net: dict[str, int] = defaultdict(int)
     for cell, meter in places:
-        extra = case.remainder.extra[cell, meter]
+        extra = comparison.remainder.extra[cell, meter]
         net[meter] += extra
         if (extra > 0) is not (cell.tier in gains):
             return False
@@ -148,34 +155,34 @@ def _is_exchange_one_way(case: Case, places: Iterable[Place], gains: Collection[
 
 
 def _claim_tiers(
-    case: Case,
+    comparison: BillComparison,
     cause: str,
-    exchanges: Mapping[Cell, _Exchange],
+    exchanges: Mapping[ComparisonCell, _TokenExchange],
     advice: str,
     beside: Sequence[str] = (),
-) -> Iterator[Claim]:
-    portions: dict[Entry, Portion] = {}
+) -> Iterator[CauseClaim]:
+    portions: dict[PartKey, ClaimedPortion] = {}
     is_mixed = False  # whether calls with large inputs changed their tier or kind as well
     for group, exchange in exchanges.items():
-        case.remainder.unreported_tiers.add((group.key, group.model))
+        comparison.remainder.unreported_tiers.add((group.key, group.model))
         if exchange.is_balanced:
-            shared = _tier_portions(case, exchange.places)
-            is_mixed = is_mixed or (bool(shared) and group.model in case.split.varying)
+            shared = _tier_portions(comparison, exchange.places)
+            is_mixed = is_mixed or (bool(shared) and group.model in comparison.split.varying)
             portions |= shared
         else:
-            is_mixed = is_mixed or group.model in case.split.varying
+            is_mixed = is_mixed or group.model in comparison.split.varying
             for meter in {meter for _, meter in exchange.places}:
                 portions |= _exchange_portions(
-                    case, [cell_meter for cell_meter in exchange.places if cell_meter[1] == meter]
+                    comparison, [cell_meter for cell_meter in exchange.places if cell_meter[1] == meter]
                 )
     tiers = {tier or "standard" for exchange in exchanges.values() for tier in exchange.gains}
-    entries: list[Entry] = [
+    entries: list[PartKey] = [
         (VOLUME, *cell_meter) for exchange in exchanges.values() for cell_meter in exchange.places
     ]
-    unlisted = _unlisted_tier_portions(case, exchanges)
-    claim = case.remainder.claim_entries(
+    unlisted = _unlisted_tier_portions(comparison, exchanges)
+    claim = comparison.remainder.claim_entries(
         cause,
-        case.remainder.with_unexplained_rates(entries) if is_mixed else [*entries, *unlisted],
+        comparison.remainder.with_unexplained_rates(entries) if is_mixed else [*entries, *unlisted],
         sure=EXACT if all(exchange.is_exact for exchange in exchanges.values()) else WEAK,
         evidence=f"the bill has these tokens under {join_names(sorted(tiers))}, Tollhouse under another tier"
         + ("" if all(exchange.is_balanced for exchange in exchanges.values()) else _MORE)
@@ -193,17 +200,22 @@ def _claim_tiers(
         yield claim
 
 
-def _unlisted_tier_portions(case: Case, exchanges: Mapping[Cell, _Exchange]) -> dict[Entry, Portion]:
+def _unlisted_tier_portions(
+    comparison: BillComparison, exchanges: Mapping[ComparisonCell, _TokenExchange]
+) -> dict[PartKey, ClaimedPortion]:
     if not all(exchange.is_exact for exchange in exchanges.values()):
         return {}
     pairs = {(group.model, tier) for group, exchange in exchanges.items() for tier in exchange.gains}
-    fits = [fit_unlisted_tier(case, model, tier) for model, tier in sorted(pairs & case.split.unlisted)]
+    fits = [
+        fit_unlisted_tier(comparison, model, tier)
+        for model, tier in sorted(pairs & comparison.split.unlisted)
+    ]
     return {entry: portion for fit in fits if fit is not None for entry, portion in fit[1].items()}
 
 
 def _drop_chance_exchanges(
-    exchanges: Mapping[Cell, _Exchange], days: int, *, is_enough: bool = True
-) -> dict[Cell, _Exchange]:
+    exchanges: Mapping[ComparisonCell, _TokenExchange], days: int, *, is_enough: bool = True
+) -> dict[ComparisonCell, _TokenExchange]:
     """
     Drop exchanges with inexact sums that change direction or occur on few days, because these are chance.
     With `is_enough`, exact exchanges always stay.
@@ -231,13 +243,13 @@ def _exchanged_tokens(extras: Iterable[int]) -> int:
     return min(sum(extra for extra in extras if extra > 0), -sum(extra for extra in extras if extra < 0))
 
 
-def _exchange_portions(case: Case, places: list[Place]) -> dict[Entry, Portion]:
-    extras = {cell_meter: case.remainder.extra[cell_meter] for cell_meter in places}
+def _exchange_portions(comparison: BillComparison, places: list[MeterPlace]) -> dict[PartKey, ClaimedPortion]:
+    extras = {cell_meter: comparison.remainder.extra[cell_meter] for cell_meter in places}
     surplus = sum(extra for extra in extras.values() if extra > 0)
     fewer = -sum(extra for extra in extras.values() if extra < 0)
     exchanged = min(surplus, fewer)
     return {
-        (entry := (VOLUME, *cell_meter)): case.remainder.share_of_entry(
+        (entry := (VOLUME, *cell_meter)): comparison.remainder.share_of_entry(
             entry, Fraction(exchanged, surplus if extra > 0 else fewer)
         )
         for cell_meter, extra in extras.items()
@@ -245,14 +257,14 @@ def _exchange_portions(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     }
 
 
-def _tier_portions(case: Case, places: list[Place]) -> dict[Entry, Portion]:
+def _tier_portions(comparison: BillComparison, places: list[MeterPlace]) -> dict[PartKey, ClaimedPortion]:
     """
     Separate the exchange of tiers from differences in the kinds of input.
 
     The net difference of each kind is subtracted first, in proportion to the ledger's excess per tier. Return
     nothing if the kinds agree.
     """
-    extra = case.remainder.extra
+    extra = comparison.remainder.extra
     of_kinds: dict[str, int] = defaultdict(int)
     for cell_meter in places:
         of_kinds[cell_meter[1]] += extra[cell_meter]
@@ -265,38 +277,38 @@ def _tier_portions(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     if not whole or sum(map(abs, of_kinds.values())) <= GAP * size:
         return {}
     return {
-        (entry := (VOLUME, cell, meter)): case.remainder.share_of_entry(
+        (entry := (VOLUME, cell, meter)): comparison.remainder.share_of_entry(
             entry, 1 - Fraction(of_kinds[meter] * lacking[cell.tier], whole * extra[cell, meter])
         )
         for cell, meter in places
     }
 
 
-def claim_cache_split(case: Case) -> Iterator[Claim]:
+def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim input that agrees in total while its cached and uncached parts differ. If only cache writes differ,
     claim their lifetime instead.
     """
-    places_by_cause: dict[str, list[Place]] = {"cache_split": [], "cache_ttl_1h": []}
-    groups: dict[Cell, list[str]] = defaultdict(list)
-    for cell, meter in case.remainder.extra:
+    places_by_cause: dict[str, list[MeterPlace]] = {"cache_split": [], "cache_ttl_1h": []}
+    groups: dict[ComparisonCell, list[str]] = defaultdict(list)
+    for cell, meter in comparison.remainder.extra:
         if meter in INPUT_METERS:
             groups[cell].append(meter)
-    portions: dict[Entry, Portion] = {}
-    exchanges: dict[Cell, _Exchange] = {}
-    unbilled_kinds = _unbilled_kinds(case)
-    whole = dict[Entry, Portion]()
+    portions: dict[PartKey, ClaimedPortion] = {}
+    exchanges: dict[ComparisonCell, _TokenExchange] = {}
+    unbilled_kinds = _unbilled_kinds(comparison)
+    whole = dict[PartKey, ClaimedPortion]()
     # if tokens moved to other days, token kinds may differ by chance
-    is_shifted = find_shift(case) is not None
+    is_shifted = find_shift(comparison) is not None
     for cell, meters in groups.items():
         billed_input = sum(
-            tokens for meter, tokens in case.split.billed[cell].tokens.items() if meter != METERS[-1]
+            tokens for meter, tokens in comparison.split.billed[cell].tokens.items() if meter != METERS[-1]
         )
         places = [(cell, meter) for meter in meters]
-        extras = [case.remainder.extra[cell_meter] for cell_meter in places]
+        extras = [comparison.remainder.extra[cell_meter] for cell_meter in places]
         difference_share = abs(sum(extras)) / max(billed_input, 1)
         is_mixed = difference_share > GAP or (difference_share > 0 and is_shifted)
-        if is_mixed and (moved_portions := _unbilled_kind_portions(case, cell, unbilled_kinds)):
+        if is_mixed and (moved_portions := _unbilled_kind_portions(comparison, cell, unbilled_kinds)):
             whole |= moved_portions
         elif (
             not (difference_share and is_shifted)
@@ -304,8 +316,8 @@ def claim_cache_split(case: Case) -> Iterator[Claim]:
             > (LARGE_SHARE if is_mixed else GAP * bool(difference_share)) * billed_input
         ):
             gains = frozenset(meter for meter, extra in zip(meters, extras, strict=True) if extra > 0)
-            exchanges[cell] = _Exchange(places, difference_share, gains)
-    exchanges = _drop_chance_exchanges(exchanges, len(case.days), is_enough=not is_shifted)
+            exchanges[cell] = _TokenExchange(places, difference_share, gains)
+    exchanges = _drop_chance_exchanges(exchanges, len(comparison.days), is_enough=not is_shifted)
     is_exact = all(exchange.is_exact for exchange in exchanges.values()) and not whole
     places_by_cause["cache_split"] += [(cell, meter) for _, cell, meter in whole]
     portions |= whole
@@ -313,15 +325,17 @@ def claim_cache_split(case: Case) -> Iterator[Claim]:
         is_of_writes = {meter for _, meter in exchange.places} <= {WRITE_5M, WRITE_1H}
         places_by_cause["cache_ttl_1h" if is_of_writes else "cache_split"] += exchange.places
         if not exchange.is_balanced:
-            portions |= _exchange_portions(case, exchange.places)
+            portions |= _exchange_portions(comparison, exchange.places)
     for cause, places in places_by_cause.items():
-        lacking = sorted({meter for cell, meter in places if case.remainder.extra.get((cell, meter), 0) > 0})
+        lacking = sorted(
+            {meter for cell, meter in places if comparison.remainder.extra.get((cell, meter), 0) > 0}
+        )
         advice = (
             "Report the lifetime of cache writes: the provider's answer states it in `cache_creation`."
             if cause == "cache_ttl_1h"
             else "Check with `tollhouse explain --why` how the source's cache counts are read."
         )
-        claim = case.remainder.claim_entries(
+        claim = comparison.remainder.claim_entries(
             cause,
             [(VOLUME, cell, meter) for cell, meter in places],
             sure=EXACT if is_exact else WEAK,
@@ -338,16 +352,16 @@ def claim_cache_split(case: Case) -> Iterator[Claim]:
             yield claim
 
 
-def _unbilled_kinds(case: Case) -> dict[tuple[str, str], str]:
+def _unbilled_kinds(comparison: BillComparison) -> dict[tuple[str, str], str]:
     """Map kinds of input that the bill never has to the kind with about as many surplus tokens."""
-    split = case.split
+    split = comparison.split
     billed_tokens: dict[tuple[str, str], int] = defaultdict(int)
     extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for (cell, meter), tokens in case.remainder.extra.items():
+    for (cell, meter), tokens in comparison.remainder.extra.items():
         if meter in INPUT_METERS:
             extra[cell.model][meter] += tokens
     for cell, meter in split.values:
-        billed_tokens[cell.model, meter] += case.remainder.billed_portion((VOLUME, cell, meter)).tokens
+        billed_tokens[cell.model, meter] += comparison.remainder.billed_portion((VOLUME, cell, meter)).tokens
     target_of = {}
     for model, extra_by_meter in extra.items():
         target = max(extra_by_meter, key=lambda meter: extra_by_meter[meter])
@@ -362,19 +376,19 @@ def _unbilled_kinds(case: Case) -> dict[tuple[str, str], str]:
 
 
 def _unbilled_kind_portions(
-    case: Case, cell: Cell, unbilled_kinds: Mapping[tuple[str, str], str]
-) -> dict[Entry, Portion]:
-    portions: dict[Entry, Portion] = {}
+    comparison: BillComparison, cell: ComparisonCell, unbilled_kinds: Mapping[tuple[str, str], str]
+) -> dict[PartKey, ClaimedPortion]:
+    portions: dict[PartKey, ClaimedPortion] = {}
     for (model, meter), target in unbilled_kinds.items():
-        tokens = -case.remainder.extra.get((cell, meter), 0)
-        listed = case.split.listed.get((cell, meter), 0)
+        tokens = -comparison.remainder.extra.get((cell, meter), 0)
+        listed = comparison.split.listed.get((cell, meter), 0)
         if model != cell.model or tokens <= 0 or not listed:
             continue
         entry = (VOLUME, cell, meter)
         target_entry = (VOLUME, cell, target)
-        share = Fraction(case.split.listed.get((cell, target), 0), listed)
-        before = portions.get(target_entry, Portion(0))
-        gained_amount = round(case.split.values[cell, meter] * share)
-        portions[entry] = Portion(case.remainder.amounts.get(entry, 0), -tokens)
-        portions[target_entry] = Portion(before.amount + gained_amount, before.tokens + tokens)
+        share = Fraction(comparison.split.listed.get((cell, target), 0), listed)
+        before = portions.get(target_entry, ClaimedPortion(0))
+        gained_amount = round(comparison.split.values[cell, meter] * share)
+        portions[entry] = ClaimedPortion(comparison.remainder.amounts.get(entry, 0), -tokens)
+        portions[target_entry] = ClaimedPortion(before.amount + gained_amount, before.tokens + tokens)
     return portions

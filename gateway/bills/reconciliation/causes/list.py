@@ -26,12 +26,20 @@ from gateway.bills.reconciliation.causes import (
     unpaid,
     uplifts,
 )
-from gateway.bills.reconciliation.claims import KINDS, OF_KINDS, OF_PRICES, OTHERS, PRICES, Case, Claim
+from gateway.bills.reconciliation.claims import (
+    KINDS,
+    OF_KINDS,
+    OF_PRICES,
+    OTHERS,
+    PRICES,
+    BillComparison,
+    CauseClaim,
+)
 from gateway.bills.reconciliation.limits import COARSEST
 from gateway.bills.reconciliation.wording import underscores_to_spaces
 
 ANY_PRICE = "another_price"  # not known
-Test = Callable[[Case], Iterator[Claim]]
+Test = Callable[[BillComparison], Iterator[CauseClaim]]
 
 TESTS: Sequence[Test] = (
     rest.claim_failed_calls,
@@ -77,22 +85,24 @@ TESTS: Sequence[Test] = (
 _NO_CAUSE = frozenset({"rounding", "own_price"})
 
 
-def find_claims(case: Case) -> list[Claim]:
+def find_claims(comparison: BillComparison) -> list[CauseClaim]:
     """
     Return the claims, largest first, each with the causes that would explain the same amounts.
 
     `with_other_causes` adds these causes to the evidence.
     """
-    found = [claim for test in TESTS for claim in test(case)]
-    named_claims = [_name_other_causes(claim, found, case) for claim in found]
+    found = [claim for test in TESTS for claim in test(comparison)]
+    named_claims = [_name_other_causes(claim, found, comparison) for claim in found]
     tested = (
-        contracts.doubt_price_if_contract_fee(claim, case)
-        for claim in month.doubt_contradicted_claims(named_claims, case)
+        contracts.doubt_price_if_contract_fee(claim, comparison)
+        for claim in month.doubt_contradicted_claims(named_claims, comparison)
     )
     return sorted(tested, key=lambda item: (-item.moved, -abs(item.tokens), item.cause))
 
 
-def _name_other_causes(claim: Claim, all_claims: Sequence[Claim], case: Case) -> Claim:
+def _name_other_causes(
+    claim: CauseClaim, all_claims: Sequence[CauseClaim], comparison: BillComparison
+) -> CauseClaim:
     names: list[str] = []
     for cause_name in claim.beside:
         if cause_name in (OTHERS, KINDS):
@@ -103,13 +113,13 @@ def _name_other_causes(claim: Claim, all_claims: Sequence[Claim], case: Case) ->
             ]
             names += [cause for cause in overlapping if cause_name == OTHERS or cause in OF_KINDS]
         elif cause_name == PRICES:
-            names += _price_causes(claim, all_claims, case)
+            names += _price_causes(claim, all_claims, comparison)
         else:
             names.append(cause_name)
     return replace(claim, beside=tuple(sorted(set(names) - {claim.cause} - _NO_CAUSE)))
 
 
-def with_other_causes(claim: Claim) -> Claim:
+def with_other_causes(claim: CauseClaim) -> CauseClaim:
     if not claim.beside:
         return claim
     beside = tuple(sorted(set(claim.beside) - {claim.cause}))
@@ -119,14 +129,16 @@ def with_other_causes(claim: Claim) -> Claim:
     )
 
 
-def _price_causes(claim: Claim, all_claims: Sequence[Claim], case: Case) -> list[str]:
+def _price_causes(
+    claim: CauseClaim, all_claims: Sequence[CauseClaim], comparison: BillComparison
+) -> list[str]:
     """
     Return the causes of price differences of the same models, or ANY_PRICE if none is claimed.
 
     If calls have their own price, claims of other models count as well. For models without a counted call,
     return nothing, because everything billed for them is due to unreported calls.
     """
-    models = {cell.model for cell in claim.by_cell} & {cell.model for cell in case.split.counted}
+    models = {cell.model for cell in claim.by_cell} & {cell.model for cell in comparison.split.counted}
     if not models:
         return []
     priced = [
@@ -139,7 +151,7 @@ def _price_causes(claim: Claim, all_claims: Sequence[Claim], case: Case) -> list
         for other_claim in priced
         if any(cell.model in models for cell in other_claim.by_cell)
     ]
-    if names or not models & case.split.varying:
+    if names or not models & comparison.split.varying:
         return names or [ANY_PRICE]
     # missing tokens may hide a price difference that claims about other models show
     of_calls = [
@@ -150,6 +162,6 @@ def _price_causes(claim: Claim, all_claims: Sequence[Claim], case: Case) -> list
     return [*of_calls, *(other_claim.cause for other_claim in priced)]
 
 
-def _claims_overlap(claim: Claim, other_claim: Claim) -> bool:
+def _claims_overlap(claim: CauseClaim, other_claim: CauseClaim) -> bool:
     places = {(cell.day, cell.model) for cell in claim.by_cell}
     return other_claim.is_of_tokens and any((cell.day, cell.model) in places for cell in other_claim.by_cell)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from statistics import median
 
-from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
+from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, BillComparison, CauseClaim
 from gateway.bills.reconciliation.limits import (
     GAP,
     LARGE_SHARE,
@@ -18,7 +18,7 @@ from gateway.bills.reconciliation.limits import (
     ROUGHLY,
     SAME_SIZE,
 )
-from gateway.bills.reconciliation.sides import INPUT, OUTPUT, VOLUME, Cell, CountedSums, Place
+from gateway.bills.reconciliation.sides import INPUT, OUTPUT, VOLUME, ComparisonCell, CountedSums, MeterPlace
 from gateway.bills.reconciliation.wording import day_text, join_names
 
 ASK_FOR_USAGE = (
@@ -26,7 +26,7 @@ ASK_FOR_USAGE = (
 )
 
 # a gap in the tokens: cell, meter, missing tokens, and billed tokens
-_Said = tuple[Cell, str, int, int]
+_Said = tuple[ComparisonCell, str, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Doubts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Group:
+class _CellGroup:
     """
     Cells that differ only in their context window. `lacking` has the input and output that the ledger lacks.
     """
@@ -62,20 +62,20 @@ class _Group:
         return is_whole and all(self.lacking.get(kind, 0) > 0 for kind in (INPUT, OUTPUT))
 
 
-def _model_groups(case: Case, model: str) -> list[_Group] | None:
+def _model_groups(comparison: BillComparison, model: str) -> list[_CellGroup] | None:
     """
     Return the groups of a model's cells, without tokens that claims explain. Return None if the ledger has
     surplus tokens of the model anywhere.
     """
-    remainder, split = case.remainder, case.split
-    lacking: dict[Cell, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    remainder, split = comparison.remainder, comparison.split
+    lacking: dict[ComparisonCell, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for (cell, meter), extra in remainder.extra.items():
         if extra < 0:
             return None
         if cell.model == model:
             lacking[cell._replace(context=0)][_input_or_output_meter(meter)] += extra
-    counted: dict[Cell, CountedSums] = defaultdict(CountedSums)
-    billed: dict[Cell, int] = defaultdict(int)
+    counted: dict[ComparisonCell, CountedSums] = defaultdict(CountedSums)
+    billed: dict[ComparisonCell, int] = defaultdict(int)
     for cell, sums in split.counted.items():
         if cell.model == model and cell not in remainder.explained:
             group = counted[cell._replace(context=0)]
@@ -87,7 +87,7 @@ def _model_groups(case: Case, model: str) -> list[_Group] | None:
             if theirs.calls is not None:
                 billed[cell._replace(context=0)] += theirs.calls
     return [
-        _Group(
+        _CellGroup(
             lacking=lacking.get(cell, {}),
             tokens=sums.tokens[INPUT],
             calls=sums.calls,
@@ -98,13 +98,15 @@ def _model_groups(case: Case, model: str) -> list[_Group] | None:
     ]
 
 
-def _is_gap_of_mean_calls(case: Case, model: str, groups: Sequence[_Group], number: int) -> bool:
+def _is_gap_of_mean_calls(
+    comparison: BillComparison, model: str, groups: Sequence[_CellGroup], number: int
+) -> bool:
     """
     Return whether `number` calls of the counted calls' mean size have the missing input and output.
 
     The bill must state the number of calls.
     """
-    ours, theirs = _unexplained_model_sums(case, model)
+    ours, theirs = _unexplained_model_sums(comparison, model)
     if theirs is None or ours.calls <= ours.unsized or not number:
         return False
     size: dict[str, int] = defaultdict(int)
@@ -121,7 +123,7 @@ def _is_gap_of_mean_calls(case: Case, model: str, groups: Sequence[_Group], numb
     )
 
 
-def claim_missing_usage(case: Case) -> Iterator[Claim]:
+def claim_missing_usage(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim missing tokens of calls that reached the ledger without token counts.
 
@@ -129,22 +131,22 @@ def claim_missing_usage(case: Case) -> Iterator[Claim]:
     bill states the number of calls, it must equal the ledger's, or calls of the mean size may show the cause
     instead. Otherwise, the cause is only likely.
     """
-    for model in case.models():
-        groups = _model_groups(case, model)
+    for model in comparison.compared_models():
+        groups = _model_groups(comparison, model)
         number = sum(group.unsized for group in groups or ())
-        entries = _missing_entries(case, model)
+        entries = _missing_entries(comparison, model)
         if not entries or not any(
-            sums.unsized for cell, sums in case.split.counted.items() if cell.model == model
+            sums.unsized for cell, sums in comparison.split.counted.items() if cell.model == model
         ):
             continue
         are_all_counted = groups is not None and all(
             group.billed_calls in (None, group.calls) for group in groups
         )
         is_exact = groups is not None and _are_other_groups_equal(groups, lambda group: group.unsized > 0)
-        is_whole = are_all_counted and model not in case.remainder.changed
-        is_sure = is_whole and (is_exact or _is_gap_of_mean_calls(case, model, groups or (), number))
-        gap = sum(case.remainder.extra[cell, meter] for _, cell, meter in entries)
-        yield from case.claim_entries_with_rates(
+        is_whole = are_all_counted and model not in comparison.remainder.changed
+        is_sure = is_whole and (is_exact or _is_gap_of_mean_calls(comparison, model, groups or (), number))
+        gap = sum(comparison.remainder.extra[cell, meter] for _, cell, meter in entries)
+        yield from comparison.claim_entries_with_rates(
             "usage_missing",
             entries,
             WEAK if not is_sure else EXACT if is_exact else STRONG,
@@ -155,12 +157,12 @@ def claim_missing_usage(case: Case) -> Iterator[Claim]:
         )
 
 
-def _are_other_groups_equal(groups: Sequence[_Group], has_cause: Callable[[_Group], bool]) -> bool:
+def _are_other_groups_equal(groups: Sequence[_CellGroup], has_cause: Callable[[_CellGroup], bool]) -> bool:
     others = [group for group in groups if not has_cause(group)]
     return any(group.tokens for group in others) and not any(any(group.lacking.values()) for group in others)
 
 
-def claim_unreported_batches(case: Case) -> Iterator[Claim]:
+def claim_unreported_batches(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim missing batch tokens of models without any counted batch call.
 
@@ -169,22 +171,22 @@ def claim_unreported_batches(case: Case) -> Iterator[Claim]:
     """
     reported = {
         (cell.key, cell.model)
-        for cell, sums in case.split.counted.items()
+        for cell, sums in comparison.split.counted.items()
         if cell.tier == "batch" and sums.calls
     }
-    reported |= case.remainder.unreported_tiers
+    reported |= comparison.remainder.unreported_tiers
     entries = [
         entry
-        for entry in case.remainder.volume_entries()
+        for entry in comparison.remainder.volume_entries()
         if entry[1].tier == "batch"
-        and case.remainder.extra[entry[1], entry[2]] > 0
+        and comparison.remainder.extra[entry[1], entry[2]] > 0
         and (entry[1].key, entry[1].model) not in reported
     ]
     models = {cell.model for _, cell, _ in entries}
-    if any(cell.tier != "batch" and cell.model in models for cell, _ in case.remainder.extra):
+    if any(cell.tier != "batch" and cell.model in models for cell, _ in comparison.remainder.extra):
         return
     is_sure = len({cell.day for _, cell, _ in entries}) >= LEAST_DAYS
-    yield from case.claim_entries_with_rates(
+    yield from comparison.claim_entries_with_rates(
         "batch_unreported",
         entries,
         STRONG if is_sure else WEAK,
@@ -194,7 +196,7 @@ def claim_unreported_batches(case: Case) -> Iterator[Claim]:
     )
 
 
-def claim_unreported_calls(case: Case) -> Iterator[Claim]:
+def claim_unreported_calls(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim tokens of calls that the ledger lacks. Typical causes are retries within an SDK, evaluations, and a
     second gateway.
@@ -204,18 +206,18 @@ def claim_unreported_calls(case: Case) -> Iterator[Claim]:
     the missing calls have the mean size of the others. Otherwise, the cause is only likely. If the number is
     not larger at all, no call is missing.
     """
-    may_be_twice = bool(days_lacking_half(case))
-    for model in case.models():
-        entries = _missing_entries(case, model)
-        ours, theirs = _unexplained_model_sums(case, model)
+    may_be_twice = bool(days_lacking_half(comparison))
+    for model in comparison.compared_models():
+        entries = _missing_entries(comparison, model)
+        ours, theirs = _unexplained_model_sums(comparison, model)
         if not entries or not ours.calls:
             continue
-        groups = _model_groups(case, model)
+        groups = _model_groups(comparison, model)
         sized = ours.calls - ours.errors
         if theirs is not None and theirs <= sized:
             continue  # the bill has no more calls than we have, so no call is missing
         missing = (theirs or 0) - ours.calls
-        is_only_cause = not ours.unsized and model not in case.remainder.changed and not may_be_twice
+        is_only_cause = not ours.unsized and model not in comparison.remainder.changed and not may_be_twice
         is_exact = (
             groups is not None
             and is_only_cause
@@ -225,17 +227,17 @@ def claim_unreported_calls(case: Case) -> Iterator[Claim]:
             groups is not None
             and is_only_cause
             and missing > 0
-            and _is_gap_of_mean_calls(case, model, groups, missing)
+            and _is_gap_of_mean_calls(comparison, model, groups, missing)
         )
-        if not is_sure and not _is_gap_proportional(case, model, entries):
+        if not is_sure and not _is_gap_proportional(comparison, model, entries):
             continue
-        doubts = _silent_hour_doubts(case)
+        doubts = _silent_hour_doubts(comparison)
         count = (
             "the bill does not state the number of calls"
             if theirs is None
             else f"{theirs:,} calls were billed"
         )
-        yield from case.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_rates(
             "unreported_calls",
             entries,
             WEAK if not is_sure else EXACT if is_exact else STRONG,
@@ -247,30 +249,30 @@ def claim_unreported_calls(case: Case) -> Iterator[Claim]:
             beside=(
                 *doubts.beside,
                 *(("usage_missing",) if ours.unsized and not is_sure else ()),
-                *(("other_tokenizer",) if _has_constant_daily_ratio(case, model) else ()),
+                *(("other_tokenizer",) if _has_constant_daily_ratio(comparison, model) else ()),
             ),
         )
 
 
-def _is_gap_proportional(case: Case, model: str, entries: Sequence[Entry]) -> bool:
+def _is_gap_proportional(comparison: BillComparison, model: str, entries: Sequence[PartKey]) -> bool:
     lacking: dict[str, int] = defaultdict(int)
     billed: dict[str, int] = defaultdict(int)
     for _, cell, meter in entries:
-        lacking[_input_or_output_meter(meter)] += case.remainder.extra[cell, meter]
-    for cell, sums in case.split.billed.items():
-        if cell.model == model and cell not in case.remainder.explained:
+        lacking[_input_or_output_meter(meter)] += comparison.remainder.extra[cell, meter]
+    for cell, sums in comparison.split.billed.items():
+        if cell.model == model and cell not in comparison.remainder.explained:
             for meter, tokens in sums.tokens.items():
                 billed[_input_or_output_meter(meter)] += tokens
     shares = [lacking[kind] / billed[kind] for kind in billed if billed[kind]]
     return len(shares) > 1 and min(shares) > 0 and max(shares) <= SAME_SIZE * min(shares)
 
 
-def _has_constant_daily_ratio(case: Case, model: str) -> bool:
+def _has_constant_daily_ratio(comparison: BillComparison, model: str) -> bool:
     # another tokenizer would count such a multiple every day
-    sums: dict[Place, list[int]] = defaultdict(lambda: [0, 0])
-    for cell, meter, extra, tokens in _places_with_billed_tokens(case):
+    sums: dict[MeterPlace, list[int]] = defaultdict(lambda: [0, 0])
+    for cell, meter, extra, tokens in _places_with_billed_tokens(comparison):
         if cell.model == model:
-            of_day = sums[Cell(cell.day), _input_or_output_meter(meter)]
+            of_day = sums[ComparisonCell(cell.day), _input_or_output_meter(meter)]
             of_day[0] += tokens
             of_day[1] += tokens - extra
     ratios = [theirs / ours for theirs, ours in sums.values() if ours]
@@ -286,15 +288,17 @@ def _input_or_output_meter(meter: str) -> str:
     return meter if meter == OUTPUT else INPUT
 
 
-def _missing_entries(case: Case, model: str) -> list[Entry]:
+def _missing_entries(comparison: BillComparison, model: str) -> list[PartKey]:
     """
     Return the missing tokens of a model. Return nothing if about as many tokens are surplus, because missing
     calls do not explain these.
     """
     extras = {
-        (cell, meter): extra for (cell, meter), extra in case.remainder.extra.items() if cell.model == model
+        (cell, meter): extra
+        for (cell, meter), extra in comparison.remainder.extra.items()
+        if cell.model == model
     }
-    entries: list[Entry] = [(VOLUME, *cell_meter) for cell_meter in extras]
+    entries: list[PartKey] = [(VOLUME, *cell_meter) for cell_meter in extras]
     lacking, surplus = (
         sum(abs(extra) for extra in extras.values() if (extra > 0) is sign) for sign in (True, False)
     )
@@ -308,31 +312,31 @@ def _missing_and_billed_tokens_by_day(billed_places: Iterable[_Said]) -> dict[in
     return by_day
 
 
-def _places_with_billed_tokens(case: Case) -> Iterator[_Said]:
-    counted = {(cell, meter) for cell, sums in case.split.counted.items() for meter in sums.tokens}
-    for cell, meter in counted | case.remainder.extra.keys():
-        tokens = case.remainder.billed_tokens(cell, meter)
+def _places_with_billed_tokens(comparison: BillComparison) -> Iterator[_Said]:
+    counted = {(cell, meter) for cell, sums in comparison.split.counted.items() for meter in sums.tokens}
+    for cell, meter in counted | comparison.remainder.extra.keys():
+        tokens = comparison.remainder.billed_tokens(cell, meter)
         if tokens > 0:
-            yield cell, meter, case.remainder.extra.get((cell, meter), 0), tokens
+            yield cell, meter, comparison.remainder.extra.get((cell, meter), 0), tokens
 
 
-def days_lacking_half(case: Case) -> set[int]:
+def days_lacking_half(comparison: BillComparison) -> set[int]:
     """
     Return the days that lack at least half of every kind of token of every key and model.
 
     Tiers are compared separately unless the other days lack little.
     """
-    return _days_lacking_half(case, list(_places_with_billed_tokens(case)))
+    return _days_lacking_half(comparison, list(_places_with_billed_tokens(comparison)))
 
 
-def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
+def _days_lacking_half(comparison: BillComparison, places: Sequence[_Said]) -> set[int]:
     are_few = (
         median(
             [extra / tokens for extra, tokens in _missing_and_billed_tokens_by_day(places).values()] or [0]
         )
         <= ROUGHLY
     )
-    kinds: dict[Place, list[int]] = defaultdict(lambda: [0, 0])
+    kinds: dict[MeterPlace, list[int]] = defaultdict(lambda: [0, 0])
     for cell, meter, extra, tokens in places:
         sums = kinds[cell._replace(tier="", region="") if are_few else cell, meter]
         sums[0] += extra
@@ -341,7 +345,7 @@ def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
     for (cell, _), (extra, tokens) in kinds.items():
         halves_by_day[cell.day].append(extra * 2 >= tokens)
     calls = Counter[int]()
-    for cell, counted_sums in case.split.counted.items():
+    for cell, counted_sums in comparison.split.counted.items():
         calls[cell.day] += counted_sums.calls
     return {
         day
@@ -350,33 +354,33 @@ def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
     }
 
 
-def _silent_hour_doubts(case: Case) -> Doubts:
+def _silent_hour_doubts(comparison: BillComparison) -> Doubts:
     """
     Return the doubts about missing calls because of hours without a call, which may also explain missing
     tokens.
     """
-    if not case.remainder.may_be_silent:
+    if not comparison.remainder.may_be_silent:
         return Doubts()
-    days = join_names([day_text(day) for day in case.remainder.may_be_silent])
+    days = join_names([day_text(day) for day in comparison.remainder.may_be_silent])
     return Doubts(note=f"; hours without a call on {days} may also be a gap", beside=("no_telemetry",))
 
 
 def _unexplained_model_sums(
-    case: Case, model: str, without: Collection[int] = ()
+    comparison: BillComparison, model: str, without: Collection[int] = ()
 ) -> tuple[CountedSums, int | None]:
     """
     Return the model's counted sums and billed calls in cells that no claim explains. The number of billed
     calls is None if the bill does not state it.
     """
     ours, theirs = CountedSums(), None
-    for cell, sums in case.split.counted.items():
-        if cell.model == model and cell not in case.remainder.explained and cell.day not in without:
+    for cell, sums in comparison.split.counted.items():
+        if cell.model == model and cell not in comparison.remainder.explained and cell.day not in without:
             ours.calls, ours.errors = ours.calls + sums.calls, ours.errors + sums.errors
             ours.unsized += sums.unsized
             for meter, tokens in sums.tokens.items():
                 ours.tokens[meter] += tokens
-    for cell, billed in case.split.billed.items():
-        is_open = cell not in case.remainder.explained and cell.day not in without
+    for cell, billed in comparison.split.billed.items():
+        is_open = cell not in comparison.remainder.explained and cell.day not in without
         if cell.model == model and billed.calls is not None and is_open:
             theirs = (theirs or 0) + billed.calls
     return ours, theirs

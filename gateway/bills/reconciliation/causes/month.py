@@ -9,9 +9,9 @@ from fractions import Fraction
 from itertools import groupby, pairwise
 from statistics import median
 
-from gateway.bills.reconciliation.claims import OF_PRICES, TIER_NOT_GIVEN, WEAK, Case, Claim
+from gateway.bills.reconciliation.claims import OF_PRICES, TIER_NOT_GIVEN, WEAK, BillComparison, CauseClaim
 from gateway.bills.reconciliation.limits import COARSEST, LARGE_SHARE, LEAST_DAYS, NOTHING, SAME
-from gateway.bills.reconciliation.sides import DAY_S, OUTPUT, RATE, VOLUME, Cell, Place
+from gateway.bills.reconciliation.sides import DAY_S, OUTPUT, RATE, VOLUME, ComparisonCell, MeterPlace
 from gateway.intake.rate_cards.names import model_family
 
 MISSING = frozenset({"unreported_calls", "usage_missing", "output_missing"})
@@ -27,7 +27,7 @@ _Rest = dict[str, Counter[int]]  # unexplained price differences by model and da
 _Series = tuple[str, str, int]  # a time series: model, meter and day
 
 
-def doubt_contradicted_claims(claims: Sequence[Claim], case: Case) -> list[Claim]:
+def doubt_contradicted_claims(claims: Sequence[CauseClaim], comparison: BillComparison) -> list[CauseClaim]:
     """
     Return the claims. Those that the compared period contradicts become hints.
 
@@ -48,23 +48,23 @@ def doubt_contradicted_claims(claims: Sequence[Claim], case: Case) -> list[Claim
     """
     by_kind = Counter[_Kind]()
     by_day = Counter[int]()
-    for (cell, meter), tokens in _unexplained_tokens(claims, case, but={*MISSING, *ONE_SIDED}):
+    for (cell, meter), tokens in _unexplained_tokens(claims, comparison, but={*MISSING, *ONE_SIDED}):
         by_kind[cell.key, cell.model, meter == OUTPUT] += tokens
         by_day[cell.day] += tokens
-    for (cell, meter), tokens in _unexplained_tokens(claims, case, but={*MISSING, *ONE_NAME}):
+    for (cell, meter), tokens in _unexplained_tokens(claims, comparison, but={*MISSING, *ONE_NAME}):
         by_kind[ANY_KEY, model_family(cell.model), meter == OUTPUT] += tokens
     exchanged = {
         day: ONE_SIDED[claim.cause]
         for claim in claims
         if claim.cause in ONE_SIDED and not claim.is_hint
-        for day in _days_with_opposite_neighbor(claim, case, by_day)
+        for day in _days_with_opposite_neighbor(claim, comparison, by_day)
     }
-    silent = _days_next_to_silence(claims, case)
-    rest = _unexplained_rates_by_model(case)
-    renamed = _models_under_other_names(claims, case)
-    unusual = _models_without_usual_price(claims, case)
+    silent = _days_next_to_silence(claims, comparison)
+    rest = _unexplained_rates_by_model(comparison)
+    renamed = _models_under_other_names(claims, comparison)
+    unusual = _models_without_usual_price(claims, comparison)
     results = [
-        _doubt_claim_if_contradicted(claim, case, by_kind, exchanged, silent, rest, renamed)
+        _doubt_claim_if_contradicted(claim, comparison, by_kind, exchanged, silent, rest, renamed)
         for claim in claims
     ]
     results = [
@@ -73,108 +73,122 @@ def doubt_contradicted_claims(claims: Sequence[Claim], case: Case) -> list[Claim
         else claim
         for claim in results
     ]
-    left = _unexplained_models(case)
+    left = _unexplained_models(comparison)
     for _ in range(2):  # done twice, because a doubtful price makes the prices of other models doubtful
         doubtful = left | {
             model for claim in results if claim.is_hint and claim.cause in OF_PRICES for model in claim.models
         }
-        results = [_doubt_price_if_fee(claim, case, doubtful) for claim in results]
+        results = [_doubt_price_if_fee(claim, comparison, doubtful) for claim in results]
     return results
 
 
-def _models_under_other_names(claims: Iterable[Claim], case: Case) -> set[str]:
+def _models_under_other_names(claims: Iterable[CauseClaim], comparison: BillComparison) -> set[str]:
     snapshots = {
-        model_family(cell.model) for cell, _ in case.split.extra if cell.model in _counted_models(case)
+        model_family(cell.model)
+        for cell, _ in comparison.split.extra
+        if cell.model in _counted_models(comparison)
     }
     moved = {model for claim in claims if claim.cause == "other_model" for model in claim.models}
-    return moved | {cell.model for cell in case.split.billed if model_family(cell.model) in snapshots}
+    return moved | {cell.model for cell in comparison.split.billed if model_family(cell.model) in snapshots}
 
 
-def _models_without_usual_price(claims: Iterable[Claim], case: Case) -> set[str]:
+def _models_without_usual_price(claims: Iterable[CauseClaim], comparison: BillComparison) -> set[str]:
     days: dict[str, set[int]] = defaultdict(set)
     for claim in claims:
         for model in claim.models if claim.cause == "price_on_days" else ():
             days[model].update(claim.days)
-    return {model for model, of_model in days.items() if 2 * len(of_model) > len(case.days)}
+    return {model for model, of_model in days.items() if 2 * len(of_model) > len(comparison.days)}
 
 
-def _counted_models(case: Case) -> set[str]:
-    return {cell.model for cell in case.split.counted}
+def _counted_models(comparison: BillComparison) -> set[str]:
+    return {cell.model for cell in comparison.split.counted}
 
 
-def _doubt_price_if_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
+def _doubt_price_if_fee(claim: CauseClaim, comparison: BillComparison, doubtful: set[str]) -> CauseClaim:
     # a fee may be on every line, so that other models have a price without a cause
     is_fee = (
         claim.cause == "price_change"
-        and not _has_our_price_before(claim, case)
-        and (not doubtful <= {*claim.models} or _is_factor_on_all_money(claim, case))
+        and not _has_our_price_before(claim, comparison)
+        and (not doubtful <= {*claim.models} or _is_factor_on_all_money(claim, comparison))
     )
     return replace(claim, beside=(*claim.beside, "fee")) if is_fee and not claim.is_hint else claim
 
 
-def _has_our_price_before(claim: Claim, case: Case) -> bool:
+def _has_our_price_before(claim: CauseClaim, comparison: BillComparison) -> bool:
     meters = {(cell.model, meter) for _, cell, meter in claim.parts}
     return any(
         cell.day < claim.since
         and (cell.model, meter) in meters
-        and (cell, meter) in case.split.paid
-        and case.is_negligible((cell, meter), case.split.parts.get((RATE, cell, meter), 0))
-        for (cell, meter), worth in case.split.worth.items()
+        and (cell, meter) in comparison.split.paid
+        and comparison.is_negligible((cell, meter), comparison.split.parts.get((RATE, cell, meter), 0))
+        for (cell, meter), worth in comparison.split.worth.items()
         if worth > 0
     )
 
 
-def _unexplained_models(case: Case) -> set[str]:
+def _unexplained_models(comparison: BillComparison) -> set[str]:
     places, left = Counter[str](), Counter[str]()
-    for place, worth in case.split.worth.items():
-        if worth > 0 and place in case.split.paid:
+    for place, worth in comparison.split.worth.items():
+        if worth > 0 and place in comparison.split.paid:
             entry = (RATE, *place)
             places[place[0].model] += 1
-            left[place[0].model] += entry in case.remainder.amounts and not case.is_within_rounding(entry)
+            left[place[0].model] += (
+                entry in comparison.remainder.amounts and not comparison.is_within_rounding(entry)
+            )
     return {model for model, count in places.items() if 2 * left[model] > count}
 
 
-def _is_factor_on_all_money(claim: Claim, case: Case) -> bool:
-    paid = {cell.model for (cell, _), amount in case.split.paid.items() if amount}
-    models = {cell.model for (cell, _), worth in case.split.worth.items() if worth > 0}
+def _is_factor_on_all_money(claim: CauseClaim, comparison: BillComparison) -> bool:
+    paid = {cell.model for (cell, _), amount in comparison.split.paid.items() if amount}
+    models = {cell.model for (cell, _), worth in comparison.split.worth.items() if worth > 0}
     amounts, worths = Counter[str](), Counter[str]()
     for (part, cell, meter), portion in claim.parts.items():
         amounts[meter] += portion.amount if part == RATE else 0
-        worths[meter] += case.split.worth[cell, meter] if part == RATE else 0
+        worths[meter] += comparison.split.worth[cell, meter] if part == RATE else 0
     factors = [Fraction(amounts[meter], worth) for meter, worth in worths.items() if worth]
     is_one = len(factors) > 1 and max(factors) - min(factors) <= Fraction(SAME)
     return is_one and paid <= {*claim.models} and not models <= paid
 
 
 def _doubt_claim_if_contradicted(
-    claim: Claim,
-    case: Case,
+    claim: CauseClaim,
+    comparison: BillComparison,
     by_kind: Counter[_Kind],
     exchanged: Mapping[int, str],
     silent: set[int],
     rest: _Rest,
     renamed: set[str],
-) -> Claim:
+) -> CauseClaim:
     if claim.is_hint:
         return claim
-    beside = [*_other_token_causes(claim, case, by_kind, silent, renamed), *_other_price_causes(claim, case)]
+    beside = [
+        *_other_token_causes(claim, comparison, by_kind, silent, renamed),
+        *_other_price_causes(claim, comparison),
+    ]
     is_of_days = claim.cause in ONE_NAME and exchanged.keys() >= {*claim.days}
     if claim.cause in MISSING or claim.cause in ONE_SIDED or is_of_days:
         beside += [cause for day, cause in exchanged.items() if day in claim.days]
     if beside:
         return replace(claim, beside=(*claim.beside, *beside))
     is_doubtful = (
-        _has_amounts_left(claim, case)
-        or _has_opposite_rates_left(claim, case)
-        or _is_within_rounding(claim, case)
-        or (claim.cause in _OF_AMOUNTS and (_has_large_rates_left(claim, rest) or _has_few_days(claim, case)))
-        or (claim.cause in _ONE_PRICE and not _is_same_price_daily(claim, case))
+        _has_amounts_left(claim, comparison)
+        or _has_opposite_rates_left(claim, comparison)
+        or _is_within_rounding(claim, comparison)
+        or (
+            claim.cause in _OF_AMOUNTS
+            and (_has_large_rates_left(claim, rest) or _has_few_days(claim, comparison))
+        )
+        or (claim.cause in _ONE_PRICE and not _is_same_price_daily(claim, comparison))
     )
     return replace(claim, sure=WEAK) if is_doubtful else claim
 
 
 def _other_token_causes(
-    claim: Claim, case: Case, by_kind: Counter[_Kind], silent: set[int], renamed: set[str]
+    claim: CauseClaim,
+    comparison: BillComparison,
+    by_kind: Counter[_Kind],
+    silent: set[int],
+    renamed: set[str],
 ) -> Iterator[str]:
     if claim.cause not in MISSING and claim.cause not in ONE_NAME:
         return
@@ -182,7 +196,7 @@ def _other_token_causes(
     for (cell, meter), tokens in _claimed_tokens(claim):
         own[cell.key, cell.model, meter == OUTPUT] += tokens
         of_any_key[ANY_KEY, model_family(cell.model), meter == OUTPUT] += tokens
-    is_of_models = _counted_models(case).isdisjoint(claim.models)
+    is_of_models = _counted_models(comparison).isdisjoint(claim.models)
     if claim.cause in MISSING and not _is_lack_confirmed_by_kind(own, by_kind):
         yield "time_edge"
     elif not _is_lack_confirmed_by_kind(of_any_key, by_kind):
@@ -190,14 +204,14 @@ def _other_token_causes(
     elif claim.cause == "unreported_traffic" and is_of_models and not renamed.isdisjoint(claim.models):
         yield "other_model"
     days = {cell.day for (cell, _), _ in _claimed_tokens(claim)}
-    counted = {cell.day for cell, sums in case.split.counted.items() if sums.calls}
+    counted = {cell.day for cell, sums in comparison.split.counted.items() if sums.calls}
     if days and counted and days.isdisjoint(counted):
         yield "no_telemetry"
     if not days or claim.cause in ONE_NAME:
         return
-    if days <= _days_after_empty_day(case):
+    if days <= _days_after_empty_day(comparison):
         yield "posted_late"
-    if claim.cause == "unreported_calls" and (days <= silent or case.are_few_days(days)):
+    if claim.cause == "unreported_calls" and (days <= silent or comparison.are_few_days(days)):
         yield "no_telemetry"
 
 
@@ -209,59 +223,62 @@ def _is_lack_confirmed_by_kind(claimed: Mapping[_Kind, int], by_kind: Counter[_K
     )
 
 
-def _other_price_causes(claim: Claim, case: Case) -> Iterator[str]:
+def _other_price_causes(claim: CauseClaim, comparison: BillComparison) -> Iterator[str]:
     if claim.cause in _ONE_PRICE and any(
-        (cell.model, cell.tier) in case.split.unlisted for cell in claim.by_cell
+        (cell.model, cell.tier) in comparison.split.unlisted for cell in claim.by_cell
     ):
         yield "tier_price"
-    if claim.cause in OF_PRICES and _may_lack_output(claim, case):
+    if claim.cause in OF_PRICES and _may_lack_output(claim, comparison):
         yield "output_missing"
-    if claim.cause == "price_on_days" and _may_be_repeated_rows(claim, case):
+    if claim.cause == "price_on_days" and _may_be_repeated_rows(claim, comparison):
         yield "billed_twice"
-    if claim.cause == "price_on_days" and not {*_last_days(case), *case.late_days}.isdisjoint(claim.days):
+    if claim.cause == "price_on_days" and not {*_last_days(comparison), *comparison.late_days}.isdisjoint(
+        claim.days
+    ):
         yield "price_change"
-    if claim.cause in _ONE_PRICE and _is_amount_the_discount(claim, case):
+    if claim.cause in _ONE_PRICE and _is_amount_the_discount(claim, comparison):
         yield TIER_NOT_GIVEN
-    if claim.cause in _ONE_PRICE and _is_amount_the_premium(claim, case):
+    if claim.cause in _ONE_PRICE and _is_amount_the_premium(claim, comparison):
         yield "premium_absent"
 
 
-def _is_amount_the_discount(claim: Claim, case: Case) -> bool:
+def _is_amount_the_discount(claim: CauseClaim, comparison: BillComparison) -> bool:
     places = [(cell, meter) for part, cell, meter in claim.parts if part == RATE]
-    full = sum(case.split.full[place] for place in places)
-    worth = sum(case.split.worth[place] for place in places)
+    full = sum(comparison.split.full[place] for place in places)
+    worth = sum(comparison.split.worth[place] for place in places)
     return full > worth and abs(full - worth - claim.amount) <= int(full * SAME)
 
 
-def _is_amount_the_premium(claim: Claim, case: Case) -> bool:
+def _is_amount_the_premium(claim: CauseClaim, comparison: BillComparison) -> bool:
     rates = {
         (cell, meter): portion.amount for (part, cell, meter), portion in claim.parts.items() if part == RATE
     }
-    premium = sum(case.split.premium[place] for place in rates)
+    premium = sum(comparison.split.premium[place] for place in rates)
     return premium > 0 and all(
-        case.is_negligible(place, amount + case.split.premium[place]) for place, amount in rates.items()
+        comparison.is_negligible(place, amount + comparison.split.premium[place])
+        for place, amount in rates.items()
     )
 
 
-def _days_next_to_silence(claims: Sequence[Claim], case: Case) -> set[int]:
+def _days_next_to_silence(claims: Sequence[CauseClaim], comparison: BillComparison) -> set[int]:
     silent = {day for claim in claims if claim.cause == "no_telemetry" for day in claim.days}
     return {
         day
-        for pair in pairwise(case.days)
+        for pair in pairwise(comparison.days)
         for day, other in (pair, pair[::-1])
         if other in silent and day not in silent
     }
 
 
-def _unexplained_rates_by_model(case: Case) -> _Rest:
+def _unexplained_rates_by_model(comparison: BillComparison) -> _Rest:
     rest: _Rest = defaultdict(Counter)
-    for entry, amount in case.remainder.amounts.items():
-        if entry[0] == RATE and not case.is_within_rounding(entry):
+    for entry, amount in comparison.remainder.amounts.items():
+        if entry[0] == RATE and not comparison.is_within_rounding(entry):
             rest[entry[1].model][entry[1].day] += abs(amount)
     return rest
 
 
-def _has_large_rates_left(claim: Claim, rest: _Rest) -> bool:
+def _has_large_rates_left(claim: CauseClaim, rest: _Rest) -> bool:
     """
     Return whether the model has unclaimed price differences that are large compared with the claimed ones.
 
@@ -277,36 +294,36 @@ def _has_large_rates_left(claim: Claim, rest: _Rest) -> bool:
     return False
 
 
-def _may_lack_output(claim: Claim, case: Case) -> bool:
+def _may_lack_output(claim: CauseClaim, comparison: BillComparison) -> bool:
     """
     Return whether a claimed price of output may be output that the ledger lacks, because no bill states
     tokens for its days.
     """
     places = [(cell.day, meter) for part, cell, meter in claim.parts if part == RATE]
-    return {meter for _, meter in places} == {OUTPUT} and case.split.metered.isdisjoint(
+    return {meter for _, meter in places} == {OUTPUT} and comparison.split.metered.isdisjoint(
         day for day, _ in places
     )
 
 
-def _may_be_repeated_rows(claim: Claim, case: Case) -> bool:
+def _may_be_repeated_rows(claim: CauseClaim, comparison: BillComparison) -> bool:
     """
     Return whether the bill may repeat rows, because its amounts are a multiple of the value on days without
     billed tokens.
     """
-    if not case.split.metered.isdisjoint(claim.days):
+    if not comparison.split.metered.isdisjoint(claim.days):
         return False
-    worth = sum(case.split.worth[cell, meter] for part, cell, meter in claim.parts if part == RATE)
+    worth = sum(comparison.split.worth[cell, meter] for part, cell, meter in claim.parts if part == RATE)
     times = round(claim.amount / worth) if worth else 0
     return times > 0 and abs(claim.amount - times * worth) <= int(worth * SAME)
 
 
-def _has_opposite_rates_left(claim: Claim, case: Case) -> bool:
+def _has_opposite_rates_left(claim: CauseClaim, comparison: BillComparison) -> bool:
     # compute the difference that would remain if the bill had the tokens but not their money
-    coarse = case.split.levels.coarse_cell
-    claimed, left = Counter[Cell](), Counter[Cell]()
+    coarse = comparison.split.levels.coarse_cell
+    claimed, left = Counter[ComparisonCell](), Counter[ComparisonCell]()
     for (part, cell, _), portion in claim.parts.items():
         claimed[_model_cell(coarse(cell))] += portion.amount if part == VOLUME else 0
-    for (part, cell, _), amount in case.remainder.amounts.items():
+    for (part, cell, _), amount in comparison.remainder.amounts.items():
         left[_model_cell(cell)] += amount if part == RATE else 0
     opposite = sum(
         min(abs(amount), abs(left[cell])) for cell, amount in claimed.items() if amount * left[cell] < 0
@@ -314,42 +331,44 @@ def _has_opposite_rates_left(claim: Claim, case: Case) -> bool:
     return bool(opposite) and 2 * opposite >= sum(map(abs, claimed.values()))
 
 
-def _is_within_rounding(claim: Claim, case: Case) -> bool:
+def _is_within_rounding(claim: CauseClaim, comparison: BillComparison) -> bool:
     # amounts of less than twice the rounding of their lines fit any cause
     if claim.cause == "rounding" or {part for part, _, _ in claim.parts} != {RATE}:
         return False
-    lines = case.split.lines
+    lines = comparison.split.lines
     chance = sum(
-        case.precision.get(cell.day, 0) * max(1, lines.get((cell, meter), 0))
+        comparison.precision.get(cell.day, 0) * max(1, lines.get((cell, meter), 0))
         for _, cell, meter in claim.parts
     )
     return 2 * chance > sum(abs(portion.amount) for portion in claim.parts.values())
 
 
-def _model_cell(cell: Cell) -> Cell:
-    return Cell(cell.day, model=cell.model)
+def _model_cell(cell: ComparisonCell) -> ComparisonCell:
+    return ComparisonCell(cell.day, model=cell.model)
 
 
-def _has_few_days(claim: Claim, case: Case) -> bool:
+def _has_few_days(claim: CauseClaim, comparison: BillComparison) -> bool:
     # with so few days, any price would fit
     models = {cell.model for part, cell, _ in claim.parts if part == RATE}
-    days = {cell.day for (cell, _), worth in case.split.worth.items() if worth > 0 and cell.model in models}
+    days = {
+        cell.day for (cell, _), worth in comparison.split.worth.items() if worth > 0 and cell.model in models
+    }
     return bool(models) and len(days) < LEAST_DAYS
 
 
-def _last_days(case: Case) -> set[int]:
+def _last_days(comparison: BillComparison) -> set[int]:
     """Return the days before a gap in the bill. The bill may state the calls of the missing days on them."""
-    return {day for day, after in pairwise(case.days) if after - day > DAY_S}
+    return {day for day, after in pairwise(comparison.days) if after - day > DAY_S}
 
 
-def _is_same_price_daily(claim: Claim, case: Case) -> bool:
+def _is_same_price_daily(claim: CauseClaim, comparison: BillComparison) -> bool:
     paid, worth, slack = Counter[_Series](), Counter[_Series](), Counter[_Series]()
     for (part, cell, meter), portion in claim.parts.items():
         if part == RATE and cell.day >= claim.since:
             series = cell.model, meter, cell.day
             paid[series] += portion.amount
-            worth[series] += case.split.worth[cell, meter]
-            slack[series] += case.possible_rounding((cell, meter))
+            worth[series] += comparison.split.worth[cell, meter]
+            slack[series] += comparison.possible_rounding((cell, meter))
     whole_paid, whole_worth = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for (model, meter, day), amount in paid.items():
         whole_paid[model, meter] += amount
@@ -363,46 +382,50 @@ def _is_same_price_daily(claim: Claim, case: Case) -> bool:
     return True
 
 
-def _days_after_empty_day(case: Case) -> set[int]:
+def _days_after_empty_day(comparison: BillComparison) -> set[int]:
     """
     Return the days after a day on which neither side has a call, so that the bill may have added an earlier
     day.
     """
-    known = {cell.day for cell, _ in case.split.values}
+    known = {cell.day for cell, _ in comparison.split.values}
     return (
-        {day for before, day in pairwise((0, *case.days)) if before not in known} if len(known) > 1 else set()
+        {day for before, day in pairwise((0, *comparison.days)) if before not in known}
+        if len(known) > 1
+        else set()
     )
 
 
-def _claimed_tokens(claim: Claim) -> Iterator[tuple[Place, int]]:
+def _claimed_tokens(claim: CauseClaim) -> Iterator[tuple[MeterPlace, int]]:
     for (part, cell, meter), portion in claim.parts.items():
         if part == VOLUME:
             yield (cell, meter), portion.tokens
 
 
 def _unexplained_tokens(
-    claims: Sequence[Claim], case: Case, but: Collection[str]
-) -> Iterator[tuple[Place, int]]:
-    yield from case.split.extra.items()
+    claims: Sequence[CauseClaim], comparison: BillComparison, but: Collection[str]
+) -> Iterator[tuple[MeterPlace, int]]:
+    yield from comparison.split.extra.items()
     for claim in claims:
         if not claim.is_hint and claim.cause not in but:
             for place, tokens in _claimed_tokens(claim):
                 yield place, -tokens
 
 
-def _days_with_opposite_neighbor(claim: Claim, case: Case, by_day: Counter[int]) -> set[int]:
+def _days_with_opposite_neighbor(
+    claim: CauseClaim, comparison: BillComparison, by_day: Counter[int]
+) -> set[int]:
     """
     Return runs of claimed days next to a day with about the opposite difference, and the days of that
     difference.
 
     The difference that a day usually has does not count.
     """
-    usual = median(by_day[day] for day in case.days)
+    usual = median(by_day[day] for day in comparison.days)
     found = set[int]()
-    for run in _runs_of_days(claim.days, case.days):
-        first, last = case.days.index(run[0]), case.days.index(run[-1])
+    for run in _runs_of_days(claim.days, comparison.days):
+        first, last = comparison.days.index(run[0]), comparison.days.index(run[-1])
         whole = sum(by_day[day] - usual for day in run)
-        for neighbor in (*case.days[max(first - 1, 0) : first], *case.days[last + 1 : last + 2]):
+        for neighbor in (*comparison.days[max(first - 1, 0) : first], *comparison.days[last + 1 : last + 2]):
             other = by_day[neighbor] - usual
             if whole * other < 0 and 2 * abs(other) >= abs(whole):
                 found |= {*run, neighbor}
@@ -415,15 +438,15 @@ def _runs_of_days(days: Collection[int], all_days: Sequence[int]) -> Iterator[li
             yield list(run)
 
 
-def _has_amounts_left(claim: Claim, case: Case) -> bool:
+def _has_amounts_left(claim: CauseClaim, comparison: BillComparison) -> bool:
     if any(claim.by_cell.values()) or not claim.is_of_tokens:
         return False
-    coarse = case.split.levels.coarse_cell
+    coarse = comparison.split.levels.coarse_cell
     cells = {coarse(cell) for cell in claim.by_cell}
     left = sum(
         abs(amount)
-        for entry, amount in case.remainder.amounts.items()
-        if coarse(entry[1]) in cells and not (entry[0] == RATE and case.is_within_rounding(entry))
+        for entry, amount in comparison.remainder.amounts.items()
+        if coarse(entry[1]) in cells and not (entry[0] == RATE and comparison.is_within_rounding(entry))
     )
     least: int = COARSEST
     return left >= least

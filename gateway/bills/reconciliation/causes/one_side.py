@@ -6,10 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
-from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
+from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, BillComparison, CauseClaim
 from gateway.bills.reconciliation.limits import SAME_SIZE
-from gateway.bills.reconciliation.sides import OWN, RATE, BilledSums, Cell, CountedSums, are_series_alike
+from gateway.bills.reconciliation.sides import (
+    OWN,
+    RATE,
+    BilledSums,
+    ComparisonCell,
+    CountedSums,
+    are_series_alike,
+)
 from gateway.bills.reconciliation.wording import join_names
 from gateway.intake.rate_cards.names import model_family
 
@@ -19,21 +26,21 @@ _POINT = (
 )
 
 
-def claim_unreported_traffic(case: Case) -> Iterator[Claim]:
+def claim_unreported_traffic(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim keys and models that are billed but have no counted call. Then claim the missing tokens for provider
     keys that have about the same tokens by day.
     """
     for name in ("key", "model"):
-        for value in _names_on_one_side(case, name, billed=True):
-            entries = _entries_with_name(case, name, value)
-            shares = case.remainder.divide_rates(entries)
-            claim = case.remainder.claim_entries(
+        for value in _names_on_one_side(comparison, name, billed=True):
+            entries = _entries_with_name(comparison, name, value)
+            shares = comparison.remainder.divide_rates(entries)
+            claim = comparison.remainder.claim_entries(
                 "unreported_traffic",
                 entries,
                 portions=shares,
                 sure=WEAK
-                if (hint := _possible_match_hint(case, name, value, billed=True))
+                if (hint := _possible_match_hint(comparison, name, value, billed=True))
                 else STRONG
                 if shares
                 else EXACT,
@@ -47,15 +54,16 @@ def claim_unreported_traffic(case: Case) -> Iterator[Claim]:
             )
             if claim is not None:
                 yield claim
-    yield from _claim_keys_matching_gap(case)
+    yield from _claim_keys_matching_gap(comparison)
 
 
-def _claim_keys_matching_gap(case: Case) -> Iterator[Claim]:
+def _claim_keys_matching_gap(comparison: BillComparison) -> Iterator[CauseClaim]:
     tokens_by_key = {
         key: tokens
-        for key, tokens in case.key_tokens.items()
+        for key, tokens in comparison.key_tokens.items()
         if not any(
-            are_series_alike(_tokens_by_day(tokens), own_tokens) for own_tokens in case.own_keys.values()
+            are_series_alike(_tokens_by_day(tokens), own_tokens)
+            for own_tokens in comparison.own_keys.values()
         )
     }
     for keys in [[key] for key in sorted(tokens_by_key)] + (
@@ -67,16 +75,16 @@ def _claim_keys_matching_gap(case: Case) -> Iterator[Claim]:
                 expected_tokens[day_model] += tokens
         entries = []
         gap = defaultdict[int, int](int)
-        for entry in case.remainder.volume_entries():
+        for entry in comparison.remainder.volume_entries():
             cell = entry[1]
-            extra = case.remainder.extra[cell, entry[2]]
+            extra = comparison.remainder.extra[cell, entry[2]]
             if extra > 0 and expected_tokens.get((cell.day, cell.model), 0) > 0:
                 entries.append(entry)
                 gap[cell.day] += extra
         if entries and are_series_alike(_tokens_by_day(expected_tokens), gap):
-            claim = case.remainder.claim_entries(
+            claim = comparison.remainder.claim_entries(
                 "unreported_traffic",
-                case.remainder.with_unexplained_rates(entries),
+                comparison.remainder.with_unexplained_rates(entries),
                 sure=STRONG,
                 evidence=f"the tokens of the provider's key {join_names(keys)} match the missing tokens day by day",
                 advice=_POINT,
@@ -86,14 +94,16 @@ def _claim_keys_matching_gap(case: Case) -> Iterator[Claim]:
             return
 
 
-def claim_other_account(case: Case) -> Iterator[Claim]:
+def claim_other_account(comparison: BillComparison) -> Iterator[CauseClaim]:
     """Claim calls that another account pays for, or that nobody pays for."""
     for name in ("key", "model"):
-        for value in _names_on_one_side(case, name, billed=False):
-            claim = case.remainder.claim_entries(
+        for value in _names_on_one_side(comparison, name, billed=False):
+            claim = comparison.remainder.claim_entries(
                 "other_account",
-                _entries_with_name(case, name, value),
-                sure=WEAK if (hint := _possible_match_hint(case, name, value, billed=False)) else STRONG,
+                _entries_with_name(comparison, name, value),
+                sure=WEAK
+                if (hint := _possible_match_hint(comparison, name, value, billed=False))
+                else STRONG,
                 evidence=f"Tollhouse has calls of the {name} {join_names([value])}, but the bill has none{hint}",
                 advice=(
                     "Import the bill of the account that pays. Subscriptions and local servers have no bill."
@@ -104,40 +114,40 @@ def claim_other_account(case: Case) -> Iterator[Claim]:
                 yield claim
 
 
-def _names_on_one_side(case: Case, name: str, *, billed: bool) -> list[str]:
-    theirs, ours = (case.split.names_on_side(name, billed=side) for side in (True, False))
+def _names_on_one_side(comparison: BillComparison, name: str, *, billed: bool) -> list[str]:
+    theirs, ours = (comparison.split.names_on_side(name, billed=side) for side in (True, False))
     # whether the provider's calls were not reported at all
     is_silent = billed and name == "model" and not ours
     if not theirs or not (ours or is_silent):
         return []
     one_sided = theirs - ours if billed else ours - theirs
-    is_keyless = billed and name == "key" and _has_keyless_tokens(case)
+    is_keyless = billed and name == "key" and _has_keyless_tokens(comparison)
     return sorted(one_sided if is_keyless else one_sided - {""})
 
 
-def _has_keyless_tokens(case: Case) -> bool:
+def _has_keyless_tokens(comparison: BillComparison) -> bool:
     # calls of the provider's console, for example, have no key
-    levels, billed = case.split.levels, case.split.billed
+    levels, billed = comparison.split.levels, comparison.split.billed
     return levels.key and any(not cell.key and any(sums.tokens.values()) for cell, sums in billed.items())
 
 
-def _possible_match_hint(case: Case, name: str, value: str, *, billed: bool) -> str:
-    size = _sizes_by_name(case, name, billed=billed)[value]
-    other_sizes = _sizes_by_name(case, name, billed=not billed)
+def _possible_match_hint(comparison: BillComparison, name: str, value: str, *, billed: bool) -> str:
+    size = _sizes_by_name(comparison, name, billed=billed)[value]
+    other_sizes = _sizes_by_name(comparison, name, billed=not billed)
     alike = [
         candidate
-        for candidate in _names_on_one_side(case, name, billed=not billed)
+        for candidate in _names_on_one_side(comparison, name, billed=not billed)
         if (size < SAME_SIZE * other_sizes[candidate] and other_sizes[candidate] < SAME_SIZE * size)
         or (name == "model" and model_family(candidate) == model_family(value))
     ]
     return f"; {join_names(alike)} on the other side may be the same" if alike else ""
 
 
-def _sizes_by_name(case: Case, name: str, *, billed: bool) -> Mapping[str, int]:
-    split, field_of = case.split, attrgetter(name)
+def _sizes_by_name(comparison: BillComparison, name: str, *, billed: bool) -> Mapping[str, int]:
+    split, field_of = comparison.split, attrgetter(name)
     sizes: dict[str, int] = defaultdict(int)
     has_tokens = any(any(sums.tokens.values()) for sums in split.billed.values())
-    side: Mapping[Cell, BilledSums | CountedSums] = split.billed if billed else split.counted
+    side: Mapping[ComparisonCell, BilledSums | CountedSums] = split.billed if billed else split.counted
     for cell, sums in side.items() if has_tokens else ():
         sizes[field_of(cell)] += sum(sums.tokens.values())
     if not has_tokens:
@@ -147,11 +157,11 @@ def _sizes_by_name(case: Case, name: str, *, billed: bool) -> Mapping[str, int]:
     return sizes
 
 
-def _entries_with_name(case: Case, name: str, value: str) -> list[Entry]:
-    remainder = case.remainder
+def _entries_with_name(comparison: BillComparison, name: str, value: str) -> list[PartKey]:
+    remainder = comparison.remainder
     field_of = attrgetter(name)
     volume = [entry for entry in remainder.volume_entries() if field_of(entry[1]) == value]
-    if not volume and any(field_of(cell) == value for cell, _ in case.split.extra):
+    if not volume and any(field_of(cell) == value for cell, _ in comparison.split.extra):
         return []  # another cause already explains the tokens of this name
     # if the bill states no key with its amounts, a cell without a key has the amounts of all keys
     priced = [

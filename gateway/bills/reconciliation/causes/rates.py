@@ -12,8 +12,16 @@ from fractions import Fraction
 
 from gateway.bills.reconciliation.causes.kinds import CLAIM_IT
 from gateway.bills.reconciliation.causes.regions import REGION, has_known_regions
-from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, STRONG, TIER_NOT_GIVEN, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.claims import (
+    EXACT,
+    STRONG,
+    TIER_NOT_GIVEN,
+    WEAK,
+    BillComparison,
+    CauseClaim,
+    ClaimedPortion,
+)
 from gateway.bills.reconciliation.limits import (
     HOUR_WRITE,
     LEAST_DAYS,
@@ -38,8 +46,8 @@ from gateway.bills.reconciliation.sides import (
     WHOLE,
     WRITE_1H,
     WRITE_5M,
-    Cell,
-    Place,
+    ComparisonCell,
+    MeterPlace,
 )
 from gateway.bills.reconciliation.wording import (
     day_text,
@@ -63,9 +71,9 @@ _FACTORS = (
 )
 
 
-def claim_reported_costs(case: Case) -> Iterator[Claim]:
+def claim_reported_costs(comparison: BillComparison) -> Iterator[CauseClaim]:
     """Claim reported costs that agree with the bill, while list prices differ from both."""
-    remainder, levels = case.remainder, case.split.levels
+    remainder, levels = comparison.remainder, comparison.split.levels
     own_amounts: dict[object, int] = defaultdict(int)
     rate: dict[object, int] = defaultdict(int)
     for entry, amount in remainder.amounts.items():
@@ -96,7 +104,7 @@ def claim_reported_costs(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def claim_missing_discount(case: Case) -> Iterator[Claim]:
+def claim_missing_discount(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim the discount of a tier that the bill does not give: paid = F * s. F is the value at the prices of
     the standard tier, which exceeds our value `worth`. s is paid / worth of tokens without a discount in the
@@ -104,19 +112,19 @@ def claim_missing_discount(case: Case) -> Iterator[Claim]:
 
     The amount is paid - worth * s. This must hold for most amounts of a model, on at least LEAST_DAYS days.
     """
-    split, remainder = case.split, case.remainder
-    for model in case.models():
+    split, remainder = comparison.split, comparison.remainder
+    for model in comparison.compared_models():
         usual_of = usual_ratios(
             split,
             model,
             remainder.remaining_billed_amount,
             lambda *place: split.full[place] <= split.worth[place] and place[0].tier == STANDARD,
         )
-        portions: dict[Entry, Portion] = {}
+        portions: dict[PartKey, ClaimedPortion] = {}
         number = 0
         # whether the discount is given elsewhere, and whether a place without it has a day without usual prices
         is_given = is_only_here = False
-        for entry in case.priced_entries(model):
+        for entry in comparison.priced_entries(model):
             _, cell, meter = entry
             paid, worth = remainder.remaining_billed_amount(cell, meter), split.worth[cell, meter]
             if paid is None or split.full[cell, meter] <= worth:
@@ -124,21 +132,23 @@ def claim_missing_discount(case: Case) -> Iterator[Claim]:
             candidates, are_of_day = usual_of(cell._replace(tier=STANDARD), meter)
             if not candidates[0]:
                 continue
-            if case.is_within_rounding(entry, round(worth * candidates[0])):
+            if comparison.is_within_rounding(entry, round(worth * candidates[0])):
                 is_given = True
                 continue
             number += 1
             for usual in candidates:
                 full = split.full[cell, meter] * usual
-                if abs(paid - full) <= Fraction(SAME) * full or case.is_within_rounding(entry, round(full)):
-                    portions[entry] = Portion(round(paid - worth * usual))
+                if abs(paid - full) <= Fraction(SAME) * full or comparison.is_within_rounding(
+                    entry, round(full)
+                ):
+                    portions[entry] = ClaimedPortion(round(paid - worth * usual))
                     is_only_here |= not are_of_day
                     break
         days = {cell.day for _, cell, _ in portions}
         if len(days) >= LEAST_DAYS and len(portions) * 2 > number:
             # the double price for large inputs would give the same amounts
             are_large = len({cell.day for _, cell, _ in portions if not cell.context}) < LEAST_DAYS
-            yield from case.claim_entries_with_rates(
+            yield from comparison.claim_entries_with_rates(
                 TIER_NOT_GIVEN,
                 [*portions],
                 EXACT,
@@ -155,7 +165,7 @@ def claim_missing_discount(case: Case) -> Iterator[Claim]:
             )
 
 
-def claim_price_differences(case: Case) -> Iterator[Claim]:
+def claim_price_differences(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim price differences: one factor for everything, surcharges for large inputs, expensive cache writes, a
     changed price, or prices of certain days.
@@ -164,39 +174,41 @@ def claim_price_differences(case: Case) -> Iterator[Claim]:
     shows no clear price, they are checked separately, as far as the bill's amounts distinguish them. Only
     cells with equal tokens and more than a rounding difference count.
     """
-    differing_cells = {case.split.levels.coarse_cell(cell) for cell, _ in case.split.extra}
-    for model in case.models():
-        yield from _claim_price_per_place(case, model)
-        if (claim := _claim_usual_factor(case, model)) is not None:
+    differing_cells = {comparison.split.levels.coarse_cell(cell) for cell, _ in comparison.split.extra}
+    for model in comparison.compared_models():
+        yield from _claim_price_per_place(comparison, model)
+        if (claim := _claim_usual_factor(comparison, model)) is not None:
             yield claim
-        place_claims = [*_claim_place_price(case, model, lambda cell: True)]
+        place_claims = [*_claim_place_price(comparison, model, lambda cell: True)]
         yield from place_claims
-        places = {_place_key(cell) for _, cell, _ in case.remainder.rate_entries(model)}
-        if place_claims or len({_place_key(cell) for cell in case.split.cells_of_model(model)}) < 2:
+        places = {_place_key(cell) for _, cell, _ in comparison.remainder.rate_entries(model)}
+        if place_claims or len({_place_key(cell) for cell in comparison.split.cells_of_model(model)}) < 2:
             continue
         for cell_group in sorted(places):
             entries = [
-                entry for entry in case.remainder.rate_entries(model) if _place_key(entry[1]) == cell_group
+                entry
+                for entry in comparison.remainder.rate_entries(model)
+                if _place_key(entry[1]) == cell_group
             ]
             if not all(
-                cell in differing_cells or case.is_within_rounding((part, cell, meter))
+                cell in differing_cells or comparison.is_within_rounding((part, cell, meter))
                 for part, cell, meter in entries
             ):
-                yield from _claim_place_price(case, model, _place_filter(cell_group, differing_cells))
+                yield from _claim_place_price(comparison, model, _place_filter(cell_group, differing_cells))
 
 
-def _claim_price_per_place(case: Case, model: str) -> Iterator[Claim]:
-    split = case.split
-    groups: dict[_PlaceKey, dict[Place, int]] = defaultdict(dict)
-    for entry in case.priced_entries(model):
-        groups[_place_key(entry[1])][entry[1:]] = case.remainder.amounts.get(entry, 0)
+def _claim_price_per_place(comparison: BillComparison, model: str) -> Iterator[CauseClaim]:
+    split = comparison.split
+    groups: dict[_PlaceKey, dict[MeterPlace, int]] = defaultdict(dict)
+    for entry in comparison.priced_entries(model):
+        groups[_place_key(entry[1])][entry[1:]] = comparison.remainder.amounts.get(entry, 0)
     factors: dict[_PlaceKey, Fraction] = {}
     for name, rest in groups.items():
-        if all(case.is_negligible(place, amount) for place, amount in rest.items()):
+        if all(comparison.is_negligible(place, amount) for place, amount in rest.items()):
             factors[name] = Fraction(0)
             continue
         factors[name] = Fraction(sum(rest.values()), sum(split.worth[place] for place in rest))
-        if not case.are_amounts_as_expected(
+        if not comparison.are_amounts_as_expected(
             rest, {place: round(factors[name] * split.worth[place]) for place in rest}
         ):
             return
@@ -215,27 +227,31 @@ def _claim_price_per_place(case: Case, model: str) -> Iterator[Claim]:
             STRONG,
             f"every kind of token was billed at {factor:.4f} of our price",
         )
-        yield from case.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_rates(
             cause,
             [(RATE, *place) for place in groups[name]],
             sure,
             f"{_model_and_place(model, {name})}: {words}",
             _ADVICE.get(cause, _OVERRIDE),
-            portions={(RATE, *place): Portion(amount) for place, amount in groups[name].items() if amount},
+            portions={
+                (RATE, *place): ClaimedPortion(amount) for place, amount in groups[name].items() if amount
+            },
             beside=alternatives_to_factor(cause, factor),
         )
 
 
-def _claim_usual_factor(case: Case, model: str) -> Claim | None:
+def _claim_usual_factor(comparison: BillComparison, model: str) -> CauseClaim | None:
     """
     Claim one factor on most days, or on all days before a price change.
 
     A further price on the other days stays unclaimed.
     """
-    entries = case.remainder.rate_entries(model)
+    entries = comparison.remainder.rate_entries(model)
     differing_meters = {meter for _, _, meter in entries}
-    cells = case.split.cells_of_model(model)
-    meters = cell_rate_series(case.split, cells, differing_meters, case.remainder.remaining_billed_amount)
+    cells = comparison.split.cells_of_model(model)
+    meters = cell_rate_series(
+        comparison.split, cells, differing_meters, comparison.remainder.remaining_billed_amount
+    )
     usual, other_days = _usual_days(meters)
     are_few = all(series.ratio_steps() is not None for series in meters.values()) or bool(
         group_days_by_ratio(meters)
@@ -243,7 +259,7 @@ def _claim_usual_factor(case: Case, model: str) -> Claim | None:
     if not usual or not other_days or not are_few:
         return None
     ratios = _ratios_on_days(usual, meters)
-    known = find_known_factor(ratios, has_known_regions(case.split, model, usual))
+    known = find_known_factor(ratios, has_known_regions(comparison.split, model, usual))
     other_ratios = _ratios_on_days(other_days, meters)
     if not all(ratios.values()):
         return None  # the price is 0, so no surcharge can be added to it
@@ -252,11 +268,11 @@ def _claim_usual_factor(case: Case, model: str) -> Claim | None:
     cause, sure, description = known
     factor = sum(ratios.values(), Decimal(0)) / len(ratios)
     portions = {
-        entry: Portion(round((factor - 1) * case.split.worth[entry[1], entry[2]]))
+        entry: ClaimedPortion(round((factor - 1) * comparison.split.worth[entry[1], entry[2]]))
         for entry in entries
-        if entry[1].day in other_days and (entry[1], entry[2]) in case.split.worth
+        if entry[1].day in other_days and (entry[1], entry[2]) in comparison.split.worth
     }
-    return case.remainder.claim_entries(
+    return comparison.remainder.claim_entries(
         cause,
         [entry for entry in entries if entry[1].day in usual | other_days],
         sure=sure,
@@ -307,50 +323,60 @@ def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
     return set(), set()
 
 
-def _place_key(cell: Cell) -> _PlaceKey:
+def _place_key(cell: ComparisonCell) -> _PlaceKey:
     return cell.key, cell.tier, cell.region, cell.context
 
 
-def _place_filter(cell_group: _PlaceKey, differing_cells: Collection[Cell]) -> Callable[[Cell], bool]:
+def _place_filter(
+    cell_group: _PlaceKey, differing_cells: Collection[ComparisonCell]
+) -> Callable[[ComparisonCell], bool]:
     return lambda cell: _place_key(cell) == cell_group and cell not in differing_cells
 
 
-def _claim_place_price(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator[Claim]:
-    entries = [entry for entry in case.remainder.rate_entries(model) if is_of(entry[1])]
+def _claim_place_price(
+    comparison: BillComparison, model: str, is_of: Callable[[ComparisonCell], bool]
+) -> Iterator[CauseClaim]:
+    entries = [entry for entry in comparison.remainder.rate_entries(model) if is_of(entry[1])]
     differing_meters, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
-    cells = set(filter(is_of, case.split.cells_of_model(model)))
-    meters = cell_rate_series(case.split, cells, differing_meters, case.remainder.remaining_billed_amount)
+    cells = set(filter(is_of, comparison.split.cells_of_model(model)))
+    meters = cell_rate_series(
+        comparison.split, cells, differing_meters, comparison.remainder.remaining_billed_amount
+    )
     ratios = {meter: days.ratio() for meter, days in meters.items()}
     if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
         return
-    beyond_rounding = {entry[2] for entry in entries if not case.is_within_rounding(entry)}
+    beyond_rounding = {entry[2] for entry in entries if not comparison.is_within_rounding(entry)}
     free = {meter for meter in beyond_rounding if not ratios.get(meter, _ONE)}
     if free and free < ratios.keys():
-        claim = _claim_free_kinds(case, model, entries, free)
+        claim = _claim_free_kinds(comparison, model, entries, free)
         if claim is not None:
             yield claim
-            yield from _claim_place_price(case, model, is_of)
+            yield from _claim_place_price(comparison, model, is_of)
         return
     priced_days = days_with_rates(meters)
-    if len(priced_days) <= LEAST_DAYS < len({cell.day for cell in case.split.cells_of_model(model)}) // 2:
+    if (
+        len(priced_days)
+        <= LEAST_DAYS
+        < len({cell.day for cell in comparison.split.cells_of_model(model)}) // 2
+    ):
         return  # equal price differences on few days do not prove another price
     if _is_only_on_unclean_days(
-        case, entries, {entry[1].day for entry in entries if not case.is_within_rounding(entry)}
+        comparison, entries, {entry[1].day for entry in entries if not comparison.is_within_rounding(entry)}
     ):
         return
     name = _model_and_place(model, {_place_key(cell) for _, cell, _ in entries})
     steps = {meter: days.ratio_steps() for meter, days in meters.items()}
     if any(meter_steps is None for meter_steps in steps.values()):
-        yield from _claim_days_price(case, name, entries, meters)
+        yield from _claim_days_price(comparison, name, entries, meters)
         return
     constant = all(meter_steps is not None and len(meter_steps) == 1 for meter_steps in steps.values())
     # An earlier check has compared regions, but a factor of one region may remain if all cells state a
     # region.
-    is_region_known = has_known_regions(case.split, model, days) and not all(
+    is_region_known = has_known_regions(comparison.split, model, days) and not all(
         cell.region for _, cell, _ in entries
     )
     known = (
-        find_known_factor(ratios, is_region_known, is_rest=_are_rates_claimed(case, cells, ratios))
+        find_known_factor(ratios, is_region_known, is_rest=_are_rates_claimed(comparison, cells, ratios))
         if constant
         else None
     )
@@ -372,7 +398,7 @@ def _claim_place_price(case: Case, model: str, is_of: Callable[[Cell], bool]) ->
         for meter, meter_steps in steps.items()
         if any(abs(ratio - _ONE) > NOTHING for _, ratio in meter_steps or ())
     ]
-    if since and _is_only_on_unclean_days(case, entries, {day for day in days if day >= since}):
+    if since and _is_only_on_unclean_days(comparison, entries, {day for day in days if day >= since}):
         return
     if since and len(changed_meters) < 2 and sum(day >= since for day in priced_days) < 2:
         # another price per call, or a line that is not about tokens, is likelier than a price change
@@ -380,12 +406,12 @@ def _claim_place_price(case: Case, model: str, is_of: Callable[[Cell], bool]) ->
     before = {day for day in days if day < since}
     is_ours = all(abs(meter_steps[-1][1] - _ONE) <= NOTHING for meter_steps in steps.values() if meter_steps)
     if before and (
-        _is_only_on_unclean_days(case, entries, before)
-        or (is_ours and _are_few_unclean_days(case, entries, before))
+        _is_only_on_unclean_days(comparison, entries, before)
+        or (is_ours and _are_few_unclean_days(comparison, entries, before))
     ):
-        yield from _claim_place_price(case, model, lambda cell: is_of(cell) and cell.day >= since)
+        yield from _claim_place_price(comparison, model, lambda cell: is_of(cell) and cell.day >= since)
         return  # the first days show no price, because they have calls on only one side
-    claim = case.remainder.claim_entries(
+    claim = comparison.remainder.claim_entries(
         cause,
         [entry for entry in entries if entry[2] in changed_meters],
         sure=sure,
@@ -410,10 +436,10 @@ def _factor_before_change(
 
 
 def _claim_free_kinds(
-    case: Case, model: str, entries: Iterable[Entry], kinds: Collection[str]
-) -> Claim | None:
+    comparison: BillComparison, model: str, entries: Iterable[PartKey], kinds: Collection[str]
+) -> CauseClaim | None:
     """Claim kinds of tokens that the bill does not charge. Other kinds may have another price as well."""
-    return case.remainder.claim_entries(
+    return comparison.remainder.claim_entries(
         "price_change",
         [entry for entry in entries if entry[2] in kinds],
         sure=STRONG,
@@ -422,24 +448,26 @@ def _claim_free_kinds(
     )
 
 
-def _are_rates_claimed(case: Case, cells: Collection[Cell], but: Collection[str]) -> bool:
+def _are_rates_claimed(
+    comparison: BillComparison, cells: Collection[ComparisonCell], but: Collection[str]
+) -> bool:
     paid = [
-        case.remainder.remaining_billed_amount(*cell_meter)
-        for cell_meter in case.split.worth
-        if cell_meter[0] in cells and cell_meter[1] not in but and cell_meter in case.split.paid
+        comparison.remainder.remaining_billed_amount(*cell_meter)
+        for cell_meter in comparison.split.worth
+        if cell_meter[0] in cells and cell_meter[1] not in but and cell_meter in comparison.split.paid
     ]
     return bool(paid) and all(paid_rate is None for paid_rate in paid)
 
 
 def _claim_days_price(
-    case: Case, name: str, entries: list[Entry], meters: Mapping[str, RateSeries]
-) -> Iterator[Claim]:
+    comparison: BillComparison, name: str, entries: list[PartKey], meters: Mapping[str, RateSeries]
+) -> Iterator[CauseClaim]:
     """
     Yield claims that a price applied only on certain days. A price that lasts to the end is claimed as a
     price change.
     """
     every = sorted(days_with_rates(meters))
-    differing_cells = {case.split.levels.coarse_cell(cell) for cell, _ in case.split.extra}
+    differing_cells = {comparison.split.levels.coarse_cell(cell) for cell, _ in comparison.split.extra}
     sets = group_days_by_ratio(meters)
     differing_days = {day for days, _ in sets for day in days}
     of_all = _factor_without_our_price(sets) if differing_days == set(every) else ()
@@ -448,8 +476,8 @@ def _claim_days_price(
     for days, off_ratios in sorted(
         sets, key=lambda item: not _is_lasting_to_end(item[0], every, differing_days)
     ):
-        if _is_only_on_unclean_days(case, entries, set(days)) or all(
-            map(case.is_within_rounding, (e for e in entries if e[1].day in days))
+        if _is_only_on_unclean_days(comparison, entries, set(days)) or all(
+            map(comparison.is_within_rounding, (e for e in entries if e[1].day in days))
         ):
             continue
         stays = _is_lasting_to_end(days, every, differing_days)
@@ -468,8 +496,10 @@ def _claim_days_price(
         kinds = [f"{meter} at {ratio:.4f}" for meter, ratio in sorted(off_ratios.items())]
         rate_text = f"every kind of token at {first:.4f}" if is_one_ratio else ", ".join(kinds)
         chosen = [entry for entry in entries if entry[1].day in days and entry[2] in off_ratios]
-        portions = _portions_on_later_days(case, entries, later - set(days), off_ratios) if stays else {}
-        claim = case.remainder.claim_entries(
+        portions = (
+            _portions_on_later_days(comparison, entries, later - set(days), off_ratios) if stays else {}
+        )
+        claim = comparison.remainder.claim_entries(
             "price_change" if stays else "price_on_days",
             [*chosen, *portions],
             sure=STRONG,
@@ -525,12 +555,12 @@ def _is_product_of_ratios(
 
 
 def _portions_on_later_days(
-    case: Case, entries: list[Entry], days: Collection[int], off: Mapping[str, Decimal]
-) -> dict[Entry, Portion]:
+    comparison: BillComparison, entries: list[PartKey], days: Collection[int], off: Mapping[str, Decimal]
+) -> dict[PartKey, ClaimedPortion]:
     return {
-        entry: Portion(round((off[entry[2]] - 1) * case.split.worth[entry[1], entry[2]]))
+        entry: ClaimedPortion(round((off[entry[2]] - 1) * comparison.split.worth[entry[1], entry[2]]))
         for entry in entries
-        if entry[1].day in days and entry[2] in off and (entry[1], entry[2]) in case.split.worth
+        if entry[1].day in days and entry[2] in off and (entry[1], entry[2]) in comparison.split.worth
     }
 
 
@@ -551,21 +581,23 @@ def _factor_without_our_price(sets: list[tuple[list[int], dict[str, Decimal]]]) 
     return (max(candidates)[1],) if candidates else ()
 
 
-def _is_only_on_unclean_days(case: Case, entries: list[Entry], days: set[int]) -> bool:
-    model, coarse = entries[0][1].model, case.split.levels.coarse_cell
+def _is_only_on_unclean_days(comparison: BillComparison, entries: list[PartKey], days: set[int]) -> bool:
+    model, coarse = entries[0][1].model, comparison.split.levels.coarse_cell
     if days.isdisjoint(
-        cell.day for cell, sums in case.split.counted.items() if sums.calls and coarse(cell).model == model
+        cell.day
+        for cell, sums in comparison.split.counted.items()
+        if sums.calls and coarse(cell).model == model
     ):
         return True
     differing_days = {
-        cell.day for fine_cell, _ in case.split.extra if (cell := coarse(fine_cell)).model == model
+        cell.day for fine_cell, _ in comparison.split.extra if (cell := coarse(fine_cell)).model == model
     }
-    clean = {cell.day for cell in case.split.cells_of_model(model)} - differing_days
+    clean = {cell.day for cell in comparison.split.cells_of_model(model)} - differing_days
     return bool(clean) and len(days) <= LEAST_DAYS and days.isdisjoint(clean)
 
 
-def _are_few_unclean_days(case: Case, entries: list[Entry], days: set[int]) -> bool:
-    differing_days = {cell.day for cell, _ in case.split.extra if cell.model == entries[0][1].model}
+def _are_few_unclean_days(comparison: BillComparison, entries: list[PartKey], days: set[int]) -> bool:
+    differing_days = {cell.day for cell, _ in comparison.split.extra if cell.model == entries[0][1].model}
     return len(days) <= LEAST_DAYS and days <= differing_days
 
 

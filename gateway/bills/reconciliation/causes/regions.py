@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from gateway.bills.reconciliation.cells import Regional, Split
-from gateway.bills.reconciliation.claims import STRONG, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.cells import Regional, SplitDifference
+from gateway.bills.reconciliation.claims import STRONG, WEAK, BillComparison, CauseClaim, ClaimedPortion
 from gateway.bills.reconciliation.limits import ALIKE, LARGE_SHARE, MOST_APART, MOST_LISTED, REGIONAL, SAME
 from gateway.bills.reconciliation.rate_series import RateSeries, group_days_by_ratio
-from gateway.bills.reconciliation.sides import ANYWHERE, RATE, Cell
+from gateway.bills.reconciliation.sides import ANYWHERE, RATE, ComparisonCell
 from gateway.bills.reconciliation.wording import join_names
 
 REGION = "region"
@@ -34,7 +34,7 @@ class _Rates:
     region.
     """
 
-    cell: Cell
+    cell: ComparisonCell
     meter: str
     amount: int
     worth: int
@@ -72,12 +72,12 @@ class _Fit:
         return round(self.unexplained_share, 3), not self.is_published, -len(self.factors)
 
 
-def claim_regional_price(case: Case) -> Iterator[Claim]:
+def claim_regional_price(comparison: BillComparison) -> Iterator[CauseClaim]:
     """Claim remaining rates that are a constant share of the value processed in some regions."""
-    for model in case.models():
+    for model in comparison.compared_models():
         ledger, statement = (
-            _remaining_rates(case, model, case.split.counted_in),
-            _remaining_rates(case, model, case.split.billed_in),
+            _remaining_rates(comparison, model, comparison.split.counted_in),
+            _remaining_rates(comparison, model, comparison.split.billed_in),
         )
         # earlier records may lack the region, so the last attempt uses only days with known regions
         best_claim = None
@@ -93,7 +93,7 @@ def claim_regional_price(case: Case) -> Iterator[Claim]:
             share = Decimal(sum(rate.value_in_regions(fit.regions) for rate in rates)) / sum(
                 rate.worth for rate in rates
             )
-            claim = case.remainder.claim_entries(
+            claim = comparison.remainder.claim_entries(
                 REGION,
                 [(RATE, rate.cell, rate.meter) for rate in rates],
                 sure=STRONG if fit.unexplained_share <= ALIKE else WEAK,
@@ -109,14 +109,16 @@ def claim_regional_price(case: Case) -> Iterator[Claim]:
             break
         best_claim = (
             best_claim
-            or _claim_surcharge_on_price(case, model, ledger, "Tollhouse")
-            or _claim_surcharge_on_price(case, model, statement, "the bill")
+            or _claim_surcharge_on_price(comparison, model, ledger, "Tollhouse")
+            or _claim_surcharge_on_price(comparison, model, statement, "the bill")
         )
         if best_claim is not None:
             yield best_claim
 
 
-def _claim_surcharge_on_price(case: Case, model: str, rates: list[_Rates], side_name: str) -> Claim | None:
+def _claim_surcharge_on_price(
+    comparison: BillComparison, model: str, rates: list[_Rates], side_name: str
+) -> CauseClaim | None:
     """
     Claim published surcharges of regions in addition to another price.
 
@@ -127,7 +129,9 @@ def _claim_surcharge_on_price(case: Case, model: str, rates: list[_Rates], side_
         for region, amount in rate.regional.items():
             worth[region] += amount
     names = sorted(region for region, amount in worth.items() if region not in ANYWHERE and amount > 0)
-    is_rounded = all(case.is_within_rounding((RATE, rate.cell, rate.meter)) for rate in rates if rate.amount)
+    is_rounded = all(
+        comparison.is_within_rounding((RATE, rate.cell, rate.meter)) for rate in rates if rate.amount
+    )
     if not names or is_rounded or _is_steady_with_surcharge(rates, (), Decimal(0)):
         return None
     candidates = [(name,) for name in names[:MOST_LISTED]] + ([tuple(names)] if len(names) > 1 else [])
@@ -142,8 +146,8 @@ def _claim_surcharge_on_price(case: Case, model: str, rates: list[_Rates], side_
             for rate in rates:
                 plain = rate.worth + Fraction(dearer) * rate.value_in_regions(regions)
                 added = Fraction(dearer) * rate.value_in_regions(regions) * (rate.worth + rate.amount) / plain
-                portions[RATE, rate.cell, rate.meter] = Portion(round(added) if rate.amount else 0)
-            return case.remainder.claim_entries(
+                portions[RATE, rate.cell, rate.meter] = ClaimedPortion(round(added) if rate.amount else 0)
+            return comparison.remainder.claim_entries(
                 REGION,
                 [entry for entry, portion in portions.items() if portion.amount],
                 sure=STRONG,
@@ -171,7 +175,7 @@ def _is_steady_with_surcharge(rates: list[_Rates], regions: tuple[str, ...], dea
     )
 
 
-def has_known_regions(split: Split, model: str, days: Collection[int]) -> bool:
+def has_known_regions(split: SplitDifference, model: str, days: Collection[int]) -> bool:
     return any(
         cell.model == model and cell.day in days and any(regions.values())
         for (cell, _), regions in split.counted_in.items()
@@ -184,9 +188,9 @@ def _rates_with_known_regions(rates: list[_Rates]) -> list[_Rates]:
     return known_rates if len(known_rates) < len(rates) else []
 
 
-def _remaining_rates(case: Case, model: str, regional: Regional) -> list[_Rates]:
-    split = case.split
-    amounts = case.remainder.amounts
+def _remaining_rates(comparison: BillComparison, model: str, regional: Regional) -> list[_Rates]:
+    split = comparison.split
+    amounts = comparison.remainder.amounts
     return [
         _Rates(cell, meter, amounts.get((RATE, cell, meter), 0), worth, regional.get((cell, meter), {}))
         for (cell, meter), worth in split.worth.items()

@@ -6,21 +6,28 @@ from collections.abc import Iterable, Iterator
 from math import isqrt
 
 from gateway.bills.reconciliation.causes.missing import ASK_FOR_USAGE
-from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.claims import (
+    EXACT,
+    STRONG,
+    WEAK,
+    BillComparison,
+    CauseClaim,
+    ClaimedPortion,
+)
 from gateway.bills.reconciliation.limits import COARSEST, FINEST, ROUNDING_SHARE
 from gateway.bills.reconciliation.matching import NAMED
 from gateway.bills.reconciliation.sides import OTHER, OWN, RATE
 from gateway.bills.reconciliation.wording import format_dollars, join_names
 
 
-def claim_failed_calls(case: Case) -> Iterator[Claim]:
+def claim_failed_calls(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim failed calls with tokens. Calls that the bill leaves out are claimed with minus their counted cost.
     Calls that the bill charges, although the ledger counts them as 0, are claimed with their value.
     `set_aside_failed_calls` finds both.
     """
-    by_cell = {cell: sums.failed for cell, sums in case.split.counted.items() if sums.failed}
+    by_cell = {cell: sums.failed for cell, sums in comparison.split.counted.items() if sums.failed}
     for sign, evidence, advice in (
         (
             -1,
@@ -33,13 +40,13 @@ def claim_failed_calls(case: Case) -> Iterator[Claim]:
             "Check why these calls failed. Providers bill some of them, such as aborted answers.",
         ),
     ):
-        portions: dict[Entry, Portion] = {
-            (OWN, cell, ""): Portion(amount) for cell, amount in by_cell.items() if amount * sign > 0
+        portions: dict[PartKey, ClaimedPortion] = {
+            (OWN, cell, ""): ClaimedPortion(amount) for cell, amount in by_cell.items() if amount * sign > 0
         }
-        claim = case.remainder.claim_entries(
+        claim = comparison.remainder.claim_entries(
             "failed_calls",
             portions,
-            sure=EXACT if case.are_failed_known else STRONG,
+            sure=EXACT if comparison.are_failed_known else STRONG,
             evidence=evidence,
             advice=advice,
             portions=portions,
@@ -48,16 +55,16 @@ def claim_failed_calls(case: Case) -> Iterator[Claim]:
             yield claim
 
 
-def claim_other_lines(case: Case) -> Iterator[Claim]:
+def claim_other_lines(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim lines of a bill other than tokens, such as web searches, storage, tax and credits. Each kind is one
     claim. If calls report a kind as well, only the difference is left to claim.
     """
-    for kind in sorted({meter for _, _, meter in case.remainder.entries_of_part(OTHER)}):
-        entries = [entry for entry in case.remainder.entries_of_part(OTHER) if entry[2] == kind]
-        fee = case.split.reported_fees.get(kind, 0)
+    for kind in sorted({meter for _, _, meter in comparison.remainder.entries_of_part(OTHER)}):
+        entries = [entry for entry in comparison.remainder.entries_of_part(OTHER) if entry[2] == kind]
+        fee = comparison.split.reported_fees.get(kind, 0)
         if fee:
-            claim = case.remainder.claim_entries(
+            claim = comparison.remainder.claim_entries(
                 "meter_differs",
                 entries,
                 sure=EXACT,
@@ -68,7 +75,7 @@ def claim_other_lines(case: Case) -> Iterator[Claim]:
                 advice="Check which calls report their `meters`, and the price per unit.",
             )
         else:
-            claim = case.remainder.claim_entries(
+            claim = comparison.remainder.claim_entries(
                 kind if kind in NAMED else "not_tokens",
                 entries,
                 sure=EXACT,
@@ -79,12 +86,12 @@ def claim_other_lines(case: Case) -> Iterator[Claim]:
             yield claim
 
 
-def claim_calls_without_cost(case: Case) -> Iterator[Claim]:
+def claim_calls_without_cost(comparison: BillComparison) -> Iterator[CauseClaim]:
     """Claim the value of calls without an estimate, for which sources reported only some token counts."""
-    remainder = case.remainder
-    portions: dict[Entry, Portion] = {
-        (OWN, cell, ""): Portion(sums.unsized_value)
-        for cell, sums in case.split.counted.items()
+    remainder = comparison.remainder
+    portions: dict[PartKey, ClaimedPortion] = {
+        (OWN, cell, ""): ClaimedPortion(sums.unsized_value)
+        for cell, sums in comparison.split.counted.items()
         if sums.unsized_value and (OWN, cell, "") in remainder.amounts
     }
     lacks_bill = any(
@@ -103,14 +110,14 @@ def claim_calls_without_cost(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def claim_own_prices(case: Case) -> Iterator[Claim]:
+def claim_own_prices(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim the amounts of calls without a list price, and of calls whose reported cost differs from list
     prices.
     """
-    claim = case.remainder.claim_entries(
+    claim = comparison.remainder.claim_entries(
         "own_price",
-        case.remainder.entries_of_part(OWN),
+        comparison.remainder.entries_of_part(OWN),
         sure=STRONG,
         evidence="some calls have no list price, or a cost from their gateway that differs from list prices",
         advice="After a change of prices, recalculate with `tollhouse ledger reprice`; check `cost_source`.",
@@ -119,7 +126,7 @@ def claim_own_prices(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def claim_rounding(case: Case) -> Iterator[Claim]:
+def claim_rounding(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim billed amounts that differ from the value of equal tokens by no more than the rounding of the bill.
 
@@ -127,18 +134,18 @@ def claim_rounding(case: Case) -> Iterator[Claim]:
     with the square root of the number of lines. A larger sum has another cause, unless it is a tiny share of
     the bill.
     """
-    remainder = case.remainder
-    split = case.split
+    remainder = comparison.remainder
+    split = comparison.split
     differing_cells = {split.levels.coarse_cell(cell) for cell, _ in remainder.extra}
     entries = []
     lines = 0
     last = 0
     for entry in remainder.entries_of_part(RATE):
         _, cell, meter = entry
-        if cell not in differing_cells and case.is_within_rounding(entry):
+        if cell not in differing_cells and comparison.is_within_rounding(entry):
             entries.append(entry)
             lines += max(1, split.lines.get((cell, meter), 0))
-            last = max(last, case.precision.get(cell.day, 0))
+            last = max(last, comparison.precision.get(cell.day, 0))
     if abs(sum(remainder.amounts[entry] for entry in entries)) > max(
         last * isqrt(lines), abs(split.billed_total) // ROUNDING_SHARE
     ):
@@ -157,19 +164,22 @@ def claim_rounding(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def claim_amounts_rounded_up(case: Case) -> Iterator[Claim]:
+def claim_amounts_rounded_up(comparison: BillComparison) -> Iterator[CauseClaim]:
     """Claim amounts that are rounded up: each exceeds the value of its tokens by at most the last digit."""
-    entries = [entry for entry in case.remainder.entries_of_part(RATE) if entry[1:] in case.split.worth]
-    amounts = [case.remainder.amounts[entry] for entry in entries]
+    entries = [
+        entry for entry in comparison.remainder.entries_of_part(RATE) if entry[1:] in comparison.split.worth
+    ]
+    amounts = [comparison.remainder.amounts[entry] for entry in entries]
     if not any(
-        amount * 2 > case.possible_rounding(entry[1:]) for amount, entry in zip(amounts, entries, strict=True)
+        amount * 2 > comparison.possible_rounding(entry[1:])
+        for amount, entry in zip(amounts, entries, strict=True)
     ):
         return
     if all(
-        0 <= amount <= case.possible_rounding(entry[1:])
+        0 <= amount <= comparison.possible_rounding(entry[1:])
         for amount, entry in zip(amounts, entries, strict=True)
     ):
-        claim = case.remainder.claim_entries(
+        claim = comparison.remainder.claim_entries(
             "rounding",
             entries,
             sure=WEAK,

@@ -9,8 +9,16 @@ from statistics import median
 
 from gateway.bills.reconciliation.causes.days import BY_TOKENS, find_shift, shift_portions
 from gateway.bills.reconciliation.causes.missing import days_lacking_half
-from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, OTHERS, STRONG, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.claims import (
+    EXACT,
+    OTHERS,
+    STRONG,
+    WEAK,
+    BillComparison,
+    CauseClaim,
+    ClaimedPortion,
+)
 from gateway.bills.reconciliation.limits import (
     FAR,
     FARTHEST,
@@ -33,17 +41,17 @@ HOUR_S = 3600
 _POINT = "Check whether the gateway or its senders were down or not yet in use."
 
 
-def claim_no_telemetry(case: Case) -> Iterator[Claim]:
-    counted, billed = _counted_and_billed_days(case)
-    silent = sorted((billed - counted) & _days_with_open_volume(case))
+def claim_no_telemetry(comparison: BillComparison) -> Iterator[CauseClaim]:
+    counted, billed = _counted_and_billed_days(comparison)
+    silent = sorted((billed - counted) & _days_with_open_volume(comparison))
     if not silent or not counted:
         return
-    shift = find_shift(case)
-    moved_portions = shift_portions(case, shift, silent) if shift is not None else {}
-    may_be_chance = _may_be_chance(case, counted)
-    claim = case.remainder.claim_entries(
+    shift = find_shift(comparison)
+    moved_portions = shift_portions(comparison, shift, silent) if shift is not None else {}
+    may_be_chance = _may_be_chance(comparison, counted)
+    claim = comparison.remainder.claim_entries(
         "no_telemetry",
-        _entries_on_days(case, silent),
+        _entries_on_days(comparison, silent),
         sure=EXACT,
         evidence=(
             f"{_join_days(silent)}: the bill has tokens or money, but Tollhouse has no call, unlike on "
@@ -51,7 +59,8 @@ def claim_no_telemetry(case: Case) -> Iterator[Claim]:
         ),
         advice=_POINT,
         portions={
-            entry: case.remainder.rest_of_entry(entry, portion) for entry, portion in moved_portions.items()
+            entry: comparison.remainder.rest_of_entry(entry, portion)
+            for entry, portion in moved_portions.items()
         },
         explains_calls=not moved_portions,
         beside=[*["time_edge"] * bool(moved_portions), *["unreported_calls"] * may_be_chance],
@@ -60,24 +69,28 @@ def claim_no_telemetry(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def _may_be_chance(case: Case, days: Collection[int]) -> bool:
-    calls = sum(sums.calls for cell, sums in case.split.counted.items() if cell.day in days)
-    billed = sum(sum(sums.tokens.values()) for cell, sums in case.split.billed.items() if cell.day in days)
-    lacking = sum(extra for (cell, _), extra in case.remainder.extra.items() if cell.day in days)
+def _may_be_chance(comparison: BillComparison, days: Collection[int]) -> bool:
+    calls = sum(sums.calls for cell, sums in comparison.split.counted.items() if cell.day in days)
+    billed = sum(
+        sum(sums.tokens.values()) for cell, sums in comparison.split.billed.items() if cell.day in days
+    )
+    lacking = sum(extra for (cell, _), extra in comparison.remainder.extra.items() if cell.day in days)
     return calls < LEAST_CALLS * len(days) and lacking > ROUGHLY * billed
 
 
-def claim_no_bill(case: Case) -> Iterator[Claim]:
+def claim_no_bill(comparison: BillComparison) -> Iterator[CauseClaim]:
     """Claim days without a bill. A bill with other days states that nothing was billed on them."""
-    counted, billed = _counted_and_billed_days(case)
+    counted, billed = _counted_and_billed_days(comparison)
     free = sorted(
-        day for day in (counted - billed) & _days_with_open_volume(case) if day in case.split.metered
+        day
+        for day in (counted - billed) & _days_with_open_volume(comparison)
+        if day in comparison.split.metered
     )
     if not free or not billed:
         return
-    claim = case.remainder.claim_entries(
+    claim = comparison.remainder.claim_entries(
         "no_bill",
-        _entries_on_days(case, free),
+        _entries_on_days(comparison, free),
         sure=EXACT,
         evidence=f"{_join_days(free)}: Tollhouse has calls, but the bill, which covers these days, has nothing",
         advice="Import the complete bill of these days again, or check which account paid them.",
@@ -87,22 +100,22 @@ def claim_no_bill(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def claim_days_billed_repeatedly(case: Case) -> Iterator[Claim]:
+def claim_days_billed_repeatedly(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim days that are billed two or more times because the report repeats rows. All tokens, or all calls,
     must be an exact multiple. With shifted times, the tokens of the shifted hours count.
     """
-    split = case.split
-    remainder = case.remainder
-    in_calls = _billed_times_by_calls(case)
-    in_hours = _billed_times_by_hours(case)
+    split = comparison.split
+    remainder = comparison.remainder
+    in_calls = _billed_times_by_calls(comparison)
+    in_hours = _billed_times_by_hours(comparison)
     times_by_day = {**in_hours, **in_calls, **split.repeats.billed}
     portions = {}
     for cell, meter in split.values:
         if cell.day in times_by_day and cell not in remainder.explained:
             share = 1 - Fraction(1, times_by_day[cell.day])
             worth, tokens = remainder.billed_portion((VOLUME, cell, meter))
-            portions[VOLUME, cell, meter] = Portion(round(worth * share), round(tokens * share))
+            portions[VOLUME, cell, meter] = ClaimedPortion(round(worth * share), round(tokens * share))
     is_of_hours = not times_by_day.keys() <= {*in_calls, *split.repeats.billed}
     repeated_text = (
         "the input and output of each model" if split.repeats.billed else "the calls of each key and model"
@@ -124,18 +137,18 @@ def claim_days_billed_repeatedly(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def _billed_times_by_calls(case: Case) -> dict[int, int]:
+def _billed_times_by_calls(comparison: BillComparison) -> dict[int, int]:
     """
     Return, for each day billed more than once, how many times it was billed, by the number of calls of each
     key and model. Some calls may have no tokens. Return nothing if most days are like this.
     """
     theirs: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
     ours: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
-    for cell, sums in case.split.billed.items():
-        if sums.calls and cell not in case.remainder.explained:
+    for cell, sums in comparison.split.billed.items():
+        if sums.calls and cell not in comparison.remainder.explained:
             theirs[cell.day][cell.key, cell.model] += sums.calls
-    for cell, counted_sums in case.split.counted.items():
-        if counted_sums.calls and cell not in case.remainder.explained:
+    for cell, counted_sums in comparison.split.counted.items():
+        if counted_sums.calls and cell not in comparison.remainder.explained:
             ours[cell.day][cell.key, cell.model] += counted_sums.calls
     times_by_day = {}
     for day, calls in theirs.items():
@@ -147,37 +160,37 @@ def _billed_times_by_calls(case: Case) -> dict[int, int]:
     return times_by_day if len(times_by_day) * 2 < len(theirs) else {}
 
 
-def _billed_times_by_hours(case: Case) -> dict[int, int]:
+def _billed_times_by_hours(comparison: BillComparison) -> dict[int, int]:
     """
     Return, for each day billed more than once, how many times it was billed. Days with hours without a call
     are left out, because such hours may explain the difference.
     """
-    shift = find_shift(case)
+    shift = find_shift(comparison)
     if shift is None:
         return {}
     billed: dict[int, int] = defaultdict(int)
     counted: dict[int, int] = defaultdict(int)
-    for cell, sums in case.split.billed.items():
+    for cell, sums in comparison.split.billed.items():
         billed[cell.day] += sum(sums.tokens.values())
-    for cell, counted_sums in case.split.counted.items():
+    for cell, counted_sums in comparison.split.counted.items():
         counted[cell.day] += sum(counted_sums.tokens.values())
     times_by_day = {}
     for day in shift.days_with_other_differences(billed):
         once = counted[day] + shift.moved_by_day[day]
         times = round(billed[day] / once) if once > 0 else 0
         is_multiple = 1 < times <= MOST_AGAIN + 1 and abs(billed[day] - times * once) <= GAP * billed[day]
-        if is_multiple and not _has_unusual_silence(case, day, shift.hours):
+        if is_multiple and not _has_unusual_silence(comparison, day, shift.hours):
             times_by_day[day] = times
     return times_by_day
 
 
-def _has_unusual_silence(case: Case, day: int, shift: int) -> bool:
-    first, hours = _longest_silence(case, day, shift)
+def _has_unusual_silence(comparison: BillComparison, day: int, shift: int) -> bool:
+    first, hours = _longest_silence(comparison, day, shift)
 
     def tokens_on_other_days(begin: int, end: int) -> int:
         return sum(
-            case.hours.get(other_day + (hour + shift) * HOUR_S, 0)
-            for other_day in case.days
+            comparison.hours.get(other_day + (hour + shift) * HOUR_S, 0)
+            for other_day in comparison.days
             if other_day != day
             for hour in range(begin, end)
         )
@@ -185,22 +198,22 @@ def _has_unusual_silence(case: Case, day: int, shift: int) -> bool:
     return tokens_on_other_days(first, first + hours) >= ROUGHLY * tokens_on_other_days(0, DAY_S // HOUR_S)
 
 
-def claim_silent_hours(case: Case) -> Iterator[Claim]:
+def claim_silent_hours(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim consecutive hours without a call, on days that lack about as many tokens as these hours have
     on other days. If other days differ as well, the amount is uncertain.
     """
     lacking: dict[int, int] = defaultdict(int)
     lacks: dict[tuple[int, str], int] = defaultdict(int)  # missing tokens by day and model
-    for (cell, _), extra in case.remainder.extra.items():
+    for (cell, _), extra in comparison.remainder.extra.items():
         lacking[cell.day] += extra
         lacks[cell.day, cell.model] += extra
     billed: dict[int, int] = defaultdict(int)
-    for cell, sums in case.split.billed.items():
-        if cell not in case.remainder.explained:
+    for cell, sums in comparison.split.billed.items():
+        if cell not in comparison.remainder.explained:
             billed[cell.day] += sum(sums.tokens.values())
-    billed_days = [day for day in case.days if billed[day]]
-    if not billed_days or not case.hours:
+    billed_days = [day for day in comparison.days if billed[day]]
+    if not billed_days or not comparison.hours:
         return
     usual = max(0.0, median(lacking[day] / billed[day] for day in billed_days))
     gaps = {day: lacking[day] - usual * billed[day] for day in billed_days}
@@ -212,12 +225,12 @@ def claim_silent_hours(case: Case) -> Iterator[Claim]:
     days, hour_spans = [], []
     large = set()  # days that may be billed twice, because the gap exceeds the silence
     for day in sorted(gaps):
-        if gaps[day] <= LARGE_SHARE * billed[day] or len(whole) * 2 < len(case.days):
+        if gaps[day] <= LARGE_SHARE * billed[day] or len(whole) * 2 < len(comparison.days):
             continue
-        first, hours = _longest_silence(case, day, case.remainder.shift)
-        begin = first + case.remainder.shift
+        first, hours = _longest_silence(comparison, day, comparison.remainder.shift)
+        begin = first + comparison.remainder.shift
         then = [
-            case.hours.get(other_day + hour * HOUR_S, 0)
+            comparison.hours.get(other_day + hour * HOUR_S, 0)
             for other_day in whole
             for hour in range(begin, begin + hours)
         ]
@@ -226,8 +239,8 @@ def claim_silent_hours(case: Case) -> Iterator[Claim]:
         is_as_usual = (
             mean >= ROUGHLY * (1 - usual) * mean_day and mean / SIMILAR <= gaps[day] <= mean * SIMILAR
         )
-        is_begin = first == 0 and day == case.days[0]
-        is_end = first + hours == 24 and day == case.days[-1]
+        is_begin = first == 0 and day == comparison.days[0]
+        is_end = first + hours == 24 and day == comparison.days[-1]
         is_edge = is_begin or is_end
         if is_as_usual and sum(map(bool, then)) >= least * len(whole):
             date = day_text(day + begin // 24 * DAY_S)
@@ -237,7 +250,7 @@ def claim_silent_hours(case: Case) -> Iterator[Claim]:
                 # time zones
                 continue
             if gaps[day] <= chance:
-                case.remainder.may_be_silent.append(day)
+                comparison.remainder.may_be_silent.append(day)
                 continue
             days.append(day)
             # tokens that are missing if the bill counted everything of this day twice
@@ -253,26 +266,28 @@ def claim_silent_hours(case: Case) -> Iterator[Claim]:
     )
     if is_beside:
         evidence += "; other days lack tokens as well"
-    entries = [entry for entry in _entries_on_days(case, days) if lacks[entry[1].day, entry[1].model] > 0]
-    portions = _price_portions(case, days)
+    entries = [
+        entry for entry in _entries_on_days(comparison, days) if lacks[entry[1].day, entry[1].model] > 0
+    ]
+    portions = _price_portions(comparison, days)
     if is_beside:
         shares = {day: Fraction(gaps[day] / lacking[day]) for day in days}
         portions = {
-            entry: case.remainder.share_of_entry(entry, shares[entry[1].day]) for entry in entries
+            entry: comparison.remainder.share_of_entry(entry, shares[entry[1].day]) for entry in entries
         } | portions
-    claim = case.remainder.claim_entries(
+    claim = comparison.remainder.claim_entries(
         "no_telemetry",
         entries,
         sure=WEAK
-        if is_beside or is_uneven or any(cell.model in case.remainder.changed for _, cell, _ in entries)
+        if is_beside or is_uneven or any(cell.model in comparison.remainder.changed for _, cell, _ in entries)
         else STRONG,
-        evidence=evidence + (BY_TOKENS if case.remainder.shift else ""),
+        evidence=evidence + (BY_TOKENS if comparison.remainder.shift else ""),
         advice=_POINT,
         portions=portions,
         explains_calls=True,
         beside=[
-            *(["time_edge"] if case.remainder.shift else []),
-            *(["billed_twice"] if large and large & days_lacking_half(case) else []),
+            *(["time_edge"] if comparison.remainder.shift else []),
+            *(["billed_twice"] if large and large & days_lacking_half(comparison) else []),
             *([OTHERS] if is_beside else []),
         ],
     )
@@ -280,7 +295,7 @@ def claim_silent_hours(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def _longest_silence(case: Case, day: int, shift: int) -> tuple[int, int]:
+def _longest_silence(comparison: BillComparison, day: int, shift: int) -> tuple[int, int]:
     """
     Return start and length of the longest time without a call, in hours. `shift` is the number of hours by
     which the ledger's times are ahead.
@@ -288,40 +303,42 @@ def _longest_silence(case: Case, day: int, shift: int) -> tuple[int, int]:
     best = (0, 0)
     begun = 0
     for hour in range(DAY_S // HOUR_S):
-        if case.hours.get(day + (hour + shift) * HOUR_S, 0):
+        if comparison.hours.get(day + (hour + shift) * HOUR_S, 0):
             begun = hour + 1
         elif hour + 1 - begun > best[1]:
             best = (begun, hour + 1 - begun)
     return best
 
 
-def _counted_and_billed_days(case: Case) -> tuple[set[int], set[int]]:
+def _counted_and_billed_days(comparison: BillComparison) -> tuple[set[int], set[int]]:
     counted = {
-        cell.day for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
+        cell.day for cell, sums in comparison.split.counted.items() if sums.calls or any(sums.tokens.values())
     }
-    billed = {cell.day for cell, sums in case.split.billed.items() if any(sums.tokens.values()) or sums.calls}
-    return counted, billed | {cell.day for cell, _ in case.split.paid}
+    billed = {
+        cell.day for cell, sums in comparison.split.billed.items() if any(sums.tokens.values()) or sums.calls
+    }
+    return counted, billed | {cell.day for cell, _ in comparison.split.paid}
 
 
-def _days_with_open_volume(case: Case) -> set[int]:
-    return {cell.day for _, cell, _ in case.remainder.volume_entries()} | (
-        set(case.days) - case.split.metered
+def _days_with_open_volume(comparison: BillComparison) -> set[int]:
+    return {cell.day for _, cell, _ in comparison.remainder.volume_entries()} | (
+        set(comparison.days) - comparison.split.metered
     )
 
 
-def _entries_on_days(case: Case, days: Collection[int]) -> list[Entry]:
+def _entries_on_days(comparison: BillComparison, days: Collection[int]) -> list[PartKey]:
     """
     Return the differences of these days. Price differences are left out if the model has them on other days
     as well.
     """
-    remainder = case.remainder
+    remainder = comparison.remainder
     chosen = set(days)
     volume = [entry for entry in remainder.volume_entries() if entry[1].day in chosen]
-    rates: list[Entry] = []
+    rates: list[PartKey] = []
     for model in {entry[1].model for entry in remainder.entries_of_part(RATE)}:
         model_rates = [entry for entry in remainder.rate_entries(model) if entry[1].day in chosen]
         series = model_rate_series(
-            case.split, model, {meter for _, _, meter in model_rates}, remainder.remaining_billed_amount
+            comparison.split, model, {meter for _, _, meter in model_rates}, remainder.remaining_billed_amount
         )
         for entry in model_rates:
             of_meter = series.get(entry[2])
@@ -331,10 +348,10 @@ def _entries_on_days(case: Case, days: Collection[int]) -> list[Entry]:
     return list(dict.fromkeys((*volume, *remainder.with_unexplained_rates(volume), *rates)))
 
 
-def _price_portions(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
+def _price_portions(comparison: BillComparison, days: Collection[int]) -> dict[PartKey, ClaimedPortion]:
     # the price difference of other days is assumed for the counted part of these days as well
-    remainder = case.remainder
-    split = case.split
+    remainder = comparison.remainder
+    split = comparison.split
     entries = [entry for entry in remainder.entries_of_part(RATE) if entry[1].day in days]
     portions = {}
     for model in {entry[1].model for entry in entries}:
@@ -348,7 +365,7 @@ def _price_portions(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
                 prices = [price for since, price in steps or () if since <= entry[1].day]
                 if prices and abs(prices[-1] - 1) > SAME and (entry[1], meter) in split.worth:
                     of_price = round((prices[-1] - 1) * split.worth[entry[1], meter])
-                    portions[entry] = Portion(remainder.amounts[entry] - of_price)
+                    portions[entry] = ClaimedPortion(remainder.amounts[entry] - of_price)
     return portions
 
 

@@ -6,24 +6,24 @@ from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
 
-from gateway.bills.reconciliation.cells import Entry, billed_meter
-from gateway.bills.reconciliation.claims import EXACT, Case, Claim, Portion
+from gateway.bills.reconciliation.cells import PartKey, billed_meter
+from gateway.bills.reconciliation.claims import EXACT, BillComparison, CauseClaim, ClaimedPortion
 from gateway.bills.reconciliation.limits import LEAST_DAYS
-from gateway.bills.reconciliation.sides import OUTPUT, RATE, VOLUME, WHOLE, Place
+from gateway.bills.reconciliation.sides import OUTPUT, RATE, VOLUME, WHOLE, MeterPlace
 from gateway.bills.reconciliation.wording import join_names
 
 
-def claim_unlisted_tier_price(case: Case) -> Iterator[Claim]:
+def claim_unlisted_tier_price(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim the price of a tier that both sides have and that the price list lacks, by the factor of
     `fit_unlisted_tier`.
     """
-    for model, tier in sorted(case.split.unlisted):
-        fit = fit_unlisted_tier(case, model, tier)
+    for model, tier in sorted(comparison.split.unlisted):
+        fit = fit_unlisted_tier(comparison, model, tier)
         if fit is None:
             continue
         factor, portions = fit
-        yield from case.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_rates(
             "tier_price",
             [*portions],
             EXACT,
@@ -35,7 +35,9 @@ def claim_unlisted_tier_price(case: Case) -> Iterator[Claim]:
         )
 
 
-def fit_unlisted_tier(case: Case, model: str, tier: str) -> tuple[Fraction, dict[Entry, Portion]] | None:
+def fit_unlisted_tier(
+    comparison: BillComparison, model: str, tier: str
+) -> tuple[Fraction, dict[PartKey, ClaimedPortion]] | None:
     """
     Return the factor f of a tier and its amounts: paid = worth + (f - 1) * w. Here `worth` is the value of a
     cell's tokens at our prices, and w the part of it that the tier's tokens have.
@@ -43,9 +45,9 @@ def fit_unlisted_tier(case: Case, model: str, tier: str) -> tuple[Fraction, dict
     One factor must fit all cells of the model, input and output, on at least LEAST_DAYS days, and must fit
     better than one factor for all tokens of the model.
     """
-    split, remainder = case.split, case.remainder
-    inside = _tier_worth_by_place(case, model, tier)
-    places: list[Place] = [entry[1:] for entry in case.priced_entries(model)]
+    split, remainder = comparison.split, comparison.remainder
+    inside = _tier_worth_by_place(comparison, model, tier)
+    places: list[MeterPlace] = [entry[1:] for entry in comparison.priced_entries(model)]
     rest = {place: remainder.amounts.get((RATE, *place), 0) for place in places}
     whole = sum(inside[place] for place in places)
     kinds = {WHOLE if meter == WHOLE else meter == OUTPUT for _, meter in places}
@@ -56,20 +58,22 @@ def fit_unlisted_tier(case: Case, model: str, tier: str) -> tuple[Fraction, dict
     share = Fraction(sum(rest.values()), sum(split.worth[place] for place in places))
     of_tier = {place: round(surcharge * inside[place]) for place in places}
     of_all = {place: round(share * split.worth[place]) for place in places}
-    if not case.are_amounts_as_expected(rest, of_tier) or case.are_amounts_as_expected(rest, of_all):
+    if not comparison.are_amounts_as_expected(rest, of_tier) or comparison.are_amounts_as_expected(
+        rest, of_all
+    ):
         return None
-    portions: dict[Entry, Portion] = {
-        (RATE, *place): Portion(rest[place]) for place in places if rest[place] and inside[place]
+    portions: dict[PartKey, ClaimedPortion] = {
+        (RATE, *place): ClaimedPortion(rest[place]) for place in places if rest[place] and inside[place]
     }
     return 1 + surcharge, portions
 
 
-def _tier_worth_by_place(case: Case, model: str, tier: str) -> dict[Place, int]:
-    split = case.split
-    worth: dict[Place, int] = defaultdict(int)
+def _tier_worth_by_place(comparison: BillComparison, model: str, tier: str) -> dict[MeterPlace, int]:
+    split = comparison.split
+    worth: dict[MeterPlace, int] = defaultdict(int)
     for cell, meter in split.values:
         if cell.model == model and cell.tier == tier:
             coarse = split.levels.coarse_cell(cell)
-            value = case.remainder.billed_portion((VOLUME, cell, meter)).amount
+            value = comparison.remainder.billed_portion((VOLUME, cell, meter)).amount
             worth[coarse, billed_meter(split, coarse, meter)] += value
     return worth

@@ -6,17 +6,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.claims import EXACT, WEAK, BillComparison, CauseClaim, ClaimedPortion
 from gateway.bills.reconciliation.limits import LARGE_SHARE, LEAST_DAYS, SAME
-from gateway.bills.reconciliation.sides import OTHER, RATE, STANDARD, Place
+from gateway.bills.reconciliation.sides import OTHER, RATE, STANDARD, MeterPlace
 from gateway.bills.reconciliation.wording import format_dollars, join_names
 
 _CAPACITY = frozenset({"throughput", "priority"})  # service tiers whose calls pay for capacity
 _Served = tuple[str, str]  # a served model and its tier
 
 
-def claim_commitment(case: Case) -> Iterator[Claim]:
+def claim_commitment(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim paid capacity: the bill's lines for throughput, and the tokens that it served. The amount is that of
     the lines minus the value of the tokens.
@@ -24,20 +24,20 @@ def claim_commitment(case: Case) -> Iterator[Claim]:
     The bill must have such a line on each of these days, and no money for any token of the model and tier. If
     only some of the days are like this, or several models may be served, the cause is only likely.
     """
-    lines = [entry for entry in case.remainder.entries_of_part(OTHER) if entry[2] in _CAPACITY]
+    lines = [entry for entry in comparison.remainder.entries_of_part(OTHER) if entry[2] in _CAPACITY]
     for name in sorted({cell.model for _, cell, _ in lines}):
         of_name = [entry for entry in lines if entry[1].model == name]
         days = {cell.day for _, cell, _ in of_name}
-        unpaid = _unpaid_entries(case, days)
+        unpaid = _unpaid_entries(comparison, days)
         served = [pair for pair in unpaid if pair[0] == name] or [*unpaid]
         if not served:
             continue
         entries = [entry for pair in served for entry in unpaid[pair]]
-        is_whole = all(_is_all_unpaid(case, pair, days) for pair in served)
+        is_whole = all(_is_all_unpaid(comparison, pair, days) for pair in served)
         is_named = {model for model, _ in served} == {name}
-        fee = sum(case.remainder.amounts[entry] for entry in of_name)
-        value = -sum(case.remainder.amounts[entry] for entry in entries)
-        claim = case.remainder.claim_entries(
+        fee = sum(comparison.remainder.amounts[entry] for entry in of_name)
+        value = -sum(comparison.remainder.amounts[entry] for entry in entries)
+        claim = comparison.remainder.claim_entries(
             "commitment",
             [*of_name, *entries],
             sure=EXACT if is_whole and (is_named or len({model for model, _ in served}) == 1) else WEAK,
@@ -51,28 +51,28 @@ def claim_commitment(case: Case) -> Iterator[Claim]:
             yield claim
 
 
-def _unpaid_entries(case: Case, days: set[int]) -> dict[_Served, list[Entry]]:
+def _unpaid_entries(comparison: BillComparison, days: set[int]) -> dict[_Served, list[PartKey]]:
     """Return the unpaid tokens. A model and tier is left out if most of its value has money."""
-    entries: dict[_Served, list[Entry]] = defaultdict(list)
+    entries: dict[_Served, list[PartKey]] = defaultdict(list)
     worth, free = Counter[_Served](), Counter[_Served]()
-    for (cell, meter), value in case.split.worth.items():
-        if cell.day in days and value > 0 and (cell, meter) in case.split.paid:
+    for (cell, meter), value in comparison.split.worth.items():
+        if cell.day in days and value > 0 and (cell, meter) in comparison.split.paid:
             worth[cell.model, cell.tier] += value
-            if not case.split.paid[cell, meter] and (RATE, cell, meter) in case.remainder.amounts:
+            if not comparison.split.paid[cell, meter] and (RATE, cell, meter) in comparison.remainder.amounts:
                 free[cell.model, cell.tier] += value
                 entries[cell.model, cell.tier].append((RATE, cell, meter))
     return {pair: found for pair, found in entries.items() if free[pair] * 2 > worth[pair]}
 
 
-def _is_all_unpaid(case: Case, pair: _Served, days: set[int]) -> bool:
+def _is_all_unpaid(comparison: BillComparison, pair: _Served, days: set[int]) -> bool:
     return not any(
         amount
-        for (cell, meter), amount in case.split.paid.items()
+        for (cell, meter), amount in comparison.split.paid.items()
         if (cell.model, cell.tier) == pair and cell.day in days
     )
 
 
-def claim_free_tokens(case: Case) -> Iterator[Claim]:
+def claim_free_tokens(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim free tokens: worth - paid = N * p for a kind of token of a model. `worth` is the value at our
     prices, p the list price, and N the same number on each day. On days with fewer than N tokens, nothing is
@@ -81,38 +81,38 @@ def claim_free_tokens(case: Case) -> Iterator[Claim]:
     At least LEAST_DAYS days with more tokens must show the same N. The number of tokens must vary, because a
     discount has the same amounts otherwise.
     """
-    split, remainder, prices = case.split, case.remainder, _standard_prices(case)
-    for model in case.models():
-        by_meter: dict[str, dict[int, list[Place]]] = defaultdict(lambda: defaultdict(list))
-        for _, cell, meter in case.priced_entries(model):
+    split, remainder, prices = comparison.split, comparison.remainder, _standard_prices(comparison)
+    for model in comparison.compared_models():
+        by_meter: dict[str, dict[int, list[MeterPlace]]] = defaultdict(lambda: defaultdict(list))
+        for _, cell, meter in comparison.priced_entries(model):
             by_meter[meter][cell.day].append((cell, meter))
         for meter, days in sorted(by_meter.items()):
-            found = _free_tokens_per_day(case, prices[model, meter], days)
+            found = _free_tokens_per_day(comparison, prices[model, meter], days)
             if found is None:
                 continue
             number, less = found
-            portions: dict[Entry, Portion] = {
-                (RATE, *place): Portion(remainder.amounts[RATE, *place])
+            portions: dict[PartKey, ClaimedPortion] = {
+                (RATE, *place): ClaimedPortion(remainder.amounts[RATE, *place])
                 for day in less
                 for place in days[day]
                 if (RATE, *place) in remainder.amounts
             }
             sold = sum(split.sold[place] for day in less for place in days[day])
-            yield from case.claim_entries_with_rates(
+            yield from comparison.claim_entries_with_rates(
                 "free_tokens",
                 [*portions],
                 EXACT,
                 f"{join_names([model])}: the first {number:,} tokens of {meter} of each day have no amount, on "
-                f"{len(less):,} days with {sold:,} tokens{_contract_tokens_phrase(case, model, number)}",
+                f"{len(less):,} days with {sold:,} tokens{_contract_tokens_phrase(comparison, model, number)}",
                 "Nothing is missing. The provider gives these tokens for free.",
                 portions=portions,
             )
 
 
-def _contract_tokens_phrase(case: Case, model: str, number: int) -> str:
+def _contract_tokens_phrase(comparison: BillComparison, model: str, number: int) -> str:
     stated = {
         each.contract: tokens
-        for each in case.sums
+        for each in comparison.sums
         for term, tokens in each.free_tokens
         if term.is_for_model(model)
     }
@@ -126,12 +126,12 @@ def _contract_tokens_phrase(case: Case, model: str, number: int) -> str:
 
 
 def _free_tokens_per_day(
-    case: Case, prices: Mapping[int, int], days: dict[int, list[Place]]
+    comparison: BillComparison, prices: Mapping[int, int], days: dict[int, list[MeterPlace]]
 ) -> tuple[int, set[int]] | None:
-    split, remainder = case.split, case.remainder
+    split, remainder = comparison.split, comparison.remainder
     free: dict[int, Fraction] = {}
     rests: dict[int, int] = {}
-    slack = {day: sum(map(case.possible_rounding, places)) for day, places in days.items()}
+    slack = {day: sum(map(comparison.possible_rounding, places)) for day, places in days.items()}
     unpaid, worths = set[int](), set[int]()
     for day, places in days.items():
         price = prices.get(day, 0)
@@ -155,9 +155,9 @@ def _free_tokens_per_day(
     return (number, {*free, *unpaid}) if number and is_same and fewer else None
 
 
-def _standard_prices(case: Case) -> dict[tuple[str, str], dict[int, int]]:
+def _standard_prices(comparison: BillComparison) -> dict[tuple[str, str], dict[int, int]]:
     prices: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
-    for (cell, meter), price in case.split.listed.items():
+    for (cell, meter), price in comparison.split.listed.items():
         if cell.tier == STANDARD and not cell.context:
             prices[cell.model, meter].setdefault(cell.day, price)
     return prices

@@ -10,10 +10,10 @@ from fractions import Fraction
 from gateway.bills.contracts.declared import FEE
 from gateway.bills.reconciliation.causes.contracts import contract_statement_phrase
 from gateway.bills.reconciliation.causes.rates import find_known_factor
-from gateway.bills.reconciliation.cells import Entry, billed_meter
-from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim, Portion
+from gateway.bills.reconciliation.cells import PartKey, billed_meter
+from gateway.bills.reconciliation.claims import EXACT, WEAK, BillComparison, CauseClaim, ClaimedPortion
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MOST_LISTED, OWNER_DAYS
-from gateway.bills.reconciliation.sides import INPUT, OTHER, OUTPUT, RATE, Place
+from gateway.bills.reconciliation.sides import INPUT, OTHER, OUTPUT, RATE, MeterPlace
 from gateway.bills.reconciliation.wording import join_names
 
 _ADVICE = (
@@ -21,7 +21,7 @@ _ADVICE = (
 )
 
 
-def claim_key_price(case: Case) -> Iterator[Claim]:
+def claim_key_price(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim another price of one key on a bill without keys: in each cell, paid - worth = s * w. Here w is the
     value of the key's calls, and s is one number.
@@ -29,25 +29,29 @@ def claim_key_price(case: Case) -> Iterator[Claim]:
     This must hold on at least OWNER_DAYS days and for all models. If it holds for a second key, nothing is
     claimed.
     """
-    split, remainder = case.split, case.remainder
+    split, remainder = comparison.split, comparison.remainder
     if split.levels.money_key or split.extra:
         return
-    places: list[Place] = [entry[1:] for model in case.models() for entry in case.priced_entries(model)]
+    places: list[MeterPlace] = [
+        entry[1:] for model in comparison.compared_models() for entry in comparison.priced_entries(model)
+    ]
     rest = {place: remainder.amounts.get((RATE, *place), 0) for place in places}
-    if all(case.is_within_rounding((RATE, *place)) for place in places):
+    if all(comparison.is_within_rounding((RATE, *place)) for place in places):
         return
-    by_key = _worth_by_key(case)
+    by_key = _worth_by_key(comparison)
     largest = sorted(by_key, key=lambda key: -sum(by_key[key].values()))[:MOST_LISTED]
     shares = {
-        key: share for key in largest if (share := _constant_share(case, rest, by_key[key])) is not None
+        key: share for key in largest if (share := _constant_share(comparison, rest, by_key[key])) is not None
     }
     if len(by_key) < 2 or len(shares) != 1:
         return
     [(key, share)] = shares.items()
-    portions: dict[Entry, Portion] = {
-        (RATE, *place): Portion(amount) for place, amount in rest.items() if amount and by_key[key].get(place)
+    portions: dict[PartKey, ClaimedPortion] = {
+        (RATE, *place): ClaimedPortion(amount)
+        for place, amount in rest.items()
+        if amount and by_key[key].get(place)
     }
-    yield from case.claim_entries_with_rates(
+    yield from comparison.claim_entries_with_rates(
         "key_price",
         [*portions],
         EXACT,
@@ -58,33 +62,37 @@ def claim_key_price(case: Case) -> Iterator[Claim]:
     )
 
 
-def _worth_by_key(case: Case) -> dict[str, dict[Place, int]]:
-    split = case.split
-    worth: dict[str, dict[Place, int]] = defaultdict(lambda: defaultdict(int))
-    for use in case.uses:
+def _worth_by_key(comparison: BillComparison) -> dict[str, dict[MeterPlace, int]]:
+    split = comparison.split
+    worth: dict[str, dict[MeterPlace, int]] = defaultdict(lambda: defaultdict(int))
+    for use in comparison.uses:
         cell = split.levels.coarse_cell(split.levels.fine_cell(use))
         for meter, value in use.values.items():
             worth[use.key][cell, billed_meter(split, cell, meter)] += value
     return worth
 
 
-def _constant_share(case: Case, rest: Mapping[Place, int], worth: Mapping[Place, int]) -> Fraction | None:
+def _constant_share(
+    comparison: BillComparison, rest: Mapping[MeterPlace, int], worth: Mapping[MeterPlace, int]
+) -> Fraction | None:
     whole = sum(worth.get(place, 0) for place in rest)
     days = {cell.day for (cell, _), value in worth.items() if value}
     if whole <= 0 or len(days) < OWNER_DAYS:
         return None
     share = Fraction(sum(rest.values()), whole)
     expected = {place: round(share * worth.get(place, 0)) for place in rest}
-    return share if case.are_amounts_as_expected(rest, expected) else None
+    return share if comparison.are_amounts_as_expected(rest, expected) else None
 
 
-def claim_fee(case: Case) -> Iterator[Claim]:
+def claim_fee(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim a fee on every line: paid is the value at our prices times one factor above 1, for all kinds of
     tokens of at least two models. No tier or region may have this factor.
     """
-    split, remainder = case.split, case.remainder
-    places: list[Place] = [entry[1:] for model in case.models() for entry in case.priced_entries(model)]
+    split, remainder = comparison.split, comparison.remainder
+    places: list[MeterPlace] = [
+        entry[1:] for model in comparison.compared_models() for entry in comparison.priced_entries(model)
+    ]
     worth = sum(split.worth[place] for place in places)
     rest = {place: remainder.amounts.get((RATE, *place), 0) for place in places}
     share = Fraction(sum(rest.values()), worth) if worth else Fraction(0)
@@ -94,17 +102,19 @@ def claim_fee(case: Case) -> Iterator[Claim]:
         return
     if find_known_factor({INPUT: factor, OUTPUT: factor}, regions_known=False) is not None:
         return
-    if not case.are_amounts_as_expected(rest, {place: round(share * split.worth[place]) for place in places}):
+    if not comparison.are_amounts_as_expected(
+        rest, {place: round(share * split.worth[place]) for place in places}
+    ):
         return
     # a fee also appears on the other lines of a bill
     is_sure = not remainder.entries_of_part(OTHER)
-    yield from case.claim_entries_with_rates(
+    yield from comparison.claim_entries_with_rates(
         "fee",
         [(RATE, *place) for place in places],
         EXACT if is_sure else WEAK,
         f"every line of {len(models):,} models was billed at {factor:.4f} of our price"
-        f"{contract_statement_phrase(case, FEE, sum(rest.values()))}",
+        f"{contract_statement_phrase(comparison, FEE, sum(rest.values()))}",
         "Nothing is missing. The provider or a reseller adds this share to every line.",
-        portions={(RATE, *place): Portion(amount) for place, amount in rest.items() if amount},
+        portions={(RATE, *place): ClaimedPortion(amount) for place, amount in rest.items() if amount},
         beside=() if is_sure else ("price_change",),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.cells import CellFields, ReportCells
 from gateway.bills.statements.source import (
     DAY_S,
     Document,
@@ -21,12 +21,12 @@ from gateway.bills.statements.source import (
 )
 from gateway.bills.statements.values import (
     Row,
-    count,
     nested_object,
-    number,
+    read_count_field,
+    read_number_field,
+    read_text_field,
     require_value,
     storable_amount,
-    text,
 )
 from spool.statements import EXACT
 
@@ -44,21 +44,21 @@ _THOUSANDS = {"k": 1000, "m": 1_000_000}
 COST_TYPES = {"web_search": "web_search", "code_execution": "code_execution", "session_usage": "session"}
 
 
-def result_bucket(row: Row, start: int, end: int) -> Bucket:
+def result_bucket(row: Row, start: int, end: int) -> CellFields:
     """Return the dimensions of a result. Fast mode replaces the tier, because it sets the price."""
-    geo = text(row, "inference_geo")
-    tier = text(row, "service_tier")
-    return Bucket(
+    geo = read_text_field(row, "inference_geo")
+    tier = read_text_field(row, "service_tier")
+    return CellFields(
         provider="anthropic",
         start=start,
         end=end,
-        account=text(row, "workspace_id"),
-        key=text(row, "api_key_id"),
-        model=text(row, "model"),
-        tier="fast" if text(row, "speed") == "fast" and tier in (None, "standard") else tier,
+        account=read_text_field(row, "workspace_id"),
+        key=read_text_field(row, "api_key_id"),
+        model=read_text_field(row, "model"),
+        tier="fast" if read_text_field(row, "speed") == "fast" and tier in (None, "standard") else tier,
         region=None if geo == "not_available" else geo,
         batch=None if tier is None else tier == "batch",
-        context=_parse_context_window(text(row, "context_window")),
+        context=_parse_context_window(read_text_field(row, "context_window")),
     )
 
 
@@ -68,16 +68,16 @@ def _parse_context_window(window: str | None) -> int | None:
     return None if match is None else int(match[1]) * _THOUSANDS.get((match[2] or "").lower(), 1)
 
 
-def add_tokens(row: Row, bucket: Bucket, cells: Cells) -> None:
+def add_tokens(row: Row, cell_fields: CellFields, cells: ReportCells) -> None:
     written = nested_object(row, "cache_creation")
     for name in ("uncached_input_tokens", "cache_read_input_tokens", "output_tokens"):
-        cells.add_tokens(bucket, TOKEN_KINDS[name], count(row, name))
+        cells.add_tokens(cell_fields, TOKEN_KINDS[name], read_count_field(row, name))
     for name in ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"):
-        cells.add_tokens(bucket, TOKEN_KINDS[f"cache_creation.{name}"], count(written, name))
+        cells.add_tokens(cell_fields, TOKEN_KINDS[f"cache_creation.{name}"], read_count_field(written, name))
 
 
 def cents_to_dollars(row: Row, name: str) -> Decimal:
-    return storable_amount(EXACT.multiply(require_value(number(row, name), name), CENT))
+    return storable_amount(EXACT.multiply(require_value(read_number_field(row, name), name), CENT))
 
 
 def _has_result_with(document: Document, *names: str) -> bool:
@@ -87,7 +87,7 @@ def _has_result_with(document: Document, *names: str) -> bool:
     )
 
 
-def _read_usage(document: Document, cells: Cells) -> None:
+def _read_usage(document: Document, cells: ReportCells) -> None:
     read_results(
         document,
         _EDGES,
@@ -96,19 +96,22 @@ def _read_usage(document: Document, cells: Cells) -> None:
     )
 
 
-def _read_costs(document: Document, cells: Cells) -> None:
-    def add_cost(row: Row, start: int, end: int) -> None:
-        cost_type = text(row, "cost_type")
-        token_type = text(row, "token_type")
+def _read_costs(document: Document, cells: ReportCells) -> None:
+    def add_cost_row(row: Row, start: int, end: int) -> None:
+        cost_type = read_text_field(row, "cost_type")
+        token_type = read_text_field(row, "token_type")
         if cost_type == "tokens" or (cost_type is None and token_type is not None):
             kind = TOKEN_KINDS.get(token_type or "", "cost")
         else:
             kind = "cost" if cost_type is None else COST_TYPES.get(cost_type, cost_type[:60])
         cells.add_money(
-            result_bucket(row, start, end), kind, cents_to_dollars(row, "amount"), text(row, "currency")
+            result_bucket(row, start, end),
+            kind,
+            cents_to_dollars(row, "amount"),
+            read_text_field(row, "currency"),
         )
 
-    read_results(document, _EDGES, cells, add_cost)
+    read_results(document, _EDGES, cells, add_cost_row)
 
 
 ANTHROPIC_USAGE = ReportSource(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.bills.statements.cells import Cells
+from gateway.bills.statements.cells import ReportCells
 from gateway.bills.statements.source import DAY_S, Document, ReportSource
 from gateway.bills.statements.sources.anthropic import (
     COST_TYPES,
@@ -21,12 +21,12 @@ from gateway.bills.statements.sources.anthropic import (
 from gateway.bills.statements.values import (
     Damaged,
     Row,
-    count,
     epoch_seconds,
     nested_object,
-    number,
     object_list,
-    text,
+    read_count_field,
+    read_number_field,
+    read_text_field,
 )
 from spool.statements import EXACT, RowAmounts
 
@@ -39,7 +39,7 @@ def _has_rows(document: Document, name: str) -> bool:
     )
 
 
-def _read_rows(document: Document, cells: Cells, add: Callable[[Row, Row], None]) -> None:
+def _read_rows(document: Document, cells: ReportCells, add: Callable[[Row, Row], None]) -> None:
     for which, page in enumerate(document.pages(), start=1):
         if page.get("data_refreshed_at") is not None:
             refreshed = epoch_seconds(page, "data_refreshed_at")
@@ -48,42 +48,42 @@ def _read_rows(document: Document, cells: Cells, add: Callable[[Row, Row], None]
             with cells.collect_row(f"page {which}, row {row_number}", row, once=True):
                 cells.extend_span(epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
                 group = nested_object(row, "group")
-                if text(group, "rbac_group_id") is not None:
+                if read_text_field(group, "rbac_group_id") is not None:
                     raise Damaged(
                         "rows by rbac_group_id overlap and cannot be summed; group by another field"
                     )
                 add(row, group)
 
 
-def _read_usage(document: Document, cells: Cells) -> None:
-    def add_usage(row: Row, group: Row) -> None:
+def _read_usage(document: Document, cells: ReportCells) -> None:
+    def add_usage_row(row: Row, group: Row) -> None:
         bucket = result_bucket(group, epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
         usage = nested_object(row, "usage")
         add_tokens(usage, bucket, cells)
-        cells.add_requests(bucket, count(usage, "requests"))
+        cells.add_requests(bucket, read_count_field(usage, "requests"))
 
-    _read_rows(document, cells, add_usage)
+    _read_rows(document, cells, add_usage_row)
 
 
-def _read_costs(document: Document, cells: Cells) -> None:
-    def add_cost(row: Row, group: Row) -> None:
+def _read_costs(document: Document, cells: ReportCells) -> None:
+    def add_cost_row(row: Row, group: Row) -> None:
         bucket = result_bucket(group, epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
         cost = nested_object(row, "cost")
-        token_type = text(group, "token_type")
-        cost_type = text(group, "cost_type")
+        token_type = read_text_field(group, "token_type")
+        cost_type = read_text_field(group, "cost_type")
         kind = TOKEN_KINDS.get(token_type or "", "cost")
         if cost_type not in (None, "tokens"):
             kind = COST_TYPES.get(cost_type, cost_type[:60])
         paid = cents_to_dollars(cost, "amount")
-        currency = text(cost, "currency")
-        if number(cost, "list_amount") is None:
+        currency = read_text_field(cost, "currency")
+        if read_number_field(cost, "list_amount") is None:
             cells.add_money(bucket, kind, paid, currency)
             return
         listed = cents_to_dollars(cost, "list_amount")
         cells.add_amounts(bucket, kind, RowAmounts(listed, listed), currency)
         cells.add_money(bucket, "discount", EXACT.subtract(paid, listed), currency)
 
-    _read_rows(document, cells, add_cost)
+    _read_rows(document, cells, add_cost_row)
 
 
 ANTHROPIC_ANALYTICS_USAGE = ReportSource(

@@ -15,18 +15,18 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from gateway.bills.statements import cloud_meters
-from gateway.bills.statements.cells import Bucket, Cells
-from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
+from gateway.bills.statements.cells import CellFields, ReportCells
+from gateway.bills.statements.source import DAY_S, CsvTable, Document, ReportSource
 from gateway.bills.statements.values import (
     Row,
     epoch_seconds,
     first_number,
     nested_object,
-    number,
     object_list,
     parse_object_text,
+    read_number_field,
+    read_text_field,
     require_value,
-    text,
 )
 from spool.statements import COVERED, EXACT, PURCHASE, REFUND, UNUSED, RowAmounts, sum_amounts
 
@@ -109,12 +109,12 @@ def _non_token_kind(usage: _Usage) -> str:
     return cloud_meters.non_token_kind(usage.unit, meter_words) or "other"
 
 
-def _add_usage_amounts(cells: Cells, bucket: Bucket, usage: _Usage) -> None:
+def _add_usage_amounts(cells: ReportCells, cell_fields: CellFields, usage: _Usage) -> None:
     kind = _token_kind(usage.type)
     if kind is None:
         is_reserved = any(word in usage.type for word in _RESERVED) and not _is_service_usage(usage.type)
         kind = _FEE if is_reserved else _non_token_kind(usage)
-        cells.add_amounts(bucket, kind, usage.paid, usage.currency)
+        cells.add_amounts(cell_fields, kind, usage.paid, usage.currency)
         return
     is_marketplace = _MARKETPLACE in usage.type
     if kind == "cache_write" and is_marketplace:
@@ -123,8 +123,8 @@ def _add_usage_amounts(cells: Cells, bucket: Bucket, usage: _Usage) -> None:
         size = cloud_meters.tokens_per_unit(usage.unit) or (1_000_000 if is_marketplace else 1000)
         cost = usage.paid.amount
         tokens = cloud_meters.quantity_to_tokens(usage.quantity, size, cost, "line_item_usage_amount")
-        cells.add_tokens(bucket, kind, tokens)
-    cells.add_amounts(bucket, kind, usage.paid, usage.currency)
+        cells.add_tokens(cell_fields, kind, tokens)
+    cells.add_amounts(cell_fields, kind, usage.paid, usage.currency)
 
 
 def parse_region(usage_type: str) -> str | None:
@@ -149,46 +149,46 @@ def parse_model(resource: str | None, service: str | None, usage_type: str) -> s
     return classic[1].removesuffix("-mantle") if classic else None
 
 
-def _read_table(table: Table, cells: Cells) -> None:
+def _read_table(table: CsvTable, cells: ReportCells) -> None:
     for line, row in table.rows:
         with cells.collect_row(f"line {line}", row, once=bool(row.get("identity_line_item_id"))):
             _add_line(row, cells)
 
 
-def _add_line(row: Row, cells: Cells) -> None:
-    usage_type = text(row, "line_item_usage_type") or ""
-    resource = text(row, "line_item_resource_id")
+def _add_line(row: Row, cells: ReportCells) -> None:
+    usage_type = read_text_field(row, "line_item_usage_type") or ""
+    resource = read_text_field(row, "line_item_resource_id")
     service = _product_name(row)
-    if text(row, "bill_billing_period_start_date") is not None:
+    if read_text_field(row, "bill_billing_period_start_date") is not None:
         cells.extend_span(
             epoch_seconds(row, "bill_billing_period_start_date"),
             epoch_seconds(row, "bill_billing_period_end_date"),
         )
-    payer = text(row, "bill_payer_account_id")
+    payer = read_text_field(row, "bill_payer_account_id")
     if payer is not None:
         cells.accounts.add(payer)
-    if not _is_bedrock(text(row, "line_item_product_code"), service, usage_type, resource):
+    if not _is_bedrock(read_text_field(row, "line_item_product_code"), service, usage_type, resource):
         return
     start = epoch_seconds(row, "line_item_usage_start_date")
     end = epoch_seconds(row, "line_item_usage_end_date")
     end = max(end, start + 1)
-    if text(row, "bill_billing_period_start_date") is None:
+    if read_text_field(row, "bill_billing_period_start_date") is None:
         cells.extend_span(start, end)
-    type = text(row, "line_item_line_item_type") or "Usage"
-    is_refund = type == "Refund" or text(row, "bill_bill_type") == "Refund"
+    type = read_text_field(row, "line_item_line_item_type") or "Usage"
+    is_refund = type == "Refund" or read_text_field(row, "bill_bill_type") == "Refund"
     tier = cloud_meters.find_tier(cloud_meters.split_words(usage_type))
-    bucket = Bucket(
+    bucket = CellFields(
         provider=PROVIDER,
         start=start,
         end=end,
-        account=text(row, "line_item_usage_account_id"),
-        key=text(row, "line_item_iam_principal"),
+        account=read_text_field(row, "line_item_usage_account_id"),
+        key=read_text_field(row, "line_item_iam_principal"),
         model=parse_model(resource, service, usage_type),
         tier=tier,
         region=parse_region(usage_type),
         batch=tier == "batch",
-        invoice_id=text(row, "bill_invoice_id"),
-        commitment_id=next((id for name in _COMMITMENTS if (id := text(row, name))), None),
+        invoice_id=read_text_field(row, "bill_invoice_id"),
+        commitment_id=next((id for name in _COMMITMENTS if (id := read_text_field(row, name))), None),
     )
     if is_refund:
         _add_refund(row, bucket, usage_type, cells)
@@ -199,26 +199,26 @@ def _add_line(row: Row, cells: Cells) -> None:
 
 
 def _product_name(row: Row) -> str | None:
-    product = text(row, "product_product_name") or text(row, "product_servicename")
-    if product is not None or text(row, "product") is None:
+    product = read_text_field(row, "product_product_name") or read_text_field(row, "product_servicename")
+    if product is not None or read_text_field(row, "product") is None:
         return product
     named = parse_object_text(row, "product")
-    return text(named, "product_name") or text(named, "servicename")
+    return read_text_field(named, "product_name") or read_text_field(named, "servicename")
 
 
 def _cost_and_discount(row: Row) -> tuple[Decimal, Decimal]:
-    cost = number(row, "line_item_unblended_cost")
-    net = number(row, "line_item_net_unblended_cost")
+    cost = read_number_field(row, "line_item_unblended_cost")
+    net = read_number_field(row, "line_item_net_unblended_cost")
     if net is None:
         return require_value(cost, "line_item_unblended_cost"), _NOTHING
     return (net, _NOTHING) if cost is None else (cost, EXACT.subtract(net, cost))
 
 
-def _add_usage(row: Row, type: str, bucket: Bucket, usage_type: str, cells: Cells) -> None:
-    (cost, discount), currency = _cost_and_discount(row), text(row, "line_item_currency_code")
-    net = number(row, "line_item_net_unblended_cost")
-    quantity = number(row, "line_item_usage_amount")
-    paid = RowAmounts(cost, number(row, "pricing_public_on_demand_cost"), net)
+def _add_usage(row: Row, type: str, cell_fields: CellFields, usage_type: str, cells: ReportCells) -> None:
+    (cost, discount), currency = _cost_and_discount(row), read_text_field(row, "line_item_currency_code")
+    net = read_number_field(row, "line_item_net_unblended_cost")
+    quantity = read_number_field(row, "line_item_usage_amount")
+    paid = RowAmounts(cost, read_number_field(row, "pricing_public_on_demand_cost"), net)
     if type == _NEGATION:
         quantity = None
         paid = RowAmounts(cost, _NOTHING, _NOTHING, _NOTHING)
@@ -226,63 +226,63 @@ def _add_usage(row: Row, type: str, bucket: Bucket, usage_type: str, cells: Cell
         effective = first_number(row, *_COVERED[type])
         paid = RowAmounts(cost, paid.amount_list, net if cost else None, effective)
     if type == _NEGATION or type in _COVERED:
-        bucket = replace(bucket, line_type=COVERED)
-    unit = text(row, "pricing_unit") or ""
-    _add_usage_amounts(cells, bucket, _Usage(usage_type, quantity, unit, paid, currency))
-    cells.add_money(_with_model_only(bucket), _DISCOUNT, discount, currency)
+        cell_fields = replace(cell_fields, line_type=COVERED)
+    unit = read_text_field(row, "pricing_unit") or ""
+    _add_usage_amounts(cells, cell_fields, _Usage(usage_type, quantity, unit, paid, currency))
+    cells.add_money(_with_model_only(cell_fields), _DISCOUNT, discount, currency)
 
 
-def _with_model_only(bucket: Bucket) -> Bucket:
+def _with_model_only(cell_fields: CellFields) -> CellFields:
     # group the discount by model only, because it applies to all usage of the model, whichever line states it
-    return replace(bucket, key=None, tier=None, region=None, batch=None, line_type=None)
+    return replace(cell_fields, key=None, tier=None, region=None, batch=None, line_type=None)
 
 
-def _add_fee(row: Row, kind: str, bucket: Bucket, cells: Cells) -> None:
+def _add_fee(row: Row, kind: str, cell_fields: CellFields, cells: ReportCells) -> None:
     """
     Add a line that is not usage. The effective cost of a fee counts where its usage counts. Its unused part
     is a separate cell.
     """
-    (cost, discount), currency = _cost_and_discount(row), text(row, "line_item_currency_code")
-    fee_bucket = replace(bucket, line_id=text(row, "identity_line_item_id"))
+    (cost, discount), currency = _cost_and_discount(row), read_text_field(row, "line_item_currency_code")
+    fee_bucket = replace(cell_fields, line_id=read_text_field(row, "identity_line_item_id"))
     paid = EXACT.add(cost, discount)
-    unused = _unused_fee(row, bucket) if kind == _FEE else None
+    unused = _unused_fee(row, cell_fields) if kind == _FEE else None
     if unused is None:
         cells.add_money(fee_bucket, kind, paid, currency)
         return
     purchase = replace(fee_bucket, line_type=PURCHASE)
     cells.add_amounts(purchase, kind, RowAmounts(paid, amount_effective=_NOTHING), currency)
-    unused_bucket = replace(bucket, line_type=UNUSED)
+    unused_bucket = replace(cell_fields, line_type=UNUSED)
     cells.add_amounts(unused_bucket, kind, RowAmounts(_NOTHING, amount_effective=unused), currency)
 
 
-def _unused_fee(row: Row, bucket: Bucket) -> Decimal | None:
-    type = text(row, "line_item_line_item_type")
+def _unused_fee(row: Row, cell_fields: CellFields) -> Decimal | None:
+    type = read_text_field(row, "line_item_line_item_type")
     if type in ("Fee", "SavingsPlanUpfrontFee"):
-        return None if bucket.commitment_id is None else _NOTHING
+        return None if cell_fields.commitment_id is None else _NOTHING
     if type == "SavingsPlanRecurringFee":
-        whole = number(row, "savings_plan_total_commitment_to_date")
-        used = number(row, "savings_plan_used_commitment")
+        whole = read_number_field(row, "savings_plan_total_commitment_to_date")
+        used = read_number_field(row, "savings_plan_used_commitment")
         return None if whole is None or used is None else EXACT.subtract(whole, used)
     names = ("unused_amortized_upfront_fee_for_billing_period", "unused_recurring_fee")
     parts = [first_number(row, f"reservation_net_{name}", f"reservation_{name}") for name in names]
     return None if None in parts else sum_amounts(part for part in parts if part is not None)
 
 
-def _add_refund(row: Row, bucket: Bucket, usage_type: str, cells: Cells) -> None:
+def _add_refund(row: Row, cell_fields: CellFields, usage_type: str, cells: ReportCells) -> None:
     """Add a refund under the kind of usage that it refunds. Token counts are not reduced."""
     cost, discount = _cost_and_discount(row)
     kind = _token_kind(usage_type) or REFUND
-    refund = replace(bucket, line_type=REFUND, line_id=text(row, "identity_line_item_id"))
-    refund = replace(refund, corrects=bucket.start, corrects_until=bucket.end)
+    refund = replace(cell_fields, line_type=REFUND, line_id=read_text_field(row, "identity_line_item_id"))
+    refund = replace(refund, corrects=cell_fields.start, corrects_until=cell_fields.end)
     paid = EXACT.add(cost, discount)
-    cells.add_money(refund, kind, paid, text(row, "line_item_currency_code"))
+    cells.add_money(refund, kind, paid, read_text_field(row, "line_item_currency_code"))
 
 
 _METRICS = ("NetUnblendedCost", "UnblendedCost", "NetAmortizedCost", "AmortizedCost")
 _AMORTIZED = {"NetUnblendedCost": "NetAmortizedCost", "UnblendedCost": "AmortizedCost"}
 
 
-def _read_document(document: Document, cells: Cells) -> None:
+def _read_document(document: Document, cells: ReportCells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
         names = [
             str(definition.get("Key", ""))
@@ -310,7 +310,7 @@ def _read_document(document: Document, cells: Cells) -> None:
                     )
 
 
-def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, cells: Cells) -> None:
+def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, cells: ReportCells) -> None:
     keys = group.get("Keys")
     group_values = dict(zip(names, map(str, keys), strict=False)) if isinstance(keys, list) else {}
     usage_type = group_values.get("USAGE_TYPE", "")
@@ -320,10 +320,10 @@ def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, ce
     metrics = nested_object(group, "Metrics")
     metric = next((name for name in _METRICS if name in metrics), "")
     money = nested_object(metrics, metric)
-    effective = number(nested_object(metrics, _AMORTIZED.get(metric, "")), "Amount")
+    effective = read_number_field(nested_object(metrics, _AMORTIZED.get(metric, "")), "Amount")
     quantity = nested_object(metrics, "UsageQuantity")
     tier = cloud_meters.find_tier(cloud_meters.split_words(usage_type)) if usage_type else None
-    bucket = Bucket(
+    bucket = CellFields(
         provider=PROVIDER,
         start=epoch_seconds(period, "Start"),
         end=epoch_seconds(period, "End"),
@@ -334,14 +334,14 @@ def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, ce
         batch=None if tier is None else tier == "batch",
         open=is_estimated,
     )
-    cost = require_value(number(money, "Amount"), "Metrics.UnblendedCost.Amount")
+    cost = require_value(read_number_field(money, "Amount"), "Metrics.UnblendedCost.Amount")
     paid = RowAmounts(cost, amount_effective=effective)
-    currency = text(money, "Unit")
+    currency = read_text_field(money, "Unit")
     if not usage_type:
         cells.add_amounts(bucket, "cost", paid, currency)
         return
-    amount = number(quantity, "Amount")
-    unit = text(quantity, "Unit") or ""
+    amount = read_number_field(quantity, "Amount")
+    unit = read_text_field(quantity, "Unit") or ""
     _add_usage_amounts(cells, bucket, _Usage(usage_type, amount, unit, paid, currency))
 
 

@@ -12,9 +12,16 @@ from dataclasses import replace
 from decimal import Decimal
 
 from gateway.bills.statements import cloud_meters
-from gateway.bills.statements.cells import Bucket, Cells, adjustment_kind
-from gateway.bills.statements.source import DAY_S, ReportSource, Table
-from gateway.bills.statements.values import Damaged, Row, epoch_seconds, number, require_value, text
+from gateway.bills.statements.cells import CellFields, ReportCells, adjustment_kind
+from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource
+from gateway.bills.statements.values import (
+    Damaged,
+    Row,
+    epoch_seconds,
+    read_number_field,
+    read_text_field,
+    require_value,
+)
 from spool.statements import EXACT, REFUND, RowAmounts
 
 PROVIDER = "azure.ai.openai"
@@ -41,26 +48,26 @@ _NO_MODEL = frozenset({
 })  # fmt: skip
 
 
-def _read_table(table: Table, cells: Cells) -> None:
+def _read_table(table: CsvTable, cells: ReportCells) -> None:
     for line, row in table.rows:
         with cells.collect_row(f"line {line}", row):
             _add_row(row, cells)
 
 
-def _add_row(row: Row, cells: Cells) -> None:
+def _add_row(row: Row, cells: ReportCells) -> None:
     start = epoch_seconds(row, "date")
     start -= start % DAY_S
     cells.extend_span(start, start + DAY_S)
-    account = text(row, "billingaccountid")
+    account = read_text_field(row, "billingaccountid")
     if account is not None:
         cells.accounts.add(account)
-    resource = text(row, "resourceid") or text(row, "instancename")
-    meter = text(row, "metername") or ""
+    resource = read_text_field(row, "resourceid") or read_text_field(row, "instancename")
+    meter = read_text_field(row, "metername") or ""
     if not _is_ai_service(row, resource):
         return
     meter_words = cloud_meters.split_words(meter)
     tier = cloud_meters.find_tier(meter_words)
-    bucket = Bucket(
+    bucket = CellFields(
         provider=PROVIDER,
         start=start,
         end=start + DAY_S,
@@ -70,16 +77,16 @@ def _add_row(row: Row, cells: Cells) -> None:
         region=next((_REGIONS[word] for word in meter_words if word in _REGIONS), None),
         batch=tier == "batch",
         context=next((least for word, least in _CONTEXTS.items() if word in meter.lower()), None),
-        invoice_id=text(row, "invoiceid"),
-        commitment_id=text(row, "reservationid") or text(row, "benefitid"),
+        invoice_id=read_text_field(row, "invoiceid"),
+        commitment_id=read_text_field(row, "reservationid") or read_text_field(row, "benefitid"),
     )
     cost, currency, listed = _amount_with_currency(row)
     paid = RowAmounts(cost, listed)
-    charge = (text(row, "chargetype") or "usage").lower()
-    rounding = number(row, "roundingadjustment")
+    charge = (read_text_field(row, "chargetype") or "usage").lower()
+    rounding = read_number_field(row, "roundingadjustment")
     if rounding:
         cells.add_money(bucket, "rounding", rounding, currency)
-    unit = text(row, "unitofmeasure") or ""
+    unit = read_text_field(row, "unitofmeasure") or ""
     service = cloud_meters.service_kind(meter_words)
     is_reserved = service is None and ("hour" in unit.lower() or "ptu" in meter_words)
     kind = None if is_reserved or service else cloud_meters.token_kind(meter_words)
@@ -97,28 +104,33 @@ def _add_row(row: Row, cells: Cells) -> None:
     size = cloud_meters.tokens_per_unit(unit)
     if size is None:
         raise Damaged("unitofmeasure does not state the number of tokens per unit")
-    quantity = require_value(number(row, "quantity"), "quantity")
+    quantity = require_value(read_number_field(row, "quantity"), "quantity")
     known = cost if currency in (None, "USD") else Decimal(0)
     cells.add_tokens(bucket, kind, cloud_meters.quantity_to_tokens(quantity, size, known, "quantity"))
     cells.add_amounts(bucket, kind, paid, currency)
 
 
 def _is_ai_service(row: Row, resource: str | None) -> bool:
-    categories = [text(row, name) for name in ("metercategory", "metersubcategory", "consumedservice")]
+    categories = [
+        read_text_field(row, name) for name in ("metercategory", "metersubcategory", "consumedservice")
+    ]
     names = " | ".join(label for label in (*categories, resource) if label)
     return any(service in names.lower() for service in _SERVICES)
 
 
-def _refund_bucket(row: Row, bucket: Bucket) -> Bucket:
+def _refund_bucket(row: Row, cell_fields: CellFields) -> CellFields:
     """Return the bucket of a refund. It covers the service period if the row states one."""
-    if text(row, "serviceperiodstartdate") is None or text(row, "serviceperiodenddate") is None:
-        return replace(bucket, line_type=REFUND)
+    if (
+        read_text_field(row, "serviceperiodstartdate") is None
+        or read_text_field(row, "serviceperiodenddate") is None
+    ):
+        return replace(cell_fields, line_type=REFUND)
     start = epoch_seconds(row, "serviceperiodstartdate")
     last = epoch_seconds(row, "serviceperiodenddate")
     until = last - last % DAY_S + DAY_S
     if start >= until:
         raise Damaged("serviceperiodenddate is before serviceperiodstartdate")
-    return replace(bucket, line_type=REFUND, corrects=start, corrects_until=until)
+    return replace(cell_fields, line_type=REFUND, corrects=start, corrects_until=until)
 
 
 def _amount_with_currency(row: Row) -> tuple[Decimal, str | None, Decimal | None]:
@@ -126,17 +138,25 @@ def _amount_with_currency(row: Row) -> tuple[Decimal, str | None, Decimal | None
     Return the billed amount, its currency, and the amount at list prices. If the bill is in another currency
     but prices are in US dollars, all are in US dollars.
     """
-    billing = text(row, "billingcurrency") or text(row, "billingcurrencycode") or text(row, "currency")
-    cost = number(row, "costinbillingcurrency")
+    billing = (
+        read_text_field(row, "billingcurrency")
+        or read_text_field(row, "billingcurrencycode")
+        or read_text_field(row, "currency")
+    )
+    cost = read_number_field(row, "costinbillingcurrency")
     if cost is None:
-        cost = require_value(number(row, "cost"), "cost")
-    in_prices = number(row, "costinpricingcurrency")
-    if billing not in (None, "USD") and text(row, "pricingcurrency") == "USD" and in_prices is not None:
-        return in_prices, "USD", number(row, "paygcostinusd")
-    if billing not in (None, "USD") and text(row, "costinusd") is not None:
-        in_dollars = require_value(number(row, "costinusd"), "costinusd")
-        return EXACT.plus(in_dollars), "USD", number(row, "paygcostinusd")
-    return cost, billing, number(row, "paygcostinbillingcurrency")
+        cost = require_value(read_number_field(row, "cost"), "cost")
+    in_prices = read_number_field(row, "costinpricingcurrency")
+    if (
+        billing not in (None, "USD")
+        and read_text_field(row, "pricingcurrency") == "USD"
+        and in_prices is not None
+    ):
+        return in_prices, "USD", read_number_field(row, "paygcostinusd")
+    if billing not in (None, "USD") and read_text_field(row, "costinusd") is not None:
+        in_dollars = require_value(read_number_field(row, "costinusd"), "costinusd")
+        return EXACT.plus(in_dollars), "USD", read_number_field(row, "paygcostinusd")
+    return cost, billing, read_number_field(row, "paygcostinbillingcurrency")
 
 
 def parse_model(meter: str) -> str | None:

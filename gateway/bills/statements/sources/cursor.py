@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 
-from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.cells import CellFields, ReportCells
 from gateway.bills.statements.source import DAY_S, Document, ReportSource
 from gateway.bills.statements.values import (
     Damaged,
     Row,
-    count,
     epoch_seconds,
-    flag,
     nested_object,
-    number,
     object_list,
-    text,
+    read_boolean_field,
+    read_count_field,
+    read_number_field,
+    read_text_field,
 )
 from spool.providers import CURSOR
 
@@ -44,20 +44,22 @@ def _is_cursor_document(document: Document) -> bool:
     )
 
 
-def _read_document(document: Document, cells: Cells) -> None:
+def _read_document(document: Document, cells: ReportCells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
         for event_number, event in enumerate(object_list(page.get(EVENTS), EVENTS), start=1):
             with cells.collect_row(f"page {number_}, event {event_number}", event, once=True):
                 _add_event(event, cells)
 
 
-def _add_event(event: Row, cells: Cells) -> None:
+def _add_event(event: Row, cells: ReportCells) -> None:
     start = _event_day(event)
     cells.extend_span(start, start + DAY_S)
-    bucket = Bucket(provider=CURSOR, start=start, end=start + DAY_S, model=text(event, "model"))
+    bucket = CellFields(
+        provider=CURSOR, start=start, end=start + DAY_S, model=read_text_field(event, "model")
+    )
     usage = nested_object(event, "tokenUsage")
     for kind, name in _KINDS.items():
-        cells.add_tokens(bucket, kind, count(usage, name))
+        cells.add_tokens(bucket, kind, read_count_field(usage, name))
     cells.add_requests(bucket, Decimal(1))
     for kind, cents in _cents_by_kind(event, usage).items():
         cells.add_money(bucket, kind, cents.scaleb(-2))
@@ -65,31 +67,31 @@ def _add_event(event: Row, cells: Cells) -> None:
 
 def _cents_by_kind(event: Row, usage: Row) -> Mapping[str, Decimal]:
     # the charge of an event is the sum of these kinds
-    value = number(usage, "totalCents")
-    charged = number(event, "chargedCents")
-    fee = number(event, "cursorTokenFee") or _NOTHING
+    value = read_number_field(usage, "totalCents")
+    charged = read_number_field(event, "chargedCents")
+    fee = read_number_field(event, "cursorTokenFee") or _NOTHING
     if not _is_charged(event):
         return {"cost": value or _NOTHING, DISCOUNT: -(value or _NOTHING)}
     if charged is None:  # events before 2026 have no total charge
         charged = (value or _NOTHING) + fee
     kind = "cost" if usage else BY_REQUEST
     paid = charged - fee
-    if value is None or not number(usage, "discountPercentOff"):
+    if value is None or not read_number_field(usage, "discountPercentOff"):
         return {kind: paid, TOKEN_FEE: fee}
     return {kind: value, DISCOUNT: paid - value, TOKEN_FEE: fee}
 
 
 def _is_charged(event: Row) -> bool:
     """Return whether the event was charged. Older events state this only by their kind."""
-    is_chargeable = flag(event, "isChargeable")
+    is_chargeable = read_boolean_field(event, "isChargeable")
     if is_chargeable is not None:
         return is_chargeable
-    kind = (text(event, "kind") or "").lower().replace("_", " ")
+    kind = (read_text_field(event, "kind") or "").lower().replace("_", " ")
     return "included" not in kind and "not charged" not in kind
 
 
 def _event_day(event: Row) -> int:
-    milliseconds = number(event, "timestamp")
+    milliseconds = read_number_field(event, "timestamp")
     if milliseconds is None:
         raise Damaged("timestamp is missing")
     at = epoch_seconds({"timestamp": int(milliseconds / 1000)}, "timestamp")

@@ -11,10 +11,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.bills.statements import cloud_meters
-from gateway.bills.statements.cells import Bucket, Cells, adjustment_kind
-from gateway.bills.statements.source import DAY_S, ReportSource, Table
+from gateway.bills.statements.cells import CellFields, ReportCells, adjustment_kind
+from gateway.bills.statements.source import DAY_S, CsvTable, ReportSource
 from gateway.bills.statements.sources import aws, azure, google
-from gateway.bills.statements.values import Damaged, Row, epoch_seconds, number, require_value, text
+from gateway.bills.statements.values import (
+    Damaged,
+    Row,
+    epoch_seconds,
+    read_number_field,
+    read_text_field,
+    require_value,
+)
 from spool import providers
 from spool.statements import CORRECTION, COVERED, PURCHASE, REFUND, UNUSED, RowAmounts
 
@@ -35,52 +42,61 @@ _CORRECTED = {"usage": CORRECTION, "adjustment": CORRECTION, "credit": REFUND}
 _STATUSES = {"used": COVERED, "unused": UNUSED}
 
 
-def _read_table(table: Table, cells: Cells) -> None:
+def _read_table(table: CsvTable, cells: ReportCells) -> None:
     for line, row in table.rows:
         with cells.collect_row(f"line {line}", row):
             _add_row(row, cells)
 
 
-def _add_row(row: Row, cells: Cells) -> None:
+def _add_row(row: Row, cells: ReportCells) -> None:
     start = epoch_seconds(row, "chargeperiodstart")
     end = epoch_seconds(row, "chargeperiodend")
-    if text(row, "billingperiodstart") is not None:
+    if read_text_field(row, "billingperiodstart") is not None:
         cells.extend_span(epoch_seconds(row, "billingperiodstart"), epoch_seconds(row, "billingperiodend"))
     else:
         cells.extend_span(start, end)
-    account = text(row, "billingaccountid")
+    account = read_text_field(row, "billingaccountid")
     if account is not None:
         cells.accounts.add(account)
     provider = _billing_provider(row)
     if provider is None:
         return
-    meter = text(row, "skumeter") or text(row, "x_skumetername") or text(row, "chargedescription") or ""
+    meter = (
+        read_text_field(row, "skumeter")
+        or read_text_field(row, "x_skumetername")
+        or read_text_field(row, "chargedescription")
+        or ""
+    )
     meter_words = cloud_meters.split_words(meter)
     tier = cloud_meters.find_tier(meter_words) if meter_words else None
-    bucket = Bucket(
+    bucket = CellFields(
         provider=provider,
         start=start,
         end=end,
-        account=text(row, "subaccountid"),
-        key=text(row, "x_apikey") or text(row, "resourceid"),
-        model=text(row, "x_model") or _row_model(row, provider, meter) or text(row, "skuid"),
+        account=read_text_field(row, "subaccountid"),
+        key=read_text_field(row, "x_apikey") or read_text_field(row, "resourceid"),
+        model=read_text_field(row, "x_model")
+        or _row_model(row, provider, meter)
+        or read_text_field(row, "skuid"),
         tier=tier,
-        region=text(row, "regionid"),
+        region=read_text_field(row, "regionid"),
         batch=None if tier is None else tier == "batch",
         line_type=_line_type(row),
-        invoice_id=text(row, "invoiceid"),
-        commitment_id=text(row, "commitmentdiscountid"),
+        invoice_id=read_text_field(row, "invoiceid"),
+        commitment_id=read_text_field(row, "commitmentdiscountid"),
     )
-    billed = number(row, "billedcost")
-    effective = number(row, "effectivecost")
-    currency = text(row, "billingcurrency")
+    billed = read_number_field(row, "billedcost")
+    effective = read_number_field(row, "effectivecost")
+    currency = read_text_field(row, "billingcurrency")
     category = _charge_category(row)
     cost = require_value(billed, "billedcost")
     is_covered = bucket.commitment_id is not None
     if not cost and effective and provider == "aws.bedrock" and category == "usage" and not is_covered:
         cost = effective
-    paid = RowAmounts(cost, number(row, "listcost"), number(row, "contractedcost"), effective)
-    unit = text(row, "consumedunit") or text(row, "pricingunit") or ""
+    paid = RowAmounts(
+        cost, read_number_field(row, "listcost"), read_number_field(row, "contractedcost"), effective
+    )
+    unit = read_text_field(row, "consumedunit") or read_text_field(row, "pricingunit") or ""
     kind = cloud_meters.token_kind(meter_words) if "token" in unit.lower() else None
     whole = (
         "cost"
@@ -101,9 +117,9 @@ def _add_row(row: Row, cells: Cells) -> None:
     if kind is None:
         cells.add_amounts(bucket, whole, paid, currency)
         return
-    quantity = number(row, "consumedquantity")
+    quantity = read_number_field(row, "consumedquantity")
     if quantity is None:
-        quantity = number(row, "pricingquantity")
+        quantity = read_number_field(row, "pricingquantity")
     size = cloud_meters.tokens_per_unit(unit)
     if size is None:
         raise Damaged("consumedunit does not state the number of tokens per unit")
@@ -116,7 +132,7 @@ def _add_row(row: Row, cells: Cells) -> None:
 
 
 def _charge_category(row: Row) -> str:
-    return (text(row, "chargecategory") or "usage").lower()
+    return (read_text_field(row, "chargecategory") or "usage").lower()
 
 
 def _line_type(row: Row) -> str | None:
@@ -125,12 +141,12 @@ def _line_type(row: Row) -> str | None:
     taxes and fees.
     """
     category = _charge_category(row)
-    is_correction = (text(row, "chargeclass") or "").lower() == "correction"
+    is_correction = (read_text_field(row, "chargeclass") or "").lower() == "correction"
     if is_correction and category in _CORRECTED:
         return _CORRECTED[category]
     if category != "usage":
         return PURCHASE if category == "purchase" else None
-    return _STATUSES.get((text(row, "commitmentdiscountstatus") or "").lower())
+    return _STATUSES.get((read_text_field(row, "commitmentdiscountstatus") or "").lower())
 
 
 def _row_model(row: Row, provider: str, meter: str) -> str | None:
@@ -140,7 +156,9 @@ def _row_model(row: Row, provider: str, meter: str) -> str | None:
     """
     if provider == aws.PROVIDER:
         return aws.parse_model(
-            text(row, "resourceid"), text(row, "servicename"), text(row, "x_usagetype") or meter
+            read_text_field(row, "resourceid"),
+            read_text_field(row, "servicename"),
+            read_text_field(row, "x_usagetype") or meter,
         )
     if provider == azure.PROVIDER:
         return azure.parse_model(meter)
@@ -149,12 +167,14 @@ def _row_model(row: Row, provider: str, meter: str) -> str | None:
 
 def _billing_provider(row: Row) -> str | None:
     names = ("serviceprovidername", "providername", "invoiceissuername", "publishername")
-    provider_name = next((name for column in names if (name := text(row, column)) is not None), None)
+    provider_name = next(
+        (name for column in names if (name := read_text_field(row, column)) is not None), None
+    )
     if provider_name is None:
         raise Damaged("ProviderName is missing")
     cloud = _SELLERS.get(provider_name.lower())
     if cloud is not None:
-        return cloud if (text(row, "servicecategory") or "").lower() == AI else None
+        return cloud if (read_text_field(row, "servicecategory") or "").lower() == AI else None
     return providers.canonical_name(provider_name)
 
 

@@ -15,17 +15,17 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.bills.statements import cloud_meters
-from gateway.bills.statements.cells import Bucket, Cells
-from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
+from gateway.bills.statements.cells import CellFields, ReportCells
+from gateway.bills.statements.source import DAY_S, CsvTable, Document, ReportSource
 from gateway.bills.statements.values import (
     Damaged,
     Row,
     epoch_seconds,
     nested_object,
-    number,
     object_list,
+    read_number_field,
+    read_text_field,
     require_value,
-    text,
 )
 from spool.statements import CORRECTION, RowAmounts
 
@@ -76,13 +76,13 @@ def _is_google_document(document: Document) -> bool:
     return any("sku" in row and "usage_start_time" in row for row in _document_rows(document))
 
 
-def _read_document(document: Document, cells: Cells) -> None:
+def _read_document(document: Document, cells: ReportCells) -> None:
     for row_number, row in enumerate(_document_rows(document), start=1):
         with cells.collect_row(f"row {row_number}", row):
             _add_row(row, cells)
 
 
-def _read_table(table: Table, cells: Cells) -> None:
+def _read_table(table: CsvTable, cells: ReportCells) -> None:
     for line, row in table.rows:
         with cells.collect_row(f"line {line}", row):
             _add_row(_nest_columns(row), cells)
@@ -103,42 +103,46 @@ def _nest_columns(row: Row) -> dict[str, Any]:
     return nested
 
 
-def _add_row(row: Row, cells: Cells) -> None:
+def _add_row(row: Row, cells: ReportCells) -> None:
     start = epoch_seconds(row, "usage_start_time")
     end = epoch_seconds(row, "usage_end_time")
-    cost_type = text(row, "cost_type") or "regular"
+    cost_type = read_text_field(row, "cost_type") or "regular"
     if cost_type != _ADJUSTMENT:
         cells.extend_span(start, end)
-    account = text(row, "billing_account_id")
+    account = read_text_field(row, "billing_account_id")
     if account is not None:
         cells.accounts.add(account)
     service = nested_object(row, "service")
-    sku = text(nested_object(row, "sku"), "description") or ""
-    name = (text(service, "description") or "").lower()
+    sku = read_text_field(nested_object(row, "sku"), "description") or ""
+    name = (read_text_field(service, "description") or "").lower()
     is_gemini = any(keyword in name for keyword in _GEMINI)
-    if not (is_gemini or _VERTEX in name or text(service, "id") == _VERTEX_ID):
+    if not (is_gemini or _VERTEX in name or read_text_field(service, "id") == _VERTEX_ID):
         return
     sku_words = cloud_meters.split_words(sku)
     tier = cloud_meters.find_tier(sku_words)
-    bucket = Bucket(
+    bucket = CellFields(
         provider="gcp.gemini" if is_gemini else "gcp.vertex_ai",
         start=start,
         end=end,
-        account=text(nested_object(row, "project"), "id"),
+        account=read_text_field(nested_object(row, "project"), "id"),
         model=parse_model(sku) if cost_type in ("regular", _ADJUSTMENT) else None,
         tier=tier,
-        region="global" if "global" in sku_words else text(nested_object(row, "location"), "region"),
+        region="global"
+        if "global" in sku_words
+        else read_text_field(nested_object(row, "location"), "region"),
         batch=tier == "batch",
         context=_LONG if "long" in sku_words else None,
     )
-    cost = require_value(number(row, "cost"), "cost")
-    currency = text(row, "currency")
+    cost = require_value(read_number_field(row, "cost"), "cost")
+    currency = read_text_field(row, "currency")
     for credit in object_list(row.get("credits"), "credits"):
-        is_discount = text(credit, "type") in _DISCOUNTS
-        cells.add_money(bucket, "discount" if is_discount else "credit", number(credit, "amount"), currency)
-    paid = RowAmounts(cost, number(row, "cost_at_list"))
+        is_discount = read_text_field(credit, "type") in _DISCOUNTS
+        cells.add_money(
+            bucket, "discount" if is_discount else "credit", read_number_field(credit, "amount"), currency
+        )
+    paid = RowAmounts(cost, read_number_field(row, "cost_at_list"))
     usage = nested_object(row, "usage")
-    kind = _line_kind(sku_words, text(usage, "unit"))
+    kind = _line_kind(sku_words, read_text_field(usage, "unit"))
     if cost_type == _ADJUSTMENT:
         of_time = replace(bucket, line_type=CORRECTION, corrects=start, corrects_until=end)
         cells.add_amounts(of_time, kind, paid, currency)
@@ -147,7 +151,7 @@ def _add_row(row: Row, cells: Cells) -> None:
         cells.add_money(bucket, _COST_TYPES.get(cost_type, "other"), cost, currency)
         return
     if kind not in _NO_TOKENS:
-        cells.add_tokens(bucket, kind, number(usage, "amount"))
+        cells.add_tokens(bucket, kind, read_number_field(usage, "amount"))
     cells.add_amounts(bucket, kind, paid, currency)
 
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 
-from gateway.bills.statements.cells import Bucket, Cells
-from gateway.bills.statements.source import DAY_S, HOUR_S, Document, ReportSource, Table
+from gateway.bills.statements.cells import CellFields, ReportCells
+from gateway.bills.statements.source import DAY_S, HOUR_S, CsvTable, Document, ReportSource
 from gateway.bills.statements.values import (
     Damaged,
     Row,
-    count,
     epoch_seconds,
     nested_object,
-    number,
     object_list,
+    read_count_field,
+    read_number_field,
+    read_text_field,
     require_value,
-    text,
 )
 from spool import providers
 
@@ -41,7 +41,7 @@ def _is_litellm_document(document: Document) -> bool:
     )
 
 
-def _read_document(document: Document, cells: Cells) -> None:
+def _read_document(document: Document, cells: ReportCells) -> None:
     for page in document.pages():
         object_list(page.get("data"), "data")
     for row_number, row in enumerate(_document_rows(document), start=1):
@@ -51,7 +51,7 @@ def _read_document(document: Document, cells: Cells) -> None:
             )
 
 
-def _read_table(table: Table, cells: Cells) -> None:
+def _read_table(table: CsvTable, cells: ReportCells) -> None:
     for line, row in table.rows:
         with cells.collect_row(f"line {line}", row, once=_has_id(row)):
             _add_row({**row, "startTime": row.get("starttime")}, {}, cells)
@@ -61,28 +61,37 @@ def _has_id(row: Row) -> bool:
     return bool(row.get("request_id") or row.get("id"))
 
 
-def _add_row(row: Row, metadata: Row, cells: Cells) -> None:
+def _add_row(row: Row, metadata: Row, cells: ReportCells) -> None:
     start = epoch_seconds(row, "startTime" if row.get("startTime") is not None else "date")
     start -= start % DAY_S
     cells.extend_span(start, start + DAY_S)
     if str(row.get("cache_hit", "")).lower() == "true":
         return
-    provider = text(row, "custom_llm_provider")
+    provider = read_text_field(row, "custom_llm_provider")
     if provider is None:
-        if not any((count(row, "prompt_tokens"), count(row, "completion_tokens"), number(row, "spend"))):
+        if not any(
+            (
+                read_count_field(row, "prompt_tokens"),
+                read_count_field(row, "completion_tokens"),
+                read_number_field(row, "spend"),
+            )
+        ):
             return  # the call failed before LiteLLM chose a provider
         raise Damaged("custom_llm_provider is missing")
-    bucket = Bucket(
+    bucket = CellFields(
         provider=providers.canonical_name(provider),
         start=start,
         end=start + DAY_S,
-        account=text(row, "organization_id"),
-        key=text(row, "api_key"),
-        model=text(row, "model"),
+        account=read_text_field(row, "organization_id"),
+        key=read_text_field(row, "api_key"),
+        model=read_text_field(row, "model"),
     )
     usage = nested_object(metadata, "usage_object")
     reported_object = {**usage, **{name: row[name] for name in _CACHE if row.get(name) is not None}}
-    whole, read, written = count(row, "prompt_tokens"), *(count(reported_object, name) for name in _CACHE)
+    whole, read, written = (
+        read_count_field(row, "prompt_tokens"),
+        *(read_count_field(reported_object, name) for name in _CACHE),
+    )
     if whole is not None and (read is not None or written is not None):
         fresh = whole - (read or 0) - (written or 0)
         if fresh < 0:
@@ -92,9 +101,9 @@ def _add_row(row: Row, metadata: Row, cells: Cells) -> None:
         cells.add_tokens(bucket, "cache_write", written)
     else:
         cells.add_tokens(bucket, "input_total", whole)
-    cells.add_tokens(bucket, "output", count(row, "completion_tokens"))
-    cells.add_requests(bucket, count(row, "api_requests") if "api_requests" in row else Decimal(1))
-    cells.add_money(bucket, "cost", require_value(number(row, "spend"), "spend"))
+    cells.add_tokens(bucket, "output", read_count_field(row, "completion_tokens"))
+    cells.add_requests(bucket, read_count_field(row, "api_requests") if "api_requests" in row else Decimal(1))
+    cells.add_money(bucket, "cost", require_value(read_number_field(row, "spend"), "spend"))
 
 
 _CACHE = ("cache_read_input_tokens", "cache_creation_input_tokens")

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import re
 
-from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.cells import CellFields, ReportCells
 from gateway.bills.statements.source import (
     DAY_S,
+    CsvTable,
     Document,
     ReportSource,
-    Table,
     buckets_with_results,
     read_results,
 )
 from gateway.bills.statements.sources.openai_usage import EDGES
-from gateway.bills.statements.values import Row, epoch_seconds, nested_object, number, require_value, text
+from gateway.bills.statements.values import (
+    Row,
+    epoch_seconds,
+    nested_object,
+    read_number_field,
+    read_text_field,
+    require_value,
+)
 
 _OBJECT = "organization.costs.result"
 _TOKENS = re.compile(r"(.+), (?:(?:text|(audio|image)) )?(cached input|cache write|input|output)")
@@ -32,41 +39,46 @@ def _is_costs_document(document: Document) -> bool:
     return any(result.get("object") == _OBJECT for _, result in buckets_with_results(document))
 
 
-def _read_document(document: Document, cells: Cells) -> None:
-    def add_result(result: Row, start: int, end: int) -> None:
+def _read_document(document: Document, cells: ReportCells) -> None:
+    def add_result_row(result: Row, start: int, end: int) -> None:
         amount = nested_object(result, "amount")
         money = {"value": amount.get("value"), "currency": amount.get("currency")}
         _add_row(result, money, start, end, cells)
 
-    read_results(document, EDGES, cells, add_result)
+    read_results(document, EDGES, cells, add_result_row)
 
 
-def _read_table(table: Table, cells: Cells) -> None:
+def _read_table(table: CsvTable, cells: ReportCells) -> None:
     for line, row in table.rows:
         with cells.collect_row(f"line {line}", row):
             start = epoch_seconds(row, "start_time")
             end = epoch_seconds(row, "end_time")
             cells.extend_span(start, end)
-            account = text(row, "organization_id")
+            account = read_text_field(row, "organization_id")
             if account is not None:
                 cells.accounts.add(account)
-            if text(row, "amount_value") is not None:
+            if read_text_field(row, "amount_value") is not None:
                 money = {"value": row["amount_value"], "currency": row.get("amount_currency")}
                 _add_row(row, money, start, end, cells)
 
 
-def _add_row(row: Row, money: Row, start: int, end: int, cells: Cells) -> None:
-    kind, model = _line_kind_and_model(text(row, "line_item"), text(row, "quantity_unit"))
-    bucket = Bucket(
+def _add_row(row: Row, money: Row, start: int, end: int, cells: ReportCells) -> None:
+    kind, model = _line_kind_and_model(
+        read_text_field(row, "line_item"), read_text_field(row, "quantity_unit")
+    )
+    bucket = CellFields(
         provider="openai",
         start=start,
         end=end,
-        account=text(row, "project_id"),
-        key=text(row, "api_key_id"),
+        account=read_text_field(row, "project_id"),
+        key=read_text_field(row, "api_key_id"),
         model=model,
     )
     cells.add_money(
-        bucket, kind, require_value(number(money, "value"), "amount.value"), text(money, "currency")
+        bucket,
+        kind,
+        require_value(read_number_field(money, "value"), "amount.value"),
+        read_text_field(money, "currency"),
     )
 
 

@@ -10,17 +10,24 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.cells import CellFields, ReportCells
 from gateway.bills.statements.source import (
     DAY_S,
+    CsvTable,
     Document,
     Edges,
     ReportSource,
-    Table,
     buckets_with_results,
     read_results,
 )
-from gateway.bills.statements.values import Damaged, Row, count, epoch_seconds, flag, text
+from gateway.bills.statements.values import (
+    Damaged,
+    Row,
+    epoch_seconds,
+    read_boolean_field,
+    read_count_field,
+    read_text_field,
+)
 
 EDGES = Edges("start_time", "end_time")
 _COMPLETIONS, _EMBEDDINGS = "organization.usage.completions.", "organization.usage.embeddings."
@@ -31,47 +38,50 @@ def _has_results_of(document: Document, kind: str) -> bool:
     return any(str(result.get("object", "")).startswith(kind) for _, result in buckets_with_results(document))
 
 
-def _read_document(document: Document, cells: Cells) -> None:
+def _read_document(document: Document, cells: ReportCells) -> None:
     read_results(document, EDGES, cells, lambda result, start, end: _add_row(result, start, end, cells))
 
 
-def _read_table(table: Table, cells: Cells) -> None:
+def _read_table(table: CsvTable, cells: ReportCells) -> None:
     for line, row in table.rows:
         with cells.collect_row(f"line {line}", row):
             start = epoch_seconds(row, "start_time")
             end = epoch_seconds(row, "end_time")
             cells.extend_span(start, end)
-            if text(row, "input_tokens") is not None or text(row, "num_model_requests") is not None:
+            if (
+                read_text_field(row, "input_tokens") is not None
+                or read_text_field(row, "num_model_requests") is not None
+            ):
                 _add_row(row, start, end, cells)
 
 
-def _add_row(row: Row, start: int, end: int, cells: Cells) -> None:
-    bucket = Bucket(
+def _add_row(row: Row, start: int, end: int, cells: ReportCells) -> None:
+    bucket = CellFields(
         provider="openai",
         start=start,
         end=end,
-        account=text(row, "project_id"),
-        key=text(row, "api_key_id"),
-        model=text(row, "model"),
-        tier=text(row, "service_tier"),
-        batch=flag(row, "batch"),
+        account=read_text_field(row, "project_id"),
+        key=read_text_field(row, "api_key_id"),
+        model=read_text_field(row, "model"),
+        tier=read_text_field(row, "service_tier"),
+        batch=read_boolean_field(row, "batch"),
     )
-    requests = count(row, "num_model_requests")
-    whole = count(row, "input_tokens")
-    output = count(row, "output_tokens") or Decimal(0)
+    requests = read_count_field(row, "num_model_requests")
+    whole = read_count_field(row, "input_tokens")
+    output = read_count_field(row, "output_tokens") or Decimal(0)
     if whole is None and requests is None:
         raise Damaged("input_tokens and num_model_requests are missing")
     whole = whole or Decimal(0)
     read, written = (
-        count(row, "input_cached_tokens") or Decimal(0),
-        count(row, "input_cache_write_tokens") or Decimal(0),
+        read_count_field(row, "input_cached_tokens") or Decimal(0),
+        read_count_field(row, "input_cache_write_tokens") or Decimal(0),
     )
     fresh = whole - read - written
     for medium in _MEDIA:
-        medium_tokens = count(row, f"input_{medium}_tokens") or Decimal(0)
+        medium_tokens = read_count_field(row, f"input_{medium}_tokens") or Decimal(0)
         fresh -= medium_tokens
         cells.add_tokens(bucket, f"{medium}_input", medium_tokens)
-        medium_tokens = count(row, f"output_{medium}_tokens") or Decimal(0)
+        medium_tokens = read_count_field(row, f"output_{medium}_tokens") or Decimal(0)
         output -= medium_tokens
         cells.add_tokens(bucket, f"{medium}_output", medium_tokens)
     if fresh < 0 or output < 0:

@@ -7,16 +7,16 @@ elsewhere and is ignored.
 
 from __future__ import annotations
 
-from gateway.bills.statements.cells import Bucket, Cells
-from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
+from gateway.bills.statements.cells import CellFields, ReportCells
+from gateway.bills.statements.source import DAY_S, CsvTable, Document, ReportSource
 from gateway.bills.statements.values import (
     Row,
-    count,
     epoch_seconds,
-    number,
     object_list,
+    read_count_field,
+    read_number_field,
+    read_text_field,
     require_value,
-    text,
 )
 
 
@@ -28,7 +28,7 @@ def _is_openrouter_document(document: Document) -> bool:
     )
 
 
-def _read_document(document: Document, cells: Cells) -> None:
+def _read_document(document: Document, cells: ReportCells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
         for row_number, row in enumerate(object_list(page.get("data"), "data"), start=1):
             with cells.collect_row(
@@ -37,28 +37,28 @@ def _read_document(document: Document, cells: Cells) -> None:
                 _add_row(row, cells)
 
 
-def _read_table(table: Table, cells: Cells) -> None:
+def _read_table(table: CsvTable, cells: ReportCells) -> None:
     for line, row in table.rows:
         with cells.collect_row(f"line {line}", row, once=bool(row.get("endpoint_id"))):
             _add_row(row, cells)
 
 
-def _add_row(row: Row, cells: Cells) -> None:
+def _add_row(row: Row, cells: ReportCells) -> None:
     start = epoch_seconds(row, "date")
     start -= start % DAY_S
     cells.extend_span(start, start + DAY_S)
-    bucket = Bucket(
+    bucket = CellFields(
         provider="openrouter",
         start=start,
         end=start + DAY_S,
-        account=text(row, "workspace_id"),
-        key=text(row, "api_key_hash"),
-        model=text(row, "model_permaslug") or text(row, "model"),
+        account=read_text_field(row, "workspace_id"),
+        key=read_text_field(row, "api_key_hash"),
+        model=read_text_field(row, "model_permaslug") or read_text_field(row, "model"),
     )
-    cells.add_tokens(bucket, "input_total", count(row, "prompt_tokens"))
-    cells.add_tokens(bucket, "output", count(row, "completion_tokens"))
-    cells.add_requests(bucket, count(row, "requests"))
-    cells.add_money(bucket, "cost", require_value(number(row, "usage"), "usage"))
+    cells.add_tokens(bucket, "input_total", read_count_field(row, "prompt_tokens"))
+    cells.add_tokens(bucket, "output", read_count_field(row, "completion_tokens"))
+    cells.add_requests(bucket, read_count_field(row, "requests"))
+    cells.add_money(bucket, "cost", require_value(read_number_field(row, "usage"), "usage"))
 
 
 OPENROUTER = ReportSource(

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import (
     PageRequest,
@@ -233,9 +233,9 @@ def read_definition(file: Path) -> str:
     try:
         return file.read_text("utf-8")
     except UnicodeDecodeError:
-        fail(f"{file} is not UTF-8 text", 2)
+        exit_with_message(f"{file} is not UTF-8 text", 2)
     except OSError as error:
-        fail(f"{file}: {error.strerror}")
+        exit_with_message(f"{file}: {error.strerror}")
 
 
 def send_definition_or_exit(client: OperatorClient, method: str, path: str, body: object) -> JsonObject:
@@ -250,9 +250,9 @@ def send_definition_or_exit(client: OperatorClient, method: str, path: str, body
             path_text = ".".join(map(str, fault["path"]))
             shown = f" ({fault['value']})" if fault["value"] else ""
             click.echo(replace_unprintable(f"{path_text or 'definition'}: {fault['error']}{shown}"), err=True)
-        fail(f"the definition has {len(faults)} {'fault' if len(faults) == 1 else 'faults'}", 2)
+        exit_with_message(f"the definition has {len(faults)} {'fault' if len(faults) == 1 else 'faults'}", 2)
     if status >= 400:
-        fail(payload["error"]["message"], 2 if status in (400, 404, 409, 413, 422) else 1)
+        exit_with_message(payload["error"]["message"], 2 if status in (400, 404, 409, 413, 422) else 1)
     return payload
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import PageRequest, fetch_and_show_page, with_page_options
 from gateway.cli.operator.resources import add_options, add_resource_options, request_body
@@ -89,7 +89,7 @@ def list_budgets(client: OperatorClient, page: PageRequest, **filters: tuple[str
 def create_budget(client: OperatorClient, as_json: bool, **given: Any) -> None:
     """Create a budget. Thresholds that are already crossed are listed and cause no alert."""
     if not given["name"] or not given["view"]:
-        fail("a budget needs --name and --view", 2)
+        exit_with_message("a budget needs --name and --view", 2)
     if not given["alert"] and not given["forecast_alert"]:
         given["alert"] = USUAL_ALERTS
         click.echo("no --alert given: the budget alerts at 80 % and 100 %", err=True)
@@ -132,7 +132,7 @@ def edit_budget(client: OperatorClient, id: str, as_json: bool, **given: Any) ->
     """Change a budget. Changing the amount, view, zone or thresholds evaluates the current period again."""
     body = _budget_request_body(client, given)
     if not body:
-        fail("no change given; use at least one option, such as --amount", 2)
+        exit_with_message("no change given; use at least one option, such as --amount", 2)
     _show_saved_budget(client.request("PATCH", f"/budgets/{quote_segment(id)}", body=body), as_json)
     warn_about_channels(client)
 
@@ -257,7 +257,7 @@ def _parse_planned_limits(plan: tuple[str, ...], every: str) -> JsonObject | Non
     for entry in plan:
         day, mark, amount = entry.partition("=")
         if not mark:
-            fail(f"--plan must be DAY=AMOUNT, such as 2026-11-01=1000, but is {entry}", 2)
+            exit_with_message(f"--plan must be DAY=AMOUNT, such as 2026-11-01=1000, but is {entry}", 2)
         amounts[day] = {"amount": amount}
     return {every: amounts}
 

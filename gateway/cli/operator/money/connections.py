@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from gateway.bills.connections.declared import NewConnection
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import PageRequest, fetch_and_show_page, list_command, with_page_options
 from gateway.cli.operator.resources import add_resource_options, request_body
@@ -79,7 +79,7 @@ def edit_connection(client: OperatorClient, id: str, as_json: bool, **given: Any
     """Change a billing connection. A new id at your cost service also applies to files that are still waiting."""
     body = _connection_request_body(**given)
     if not body:
-        fail("nothing to change; `tollhouse connections edit --help` lists the options", 2)
+        exit_with_message("nothing to change; `tollhouse connections edit --help` lists the options", 2)
     _show_connection(client.request("PATCH", f"/connections/{quote_segment(id)}", body=body), as_json)
 
 

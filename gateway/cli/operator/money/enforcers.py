@@ -8,7 +8,7 @@ import click
 
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.output import Form, add_form_options, show_list
+from gateway.cli.output import OutputForm, add_form_options, show_list
 
 COLUMNS = (
     "enforcer",
@@ -48,7 +48,7 @@ list_command(
 @click.option("--name", metavar="NAME", help="Name of one of [[enforcers]]; default: all of them.")
 @add_form_options
 @with_client
-def read_enforcer_limits(client: OperatorClient, name: str | None, form: Form | None) -> None:
+def read_enforcer_limits(client: OperatorClient, name: str | None, form: OutputForm | None) -> None:
     """Read the limits of the enforcers now. Exit code 1 if one cannot be read."""
     payload = client.request("POST", "/enforcers/read", body={"name": name})
     show_list(form, payload, payload["enforcers"], READ_COLUMNS)

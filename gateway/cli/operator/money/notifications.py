@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.output import JsonObject
 from spool.registry.notices import CHANNEL_STATES
@@ -107,7 +107,9 @@ def _channel_request_body(*, secret_file: IO[str] | None, to: tuple[str, ...], *
 def _channel_changes_or_exit(**given: Any) -> JsonObject:
     body = _channel_request_body(**given)
     if not body:
-        fail("nothing to change; `tollhouse notifications channels edit --help` lists the options", 2)
+        exit_with_message(
+            "nothing to change; `tollhouse notifications channels edit --help` lists the options", 2
+        )
     return body
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import orjson
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.output import JsonObject, as_json, readable_value, show_fields, show_json, show_table
@@ -144,7 +144,9 @@ def edit_type(
     if enabled is not None:
         body["enabled"] = enabled
     if not body:
-        fail("nothing to change; `tollhouse recommendations types edit --help` lists the options", 2)
+        exit_with_message(
+            "nothing to change; `tollhouse recommendations types edit --help` lists the options", 2
+        )
     payload = client.request("PATCH", f"/recommendation-types/{quote_segment(name)}", body=body)
     show_json(payload) if as_json else show_fields(payload["recommendation_type"])
 

@@ -14,7 +14,15 @@ from gateway.bills.reconciliation.wording import ShownRow, build_shown_row
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command, request_command
 from gateway.cli.operator.money.report import warn_about_incomplete_totals
-from gateway.cli.output import Form, JsonObject, add_form_options, as_json, show_json, show_list, show_table
+from gateway.cli.output import (
+    JsonObject,
+    OutputForm,
+    add_form_options,
+    as_json,
+    show_json,
+    show_list,
+    show_table,
+)
 from gateway.cli.parameters import Choice
 from gateway.core.mounts import WHOLE_SINCE
 from spool.printable import replace_unprintable
@@ -156,7 +164,7 @@ def _show_imported_bill(summary: JsonObject, *, dry_run: bool) -> None:
 @click.option("--name", metavar="NAME", help="Name of one [[reconciliation.pull]]; default: all of them.")
 @add_form_options
 @with_client
-def pull_statements(client: OperatorClient, name: str | None, form: Form | None) -> None:
+def pull_statements(client: OperatorClient, name: str | None, form: OutputForm | None) -> None:
     """Fetch the bills that the configuration names in [[reconciliation.pull]] now."""
     payload = client.request("POST", "/statement-pulls", body={"name": name})
     show_list(form, payload, payload["statement_pulls"], PULL_COLUMNS)
@@ -184,7 +192,9 @@ def show_reconciliation(
     parameters = {"provider": provider, "month": month, "by": by}
     query = [(name, value) for name, value in parameters.items() if value is not None]
     if form == "csv":
-        headers = client.copy_response("/reconciliation", [*query, ("format", form)], to=sys.stdout.buffer)
+        headers = client.copy_response(
+            "/reconciliation", [*query, ("format", form)], target_file=sys.stdout.buffer
+        )
         warn_about_incomplete_totals(headers.get(WHOLE_SINCE))
         return
     payload = client.request("GET", "/reconciliation", query=query)
@@ -217,7 +227,7 @@ def write_claim(client: OperatorClient, provider: str, month: str | None, form: 
     The text can be sent to the provider. CSV has a row per day, model, key and kind of token, with exact amounts.
     """
     query = [("provider", provider), ("format", form), *([] if month is None else [("month", month)])]
-    client.copy_response("/reconciliation/claim", query, to=sys.stdout.buffer)
+    client.copy_response("/reconciliation/claim", query, target_file=sys.stdout.buffer)
 
 
 def _show_provider_report(provider_report: JsonObject, month: str, by: str) -> None:

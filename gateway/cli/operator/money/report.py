@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.amounts import (
     decimals_for_amounts,
     format_amount_column,
@@ -28,7 +28,15 @@ from gateway.cli.amounts import (
 )
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import show_cursor
-from gateway.cli.output import Form, JsonObject, add_form_options, show_csv, show_json, show_list, show_table
+from gateway.cli.output import (
+    JsonObject,
+    OutputForm,
+    add_form_options,
+    show_csv,
+    show_json,
+    show_list,
+    show_table,
+)
 from gateway.cli.parameters import Choice, parse_conditions
 from gateway.configuration.values import parse_quantity
 from gateway.core.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
@@ -267,7 +275,7 @@ NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use -
 )
 @add_form_options
 @with_client
-def report(client: OperatorClient, form: Form | None, **given: Any) -> None:
+def report(client: OperatorClient, form: OutputForm | None, **given: Any) -> None:
     """
     Report AI costs by team, user, model and more.
 
@@ -305,7 +313,7 @@ def _range_query_parameters(options: Mapping[str, Any]) -> list[tuple[str, str]]
     return [(name, options[option]) for option, name in names.items() if options[option] is not None]
 
 
-def _show_totals(client: OperatorClient, options: dict[str, Any], form: Form | None) -> None:
+def _show_totals(client: OperatorClient, options: dict[str, Any], form: OutputForm | None) -> None:
     shown = _fill_options_and_choose_columns(client, options)
     # conditions() rejects a text without `=`, because the API would read `team` as calls without a team.
     for _ in parse_conditions(options["where"]):
@@ -321,7 +329,7 @@ def _show_totals(client: OperatorClient, options: dict[str, Any], form: Form | N
     if form is None and not is_change and is_counted and not {"cost", *_EACH}.isdisjoint(options["show"]):
         query.append(("show", "unpriced"))  # for NO_PRICE
     if form == "csv" and not is_change:
-        headers = client.copy_response("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
+        headers = client.copy_response("/report", [*query, ("format", "csv")], target_file=sys.stdout.buffer)
         warn_about_incomplete_totals(headers.get(WHOLE_SINCE))
         warn_about_partial_periods(headers.get(CUT_PERIODS))
         warn_about_unlisted_units(*headers.get(OTHER_UNITS, "").split())
@@ -413,10 +421,10 @@ def _show_report(payload: JsonObject, shown: Sequence[str], chosen: Sequence[str
 def _drop_empty_columns(rows: Sequence[JsonObject], shown: Sequence[str]) -> Sequence[str]:
     always = ("calls", "cost", *LATENCY)
 
-    def has_values(name: str) -> bool:
+    def has_column_values(name: str) -> bool:
         return any(row[name] and Decimal(row[name]) for row in rows)
 
-    return [name for name in shown if name in always or has_values(name)]
+    return [name for name in shown if name in always or has_column_values(name)]
 
 
 def _show_report_table(payload: JsonObject, shown: Sequence[str]) -> None:
@@ -628,7 +636,7 @@ def _format_percentile(ms: int | None, *, timed: int) -> str | None:
     return f"{ms:,}"
 
 
-def _show_top_calls(client: OperatorClient, options: Mapping[str, Any], form: Form | None) -> None:
+def _show_top_calls(client: OperatorClient, options: Mapping[str, Any], form: OutputForm | None) -> None:
     by = options["top_by"] or "cost"
     top = options["top"] or options["limit"] or TOP_CALLS
     if by not in BY_CALL:
@@ -683,7 +691,9 @@ def _record_query_parameters(where: Sequence[str]) -> Iterator[tuple[str, str]]:
             continue
         name, equals, value = term.partition("=")
         if not equals:
-            fail("--where must be NAME=VALUE, NAME!=VALUE, or with --calls a limit such as 'cost>0.5'", 2)
+            exit_with_message(
+                "--where must be NAME=VALUE, NAME!=VALUE, or with --calls a limit such as 'cost>0.5'", 2
+            )
         yield name, value
 
 
@@ -709,7 +719,7 @@ def _call_table_row(row: JsonObject, places: int) -> dict[str, object]:
 
 
 def _show_cost_with_other_model(
-    client: OperatorClient, options: Mapping[str, Any], form: Form | None
+    client: OperatorClient, options: Mapping[str, Any], form: OutputForm | None
 ) -> None:
     model = options["as_if"].removeprefix(_MODEL)
     if model == options["as_if"] or not model:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gateway.cli import fail
+from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import (
@@ -106,10 +106,10 @@ def edit_view(client: OperatorClient, view: str, as_json: bool, everything: bool
     body = _view_request_body(**given)
     if everything:
         if "filter" in body:
-            fail("use either --where or --everything, not both", 2)
+            exit_with_message("use either --where or --everything, not both", 2)
         body["filter"] = {}
     if not body:
-        fail("nothing to change; `tollhouse views edit --help` lists the options", 2)
+        exit_with_message("nothing to change; `tollhouse views edit --help` lists the options", 2)
     _show_view(client.request("PATCH", f"/views/{quote_segment(view)}", body=body), as_json)
 
 

@@ -160,7 +160,7 @@ def apply_bundle(
     wanted = {file.target: file for file in checked.manifest.files if file.system == system}
     if strange := wanted.keys() - paths_a_bundle_may_write(system):
         raise BadBundle(f"{min(strange)} is not a path of managed settings on {system}")
-    tree = _Tree(root)
+    tree = _FileTree(root)
     record = _read_policy_record(tree, system)
     if not allows_older:
         _require_same_or_newer_bundle(checked, record)
@@ -208,7 +208,7 @@ def remove_policy(system: str, root: Path) -> PolicyChanges:
     Delete the files that `apply_bundle` wrote and nobody has changed since. Its record keeps only the number of the
     bundle, so that no older bundle is applied later.
     """
-    tree = _Tree(root)
+    tree = _FileTree(root)
     record, outcome = _read_policy_record(tree, system), PolicyChanges()
     for target in list(record.files):
         _remove_target_unless_foreign(tree, record, target, outcome)
@@ -219,7 +219,9 @@ def remove_policy(system: str, root: Path) -> PolicyChanges:
     return outcome
 
 
-def _remove_target_unless_foreign(tree: _Tree, record: _Record, target: str, outcome: PolicyChanges) -> None:
+def _remove_target_unless_foreign(
+    tree: _FileTree, record: _Record, target: str, outcome: PolicyChanges
+) -> None:
     present = tree.read_file(target)
     if present is not None and _digest_content(present) not in record.files[target]:
         outcome.foreign[target] = None
@@ -229,7 +231,7 @@ def _remove_target_unless_foreign(tree: _Tree, record: _Record, target: str, out
     del record.files[target]
 
 
-def _overriding_mdm_profiles(tree: _Tree, system: str) -> Iterator[tuple[str, str]]:
+def _overriding_mdm_profiles(tree: _FileTree, system: str) -> Iterator[tuple[str, str]]:
     if system != MACOS:
         return
     for assistant in MANAGED.values():
@@ -238,7 +240,7 @@ def _overriding_mdm_profiles(tree: _Tree, system: str) -> Iterator[tuple[str, st
             yield assistant.name, path
 
 
-def _read_policy_record(tree: _Tree, system: str) -> _Record:
+def _read_policy_record(tree: _FileTree, system: str) -> _Record:
     content = tree.read_file(RECORDS[system])
     if content is None:
         return _Record()
@@ -256,11 +258,11 @@ def _read_policy_record(tree: _Tree, system: str) -> _Record:
     return record
 
 
-def _write_policy_record(tree: _Tree, system: str, record: _Record) -> None:
+def _write_policy_record(tree: _FileTree, system: str, record: _Record) -> None:
     tree.write_file(RECORDS[system], msgspec.json.encode(record))
 
 
-class _Tree:
+class _FileTree:
     """
     Files below a root, by absolute paths. Every folder on the way is opened without following links.
     """

@@ -97,7 +97,7 @@ def build_bundle(
     files: dict[str, bytes] = {}
     installed: dict[str, BundleFile] = {}
 
-    def add_to_bundle(system: str, target: str, content: bytes, assistant: str, **facts: Any) -> None:
+    def add_file_to_bundle(system: str, target: str, content: bytes, assistant: str, **facts: Any) -> None:
         path = f"{system}{target}"
         files[path] = content
         # the assistants of every user read the file, so all users may read it, also if it has a key
@@ -109,11 +109,11 @@ def build_bundle(
         files[f"merge/{assistant.name}{Path(assistant.files[LINUX]).suffix}"] = content
         for system in (LINUX, MACOS):
             facts = {"since": assistant.since, "enforced": assistant.is_enforced}
-            add_to_bundle(system, assistant.files[system], content, assistant.name, **facts)
+            add_file_to_bundle(system, assistant.files[system], content, assistant.name, **facts)
     if has_environment:
         machine = telemetry_variables(everywhere)
-        add_to_bundle(LINUX, ENVIRONMENT_FILES[LINUX], _build_environment_file(machine), ENVIRONMENT)
-        add_to_bundle(MACOS, ENVIRONMENT_FILES[MACOS], _build_launch_agent(machine), ENVIRONMENT)
+        add_file_to_bundle(LINUX, ENVIRONMENT_FILES[LINUX], _build_environment_file(machine), ENVIRONMENT)
+        add_file_to_bundle(MACOS, ENVIRONMENT_FILES[MACOS], _build_launch_agent(machine), ENVIRONMENT)
     for assistant in assistants:
         files[f"jamf/{assistant.name}.sh"] = JAMF.format(title=assistant.title, name=assistant.name).encode()
     files[PROFILE] = build_configuration_profile(assistants, destination)

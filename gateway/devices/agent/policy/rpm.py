@@ -27,7 +27,7 @@ _SIZES: Final = {_INT16: 2, _INT32: 4}
 _SHA256: Final = 8
 _OF_SIGNATURE, _OF_HEADER = 62, 63  # tags of the signature and of the header in an rpm file
 
-Value: TypeAlias = str | bytes | Sequence[int] | Sequence[str]
+RpmValue: TypeAlias = str | bytes | Sequence[int] | Sequence[str]
 
 
 def build_rpm_package(files: Mapping[str, bytes], version: str) -> bytes:
@@ -54,7 +54,7 @@ def build_rpm_package(files: Mapping[str, bytes], version: str) -> bytes:
 
 def _rpm_header_values(
     paths: Sequence[str], files: Mapping[str, bytes], version: str, packed: bytes
-) -> dict[int, tuple[int, Value]]:
+) -> dict[int, tuple[int, RpmValue]]:
     folders = sorted({f"{PurePosixPath(path).parent}/" for path in paths})
     sizes = [len(files[path]) for path in paths]
     each = [0] * len(paths)
@@ -102,7 +102,7 @@ def _rpm_header_values(
     }
 
 
-def _encode_header(region: int, values: Mapping[int, tuple[int, Value]]) -> bytes:
+def _encode_header(region: int, values: Mapping[int, tuple[int, RpmValue]]) -> bytes:
     index, store = b"", b""
     for tag, (kind, value) in sorted(values.items()):
         store += bytes(-len(store) % _SIZES.get(kind, 1))
@@ -115,7 +115,7 @@ def _encode_header(region: int, values: Mapping[int, tuple[int, Value]]) -> byte
     return struct.pack(">4s4x2I", b"\x8e\xad\xe8\x01", entries, len(store)) + first + index + store
 
 
-def _encode_value(kind: int, value: Value) -> tuple[bytes, int]:
+def _encode_value(kind: int, value: RpmValue) -> tuple[bytes, int]:
     if isinstance(value, bytes):
         return value, len(value)
     items = [value] if isinstance(value, str) else value

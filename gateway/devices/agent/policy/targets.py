@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gateway.devices.agent import jsonc
-from gateway.devices.agent.assistants import ASSISTANTS, Keys
-from gateway.devices.agent.edits import Editor
+from gateway.devices.agent.assistants import ASSISTANTS, SettingsByKey
+from gateway.devices.agent.edits import SettingsEditor
 from gateway.devices.agent.hook_settings import hook_entry
 
 LINUX: Final = "linux"
@@ -64,13 +64,13 @@ class ManagedAssistant:
     title: str
     page: str
     files: Mapping[str, str]
-    keys: Callable[[Destination], Keys]
+    keys: Callable[[Destination], SettingsByKey]
     since: str
     domain: str = ""
     preferences: Callable[[str], Mapping[str, object]] = json.loads
     registry: str = ""
     registry_values: Callable[[str], Mapping[str, str]] = lambda _: {}
-    editor: Editor = jsonc
+    editor: SettingsEditor = jsonc
     has_endpoint: bool = True
     has_header: bool = True
     is_enforced: bool = True
@@ -81,7 +81,7 @@ class ManagedAssistant:
     def settings_text(self, destination: Destination) -> str:
         text = ""
         for path, value in self.keys(destination).items():
-            text = self.editor.put(text, path, value)
+            text = self.editor.put_value(text, path, value)
         return text if text.endswith("\n") else text + "\n"
 
 
@@ -111,7 +111,7 @@ def _header_and_device_variables(destination: Destination) -> dict[str, str]:
     return found
 
 
-def _claude_code_settings(destination: Destination) -> Keys:
+def _claude_code_settings(destination: Destination) -> SettingsByKey:
     more = {"OTEL_LOG_USER_PROMPTS": "0"} | _header_and_device_variables(destination)
     if headers := more.get("OTEL_EXPORTER_OTLP_HEADERS"):
         more |= {f"OTEL_EXPORTER_OTLP_{signal}_HEADERS": headers for signal in ("LOGS", "METRICS")}
@@ -123,7 +123,7 @@ def _claude_code_settings(destination: Destination) -> Keys:
     return keys
 
 
-def _codex_settings(destination: Destination) -> Keys:
+def _codex_settings(destination: Destination) -> SettingsByKey:
     keys = {("otel", "log_user_prompt"): False, **ASSISTANTS["codex"].keys(destination.endpoint)}
     if destination.key:
         [(protocol, exporter)] = keys["otel", "exporter"].items()
@@ -131,7 +131,7 @@ def _codex_settings(destination: Destination) -> Keys:
     return keys
 
 
-def _copilot_settings(destination: Destination) -> Keys:
+def _copilot_settings(destination: Destination) -> SettingsByKey:
     settings: dict[str, object] = {
         "enabled": True,
         "endpoint": destination.endpoint,
@@ -146,15 +146,15 @@ def _copilot_settings(destination: Destination) -> Keys:
     return {("telemetry", name): value for name, value in settings.items()}
 
 
-def _gemini_settings(destination: Destination) -> Keys:
+def _gemini_settings(destination: Destination) -> SettingsByKey:
     return ASSISTANTS["gemini-cli"].keys(destination.endpoint)
 
 
-def _qwen_settings(destination: Destination) -> Keys:
+def _qwen_settings(destination: Destination) -> SettingsByKey:
     return ASSISTANTS["qwen-code"].keys(destination.endpoint)
 
 
-def _opencode_settings(_: Destination) -> Keys:
+def _opencode_settings(_: Destination) -> SettingsByKey:
     return {("experimental", "openTelemetry"): True}
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.devices.agent import jsonc
-from gateway.devices.agent.edits import Editor
+from gateway.devices.agent.edits import SettingsEditor
 from gateway.devices.agent.link import ENDPOINT, USE
 from gateway.devices.agent.policy.targets import (
     MACOS,
@@ -53,10 +53,10 @@ from gateway.devices.agent.probe.telemetry import (
     READERS,
     VARIABLES,
     Document,
-    Layer,
     MalformedSettings,
     SettingsReader,
-    Switches,
+    TelemetryLayer,
+    TelemetrySwitches,
     combine_settings_layers,
     endpoint_host,
     is_own_endpoint,
@@ -75,7 +75,7 @@ _ASSIGNMENT: Final = re.compile(
     r"""^\s*(?:export\s+)?(\w+)=(?:"([^"\n]*)"|'([^'\n]*)'|([^\s;#]*))""", re.MULTILINE
 )
 
-Variables = Mapping[str, str]
+EnvironmentVariables = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class UserHome:
 
     folder: GuardedFolder
     user: int | None = None
-    environment: Variables = field(default_factory=dict)
+    environment: EnvironmentVariables = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ def probe_and_remember_states(
         for home in machine.homes
     ]
     assistants = {
-        name: _Look(
+        name: _MachineLook(
             machine, link, policy, MANAGED[name], places, READERS[name], now, memories
         ).evaluate_and_remember_assistant(list(zip(machine.homes, variables, strict=True)), common, report)
         for name, places in PLACES.items()
@@ -219,7 +219,7 @@ def _file_digest(machine: ProbedMachine, target: str) -> str:
 # -- one assistant -----------------------------------------------------------------------------------------------
 
 
-class _Look:
+class _MachineLook:
     def __init__(
         self,
         machine: ProbedMachine,
@@ -245,7 +245,10 @@ class _Look:
         self._is_unreadable = False  # whether the user of the home seen last may not read the policy
 
     def evaluate_and_remember_assistant(
-        self, homes: Sequence[tuple[UserHome, Variables]], common: Variables, report: Sequence[str]
+        self,
+        homes: Sequence[tuple[UserHome, EnvironmentVariables]],
+        common: EnvironmentVariables,
+        report: Sequence[str],
     ) -> dict[str, Any]:
         is_on_machine = self._is_installed_for_all()
         own = [(home, variables) for home, variables in homes if self._is_installed_in(home.folder)]
@@ -371,7 +374,7 @@ class _Look:
     # -- settings
 
     def _assistant_facts(
-        self, home: UserHome, variables: Variables, version: str, *, looks_at_use: bool
+        self, home: UserHome, variables: EnvironmentVariables, version: str, *, looks_at_use: bool
     ) -> AssistantFacts:
         name = self._managed.name
         variables = {**self._file_variables(home.folder), **variables}
@@ -417,7 +420,7 @@ class _Look:
             path=self._problem_on_way_to_agent(endpoint, variables),
         )
 
-    def _problem_on_way_to_agent(self, endpoint: str | None, variables: Variables) -> str:
+    def _problem_on_way_to_agent(self, endpoint: str | None, variables: EnvironmentVariables) -> str:
         if endpoint_host(endpoint or "") != LOOPBACK:
             return ""
         return self._link.path or ("proxy" if _uses_proxy_for_loopback(variables) else "")
@@ -432,7 +435,7 @@ class _Look:
     def _is_older_than_supported(self, version: str) -> bool:
         return bool(version) and _version_sort_key(version) < _version_sort_key(self._managed.since)
 
-    def _settings_layers(self, home: UserHome, variables: Variables) -> Iterator[Layer]:
+    def _settings_layers(self, home: UserHome, variables: EnvironmentVariables) -> Iterator[TelemetryLayer]:
         """
         Yield the telemetry settings from each source. Raises UnreadableFile or MalformedSettings for a source
         that cannot be read.
@@ -456,7 +459,7 @@ class _Look:
         for path in (*places.stronger, places.settings[system]):
             yield from _settings_layer_of_file(home.folder, path, editor, SettingsSource.USER, reader.user)
         if reader.environment is not None:
-            yield Layer(SettingsSource.ENVIRONMENT, reader.environment(variables))
+            yield TelemetryLayer(SettingsSource.ENVIRONMENT, reader.environment(variables))
 
     def _file_variables(self, home: GuardedFolder) -> Mapping[str, str]:
         file = next(filter(home.exists, self._places.variables), None)
@@ -472,7 +475,7 @@ class _Look:
         elif system in self._managed.files:
             yield self._managed.files[system].removeprefix("C:").replace("\\", "/").lstrip("/")
 
-    def _preference_layers(self, editor: Editor) -> Iterator[Layer]:
+    def _preference_layers(self, editor: SettingsEditor) -> Iterator[TelemetryLayer]:
         values: Mapping[str, object] = {}
         if self._machine.system == MACOS and self._managed.domain:
             import plistlib  # imported here, because it takes a tenth of the probe's time
@@ -486,11 +489,11 @@ class _Look:
         elif self._machine.system == WINDOWS and self._managed.registry:
             values = self._machine.registry(self._managed.registry)
         if values:
-            yield Layer(SettingsSource.MDM, self._reader.managed(parse_preferences(editor, values)))
+            yield TelemetryLayer(SettingsSource.MDM, self._reader.managed(parse_preferences(editor, values)))
 
     def _without_hidden_policies(
-        self, layers: Sequence[Layer], variables: Variables
-    ) -> tuple[list[Layer], SettingsSource | None]:
+        self, layers: Sequence[TelemetryLayer], variables: EnvironmentVariables
+    ) -> tuple[list[TelemetryLayer], SettingsSource | None]:
         strongest = next((layer.source for layer in layers if layer.source.is_policy), None)
         if variables.get(self._places.moved):
             by, hidden = SettingsSource.ENVIRONMENT, [SettingsSource.FILE]
@@ -517,15 +520,15 @@ def _can_read(place: GuardedFolder, path: str) -> bool:
 def _settings_layer_of_file(
     place: GuardedFolder,
     path: str,
-    editor: Editor,
+    editor: SettingsEditor,
     source: SettingsSource,
-    read: Callable[[Document], Switches],
-) -> Iterator[Layer]:
+    read: Callable[[Document], TelemetrySwitches],
+) -> Iterator[TelemetryLayer]:
     stored = place.read_file(path)
     if stored is not None:
         content, changed_at = stored
         if document := parse_document(editor, content):
-            yield Layer(source, read(document), changed_at)
+            yield TelemetryLayer(source, read(document), changed_at)
 
 
 def _format_hour_of_time(at: float) -> str | None:
@@ -564,7 +567,7 @@ def _read_variables(place: GuardedFolder, files: Sequence[str], folder: str = ""
     return found
 
 
-def _uses_proxy_for_loopback(variables: Variables) -> bool:
+def _uses_proxy_for_loopback(variables: EnvironmentVariables) -> bool:
     if not any(variables.get(name) for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")):
         return False
     exceptions = (

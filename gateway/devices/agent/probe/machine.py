@@ -59,7 +59,7 @@ def current_system() -> str:
     return {"darwin": MACOS, "win32": WINDOWS}.get(sys.platform, LINUX)
 
 
-class Looked(NamedTuple):
+class ProbeResult(NamedTuple):
     """The heartbeat fields that a run of the probe found, and what the next run needs."""
 
     found: dict[str, Any]
@@ -89,7 +89,7 @@ def probe_agent(data_dir: Path, listen: str) -> AgentState:
 
 def probe_machine(
     data_dir: Path, *, ours: Iterable[str], report: Iterable[str], now: float, listen: str
-) -> Looked:
+) -> ProbeResult:
     """
     Inspect this machine once: as root the homes of all users, and otherwise the user's own home. `listen` is
     the agent's address, or ends with the port 0 if the agent chooses one.
@@ -117,7 +117,7 @@ def probe_machine(
         **probe_and_remember_states(machine, link, words, now=now, memories=memories),
     }
     user = user_at_screen(machine.root) if USER in words and can_see_all_homes() else ""
-    return Looked({**found, "user": user} if user else found, memories)
+    return ProbeResult({**found, "user": user} if user else found, memories)
 
 
 # -- homes -------------------------------------------------------------------------------------------------------

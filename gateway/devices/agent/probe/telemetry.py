@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gateway.devices.agent.edits import Editor, NotEditable
+from gateway.devices.agent.edits import NotEditable, SettingsEditor
 from gateway.devices.agent.probe.states import SettingsSource
 
 LOOPBACK: Final = "127.0.0.1"
@@ -26,7 +26,7 @@ Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Switches:
+class TelemetrySwitches:
     """
     The telemetry settings that one place contains. None means that the place does not contain the setting.
 
@@ -47,11 +47,11 @@ class Switches:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class TelemetryLayer:
     """The telemetry settings of an assistant in one place, with the time of their last change."""
 
     source: SettingsSource
-    switches: Switches
+    switches: TelemetrySwitches
     changed_at: float | None = None
 
 
@@ -59,15 +59,15 @@ class Layer:
 class Effective:
     """The settings that apply, with the layers that they come from."""
 
-    enabled: Layer | None
-    endpoint: Layer | None
+    enabled: TelemetryLayer | None
+    endpoint: TelemetryLayer | None
     is_enabled: bool | None = None
     address: str | None = None
-    protocol_by: Layer | None = None
+    protocol_by: TelemetryLayer | None = None
     protocol: str = ""
 
 
-def combine_settings_layers(layers: Iterable[Layer], *, needs_exporter: bool = False) -> Effective:
+def combine_settings_layers(layers: Iterable[TelemetryLayer], *, needs_exporter: bool = False) -> Effective:
     """Combine layers, strongest first. Each setting comes from the strongest layer that has it."""
     ordered = list(layers)
     endpoint, address = _first_layer_with_value(ordered, "own_endpoint", "endpoint")
@@ -85,7 +85,9 @@ def combine_settings_layers(layers: Iterable[Layer], *, needs_exporter: bool = F
     return Effective(enabled, endpoint, is_enabled, address, protocol_by, (protocol or "").lower())
 
 
-def _first_layer_with_value(layers: Sequence[Layer], *names: str) -> tuple[Layer | None, Any]:
+def _first_layer_with_value(
+    layers: Sequence[TelemetryLayer], *names: str
+) -> tuple[TelemetryLayer | None, Any]:
     for name in names:
         for layer in layers:
             if (value := getattr(layer.switches, name)) not in (None, ""):
@@ -97,9 +99,9 @@ class MalformedSettings(Exception):
     """Raised if a settings file does not have the form that its assistant reads."""
 
 
-def parse_document(editor: Editor, content: bytes) -> Document:
+def parse_document(editor: SettingsEditor, content: bytes) -> Document:
     try:
-        document = editor.parse(content.decode())
+        document = editor.parse_settings(content.decode())
     except (NotEditable, ValueError, RecursionError) as error:
         raise MalformedSettings from error
     if not isinstance(document, dict):
@@ -107,7 +109,7 @@ def parse_document(editor: Editor, content: bytes) -> Document:
     return document
 
 
-def parse_preferences(editor: Editor, values: Mapping[str, object]) -> Document:
+def parse_preferences(editor: SettingsEditor, values: Mapping[str, object]) -> Document:
     """
     Return the settings of preferences or registry values. Both hold objects as JSON in texts, and Codex's hold a TOML
     file in base64.
@@ -181,7 +183,7 @@ def _parse_flag(value: object) -> bool | None:
     return bool(value) if isinstance(value, bool | int) else None
 
 
-def claude_code_variable_switches(variables: Document) -> Switches:
+def claude_code_variable_switches(variables: Document) -> TelemetrySwitches:
     """Read the variables of Claude Code, from its settings or from the environment."""
     is_enabled = _parse_flag(variables.get("CLAUDE_CODE_ENABLE_TELEMETRY"))
     exporters = _first_text_value(variables, "OTEL_LOGS_EXPORTER")
@@ -189,8 +191,8 @@ def claude_code_variable_switches(variables: Document) -> Switches:
     return replace(_otlp_variable_switches(variables, "LOGS"), is_enabled=is_enabled, exports=exports)
 
 
-def _otlp_variable_switches(variables: Document, signal: str) -> Switches:
-    return Switches(
+def _otlp_variable_switches(variables: Document, signal: str) -> TelemetrySwitches:
+    return TelemetrySwitches(
         endpoint=_first_text_value(variables, "OTEL_EXPORTER_OTLP_ENDPOINT"),
         own_endpoint=_first_text_value(variables, f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"),
         protocol=_first_text_value(variables, "OTEL_EXPORTER_OTLP_PROTOCOL"),
@@ -198,28 +200,28 @@ def _otlp_variable_switches(variables: Document, signal: str) -> Switches:
     )
 
 
-def claude_code_switches(document: Document) -> Switches:
+def claude_code_switches(document: Document) -> TelemetrySwitches:
     return claude_code_variable_switches(_table_or_empty(document, "env"))
 
 
-def codex_switches(document: Document) -> Switches:
+def codex_switches(document: Document) -> TelemetrySwitches:
     exporter = _table_or_empty(document, "otel").get("exporter")
     if exporter == "none":
-        return Switches(is_enabled=False)
+        return TelemetrySwitches(is_enabled=False)
     if isinstance(exporter, str):
-        return Switches(is_enabled=True, endpoint=ELSEWHERE)
+        return TelemetrySwitches(is_enabled=True, endpoint=ELSEWHERE)
     if not isinstance(exporter, dict):
-        return Switches()
+        return TelemetrySwitches()
     tables = (_table_or_empty(exporter, name) for name in ("otlp-http", "otlp-grpc"))
     endpoint = next((found for table in tables if (found := _first_text_value(table, "endpoint"))), None)
-    return Switches(None if endpoint is None else True, endpoint)
+    return TelemetrySwitches(None if endpoint is None else True, endpoint)
 
 
-def gemini_switches(document: Document) -> Switches:
+def gemini_switches(document: Document) -> TelemetrySwitches:
     """Read the settings of Gemini CLI and Qwen Code."""
     telemetry = _table_or_empty(document, "telemetry")
     target, outfile = telemetry.get("target"), telemetry.get("outfile")
-    return Switches(
+    return TelemetrySwitches(
         is_enabled=_parse_flag(telemetry.get("enabled")),
         endpoint=_first_text_value(telemetry, "otlpEndpoint"),
         protocol=_first_text_value(telemetry, "otlpProtocol"),
@@ -228,7 +230,7 @@ def gemini_switches(document: Document) -> Switches:
     )
 
 
-def qwen_switches(document: Document) -> Switches:
+def qwen_switches(document: Document) -> TelemetrySwitches:
     """
     Read the settings of Qwen Code: those of Gemini CLI, with an endpoint of its own for logs and without a
     vendor cloud.
@@ -237,26 +239,26 @@ def qwen_switches(document: Document) -> Switches:
     return replace(gemini_switches(document), own_endpoint=endpoint, is_cloud=None)
 
 
-def copilot_switches(document: Document) -> Switches:
+def copilot_switches(document: Document) -> TelemetrySwitches:
     telemetry = _table_or_empty(document, "telemetry")
     endpoint = _first_text_value(telemetry, "endpoint")
     is_enabled, is_file = _parse_flag(telemetry.get("enabled")), None if endpoint is None else False
-    return Switches(is_enabled, endpoint, own_endpoint=endpoint, is_file=is_file)
+    return TelemetrySwitches(is_enabled, endpoint, own_endpoint=endpoint, is_file=is_file)
 
 
-def vs_code_switches(document: Document) -> Switches:
+def vs_code_switches(document: Document) -> TelemetrySwitches:
     prefix = "github.copilot.chat.otel"
-    return Switches(
+    return TelemetrySwitches(
         _parse_flag(document.get(f"{prefix}.enabled")),
         _first_text_value(document, f"{prefix}.otlpEndpoint"),
     )
 
 
-def opencode_switches(document: Document) -> Switches:
-    return Switches(_parse_flag(_table_or_empty(document, "experimental").get("openTelemetry")))
+def opencode_switches(document: Document) -> TelemetrySwitches:
+    return TelemetrySwitches(_parse_flag(_table_or_empty(document, "experimental").get("openTelemetry")))
 
 
-def _gemini_variable_switches(variables: Document) -> Switches:
+def _gemini_variable_switches(variables: Document) -> TelemetrySwitches:
     """Read the variables of Gemini CLI. GEMINI_TELEMETRY_ENABLED=false does not overrule its settings."""
     found = _telemetry_variable_switches(variables, "GEMINI")
     target = _first_text_value(variables, "GEMINI_TELEMETRY_TARGET")
@@ -265,17 +267,17 @@ def _gemini_variable_switches(variables: Document) -> Switches:
     )
 
 
-def _qwen_variable_switches(variables: Document) -> Switches:
+def _qwen_variable_switches(variables: Document) -> TelemetrySwitches:
     names = ("QWEN_TELEMETRY_OTLP_LOGS_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT")
     return replace(
         _telemetry_variable_switches(variables, "QWEN"), own_endpoint=_first_text_value(variables, *names)
     )
 
 
-def _telemetry_variable_switches(variables: Document, vendor: str) -> Switches:
+def _telemetry_variable_switches(variables: Document, vendor: str) -> TelemetrySwitches:
     prefix = f"{vendor}_TELEMETRY"
     is_off = _parse_flag(variables.get("OTEL_SDK_DISABLED"))
-    return Switches(
+    return TelemetrySwitches(
         exports=False if is_off else None,
         is_enabled=_parse_flag(variables.get(f"{prefix}_ENABLED")),
         endpoint=_first_text_value(variables, f"{prefix}_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
@@ -284,10 +286,10 @@ def _telemetry_variable_switches(variables: Document, vendor: str) -> Switches:
     )
 
 
-def _copilot_variable_switches(variables: Document) -> Switches:
+def _copilot_variable_switches(variables: Document) -> TelemetrySwitches:
     endpoint = _first_text_value(variables, "OTEL_EXPORTER_OTLP_ENDPOINT")
     exporter = _first_text_value(variables, "COPILOT_OTEL_EXPORTER_TYPE")
-    return Switches(
+    return TelemetrySwitches(
         None if endpoint is None else True,
         endpoint,
         own_endpoint=_first_text_value(variables, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
@@ -302,10 +304,10 @@ def _exports_spans(variables: Document) -> bool | None:
     )
 
 
-def _opencode_variable_switches(variables: Document) -> Switches:
+def _opencode_variable_switches(variables: Document) -> TelemetrySwitches:
     """Read the variable of all signals. opencode ignores those of one signal."""
     endpoint = _first_text_value(variables, "OTEL_EXPORTER_OTLP_ENDPOINT")
-    return Switches(endpoint=endpoint, exports=_exports_spans(variables))
+    return TelemetrySwitches(endpoint=endpoint, exports=_exports_spans(variables))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,9 +320,9 @@ class SettingsReader:
     sent unless an exporter is chosen.
     """
 
-    managed: Callable[[Document], Switches]
-    user: Callable[[Document], Switches]
-    environment: Callable[[Document], Switches] | None
+    managed: Callable[[Document], TelemetrySwitches]
+    user: Callable[[Document], TelemetrySwitches]
+    environment: Callable[[Document], TelemetrySwitches] | None
     order: tuple[SettingsSource, ...]
     has_one_policy: bool = False
     needs_exporter: bool = False

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from gateway.money.insights.facts import Facts, Spend, mark_unplantable
+from gateway.money.insights.facts import InsightFacts, PeriodSpend, mark_unplantable
 from gateway.money.insights.findings import (
     build_finding,
     format_hour,
@@ -19,7 +19,7 @@ from gateway.money.insights.findings import (
 )
 from spool.identity import possible_input_counts, times_from_names
 from spool.record import NS, Inference, further_names
-from spool.registry.insights import LOW, MEDIUM, Concerned, Finding
+from spool.registry.insights import LOW, MEDIUM, CallFilter, Finding
 
 # minimum share of the week's cost without an owner
 LEAST_OWNERLESS_SHARE = Decimal("0.05")  # minimum share of the week's spend that has no owner
@@ -36,16 +36,16 @@ LEAST_REPEATED = 10
 LEAST_ERRORS = 30  # minimum failed calls per hour
 LEAST_FAILED_SHARE = 0.5
 
-Pair = tuple[Inference, Inference]
+CallPair = tuple[Inference, Inference]
 # suffix in the name of a source, for spans that an SDK writes next to those of the source itself
 SDK = " (SDK)"
 Client = tuple[str | None, str | None, str | None]  # client of a call: its source, model and team
 
 
-def no_owner(facts: Facts) -> Sequence[Finding]:
+def no_owner(facts: InsightFacts) -> Sequence[Finding]:
     """Find spend that names neither a team nor a user."""
     total = sum((spend.cost for spend in facts.week), Decimal(0))
-    sources: dict[str | None, list[Spend]] = defaultdict(list)
+    sources: dict[str | None, list[PeriodSpend]] = defaultdict(list)
     for spend in facts.week:
         if spend.cost and not spend.team and not spend.user:
             sources[spend.source].append(spend)
@@ -79,7 +79,7 @@ def no_owner(facts: Facts) -> Sequence[Finding]:
     return sort_by_impact(findings)
 
 
-def doubled_source(facts: Facts) -> Sequence[Finding]:
+def doubled_source(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find pairs of calls that probably are the same call, reported by two sources. The two calls have the same
     model and tokens, and start at most five seconds apart.
@@ -89,7 +89,7 @@ def doubled_source(facts: Facts) -> Sequence[Finding]:
     """
     calls = [call for call in facts.recent if _has_enough_tokens(call)]
     by_source = Counter(map(_source_name, calls))
-    pairs: dict[tuple[str, str], list[Pair]] = defaultdict(list)
+    pairs: dict[tuple[str, str], list[CallPair]] = defaultdict(list)
     for first, second in _pair_calls(calls):
         first_source, other_source = sorted((_source_name(first), _source_name(second)))
         pairs[first_source, other_source].append((first, second))
@@ -112,7 +112,7 @@ def _has_enough_tokens(call: Inference) -> bool:
     return call.start_time is not None and tokens >= LEAST_TOKENS and call.status != "cached"
 
 
-def _pair_calls(calls: Sequence[Inference]) -> Iterator[Pair]:
+def _pair_calls(calls: Sequence[Inference]) -> Iterator[CallPair]:
     """Pair each call with the nearest earlier call of another source. Each call is in at most one pair."""
     calls_by_shape: dict[tuple[str, int | None, int | None], list[Inference]] = defaultdict(list)
     for call in calls:
@@ -176,7 +176,7 @@ _WITHOUT_SDK = (
 )
 
 
-def _doubled_source_finding(one: str, other: str, pairs: Sequence[Pair], fewer: int) -> Finding:
+def _doubled_source_finding(one: str, other: str, pairs: Sequence[CallPair], fewer: int) -> Finding:
     twice = sum((min(_call_cost(first), _call_cost(second)) for first, second in pairs), Decimal(0))
     return build_finding(
         "doubled_source",
@@ -201,7 +201,7 @@ def _doubled_source_finding(one: str, other: str, pairs: Sequence[Pair], fewer: 
 
 
 @mark_unplantable("a demo month has no sender that repeats ids for hours")
-def repeated_ids(facts: Facts) -> Sequence[Finding]:
+def repeated_ids(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find ids used again so late that duplicate detection does not recognize them.
 
@@ -234,9 +234,9 @@ def repeated_ids(facts: Facts) -> Sequence[Finding]:
     ]
 
 
-def retry_storm(facts: Facts) -> Sequence[Finding]:
+def retry_storm(facts: InsightFacts) -> Sequence[Finding]:
     """Find clients that continued to call in hours in which most of their calls failed."""
-    storms: dict[Client, list[Spend]] = defaultdict(list)
+    storms: dict[Client, list[PeriodSpend]] = defaultdict(list)
     for spend in facts.hours:
         if spend.errors >= max(LEAST_ERRORS, LEAST_FAILED_SHARE * spend.calls):
             storms[_client_key(spend)].append(spend)
@@ -249,11 +249,11 @@ def retry_storm(facts: Facts) -> Sequence[Finding]:
     )
 
 
-def _client_key(spend: Spend) -> Client:
+def _client_key(spend: PeriodSpend) -> Client:
     return spend.source, spend.model, spend.team
 
 
-def _error_storm_finding(client: Client, hours: Sequence[Spend], cost: Decimal) -> Finding:
+def _error_storm_finding(client: Client, hours: Sequence[PeriodSpend], cost: Decimal) -> Finding:
     source, model, team = client
     worst = max(hours, key=lambda item: item.errors)
     errors = sum(hour.errors for hour in hours)
@@ -279,7 +279,7 @@ def _error_storm_finding(client: Client, hours: Sequence[Spend], cost: Decimal) 
         effort=MEDIUM,
         impact=cost,
         newest=max(hour.start for hour in hours),
-        concerns=Concerned(
+        concerns=CallFilter(
             include={"source": (source or "",), "model": (model or "",), "team": (team or "",)}
         ),
     )

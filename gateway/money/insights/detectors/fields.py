@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from gateway.money.insights.facts import DAY_S, Facts, mark_unplantable
+from gateway.money.insights.facts import DAY_S, InsightFacts, mark_unplantable
 from gateway.money.insights.findings import build_finding, format_percent, printable_name, sort_by_impact
 from spool.registry.insights import LOW, Finding
 from spool.registry.tables.sender_fields import NO_VERSION, OTHER, SEVERAL, FieldCounts, sum_counts
@@ -36,7 +36,7 @@ _NUMBERS = re.compile(r"\d+|\D+")
 Version = Sequence[FieldCounts]  # daily counts of one sender version, the newest first
 
 
-def _versions_by_source(facts: Facts) -> Mapping[str, Mapping[str, Version]]:
+def _versions_by_source(facts: InsightFacts) -> Mapping[str, Mapping[str, Version]]:
     sources: dict[str, dict[str, list[FieldCounts]]] = {}
     for day in sorted(facts.sender_fields, reverse=True):
         for (source, version), counts in facts.sender_fields[day].items():
@@ -46,7 +46,7 @@ def _versions_by_source(facts: Facts) -> Mapping[str, Mapping[str, Version]]:
 
 
 @mark_unplantable("all senders of a demo month keep their version")
-def lost_field(facts: Facts) -> Sequence[Finding]:
+def lost_field(facts: InsightFacts) -> Sequence[Finding]:
     """Find versions of a sender that no longer state a field that the version before stated."""
     findings: list[Finding] = []
     for source, versions in _versions_by_source(facts).items():
@@ -159,7 +159,7 @@ def _describe_moved_share(kind: str, earlier: FieldCounts, counts: FieldCounts) 
 
 
 @mark_unplantable("all successful calls of a demo month state usage")
-def uncounted_calls(facts: Facts) -> Sequence[Finding]:
+def uncounted_calls(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find versions of a sender whose successful calls mostly lack token counts, though their operations are
     billed by tokens.

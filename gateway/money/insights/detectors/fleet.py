@@ -18,7 +18,7 @@ from gateway.devices.fleet.matching import reported_serial_hash, serial_of_devic
 from gateway.devices.fleet.repairs import repair_of_cause
 from gateway.devices.fleet.severity import severity_of_machines
 from gateway.devices.machine_state import AGENT_STOPPED, CLOCK_WRONG, MISSING, REVOKED_THERE, Cause
-from gateway.money.insights.facts import DAY_S, Facts, mark_unplantable
+from gateway.money.insights.facts import DAY_S, InsightFacts, mark_unplantable
 from gateway.money.insights.findings import MAX_FINDINGS, build_finding, format_rows, printable_name
 from spool.devices.device import ENROLLED
 from spool.printable import csv_lines
@@ -34,20 +34,20 @@ _OF_MACHINES = {  # causes of a machine that lose no calls -> their effect
 }
 
 
-def assistant_not_reporting(facts: Facts) -> Sequence[Finding]:
+def assistant_not_reporting(facts: InsightFacts) -> Sequence[Finding]:
     """Find assistants whose calls are lost now, or will be lost when the assistant is used again."""
     causes = {cause for row in facts.fleet for cause in row.causes if cause[1] != NO_AGENT}
     return _cause_findings("assistant_not_reporting", facts, causes - {_NOT_APPLIED, *_OF_MACHINES})
 
 
 @mark_unplantable("a demo month has no policies")
-def policy_not_applied(facts: Facts) -> Sequence[Finding]:
+def policy_not_applied(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines on which the managed settings did not arrive."""
     return _cause_findings("policy_not_applied", facts, {_NOT_APPLIED})
 
 
 @mark_unplantable("a demo month has no policies")
-def policy_outdated(facts: Facts) -> Sequence[Finding]:
+def policy_outdated(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines whose policy has a lower number than one that another machine has had for a day."""
     policies = {
         row.id: policy for row in facts.fleet if (policy := _applied_policy(row, facts.now)) is not None
@@ -71,7 +71,7 @@ def policy_outdated(facts: Facts) -> Sequence[Finding]:
 
 
 @mark_unplantable("a demo month has no agents")
-def machine_trouble(facts: Facts) -> Sequence[Finding]:
+def machine_trouble(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines with a wrong clock, and machines that the upstream revoked."""
     findings = []
     for cause, seen in _OF_MACHINES.items():
@@ -109,7 +109,7 @@ def _applied_policy(row: FleetRow, now: float) -> _Policy | None:
     return _Policy(policy["number"], to_gateway_time(device, applied_at, now=now))
 
 
-def _cause_findings(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Finding]:
+def _cause_findings(detector: str, facts: InsightFacts, causes: Iterable[Cause]) -> list[Finding]:
     findings = []
     for cause in sorted(causes):
         repair = repair_of_cause(cause)
@@ -143,7 +143,7 @@ def _uncovered_with_cause(cause: Cause, rows: Iterable[FleetRow]) -> list[FleetR
 
 
 @mark_unplantable("a demo month has no inventory")
-def stopped_agent(facts: Facts) -> Sequence[Finding]:
+def stopped_agent(facts: InsightFacts) -> Sequence[Finding]:
     """Find expected machines whose agents no longer report while the MDM still sees the machines."""
     stopped = [row for row in facts.fleet if row.state == AGENT_STOPPED and row.is_expected]
     severity = severity_of_machines(stopped, facts.fleet)
@@ -163,7 +163,7 @@ def stopped_agent(facts: Facts) -> Sequence[Finding]:
 
 
 @mark_unplantable("a demo month has no inventory")
-def missing_device(facts: Facts) -> Sequence[Finding]:
+def missing_device(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines of the inventory that never reported."""
     missing = [row for row in facts.fleet if row.state == MISSING]
     advice = (

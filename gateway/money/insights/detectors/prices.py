@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from gateway.intake.prices import missing_prices_in_name
-from gateway.money.insights.facts import Facts, Spend, mark_unplantable
+from gateway.money.insights.facts import InsightFacts, PeriodSpend, mark_unplantable
 from gateway.money.insights.findings import (
     build_finding,
     format_money,
@@ -37,14 +37,14 @@ LEAST_GAP = Decimal("0.15")  # minimum difference between the two costs, as a sh
 LEAST_APART = Decimal(1)  # minimum difference between the two costs, in dollars
 
 
-def missing_price(facts: Facts) -> Sequence[Finding]:
+def missing_price(facts: InsightFacts) -> Sequence[Finding]:
     """Find models that have calls but no price. Their cost is missing from every total."""
-    models: dict[tuple[str | None, str | None], list[Spend]] = defaultdict(list)
+    models: dict[tuple[str | None, str | None], list[PeriodSpend]] = defaultdict(list)
     for spend in facts.unpriced:
         if spend.unpriced:
             models[spend.provider, spend.model].append(spend)
     usual = _usual_price_per_token(facts.week)
-    providers: dict[str | None, dict[str | None, list[Spend]]] = defaultdict(dict)
+    providers: dict[str | None, dict[str | None, list[PeriodSpend]]] = defaultdict(dict)
     for (provider, model), spends in models.items():
         if sum(spend.unpriced for spend in spends) >= LEAST_UNPRICED:
             providers[provider][model] = spends
@@ -54,9 +54,9 @@ def missing_price(facts: Facts) -> Sequence[Finding]:
 
 
 @mark_unplantable("all successful calls of a demo month state usage")
-def missing_usage(facts: Facts) -> Sequence[Finding]:
+def missing_usage(facts: InsightFacts) -> Sequence[Finding]:
     """Find sources whose successful calls lack token counts. Their cost is missing from every total."""
-    lacking: dict[str | None, list[Spend]] = defaultdict(list)
+    lacking: dict[str | None, list[PeriodSpend]] = defaultdict(list)
     for spend in facts.unpriced:
         if spend.without_usage:
             lacking[spend.source].append(spend)
@@ -71,7 +71,7 @@ def missing_usage(facts: Facts) -> Sequence[Finding]:
     return sort_by_impact(findings)
 
 
-def _without_usage_finding(source: str | None, spends: Sequence[Spend], calls: int) -> Finding:
+def _without_usage_finding(source: str | None, spends: Sequence[PeriodSpend], calls: int) -> Finding:
     models: Counter[str] = Counter()
     for spend in spends:
         models[printable_name(spend.model, "calls without a model")] += spend.without_usage
@@ -95,14 +95,14 @@ def _without_usage_finding(source: str | None, spends: Sequence[Spend], calls: i
     )
 
 
-def _usual_price_per_token(week: Sequence[Spend]) -> Decimal:
+def _usual_price_per_token(week: Sequence[PeriodSpend]) -> Decimal:
     priced = [spend for spend in week if spend.cost]
     tokens = sum(spend.tokens for spend in priced)
     return sum((spend.cost for spend in priced), Decimal(0)) / tokens if tokens else Decimal(0)
 
 
 def _unpriced_finding(
-    provider: str | None, models: Mapping[str | None, Sequence[Spend]], usual: Decimal
+    provider: str | None, models: Mapping[str | None, Sequence[PeriodSpend]], usual: Decimal
 ) -> Finding:
     spends = [spend for model_spends in models.values() for spend in model_spends]
     calls = sum(spend.unpriced for spend in spends)
@@ -137,7 +137,7 @@ def _unpriced_finding(
 
 
 @mark_unplantable("the price list has all tiers of a demo month")
-def missing_tier_price(facts: Facts) -> Sequence[Finding]:
+def missing_tier_price(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find calls of a service tier that the price list lacks, one finding per provider. Standard prices apply, which
     may be too high or too low.
@@ -182,7 +182,7 @@ def _at_standard_price_finding(
 
 
 @mark_unplantable("a demo month uses the newest price list")
-def old_prices(facts: Facts) -> Sequence[Finding]:
+def old_prices(facts: InsightFacts) -> Sequence[Finding]:
     """Find a price list that is too old, if calls are estimated with it."""
     estimated = [call for call in facts.recent if call.cost_source == "estimated"]
     if not facts.prices_day or not estimated:
@@ -214,7 +214,7 @@ def old_prices(facts: Facts) -> Sequence[Finding]:
 
 
 @mark_unplantable("all amounts of a demo month are in dollars")
-def missing_rate(facts: Facts) -> Sequence[Finding]:
+def missing_rate(facts: InsightFacts) -> Sequence[Finding]:
     """Find currencies without an exchange rate, one finding per currency."""
     return [
         _missing_rate_finding(currency, amount, facts.now)
@@ -240,7 +240,7 @@ def _missing_rate_finding(currency: str, amount: str, now: float) -> Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Gap:
+class _EstimateGap:
     """The reported and the estimated cost of the calls of one source and model."""
 
     provider: str | None
@@ -262,7 +262,7 @@ class _Gap:
         )
 
 
-def cost_gap(facts: Facts) -> Sequence[Finding]:
+def cost_gap(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find calls whose reported cost differs from the estimated cost. The cause is a wrong price, a contract, or
     a mistake of the source.
@@ -271,11 +271,13 @@ def cost_gap(facts: Facts) -> Sequence[Finding]:
     for call in facts.recent:
         if call.status == "ok" and call.cost is not None and call.estimated_cost is not None:
             calls[call.source, call.provider, call.response_model or call.request_model].append(call)
-    gaps: dict[str, list[_Gap]] = defaultdict(list)
+    gaps: dict[str, list[_EstimateGap]] = defaultdict(list)
     for (source, provider, model), group in calls.items():
         reported = sum((Decimal(call.cost or 0) for call in group), Decimal(0))
         estimated = sum((Decimal(call.estimated_cost or 0) for call in group), Decimal(0))
-        gap = _Gap(provider=provider, model=model, calls=group, reported=reported, estimated=estimated)
+        gap = _EstimateGap(
+            provider=provider, model=model, calls=group, reported=reported, estimated=estimated
+        )
         if len(group) >= LEAST_CALLS and gap.absolute_difference >= max(
             LEAST_APART, LEAST_GAP * max(reported, estimated)
         ):
@@ -285,11 +287,11 @@ def cost_gap(facts: Facts) -> Sequence[Finding]:
     )
 
 
-def _gap_rank(gap: _Gap) -> tuple[Decimal, str]:
+def _gap_rank(gap: _EstimateGap) -> tuple[Decimal, str]:
     return -gap.absolute_difference, gap.line_text
 
 
-def _cost_difference_finding(source: str, gaps: Sequence[_Gap]) -> Finding:
+def _cost_difference_finding(source: str, gaps: Sequence[_EstimateGap]) -> Finding:
     """Build one finding for a source, because its price table is the likely cause. Each model is a row."""
     reported = sum((gap.reported for gap in gaps), Decimal(0))
     estimated = sum((gap.estimated for gap in gaps), Decimal(0))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from gateway.money.insights.facts import (
     DAY_S,
-    Facts,
+    InsightFacts,
+    PeriodSpend,
     RouteDeadLetters,
-    Spend,
     UnrecognisedShape,
     mark_unplantable,
 )
@@ -49,7 +49,7 @@ ADVICE = {
 }
 
 
-def unrecognised_shape(facts: Facts) -> Sequence[Finding]:
+def unrecognised_shape(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find telemetry that looks like AI calls but that no dialect reads. Its cost is missing from every total.
     """
@@ -84,7 +84,7 @@ def _unrecognised_shape_finding(shape: UnrecognisedShape) -> Finding:
 
 
 @mark_unplantable("a demo month has made-up records, which are not read from spans")
-def read_otherwise(facts: Facts) -> Sequence[Finding]:
+def read_otherwise(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find spans that the compiled module reads differently from the Python rules.
 
@@ -117,7 +117,7 @@ def _read_otherwise_finding(report: ReadOtherwise) -> Finding:
 
 
 @mark_unplantable("in a demo month, all reports of a call arrive at once")
-def late_reports(facts: Facts) -> Sequence[Finding]:
+def late_reports(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find reports that arrived after the records of their calls were closed, so that their costs or
     owners are missing.
@@ -157,7 +157,7 @@ def _late_reports_finding(report: LateReports) -> Finding:
 
 
 @mark_unplantable("a demo month has no cumulative counters")
-def many_series(facts: Facts) -> Sequence[Finding]:
+def many_series(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find out whether the table of cumulative counters is nearly full. If it becomes full, the counters that
     were idle longest are forgotten.
@@ -184,7 +184,7 @@ def many_series(facts: Facts) -> Sequence[Finding]:
     ]
 
 
-def stuck_route(facts: Facts) -> Sequence[Finding]:
+def stuck_route(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find routes that deliver nothing now, because they are paused, rejected, without a destination, or stuck
     at one record.
@@ -196,7 +196,7 @@ def stuck_route(facts: Facts) -> Sequence[Finding]:
     )
 
 
-def _usual_cost_per_call(week: Sequence[Spend]) -> Decimal:
+def _usual_cost_per_call(week: Sequence[PeriodSpend]) -> Decimal:
     calls = sum(spend.calls for spend in week)
     return sum((spend.cost for spend in week), Decimal(0)) / calls if calls else Decimal(0)
 
@@ -223,7 +223,7 @@ def _stuck_routes_finding(routes: Sequence[RouteState], usual: Decimal, types: M
     )
 
 
-def unknown_arrival(facts: Facts) -> Sequence[Finding]:
+def unknown_arrival(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find deliveries sent without a clear answer. They wait for a decision, even if the route is running.
     """
@@ -248,7 +248,7 @@ def _unknown_arrival_finding(route: RouteState) -> Finding:
     )
 
 
-def dead_letters(facts: Facts) -> Sequence[Finding]:
+def dead_letters(facts: InsightFacts) -> Sequence[Finding]:
     """Find routes with new dead letters. These are records that a destination rejected and does not have."""
     return sort_by_impact(_dead_letters_finding(dead) for dead in facts.dead if dead.recent)
 
@@ -271,7 +271,7 @@ def _dead_letters_finding(dead: RouteDeadLetters) -> Finding:
 
 
 @mark_unplantable("a demo month has no destination that answers")
-def refused_records(facts: Facts) -> Sequence[Finding]:
+def refused_records(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find records that a destination rejected while it accepted others in the same request.
 
@@ -302,7 +302,7 @@ def _refused_records_finding(route: RouteState) -> Finding:
 
 
 @mark_unplantable("a demo month has no data lake")
-def lake_differs(facts: Facts) -> Sequence[Finding]:
+def lake_differs(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find routes whose data lake, Kafka topic or table differs from the manifests and the accounting. There is
     one finding per route.
@@ -334,7 +334,7 @@ def _lake_differs_finding(verdict: LakeVerdict) -> Finding:
 
 
 @mark_unplantable("a demo month has no usage events")
-def unmapped_events(facts: Facts) -> Sequence[Finding]:
+def unmapped_events(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find usage events that are not delivered, because the cost service accepts no events and their type has no stream.
     """

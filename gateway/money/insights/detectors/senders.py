@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.clusters.clusters import UnappliedConfig
-from gateway.money.insights.facts import DAY_S, Facts, mark_unplantable
+from gateway.money.insights.facts import DAY_S, InsightFacts, mark_unplantable
 from gateway.money.insights.findings import (
     CATEGORY_OF,
     MAX_FINDINGS,
@@ -27,10 +27,10 @@ from gateway.money.insights.key_troubles import (
     KeyTrouble,
     key_troubles,
 )
-from gateway.money.insights.rhythms import SOURCE, Stop, stopped_senders
+from gateway.money.insights.rhythms import SOURCE, SenderStop, stopped_senders
 from spool.clusters import Cluster
 from spool.record import utc_iso
-from spool.registry.insights import LOW, Concerned, Finding
+from spool.registry.insights import LOW, CallFilter, Finding
 from spool.registry.keys import ENABLED, Key
 from spool.registry.scopes import (
     BILLING_DROP,
@@ -64,7 +64,7 @@ _GIVES_WAY = {
 }
 
 
-def stopped_sender(facts: Facts) -> Sequence[Finding]:
+def stopped_sender(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find sources and keys that stopped sending, judged by their own rhythm. Their spend may be missing from now on.
     """
@@ -72,7 +72,7 @@ def stopped_sender(facts: Facts) -> Sequence[Finding]:
     return [_stopped_sender_finding(stop) for stop in found.reported[:MAX_FINDINGS]]
 
 
-def _stopped_sender_finding(stop: Stop) -> Finding:
+def _stopped_sender_finding(stop: SenderStop) -> Finding:
     is_source = stop.kind == SOURCE
     subject = f"source {printable_name(stop.name)}" if is_source else f"API key {printable_name(stop.name)}"
     others = ", ".join(printable_name(other, "requests without a key") for other in stop.others[:MAX_ROWS])
@@ -95,12 +95,12 @@ def _stopped_sender_finding(stop: Stop) -> Finding:
         category="reliability",
         effort=LOW,
         newest=stop.last,
-        concerns=Concerned(include={"source" if is_source else "sender": (stop.name,)}),
+        concerns=CallFilter(include={"source" if is_source else "sender": (stop.name,)}),
     )
 
 
 @mark_unplantable("a demo month has no clusters")
-def silent_cluster(facts: Facts) -> Sequence[Finding]:
+def silent_cluster(facts: InsightFacts) -> Sequence[Finding]:
     """Find clusters whose agent stopped reporting, so that their cost is missing from the bill."""
     silent = sorted(facts.silent_clusters, key=lambda item: (-item.last_seen, item.id))
     return [_silent_cluster_finding(cluster) for cluster in silent[:MAX_FINDINGS]]
@@ -127,7 +127,7 @@ def _silent_cluster_finding(cluster: Cluster) -> Finding:
 
 
 @mark_unplantable("a demo month has no clusters")
-def unapplied_config(facts: Facts) -> Sequence[Finding]:
+def unapplied_config(facts: InsightFacts) -> Sequence[Finding]:
     """Find clusters whose agent has not run its assigned configuration for at least a day."""
     waiting = [config for config in facts.unapplied_configs if facts.now - config.since >= DAY_S]
     waiting.sort(key=lambda config: (config.since, config.cluster.id))
@@ -153,7 +153,7 @@ def _unapplied_config_finding(config: UnappliedConfig) -> Finding:
     )
 
 
-def idle_key(facts: Facts) -> Sequence[Finding]:
+def idle_key(facts: InsightFacts) -> Sequence[Finding]:
     """Find keys that were never used, or not for a month. Keys that stopped sending have their own detector."""
     stopped = stopped_senders(facts.sender_hours, facts.keys, now=facts.now).keys
     open_keys = [key for key in facts.keys if key.state(facts.now) == ENABLED and key.name not in stopped]
@@ -183,7 +183,7 @@ def _idle_key_finding(key: Key) -> Finding:
     )
 
 
-def wide_key(facts: Facts) -> Sequence[Finding]:
+def wide_key(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find keys that can both send telemetry and read or change data. If such a key leaks from a client, the
     data is exposed.
@@ -218,18 +218,18 @@ def _wide_key_finding(key: Key, beyond: frozenset[str]) -> Finding:
 
 
 @mark_unplantable("keys of a demo month have no expiry date")
-def expiring_key(facts: Facts) -> Sequence[Finding]:
+def expiring_key(facts: InsightFacts) -> Sequence[Finding]:
     """Find keys that expire within two weeks."""
     return _expiry_findings(facts, EXPIRING_KEY)
 
 
 @mark_unplantable("keys of a demo month have no expiry date")
-def expired_key(facts: Facts) -> Sequence[Finding]:
+def expired_key(facts: InsightFacts) -> Sequence[Finding]:
     """Find keys that have expired and are still used, so that the records of their senders are missing."""
     return _expiry_findings(facts, EXPIRED_KEY)
 
 
-def _expiry_findings(facts: Facts, detector: str) -> Sequence[Finding]:
+def _expiry_findings(facts: InsightFacts, detector: str) -> Sequence[Finding]:
     troubles = key_troubles(facts.keys, facts.expired_tries, now=facts.now)
     return [_expiry_finding(trouble) for trouble in troubles if trouble.detector == detector][:MAX_FINDINGS]
 
@@ -248,7 +248,7 @@ def _expiry_finding(trouble: KeyTrouble) -> Finding:
 
 
 @mark_unplantable("a demo month causes no load")
-def crowding_key(facts: Facts) -> Sequence[Finding]:
+def crowding_key(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find keys that nearly use up their share of a limit that all keys have in common.
 

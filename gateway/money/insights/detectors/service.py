@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from gateway.configuration.certificates import certificate_troubles
-from gateway.money.insights.facts import Facts, mark_unplantable
+from gateway.money.insights.facts import InsightFacts, mark_unplantable
 from gateway.money.insights.findings import CATEGORY_OF, build_finding, printable_name
 from gateway.monitoring.channel_trouble import channel_trouble, strip_response_text
 from spool.leases import NodeSettings
@@ -22,12 +22,12 @@ OLD_AFTER_S = 600.0
 
 
 @mark_unplantable("a demo month has no notification channels")
-def channel_down(facts: Facts) -> Sequence[Finding]:
+def channel_down(facts: InsightFacts) -> Sequence[Finding]:
     """Find channels that send nothing. Other channels send this insight."""
     return list(_channel_down_findings(facts))
 
 
-def _channel_down_findings(facts: Facts) -> Iterator[Finding]:
+def _channel_down_findings(facts: InsightFacts) -> Iterator[Finding]:
     for channel in facts.channels:
         # without the response text, because everybody who may view costs reads insights, and channels send
         # them
@@ -49,7 +49,7 @@ def _channel_down_findings(facts: Facts) -> Iterator[Finding]:
 
 
 @mark_unplantable("the storage of a demo month is complete")
-def missed_records(facts: Facts) -> Sequence[Finding]:
+def missed_records(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find records that are missing from the reports, because the totals skipped their numbers or differ
     from the log.
@@ -57,7 +57,7 @@ def missed_records(facts: Facts) -> Sequence[Finding]:
     return list(_missed_records_finding(facts))
 
 
-def _missed_records_finding(facts: Facts) -> Iterator[Finding]:
+def _missed_records_finding(facts: InsightFacts) -> Iterator[Finding]:
     if facts.missed_records:
         yield build_finding(
             "missed_records",
@@ -96,7 +96,7 @@ def _missed_records_finding(facts: Facts) -> Iterator[Finding]:
 
 
 @mark_unplantable("a demo month has no certificates")
-def ending_certificate(facts: Facts) -> Sequence[Finding]:
+def ending_certificate(facts: InsightFacts) -> Sequence[Finding]:
     """Find certificates that cannot be read, have expired or expire within two weeks."""
     return [
         build_finding(
@@ -113,7 +113,7 @@ def ending_certificate(facts: Facts) -> Sequence[Finding]:
 
 
 @mark_unplantable("a demo month cannot change the clock of the machine")
-def moved_clock(facts: Facts) -> Sequence[Finding]:
+def moved_clock(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find a wall clock that was set to another time. Until Tollhouse accepts the new time, its own clock
     continues from the old time.
@@ -142,7 +142,7 @@ def moved_clock(facts: Facts) -> Sequence[Finding]:
 
 
 @mark_unplantable("a demo month has only one gateway")
-def different_settings(facts: Facts) -> Sequence[Finding]:
+def different_settings(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find gateways that share storage but use different settings. With different settings, the result of a call
     depends on the gateway that receives it.
@@ -201,7 +201,7 @@ def _node_name(node: NodeSettings, nodes: Sequence[NodeSettings]) -> str:
 
 
 @mark_unplantable("a demo month has no PostgreSQL")
-def old_transaction(facts: Facts) -> Sequence[Finding]:
+def old_transaction(facts: InsightFacts) -> Sequence[Finding]:
     """Find a long transaction in the shared PostgreSQL database, because small tables grow until it ends."""
     if facts.oldest_transaction_s is None or facts.oldest_transaction_s <= OLD_AFTER_S:
         return []

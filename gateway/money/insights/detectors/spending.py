@@ -8,7 +8,7 @@ from decimal import Decimal
 from statistics import median
 from typing import NamedTuple
 
-from gateway.money.insights.facts import DAY_S, Facts, Spend, ViewSpend, mark_unplantable
+from gateway.money.insights.facts import DAY_S, InsightFacts, PeriodSpend, ViewSpend, mark_unplantable
 from gateway.money.insights.findings import (
     build_finding,
     day_in_words,
@@ -17,7 +17,7 @@ from gateway.money.insights.findings import (
     printable_name,
     sort_by_impact,
 )
-from spool.registry.insights import MEDIUM, Concerned, Finding
+from spool.registry.insights import MEDIUM, CallFilter, Finding
 from spool.registry.views import PERCENT
 
 REPORTED_DAYS = 7  # days for which a spike stays listed after it occurred
@@ -47,13 +47,13 @@ class Spike(NamedTuple):
     expected: Decimal
 
 
-def spend_spike(facts: Facts) -> Sequence[Finding]:
+def spend_spike(facts: InsightFacts) -> Sequence[Finding]:
     """Find days on which a team, or the whole organization, spent far more than on comparable days."""
     team_streaks = newest_streaks(facts.days, facts.now)
     return sort_by_impact(_spike_finding(facts, streak, team) for team, streak in team_streaks)
 
 
-def newest_streaks(spends: Sequence[Spend], now: float) -> list[tuple[str | None, list[Spike]]]:
+def newest_streaks(spends: Sequence[PeriodSpend], now: float) -> list[tuple[str | None, list[Spike]]]:
     """
     Return the spikes per team and for EVERYBODY that ended within the last REPORTED_DAYS days.
 
@@ -79,7 +79,7 @@ def newest_streaks(spends: Sequence[Spend], now: float) -> list[tuple[str | None
     return [(team, streak) for team, streak in team_streaks if streak[-1].number >= today - REPORTED_DAYS]
 
 
-def _spike_finding(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:
+def _spike_finding(facts: InsightFacts, streak: Sequence[Spike], team: str | None) -> Finding:
     first, last = (spike.number * DAY_S for spike in (streak[0], streak[-1]))
     starts = {spike.number * DAY_S for spike in streak}
     models: dict[str | None, Decimal] = defaultdict(Decimal)
@@ -115,12 +115,12 @@ def _spike_finding(facts: Facts, streak: Sequence[Spike], team: str | None) -> F
         effort=MEDIUM,
         impact=spent - expected,
         newest=last,
-        concerns=None if team == EVERYBODY else Concerned(include={"team": (team or "",)}),
+        concerns=None if team == EVERYBODY else CallFilter(include={"team": (team or "",)}),
     )
 
 
 @mark_unplantable("a demo month has no views")
-def view_anomaly(facts: Facts) -> Sequence[Finding]:
+def view_anomaly(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find days on which a view spent far more than before.
 
@@ -201,7 +201,7 @@ def _anomaly_finding(spend: ViewSpend, streak: Sequence[Spike]) -> Finding:
         newest=last,
         # Send no alert for a spike on a day before the view existed.
         channels=view.channels if last + DAY_S > view.created else (),
-        concerns=Concerned(include=view.include, exclude=view.exclude),
+        concerns=CallFilter(include=view.include, exclude=view.exclude),
     )
 
 

@@ -17,7 +17,7 @@ from gateway.bills.reconciliation.comparing import (
 )
 from gateway.bills.reconciliation.wording import build_shown_row, underscores_to_spaces
 from gateway.bills.statements.arrivals import Arrival
-from gateway.money.insights.facts import DAY_S, Facts, mark_unplantable
+from gateway.money.insights.facts import DAY_S, InsightFacts, mark_unplantable
 from gateway.money.insights.findings import (
     MAX_FINDINGS,
     build_finding,
@@ -42,10 +42,10 @@ MAX_FAILURE = 300
 PLACES = 2  # decimals of amounts
 
 # function that returns the counted and the billed amount of a bill line
-Amounts = Callable[[Line], tuple[int, int]]
+LineAmounts = Callable[[Line], tuple[int, int]]
 
 
-def reconciliation_difference(facts: Facts) -> Sequence[Finding]:
+def reconciliation_difference(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find settled days on which the billed and the counted costs of a provider differ by more than the tolerance.
     """
@@ -131,7 +131,7 @@ class _Drop:
 
 
 @mark_unplantable("in a demo month, the counted share of the bills is the same every day")
-def coverage_drop(facts: Facts) -> Sequence[Finding]:
+def coverage_drop(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find providers for which the counted share of the bill fell. Some calls are probably no longer reported.
     """
@@ -148,7 +148,7 @@ def coverage_drop(facts: Facts) -> Sequence[Finding]:
 
 def _larger_drop(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
     """Yield the larger drop: that of the tokens or that of the money. If neither dropped, yield nothing."""
-    measures: list[tuple[str, Amounts]] = [
+    measures: list[tuple[str, LineAmounts]] = [
         ("tokens", lambda line: (line.captured_tokens, line.billed_tokens))
     ]
     if any(month.has_money for month in months):
@@ -161,7 +161,7 @@ def _larger_drop(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
     yield from sorted(drops, key=lambda item: item.now - item.before)[:1]
 
 
-def _find_drop(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop | None:
+def _find_drop(measure: str, amounts: LineAmounts, settled: Sequence[Line]) -> _Drop | None:
     """
     Compare the recent billed days with the days before. Return None if the counted share fell by at most
     POINTS, or if too few earlier days are billed.
@@ -185,7 +185,7 @@ def _find_drop(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop
     )
 
 
-def _counted_percent(amounts: Amounts, lines: Sequence[Line]) -> Decimal:
+def _counted_percent(amounts: LineAmounts, lines: Sequence[Line]) -> Decimal:
     both, billed = (sum(amounts(line)[index] for line in lines) for index in (0, 1))
     return Decimal(100) * both / billed
 
@@ -222,7 +222,7 @@ def _fallen_share_finding(provider: str, months: Sequence[Reconciliation], drop:
 
 
 @mark_unplantable("a demo month has only new bills")
-def statement_stale(facts: Facts) -> Sequence[Finding]:
+def statement_stale(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find provider bills that no longer arrive, because a pull fails or because nobody imported the bills
     of the month.
@@ -230,7 +230,7 @@ def statement_stale(facts: Facts) -> Sequence[Finding]:
     return [*_stale_statement_findings(facts)][:MAX_FINDINGS]
 
 
-def _stale_statement_findings(facts: Facts) -> Iterator[Finding]:
+def _stale_statement_findings(facts: InsightFacts) -> Iterator[Finding]:
     for arrival in sorted(
         facts.arrivals, key=lambda arrival: (arrival.source, arrival.account, arrival.pull)
     ):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from gateway.money.recommendations.facts import DAY_S, Opportunity, SavingFacts, Use
+from gateway.money.recommendations.facts import DAY_S, DailyUse, Opportunity, SavingFacts
 from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
 from spool.ledger.repricing import TokenSum
 from spool.processing import STANDARD
@@ -29,14 +29,14 @@ NEARLY_ALL = 90  # minimum share of a day's calls within these hours, in percent
 _HOUR_S = 3600
 
 
-def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
-    jobs = {work for work, hours in facts.hours.items() if is_scheduled_job(hours)}
+def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
+    jobs = {work for work, hours in saving_facts.hours.items() if is_scheduled_job(hours)}
 
-    def as_batch(use: Use) -> TokenSum | None:
+    def tokens_as_batch(use: DailyUse) -> TokenSum | None:
         is_of_job = not use.dimensions.user and use.tokens.mode == STANDARD and use.work in jobs
         return replace(use.tokens, mode="batch") if is_of_job else None
 
-    for work, priced in cheaper_works(facts, as_batch):
+    for work, priced in cheaper_works(saving_facts, tokens_as_batch):
         yield Opportunity(
             subject=work,
             work=work,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
+from gateway.money.recommendations.facts import DailyUse, Opportunity, SavingFacts
 from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
 from spool.ledger.repricing import TokenSum
 from spool.registry.insights import LOW
@@ -24,8 +24,8 @@ ASSUMPTIONS = (
 )
 
 
-def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
-    for work, priced in cheaper_works(facts, _as_plain_input):
+def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
+    for work, priced in cheaper_works(saving_facts, _as_plain_input):
         written = priced.sum_count("cache_write_tokens")
         read = priced.sum_count("cache_read_tokens")
         if not written:
@@ -51,7 +51,7 @@ def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
         )
 
 
-def _as_plain_input(use: Use) -> TokenSum | None:
+def _as_plain_input(use: DailyUse) -> TokenSum | None:
     """
     Return the same tokens as plain input. Uses that only read are included, because the writes were
     made for them.

@@ -15,7 +15,7 @@ from statistics import median_low
 
 from msgspec.structs import replace
 
-from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
+from gateway.money.recommendations.facts import DailyUse, Opportunity, SavingFacts
 from gateway.money.recommendations.repricing import format_exact_dollars
 from spool.record import NS
 from spool.registry.insights import LOW
@@ -45,7 +45,7 @@ class Worker:
 
     work: str
     who: str
-    main: Use
+    main: DailyUse
     places: tuple[int, ...]
     calls: int
     input_tokens: int
@@ -62,9 +62,9 @@ class Worker:
         )
 
 
-def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
+def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
     works: dict[str, list[Worker]] = defaultdict(list)
-    for worker in _group_workers(facts):
+    for worker in _group_workers(saving_facts):
         works[worker.work].append(worker)
     for everybody in works.values():
         workers = sorted(everybody, key=lambda candidate: (-candidate.cost, candidate.who))[:MOST_WORKERS]
@@ -81,19 +81,19 @@ def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
                 )
                 is_other = peer.main.dimensions.model != worker.main.dimensions.model
                 if is_other and worker.price_per_million >= TIMES * usual:
-                    yield _switch_opportunity(facts, worker, peer, len(peers))
+                    yield _switch_opportunity(saving_facts, worker, peer, len(peers))
 
 
-def _group_workers(facts: SavingFacts) -> Iterator[Worker]:
+def _group_workers(saving_facts: SavingFacts) -> Iterator[Worker]:
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for use_index, use in enumerate(facts.uses):
+    for use_index, use in enumerate(saving_facts.uses):
         dimensions = use.dimensions
         work = use.work
         who = dimensions.user or dimensions.team or dimensions.api_key
         if who:
             groups[work.service or work.source, who].append(use_index)
     for (work_name, who), places in groups.items():
-        uses = [facts.uses[use_index] for use_index in places]
+        uses = [saving_facts.uses[use_index] for use_index in places]
         calls = sum(use.tokens.calls for use in uses)
         input_tokens = sum(use.tokens.input_tokens for use in uses)
         output_tokens = sum(use.tokens.output_tokens or 0 for use in uses)
@@ -119,21 +119,21 @@ def _are_near(one: int, other: int) -> bool:
     return high <= ALIKE * low
 
 
-def _switch_opportunity(facts: SavingFacts, worker: Worker, peer: Worker, peers: int) -> Opportunity:
+def _switch_opportunity(saving_facts: SavingFacts, worker: Worker, peer: Worker, peers: int) -> Opportunity:
     peer_tokens = peer.main.tokens
     claims: dict[int, int] = {}
     cost = 0
     for use_index in worker.places:
-        use = facts.uses[use_index]
+        use = saving_facts.uses[use_index]
         instead = replace(
             use.tokens,
             provider=peer_tokens.provider,
             response_model=peer_tokens.response_model,
             request_model=peer_tokens.request_model,
             mode=peer_tokens.mode,
-            time=int(facts.now) * NS,
+            time=int(saving_facts.now) * NS,
         )
-        saving = facts.saving_if_priced_as(use, instead)
+        saving = saving_facts.saving_if_priced_as(use, instead)
         if saving is not None:
             claims[use_index] = saving
             cost += use.cost

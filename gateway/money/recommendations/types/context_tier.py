@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
+from gateway.money.recommendations.facts import DailyUse, Opportunity, SavingFacts
 from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES
@@ -29,13 +29,13 @@ ASSUMPTIONS = (
 OVER = 4  # the input may exceed the long-context threshold by at most 1/OVER of it
 
 
-def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
-    def in_lowest_tier(use: Use) -> TokenSum | None:
-        edge = price_edge(facts, use)
+def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
+    def tokens_in_lowest_tier(use: DailyUse) -> TokenSum | None:
+        edge = price_edge(saving_facts, use)
         return None if edge is None else replace(use.tokens, beyond=0)
 
-    for work, priced in cheaper_works(facts, in_lowest_tier):
-        edge = max(price_edge(facts, use) or 0 for use in priced.uses)
+    for work, priced in cheaper_works(saving_facts, tokens_in_lowest_tier):
+        edge = max(price_edge(saving_facts, use) or 0 for use in priced.uses)
         yield Opportunity(
             subject=work,
             work=work,
@@ -59,7 +59,7 @@ def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
         )
 
 
-def price_edge(facts: SavingFacts, use: Use) -> int | None:
+def price_edge(saving_facts: SavingFacts, use: DailyUse) -> int | None:
     """
     Return the input size at which the price of these calls rose, or None if their mean input is far above it.
     """
@@ -67,7 +67,7 @@ def price_edge(facts: SavingFacts, use: Use) -> int | None:
     if not tokens.beyond or not tokens.calls:
         return None
     for size_index in range(SIZES.index(tokens.beyond), 0, -1):
-        lower = facts.estimate(replace(tokens, beyond=SIZES[size_index - 1]))
+        lower = saving_facts.estimate(replace(tokens, beyond=SIZES[size_index - 1]))
         if lower is not None and use.estimate is not None and lower < use.estimate:
             edge = SIZES[size_index]
             is_near = OVER * tokens.input_tokens <= (OVER + 1) * edge * tokens.calls

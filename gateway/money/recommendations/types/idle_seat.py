@@ -22,9 +22,9 @@ ASSUMPTIONS = (
 MOST_NAMED = 10  # maximum seats named in a sentence or a formula: the seats with the highest fees
 
 
-def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
+def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
     groups: dict[tuple[str, str], list[UnusedSeat]] = defaultdict(list)
-    for seat in facts.seats:
+    for seat in saving_facts.seats:
         groups[seat.plan, seat.team].append(seat)
     for (plan, team), members in groups.items():
         seats = sorted(members, key=lambda seat: (-seat.fee, seat.user))

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
+from gateway.money.recommendations.facts import DailyUse, Opportunity, SavingFacts
 from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
 from spool.ledger.repricing import TokenSum
 from spool.record import NS
@@ -28,21 +28,21 @@ ASSUMPTIONS = (
 _SAMPLE = 1_000_000  # number of tokens for which the prices of two models are compared
 
 
-def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
+def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
     followers: dict[tuple[str, str, str], str | None] = {}
 
-    def follower_of(use: Use) -> str | None:
+    def newer_model_of(use: DailyUse) -> str | None:
         key = (use.dimensions.provider or "", use.dimensions.model or "", use.tokens.mode)
         if key not in followers:
-            followers[key] = cheaper_follower(facts, use)
+            followers[key] = cheaper_follower(saving_facts, use)
         return followers[key]
 
-    def as_newer_model(use: Use) -> TokenSum | None:
-        model = follower_of(use)
-        return None if model is None else _with_model(facts, use.tokens, model)
+    def tokens_as_newer_model(use: DailyUse) -> TokenSum | None:
+        model = newer_model_of(use)
+        return None if model is None else _with_model(saving_facts, use.tokens, model)
 
-    for work, priced in cheaper_works(facts, as_newer_model):
-        model = follower_of(priced.uses[-1])
+    for work, priced in cheaper_works(saving_facts, tokens_as_newer_model):
+        model = newer_model_of(priced.uses[-1])
         yield Opportunity(
             subject=work,
             work=work,
@@ -63,7 +63,7 @@ def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
         )
 
 
-def cheaper_follower(facts: SavingFacts, use: Use) -> str | None:
+def cheaper_follower(saving_facts: SavingFacts, use: DailyUse) -> str | None:
     """
     Return the newest successor of a use's model that costs less for some kind of token and no more for
     any other kind.
@@ -80,9 +80,12 @@ def cheaper_follower(facts: SavingFacts, use: Use) -> str | None:
         reasoning_tokens=0,
     )
     output_sample = replace(input_sample, input_tokens=0, output_tokens=_SAMPLE)
-    now = [facts.estimate(sample) for sample in (input_sample, output_sample)]
-    for model in facts.newer(use.dimensions.model or ""):
-        then = [facts.estimate(_with_model(facts, sample, model)) for sample in (input_sample, output_sample)]
+    now = [saving_facts.estimate(sample) for sample in (input_sample, output_sample)]
+    for model in saving_facts.newer(use.dimensions.model or ""):
+        then = [
+            saving_facts.estimate(_with_model(saving_facts, sample, model))
+            for sample in (input_sample, output_sample)
+        ]
         pairs = list(zip(now, then, strict=True))
         if any(old is None or new is None or new > old for old, new in pairs):
             continue
@@ -91,5 +94,5 @@ def cheaper_follower(facts: SavingFacts, use: Use) -> str | None:
     return None
 
 
-def _with_model(facts: SavingFacts, tokens: TokenSum, model: str) -> TokenSum:
-    return replace(tokens, response_model=model, request_model=model, time=int(facts.now) * NS)
+def _with_model(saving_facts: SavingFacts, tokens: TokenSum, model: str) -> TokenSum:
+    return replace(tokens, response_model=model, request_model=model, time=int(saving_facts.now) * NS)

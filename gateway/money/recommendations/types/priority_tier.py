@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
+from gateway.money.recommendations.facts import DailyUse, Opportunity, SavingFacts
 from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
 from spool.ledger.repricing import TokenSum
 from spool.processing import STANDARD
@@ -24,16 +24,16 @@ ASSUMPTIONS = ("Standard processing is fast enough for this work.",)
 MODES = ("priority", "fast")
 
 
-def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
+def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
     for mode in MODES:
-        yield from _mode_opportunities(facts, mode)
+        yield from _mode_opportunities(saving_facts, mode)
 
 
-def _mode_opportunities(facts: SavingFacts, mode: str) -> Iterator[Opportunity]:
-    def as_standard_tier(use: Use) -> TokenSum | None:
+def _mode_opportunities(saving_facts: SavingFacts, mode: str) -> Iterator[Opportunity]:
+    def tokens_as_standard_tier(use: DailyUse) -> TokenSum | None:
         return replace(use.tokens, mode=STANDARD) if use.tokens.mode == mode else None
 
-    for work, priced in cheaper_works(facts, as_standard_tier):
+    for work, priced in cheaper_works(saving_facts, tokens_as_standard_tier):
         yield Opportunity(
             subject=(*work, mode),
             work=work,

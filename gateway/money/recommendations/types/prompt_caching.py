@@ -16,9 +16,9 @@ import msgspec
 from gateway.money.recommendations.facts import (
     DAY_S,
     Opportunity,
+    ProgramUse,
     RecentCall,
     SavingFacts,
-    Work,
     cost_by_use,
     scale_by_paid_share,
 )
@@ -47,14 +47,14 @@ LEAST_CALLS = 20
 LEAST_SHARE = 10  # minimum saving, in percent of the calls' cost
 
 
-def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
-    since = int(facts.now) * NS - RECENT_NS
-    works: dict[Work, list[RecentCall]] = defaultdict(list)
-    compared: dict[Work, list[RecentCall]] = defaultdict(list)
+def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
+    since = int(saving_facts.now) * NS - RECENT_NS
+    works: dict[ProgramUse, list[RecentCall]] = defaultdict(list)
+    compared: dict[ProgramUse, list[RecentCall]] = defaultdict(list)
     reading = set()
-    for recent_call in facts.recent:
+    for recent_call in saving_facts.recent:
         if (recent_call.call.start_time or 0) >= since:
-            work = facts.uses[recent_call.use_index].work
+            work = saving_facts.uses[recent_call.use_index].work
             compared[work].append(recent_call)
             if recent_call.call.cache_read_tokens:
                 reading.add(work)
@@ -62,11 +62,11 @@ def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
                 works[work].append(recent_call)
     for work, calls in works.items():
         if work not in reading:
-            yield from _caching_opportunities(facts, work, calls, cost_by_use(compared[work]))
+            yield from _caching_opportunities(saving_facts, work, calls, cost_by_use(compared[work]))
 
 
 def _caching_opportunities(
-    facts: SavingFacts, work: Work, calls: Sequence[RecentCall], compared: Mapping[int, int]
+    saving_facts: SavingFacts, work: ProgramUse, calls: Sequence[RecentCall], compared: Mapping[int, int]
 ) -> Iterator[Opportunity]:
     sessions: dict[str | None, list[RecentCall]] = defaultdict(list)
     for recent_call in calls:
@@ -78,7 +78,7 @@ def _caching_opportunities(
         for recent_call in session:
             held = _tokens_still_cached(before, recent_call.call)
             before = recent_call.call
-            saving = _call_saving(facts, recent_call, held)
+            saving = _call_saving(saving_facts, recent_call, held)
             # A session of one call is not a conversation, so a cache would save nothing.
             if saving is not None and len(session) > 1:
                 claims[recent_call.use_index] += saving
@@ -108,9 +108,9 @@ def _caching_opportunities(
     )
 
 
-def _call_saving(facts: SavingFacts, recent_call: RecentCall, held: int) -> int | None:
-    as_it_was = facts.estimate_call(recent_call.call)
-    with_cache = facts.estimate_call(_with_cache(recent_call.call, held))
+def _call_saving(saving_facts: SavingFacts, recent_call: RecentCall, held: int) -> int | None:
+    as_it_was = saving_facts.estimate_call(recent_call.call)
+    with_cache = saving_facts.estimate_call(_with_cache(recent_call.call, held))
     if not as_it_was or with_cache is None:
         return None
     return scale_by_paid_share(as_it_was - with_cache, recent_call.cost, as_it_was)

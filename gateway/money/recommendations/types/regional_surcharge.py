@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
+from gateway.money.recommendations.facts import DailyUse, Opportunity, SavingFacts
 from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
 from spool.ledger.repricing import TokenSum
 from spool.registry.insights import MEDIUM
@@ -29,8 +29,8 @@ _REGIONAL = re.compile(
 )
 
 
-def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
-    for work, repricing in cheaper_works(facts, _with_global_model):
+def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
+    for work, repricing in cheaper_works(saving_facts, _with_global_model):
         name = global_name(work.model) or ""
         yield Opportunity(
             subject=work,
@@ -58,6 +58,6 @@ def global_name(model: str) -> str | None:
     return None if regional is None or model.startswith("global.") else f"global.{regional['model']}"
 
 
-def _with_global_model(use: Use) -> TokenSum | None:
+def _with_global_model(use: DailyUse) -> TokenSum | None:
     name = global_name(use.dimensions.model or "")
     return None if name is None else replace(use.tokens, response_model=name, request_model=name)

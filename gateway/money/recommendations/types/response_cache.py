@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gateway.money.recommendations.facts import Opportunity, RecentCall, SavingFacts, Work, cost_by_use
+from gateway.money.recommendations.facts import Opportunity, ProgramUse, RecentCall, SavingFacts, cost_by_use
 from gateway.money.recommendations.repricing import format_exact_dollars
 from spool.record import NS
 from spool.registry.insights import MEDIUM
@@ -31,11 +31,11 @@ LEAST_SHARE = 10  # minimum share of repeats, in percent of the calls
 BY_CHANCE = 4  # at most 1/BY_CHANCE of the found repeats may be expected by chance
 
 
-def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
-    works: dict[Work, list[RecentCall]] = defaultdict(list)
-    compared: dict[Work, list[RecentCall]] = defaultdict(list)
-    for recent_call in facts.recent:
-        call, work = recent_call.call, facts.uses[recent_call.use_index].work
+def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
+    works: dict[ProgramUse, list[RecentCall]] = defaultdict(list)
+    compared: dict[ProgramUse, list[RecentCall]] = defaultdict(list)
+    for recent_call in saving_facts.recent:
+        call, work = recent_call.call, saving_facts.uses[recent_call.use_index].work
         compared[work].append(recent_call)
         # Calls in a session are no repeats, because each input contains the earlier turns.
         if call.status == "ok" and call.session is None and call.input_tokens and call.output_tokens:
@@ -45,7 +45,7 @@ def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
 
 
 def _repeat_opportunities(
-    work: Work, calls: Sequence[RecentCall], compared: Mapping[int, int]
+    work: ProgramUse, calls: Sequence[RecentCall], compared: Mapping[int, int]
 ) -> Iterator[Opportunity]:
     seen: dict[tuple[int, int], int] = {}
     repeats: list[RecentCall] = []

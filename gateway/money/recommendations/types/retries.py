@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.money.insights.findings import printable_name
-from gateway.money.recommendations.facts import Opportunity, RecentCall, SavingFacts, Work, cost_by_use
+from gateway.money.recommendations.facts import Opportunity, ProgramUse, RecentCall, SavingFacts, cost_by_use
 from gateway.money.recommendations.repricing import format_exact_dollars
 from spool.record import NS, Inference
 from spool.registry.insights import MEDIUM
@@ -41,16 +41,16 @@ class _Same(NamedTuple):
     input_tokens: int | None
 
 
-def find_opportunities(facts: SavingFacts) -> Iterable[Opportunity]:
+def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
     failed: dict[_Same, list[RecentCall]] = defaultdict(list)
-    works: dict[Work, list[RecentCall]] = defaultdict(list)
-    compared: dict[Work, list[RecentCall]] = defaultdict(list)
-    for recent_call in facts.recent:  # the calls are in chronological order
-        compared[facts.uses[recent_call.use_index].work].append(recent_call)
+    works: dict[ProgramUse, list[RecentCall]] = defaultdict(list)
+    compared: dict[ProgramUse, list[RecentCall]] = defaultdict(list)
+    for recent_call in saving_facts.recent:  # the calls are in chronological order
+        compared[saving_facts.uses[recent_call.use_index].work].append(recent_call)
         same = _retry_key(recent_call.call)
         for before in failed.pop(same, ()):
             if (recent_call.call.start_time or 0) - (before.call.start_time or 0) <= WITHIN_NS:
-                works[facts.uses[before.use_index].work].append(before)
+                works[saving_facts.uses[before.use_index].work].append(before)
         if recent_call.call.status == "error":
             failed[same].append(recent_call)
     for work, calls in works.items():

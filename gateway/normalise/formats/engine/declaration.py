@@ -15,19 +15,19 @@ import msgspec
 
 from gateway.core.errors import Refusal
 from gateway.core.schemas import Schema
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance
-from gateway.normalise.payload.items import Unfolding
+from gateway.normalise.payload.items import NestedUnpacking
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import provider_of_model
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Tokens, normalise_counts, set_token_counts
 from gateway.normalise.reading.values import BadValue, first_machine_readable, status_code, text_or_none
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.processing import MODES
 from spool.record import AiRecord, Inference, UsageMetric
 
-Members = Mapping[str, payload.Raw]
+RawMembers = Mapping[str, payload.Raw]
 # items of a body; an empty item only gives the event loop a turn
 Items: TypeAlias = "Iterator[payload.Raw | Unreadable]"
 
@@ -40,23 +40,23 @@ OTLP_SIGNALS: Final = {
 MAX_LOOKED_AT: Final = 4096
 
 
-class Call(NamedTuple):
+class ReadCall(NamedTuple):
     record: Inference
-    identity: Identity
+    identity: RecordIdentity
     left_out: int = 0  # number of metadata values that may not become tags
     # True if the gateway reports only calls, so that an item without model and tokens is a call as well
     is_certain: bool = False
     names_request: bool = False  # True if a further dedup key is from the provider's id of the request
 
 
-class Count(NamedTuple):
+class ReadTokenCount(NamedTuple):
     """
     A number of tokens that belong to no known call, as a record with its dedup key. `left_out` counts dropped
     tags.
     """
 
     record: UsageMetric
-    identity: Identity
+    identity: RecordIdentity
     left_out: int = 0
 
 
@@ -78,13 +78,13 @@ class CallReport(NamedTuple):
     facts: bytes
 
 
-class Normalised(NamedTuple):
+class NormalisedBody(NamedTuple):
     """
     The result of reading a body: its outcome, and reports on incomplete calls. The outcome includes the items
     of these reports only in the number of received items.
     """
 
-    outcome: Outcome
+    outcome: ReadOutcome
     reports: Sequence[CallReport] = ()
 
 
@@ -110,12 +110,12 @@ class Format:
     """
 
     name: str
-    has_sign: Callable[[Members], bool]
+    has_sign: Callable[[RawMembers], bool]
     # function that returns an example call as the gateway reports it today
     example: Callable[[ExampleCall], Any]
     origins: Mapping[str, str]  # record field -> payload field, for `explain --why`
     key_header: str | None = None  # header in which a sender that cannot set Authorization sends its key
-    answer: Callable[[bytes, Outcome, float], FormatAnswer | Answering | None] | None = None
+    answer: Callable[[bytes, ReadOutcome, float], FormatAnswer | Answering | None] | None = None
     # Schema of the response by status. None means a response without a body.
     answer_schemas: Mapping[int, Schema | None] = field(default_factory=dict)
     # whether each item gets a result in the response, even if all items of the body are malformed
@@ -130,14 +130,14 @@ class ItemFormat(Format):
     A format whose items are read one by one.
 
     `calls` reads one item, decoded as `event`. If the item is not a call, `calls` yields nothing, or a call
-    without model and tokens. For tokens that belong to no call, it yields a `Count`. For an impossible
+    without model and tokens. For tokens that belong to no call, it yields a `ReadTokenCount`. For an impossible
     figure, `calls` raises `BadValue`, or yields the `BadValue` if other calls of the item are valid. `unwrap`
-    removes the wrappers of an item, and `Unfolding` opens packed wrappers.
+    removes the wrappers of an item, and `NestedUnpacking` opens packed wrappers.
     """
 
     event: type[msgspec.Struct]
-    calls: Callable[[Any], Iterable[Call | Count | BadValue]]
-    unwrap: Callable[[payload.Raw, Unfolding], Items] | None = None
+    calls: Callable[[Any], Iterable[ReadCall | ReadTokenCount | BadValue]]
+    unwrap: Callable[[payload.Raw, NestedUnpacking], Items] | None = None
     # Bytes of which a packed body contains at least one. Without any of them, `unwrap` is not called.
     signs_of_packing: Sequence[bytes] = ()
     # Reason for ignoring an item, or None. Then the item is unrecognized if it names a model or tokens.
@@ -148,7 +148,7 @@ class ItemFormat(Format):
 class BatchFormat(Format):
     """A format that reads a body as a whole, because several of its items together make one record."""
 
-    read: Callable[[bytes, Options, Allowance], Generator[None, None, Normalised]]
+    read: Callable[[bytes, ReadOptions, Allowance], Generator[None, None, NormalisedBody]]
 
 
 def origins_of_known_fields(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
@@ -170,22 +170,22 @@ def build_json_answer(status: int, value: Any) -> FormatAnswer:
     return FormatAnswer(status, msgspec.json.encode(value))
 
 
-def has_any_member(*names: str) -> Callable[[Members], bool]:
+def has_any_member(*names: str) -> Callable[[RawMembers], bool]:
     return lambda members: any(name in members for name in names)
 
 
-def has_all_members(*names: str) -> Callable[[Members], bool]:
+def has_all_members(*names: str) -> Callable[[RawMembers], bool]:
     return lambda members: all(name in members for name in names)
 
 
-def inner_objects(members: Members, name: str) -> Iterator[Members]:
+def inner_objects(members: RawMembers, name: str) -> Iterator[RawMembers]:
     if name in members:
         yield from map(
             payload.undecoded_members, islice(payload.array_elements(members[name]), MAX_LOOKED_AT)
         )
 
 
-def has_object_with(members: Members, name: str, *inner: str) -> bool:
+def has_object_with(members: RawMembers, name: str, *inner: str) -> bool:
     return any(inner_object.keys() >= {*inner} for inner_object in inner_objects(members, name))
 
 

@@ -17,42 +17,50 @@ import msgspec
 from gateway.core.errors import Refusal
 from gateway.normalise.formats.engine.declaration import (
     Answering,
-    Call,
-    Count,
     FormatAnswer,
     ItemFormat,
     Items,
+    ReadCall,
+    ReadTokenCount,
     Unreadable,
     build_json_answer,
     is_model_call,
     origins_of_known_fields,
 )
 from gateway.normalise.formats.list import BY_NAME, FORMATS, recognise_item_format
-from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome, Reject
+from gateway.normalise.outcome import (
+    MALFORMED,
+    MERGED,
+    NOT_AI,
+    UNRECOGNISED_AI,
+    ReadOptions,
+    ReadOutcome,
+    Reject,
+)
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, has_any_sign, refuse_too_many_items
-from gateway.normalise.payload.items import Unfolding
+from gateway.normalise.payload.items import NestedUnpacking
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.ai_names import ai_names_with_values
 from gateway.normalise.reading.tags import remove_free_tags
 from gateway.normalise.reading.values import BadValue, decode_object
-from spool.identity import AS_GATEWAY, Identity, build_relay
+from spool.identity import AS_GATEWAY, RecordIdentity, build_relay
 
 MAX_SHAPES: Final = 1000  # maximum names of unrecognized items that an operator can see
 
 
 def read_body_items(
-    format: ItemFormat, body: bytes, *, options: Options, allowance: Allowance
-) -> Generator[None, None, Outcome]:
+    format: ItemFormat, body: bytes, *, options: ReadOptions, allowance: Allowance
+) -> Generator[None, None, ReadOutcome]:
     """Read the items of a body into an outcome. Yields so that the event loop can run."""
-    outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
-    unfolding = Unfolding(allowance)
+    outcome = ReadOutcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
+    unfolding = NestedUnpacking(allowance)
     counted = partial(_unwrapped_items, format, body, unfolding)
     is_packed = yield from has_any_sign(body, format.signs_of_packing)
     if (yield from refuse_too_many_items(body, counted, allowance, is_packed=is_packed)):
         # the allowance already covers the memory of unpacked data
-        unfolding = Unfolding(allowance.allowance_for_next_pass())
+        unfolding = NestedUnpacking(allowance.allowance_for_next_pass())
     for item in _unwrapped_items(format, body, unfolding):
         if not len(item):
             yield
@@ -65,7 +73,7 @@ def read_body_items(
     return outcome
 
 
-def _unwrapped_items(format: ItemFormat, body: bytes, unfolding: Unfolding) -> Items:
+def _unwrapped_items(format: ItemFormat, body: bytes, unfolding: NestedUnpacking) -> Items:
     for raw in payload.items_of_body(body):
         if format.unwrap is None or not len(raw):
             yield raw
@@ -74,7 +82,7 @@ def _unwrapped_items(format: ItemFormat, body: bytes, unfolding: Unfolding) -> I
             yield from format.unwrap(raw, unfolding)
 
 
-def _read_item_into_outcome(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) -> None:
+def _read_item_into_outcome(outcome: ReadOutcome, format: ItemFormat, item: payload.Raw | Unreadable) -> None:
     index = outcome.received
     outcome.received += 1
     if isinstance(item, Unreadable):
@@ -103,13 +111,13 @@ def _read_item_into_outcome(outcome: Outcome, format: ItemFormat, item: payload.
     return None
 
 
-def _identity_with_relay(call: Call | Count) -> Identity:
+def _identity_with_relay(call: ReadCall | ReadTokenCount) -> RecordIdentity:
     """
     Return the dedup key of a call. If the call names a session, the key also identifies the session's
     request, because the assistant that sent the call through the gateway may report it as well.
     """
     identity = call.identity
-    if isinstance(call, Count) or call.record.session is None or identity.relay is not None:
+    if isinstance(call, ReadTokenCount) or call.record.session is None or identity.relay is not None:
         return identity
     session, names_request = call.record.session, call.names_request
     return identity._replace(
@@ -117,7 +125,7 @@ def _identity_with_relay(call: Call | Count) -> Identity:
     )
 
 
-def read_event_calls(format: ItemFormat, event: Any) -> list[Call | Count | BadValue]:
+def read_event_calls(format: ItemFormat, event: Any) -> list[ReadCall | ReadTokenCount | BadValue]:
     """
     Return the calls of one item, its token counts without a call, and the errors of its values that cannot be
     counted. An item without model and tokens is not a call.
@@ -126,13 +134,13 @@ def read_event_calls(format: ItemFormat, event: Any) -> list[Call | Count | BadV
         return [
             call
             for call in format.calls(event)
-            if not isinstance(call, Call) or call.is_certain or is_model_call(call.record)
+            if not isinstance(call, ReadCall) or call.is_certain or is_model_call(call.record)
         ]
     except BadValue as error:
         return [error]
 
 
-def _ignore_item(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: Any) -> None:
+def _ignore_item(outcome: ReadOutcome, format: ItemFormat, item: payload.Raw, event: Any) -> None:
     """
     Count an item as ignored. If the item is unrecognized, also note its member names, so that an operator
     sees them.
@@ -159,7 +167,7 @@ def _ignore_item(outcome: Outcome, format: ItemFormat, item: payload.Raw, event:
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-def answer_to_payload(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answering:
+def answer_to_payload(name: str, body: bytes, outcome: ReadOutcome, *, now: float) -> Answering:
     """
     Build the response to a payload that has been stored. `body` is decompressed.
 
@@ -203,7 +211,7 @@ def answer_to_refused_payload(
     return build_json_answer(refusal.status, {"error": {"type": refusal.type, "message": refusal.message}})
 
 
-def _is_every_item_malformed(outcome: Outcome) -> bool:
+def _is_every_item_malformed(outcome: ReadOutcome) -> bool:
     # Impossible figures do not cause a refusal, because Firehose and Kong would repeat a refused request forever.
     are_malformed = all(reject.reason == MALFORMED for reject in outcome.rejects)
     return 0 < outcome.received + outcome.split == len(outcome.rejects) and are_malformed
@@ -220,7 +228,7 @@ def add_calls_of_gateway_row(
     format: ItemFormat,
     place: int,
     item: Any,
-    outcome: Outcome,
+    outcome: ReadOutcome,
     *,
     tags: Mapping[str, str],
     device: str | None,

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from gateway.core.errors import BadPayload
-from gateway.normalise.formats.engine.declaration import CallReport, Normalised, origins_of_known_fields
+from gateway.normalise.formats.engine.declaration import CallReport, NormalisedBody, origins_of_known_fields
 from gateway.normalise.formats.langfuse.generations import (
     GENERATION,
     ORIGINS,
@@ -29,7 +29,7 @@ from gateway.normalise.formats.langfuse.generations import (
     merge_reports,
     merge_traces,
 )
-from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Options, Outcome
+from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, ReadOptions, ReadOutcome
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, refuse_too_many_items
 from gateway.normalise.reading.metadata import Metadata
@@ -192,10 +192,10 @@ class _TraceEvent(msgspec.Struct):
 
 
 def read_langfuse_batch(
-    body: bytes, options: Options, allowance: Allowance
-) -> Generator[None, None, Normalised]:
+    body: bytes, options: ReadOptions, allowance: Allowance
+) -> Generator[None, None, NormalisedBody]:
     """Read one batch. Raises BadPayload if its envelope cannot be read."""
-    batch = _BatchReader(Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags))
+    batch = _LangfuseBatch(ReadOutcome(why=[] if options.explain else None, keep_tags=options.keep_tags))
     yield from refuse_too_many_items(body, partial(events_in_batches, body), allowance)
     for item in events_in_batches(body):
         if not len(item):
@@ -208,8 +208,8 @@ def read_langfuse_batch(
     return (yield from batch.finish_batch())
 
 
-class _BatchReader:
-    def __init__(self, outcome: Outcome) -> None:
+class _LangfuseBatch:
+    def __init__(self, outcome: ReadOutcome) -> None:
         self._outcome = outcome
         self._generations: dict[str, Generation] = {}
         self._traces: dict[str, Trace] = {}
@@ -229,7 +229,7 @@ class _BatchReader:
             self._outcome.ignored[NOT_AI] += 1
         return None
 
-    def finish_batch(self) -> Generator[None, None, Normalised]:
+    def finish_batch(self) -> Generator[None, None, NormalisedBody]:
         """Finish the batch. Incomplete generations and the traces become partial reports."""
         reports = []
         for number, generation in enumerate(self._generations.values(), start=1):
@@ -242,7 +242,7 @@ class _BatchReader:
                 yield
             if trace != Trace(trace.id):  # a trace that has only an id names no caller, so it is not reported
                 reports.append(CallReport(TRACE, trace.id, msgspec.msgpack.encode(trace)))
-        return Normalised(self._outcome, reports)
+        return NormalisedBody(self._outcome, reports)
 
     def _add_call_if_complete(self, generation: Generation) -> bool:
         if not generation.has_all_for_record:

@@ -14,13 +14,13 @@ from gateway.normalise.formats.engine.declaration import (
     Answering,
     BatchFormat,
     ExampleCall,
-    Members,
+    RawMembers,
     build_json_answer,
     inner_objects,
 )
 from gateway.normalise.formats.langfuse.batch import LangfuseEvent, events_in_batches, read_langfuse_batch
 from gateway.normalise.formats.langfuse.generations import NAME, ORIGINS
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import ReadOutcome
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.values import decode_object
@@ -43,7 +43,7 @@ FATES = closed_object(
 )
 
 
-def has_langfuse_fields(members: Members) -> bool:
+def has_langfuse_fields(members: RawMembers) -> bool:
     if "batch" not in members:
         return False
     items = inner_objects(members, "batch")
@@ -74,7 +74,7 @@ def example_body(call: ExampleCall) -> Any:
     return {"batch": batch}
 
 
-def answer_for_each_event(body: bytes, outcome: Outcome, _: float) -> Answering:
+def answer_for_each_event(body: bytes, outcome: ReadOutcome, _: float) -> Answering:
     """
     Return 207 with one entry per event, under the sender's event id. Events with status 400 are not sent
     again by Langfuse's SDKs.

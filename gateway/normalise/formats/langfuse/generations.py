@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import (
-    Call,
+    ReadCall,
     is_model_call,
     mark_as_failed,
     set_normalised_counts,
@@ -18,7 +18,7 @@ from gateway.normalise.reading.metadata import fill_run_from_tags
 from gateway.normalise.reading.models import model_without_prefix, stated_or_model_provider
 from gateway.normalise.reading.tags import put_tag_if_allowed
 from gateway.normalise.reading.tokens import Tokens
-from spool.identity import AS_GATEWAY, Identity, build_relay, call_identity
+from spool.identity import AS_GATEWAY, RecordIdentity, build_relay, call_identity
 from spool.record import Inference
 
 NAME: Final = "langfuse"
@@ -105,20 +105,26 @@ class Trace(msgspec.Struct, omit_defaults=True):
     tags: dict[str, str] = {}
 
 
-def merge_reports(known: Generation, later: Generation) -> Generation:
-    stated = {name: value for name, value in msgspec.structs.asdict(later).items() if value is not None}
-    stated["created"] = known.created or later.created
-    return msgspec.structs.replace(known, **stated)
+def merge_reports(known_generation: Generation, later_generation: Generation) -> Generation:
+    stated = {
+        name: value for name, value in msgspec.structs.asdict(later_generation).items() if value is not None
+    }
+    stated["created"] = known_generation.created or later_generation.created
+    return msgspec.structs.replace(known_generation, **stated)
 
 
-def merge_by_time(known: Generation, later: Generation) -> Generation:
+def merge_by_time(known_generation: Generation, later_generation: Generation) -> Generation:
     """
     Merge two reports of one generation. The timestamps of their events decide which is later, because
     requests may arrive late or twice.
     """
-    if known.at is not None and later.at is not None and later.at < known.at:
-        known, later = later, known
-    return merge_reports(known, later)
+    if (
+        known_generation.at is not None
+        and later_generation.at is not None
+        and later_generation.at < known_generation.at
+    ):
+        known_generation, later_generation = later_generation, known_generation
+    return merge_reports(known_generation, later_generation)
 
 
 def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
@@ -162,8 +168,8 @@ def generation_from_record(record: Inference) -> Generation:
 
 
 def build_call_of_generation(
-    generation: Generation, trace: Trace | None, identity: Identity | None = None
-) -> Call | None:
+    generation: Generation, trace: Trace | None, identity: RecordIdentity | None = None
+) -> ReadCall | None:
     """
     Return the call of a generation, or None if it has no model and no tokens. If the generation already has a
     record, `identity` is that record's dedup key, which the call keeps.
@@ -189,7 +195,7 @@ def build_call_of_generation(
     if trace is not None:
         fill_caller_from_trace(record, trace)
     relay = build_relay(record, record.session, side=AS_GATEWAY)
-    return Call(record, (identity or _call_identity(record))._replace(relay=relay))
+    return ReadCall(record, (identity or _call_identity(record))._replace(relay=relay))
 
 
 def fill_caller_from_trace(record: Inference, trace: Trace) -> None:
@@ -201,7 +207,7 @@ def fill_caller_from_trace(record: Inference, trace: Trace) -> None:
     fill_run_from_tags(record)
 
 
-def _call_identity(record: Inference) -> Identity:
+def _call_identity(record: Inference) -> RecordIdentity:
     """
     Return the dedup key of a generation. If LiteLLM chose the generation's id, the key uses the provider's
     response id that this id contains.

@@ -28,7 +28,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, CallReport, Normalised, origins_of_known_fields
+from gateway.normalise.formats.engine.declaration import (
+    CallReport,
+    NormalisedBody,
+    ReadCall,
+    origins_of_known_fields,
+)
 from gateway.normalise.formats.langfuse.generations import (
     GENERATION,
     ORIGINS,
@@ -43,26 +48,26 @@ from gateway.normalise.formats.langfuse.generations import (
     merge_by_time,
     merge_traces,
 )
-from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
+from gateway.normalise.outcome import MERGED, NOT_AI, ReadOutcome
 from spool.clock import elapsed_s
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PendingChange, report_kind
 from spool.record import AiRecord, Inference
-from spool.shares import HeldByKey, Holdings, entries_to_remove
+from spool.shares import HeldByKey, UseByOwner, entries_to_remove
 
 
 class RecordedGeneration(NamedTuple):
     """A Langfuse generation that has a record. Later reports never change the record's dedup key."""
 
     generation: Generation
-    identity: Identity
+    identity: RecordIdentity
     at: float  # time when the generation was first recorded
     trace_key: bytes | None
 
 
 class _Stored(msgspec.Struct, array_like=True):
     generation: Generation
-    identity: Identity
+    identity: RecordIdentity
     trace_key: bytes | None = None
 
 
@@ -83,7 +88,7 @@ class RecordedGenerations:
         self._of_trace: dict[bytes, dict[bytes, None]] = {}
 
     def remember_record(
-        self, key: bytes, trace_key: bytes | None, record: Inference, identity: Identity, now: float
+        self, key: bytes, trace_key: bytes | None, record: Inference, identity: RecordIdentity, now: float
     ) -> None:
         """
         Note that a generation's record was stored or changed. The waiting time of the record starts when it
@@ -181,7 +186,7 @@ class WaitingReport(msgspec.Struct):
 
 
 @dataclass(kw_only=True)
-class Merge:
+class BatchMerge:
     """
     The partial reports of one batch while they are merged.
 
@@ -189,7 +194,7 @@ class Merge:
     outcome or in `pending`.
     """
 
-    outcome: Outcome
+    outcome: ReadOutcome
     reports: Sequence[CallReport]
     sender: Sender
     now: float
@@ -202,16 +207,16 @@ class Merge:
 
 
 @dataclass(kw_only=True)
-class Released:
+class ReleasedReports:
     """Incomplete reports of one sender whose waiting time has ended."""
 
     sender: Sender
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: ReadOutcome = field(default_factory=ReadOutcome)
     pending: PendingChange = field(default_factory=PendingChange)
     reports: dict[bytes, WaitingReport] = field(default_factory=dict)
 
 
-class Merger:
+class ReportMerger:
     """
     The waiting reports of all senders, oldest first, by a key of sender, kind and id.
 
@@ -229,8 +234,8 @@ class Merger:
         self._waiting: OrderedDict[bytes, WaitingReport] = OrderedDict()
         # the reports in `_waiting`, by the name of the sender's key
         self._of_key: dict[str, OrderedDict[bytes, WaitingReport]] = {}
-        self._held_items = Holdings[str]()
-        self._held_bytes = Holdings[str]()
+        self._held_items = UseByOwner[str]()
+        self._held_bytes = UseByOwner[str]()
         self._bytes = 0
         self._asked_for: set[bytes] = set()  # traces that were used since their last use was stored
         self._recorded = RecordedGenerations(window_s=window_s, hold_s=hold_s, max_generations=max_reports)
@@ -273,7 +278,7 @@ class Merger:
             self._replace_waiting_report(key, report)
         return damaged
 
-    def merge_batch(self, merge: Merge) -> Iterator[None]:
+    def merge_batch(self, merge: BatchMerge) -> Iterator[None]:
         """
         Merge the reports of one batch with waiting reports, and change the records and counts of
         the batch's outcome.
@@ -298,29 +303,29 @@ class Merger:
         merge.pending.keep += [self._waiting[key].report_to_store(key) for key in sorted(self._asked_for)]
         self._asked_for.clear()
 
-    def undo_merge(self, merge: Merge) -> None:
+    def undo_merge(self, merge: BatchMerge) -> None:
         """Restore the state before a merge whose request was refused. The sender will repeat the request."""
         for key, report in merge.replaced.items():
             self._drop_waiting_report(key)
             if report is not None:
                 self._replace_waiting_report(key, report)
 
-    def release_due_reports(self, *, now: float, busy: Container[bytes] = ()) -> list[Released]:
+    def release_due_reports(self, *, now: float, busy: Container[bytes] = ()) -> list[ReleasedReports]:
         """
         Remove and return reports whose waiting time has ended, and reports that exceed the limits, oldest
         first. Reports under the keys in `busy` stay.
         """
         due = self._due_keys(now, busy)
-        of_sender: dict[bytes, Released] = {}
+        of_sender: dict[bytes, ReleasedReports] = {}
         for key in due:
             report = self._waiting[key]
-            released = of_sender.setdefault(_encode(report.sender), Released(sender=report.sender))
+            released = of_sender.setdefault(_encode(report.sender), ReleasedReports(sender=report.sender))
             self._release_report(key, report, released, now)
         for key in due:  # traces are removed after the generations that use them
             self._drop_waiting_report(key)
         return list(of_sender.values())
 
-    def restore_released(self, released: Released) -> None:
+    def restore_released(self, released: ReleasedReports) -> None:
         """Restore reports that could not become records. They are the next reports to be released."""
         for key, report in reversed(released.reports.items()):
             self._replace_waiting_report(key, report)
@@ -373,7 +378,9 @@ class Merger:
                 if report.kind == kind and key not in busy:
                     yield key
 
-    def _release_report(self, key: bytes, report: WaitingReport, released: Released, now: float) -> None:
+    def _release_report(
+        self, key: bytes, report: WaitingReport, released: ReleasedReports, now: float
+    ) -> None:
         released.reports[key] = report
         released.pending.forget.append(key)
         if report.kind != GENERATION:
@@ -385,7 +392,7 @@ class Merger:
         if call is not None:
             self._note_recorded_call(call, report.sender, now, released.pending)
 
-    def _note_recorded_call(self, call: Call, sender: Sender, now: float, pending: PendingChange) -> None:
+    def _note_recorded_call(self, call: ReadCall, sender: Sender, now: float, pending: PendingChange) -> None:
         """
         Note a call that becomes a record, so that later reports on the call are merged into its record.
 
@@ -399,7 +406,7 @@ class Merger:
         if self._is_shared:
             pending.keep.extend(self._recorded.reports_to_store(key))
 
-    def _add_trace(self, report: CallReport, merge: Merge) -> Iterator[None]:
+    def _add_trace(self, report: CallReport, merge: BatchMerge) -> Iterator[None]:
         key = report_key(merge.sender, TRACE, report.key)
         known, trace = (
             self._find_and_renew_trace(merge.sender, report.key, merge.now),
@@ -419,7 +426,7 @@ class Merger:
                 merge.outcome.split += 1
                 merge.outcome.add_record(call.record, call.identity)
 
-    def _update_record_of_report(self, report: CallReport, index: int, merge: Merge) -> None:
+    def _update_record_of_report(self, report: CallReport, index: int, merge: BatchMerge) -> None:
         generation, identity, named = self._merge_with_earlier(report, merge)
         if named is not None:
             merge.outcome.named[index] = named
@@ -432,7 +439,7 @@ class Merger:
             merge.outcome.identities[index] = call.identity
             self._note_recorded_call(call, merge.sender, merge.now, merge.pending)
 
-    def _add_partial_generation(self, report: CallReport, merge: Merge) -> None:
+    def _add_partial_generation(self, report: CallReport, merge: BatchMerge) -> None:
         generation, identity, named = self._merge_with_earlier(report, merge)
         if not generation.has_all_for_record:
             key = report_key(merge.sender, GENERATION, report.key)
@@ -446,8 +453,8 @@ class Merger:
                 self._note_recorded_call(call, merge.sender, merge.now, merge.pending)
 
     def _merge_with_earlier(
-        self, report: CallReport, merge: Merge
-    ) -> tuple[Generation, Identity | None, str | None]:
+        self, report: CallReport, merge: BatchMerge
+    ) -> tuple[Generation, RecordIdentity | None, str | None]:
         """
         Merge a report with earlier reports on the same generation.
 
@@ -470,7 +477,7 @@ class Merger:
         return generation, None, None
 
     def _hold_report(
-        self, key: bytes, kind: str, facts: bytes, merge: Merge, *, named: str | None = None
+        self, key: bytes, kind: str, facts: bytes, merge: BatchMerge, *, named: str | None = None
     ) -> None:
         sender = merge.sender if named is None else msgspec.structs.replace(merge.sender, named=named)
         report = WaitingReport(sender, kind, facts, merge.now)
@@ -510,10 +517,10 @@ class Merger:
                 del self._of_key[name]
 
 
-def sender_key_of_report(stored: PartialReport) -> str:
+def sender_key_of_report(stored_report: PartialReport) -> str:
     """Return the name of the key that sent a waiting report, or "" if the report cannot be read."""
     try:
-        return _reports.decode(stored.body).sender.name
+        return _reports.decode(stored_report.body).sender.name
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
 
@@ -522,7 +529,7 @@ def count_incomplete_generations(reports: Iterable[CallReport]) -> int:
     return sum(report.kind == GENERATION for report in reports)
 
 
-def complete_without_waiting(normalised: Normalised) -> Outcome:
+def complete_without_waiting(normalised: NormalisedBody) -> ReadOutcome:
     """
     Return the outcome of a batch that no later report completes. Every generation becomes a record, even if
     it is incomplete.
@@ -584,20 +591,20 @@ def keys_to_load(reports: Iterable[CallReport], sender: Sender) -> tuple[set[byt
     return keys, under
 
 
-def next_keys_to_load(found: Iterable[PartialReport], sender: Sender | None = None) -> set[bytes]:
+def next_keys_to_load(found_reports: Iterable[PartialReport], sender: Sender | None = None) -> set[bytes]:
     """
     Return the keys to load next, because the loaded reports refer to them. Without `sender`, each report's
     own sender is used.
     """
     keys: set[bytes] = set()
-    for stored in found:
+    for stored in found_reports:
         kind = report_kind(stored.key)
         if kind == TOLD_OF:
             # if the key ends before this part, the report only marks that such a generation exists
             if stored.key[len(TOLD_OF) + KEY_BYTES :]:
                 keys.add(TOLD + stored.key[-KEY_BYTES:])
         elif kind == PARTS:
-            # ignore unreadable reports here, because `Merger.load_waiting_reports` counts them
+            # ignore unreadable reports here, because `ReportMerger.load_waiting_reports` counts them
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 report = _reports.decode(stored.body)
                 if report.kind == GENERATION:
@@ -615,13 +622,13 @@ def report_key(sender: Sender, kind: str, own_id: str) -> bytes:
 
 
 def _add_call_of_generation(
-    outcome: Outcome,
+    outcome: ReadOutcome,
     generation: Generation,
     trace: Trace | None,
-    identity: Identity | None = None,
+    identity: RecordIdentity | None = None,
     *,
     named: str | None = None,
-) -> Call | None:
+) -> ReadCall | None:
     call = build_call_of_generation(generation, trace, identity)
     if call is None:
         outcome.ignored[NOT_AI] += 1

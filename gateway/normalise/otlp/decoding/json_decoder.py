@@ -33,12 +33,12 @@ from gateway.normalise.otlp.decoding.json_schema import (
     parse_whole_number,
     undecoded_attributes,
 )
-from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed, Piece, TraceEnds
-from gateway.normalise.otlp.metrics import CANNOT_COUNT, Countable
+from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed, PayloadPiece, TraceEnds
+from gateway.normalise.otlp.metrics import CANNOT_COUNT, CounterPoints
 from gateway.normalise.otlp.model import (
     READ_EVENTS,
     LogRecord,
-    Point,
+    MetricPoint,
     Resource,
     Scope,
     Span,
@@ -48,7 +48,7 @@ from gateway.normalise.otlp.model import (
 )
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.body_limits import Allowance, may_exceed_items
-from gateway.normalise.payload.json_cut import WINDOW, JsonCut, JsonItem, Stretches, run_generator_to_end
+from gateway.normalise.payload.json_cut import WINDOW, JsonItem, JsonScanner, Stretches, run_generator_to_end
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ _KINDS = {
 }
 
 
-class _Place(msgspec.Struct, gc=False):
+class _JsonPlace(msgspec.Struct, gc=False):
     """The position of an item in a body. Its text form is a path for error messages."""
 
     names: Names
@@ -75,11 +75,11 @@ class _Place(msgspec.Struct, gc=False):
         return f"{outer}[{self.entry}].{middle}[{self.inner}].{items}[{self.item}]"
 
 
-class _Filling(Generic[T]):
+class _FillingPiece(Generic[T]):
     __slots__ = ("_before", "part")
 
     def __init__(self) -> None:
-        self.part: Piece[T] = Piece()
+        self.part: PayloadPiece[T] = PayloadPiece()
         self._before = 0
 
     def add_item(self, item: T) -> None:
@@ -95,17 +95,17 @@ class _Filling(Generic[T]):
         ignored[reason] = ignored.get(reason, 0) + 1
         self.part.received += 1
 
-    def finish_piece(self) -> Piece[T]:
-        part, self.part = self.part, Piece()
+    def finish_piece(self) -> PayloadPiece[T]:
+        part, self.part = self.part, PayloadPiece()
         self._before += part.received
         return part
 
 
 # function that reads an item, and yields after each step to give the event loop a turn
-_Reader = Callable[[_Filling[T], Resource, Scope, JsonItem, _Place, Allowance], Iterable[None]]
+_Reader = Callable[[_FillingPiece[T], Resource, Scope, JsonItem, _JsonPlace, Allowance], Iterable[None]]
 
 
-def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
+def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[Span]]:
     ends = TraceEnds() if len(body) > pieces.LARGE_BODY else None
     names = ("resourceSpans", "scopeSpans", "spans")
     read = _build_item_reader(schema.SPAN, _build_span)
@@ -115,13 +115,13 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Sp
         yield part
 
 
-def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogRecord]]:
+def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[LogRecord]]:
     names = ("resourceLogs", "scopeLogs", "logRecords")
     read = _build_item_reader(schema.LOG_RECORD, _build_log_record)
     return _decode_pieces(body, schema.LOGS, names, read, allowance or Allowance())
 
 
-def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
+def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[MetricPoint]]:
     """Yield the metric points of a body. `ignored` of each piece counts the points that cannot be counted."""
     names = ("resourceMetrics", "scopeMetrics", "metrics")
     return _decode_pieces(
@@ -137,21 +137,21 @@ def _decode_pieces(
     allowance: Allowance,
     ends: TraceEnds | None = None,
     count: Callable[[JsonItem, Allowance], Generator[None, None, int]] | None = None,
-) -> Iterator[Piece[T]]:
+) -> Iterator[PayloadPiece[T]]:
     entries: list[tuple[int, JsonResource | None, JsonScopes]] = []
     for _ in json_request.collect_entries(body, decoder, names, allowance, into=entries):
-        yield Piece()
+        yield PayloadPiece()
     if count is not None:
         for _ in _refuse_too_many_items(body, entries, allowance, count):
-            yield Piece()
+            yield PayloadPiece()
     if ends is not None:
         for _ in _count_spans_of_traces(ends, entries, allowance):
-            yield Piece()
-    filling: _Filling[T] = _Filling()
+            yield PayloadPiece()
+    filling: _FillingPiece[T] = _FillingPiece()
     for i, described, scopes in entries:
         resource = _decode_resource(described, f"{names[0]}[{i}]")
         if allowance.count_work_and_check_turn(0):
-            yield Piece()
+            yield PayloadPiece()
         for j, scope_members, items in scopes:
             scope = (
                 Scope(scope_members.name or "", scope_members.version or "")
@@ -159,9 +159,9 @@ def _decode_pieces(
                 else Scope("", "")
             )
             if allowance.count_work_and_check_turn(0):
-                yield Piece()
+                yield PayloadPiece()
             for k, raw in enumerate(items):
-                for _ in read(filling, resource, scope, raw, _Place(names, i, j, k), allowance):
+                for _ in read(filling, resource, scope, raw, _JsonPlace(names, i, j, k), allowance):
                     yield filling.finish_piece()
                 if allowance.count_work_and_check_turn(memoryview(raw).nbytes):
                     yield filling.finish_piece()
@@ -219,7 +219,7 @@ def _trace_ids_of_spans(text: JsonItem, count: int) -> Iterable[str]:
 
 
 def _trace_id_of_large_span(span: JsonItem) -> list[str]:
-    cut = JsonCut(bytes(span), Allowance())
+    cut = JsonScanner(bytes(span), Allowance())
     with suppress(BadPayload, ValueError):
         members = run_generator_to_end(cut.read_document(partial(cut.read_members, read={})))
         return [msgspec.json.decode(members[b"traceId"], type=str)] if b"traceId" in members else []
@@ -260,11 +260,11 @@ def _build_item_reader(
     decoder: msgspec.json.Decoder[Any], make: Callable[[Any, Resource, Scope], T]
 ) -> _Reader[T]:
     def read_item_or_large_item(
-        filling: _Filling[T],
+        filling: _FillingPiece[T],
         resource: Resource,
         scope: Scope,
         raw: JsonItem,
-        where: _Place,
+        where: _JsonPlace,
         allowance: Allowance,
     ) -> Iterable[None]:
         if memoryview(raw).nbytes > MAX_PIECE:
@@ -278,11 +278,11 @@ def _build_item_reader(
         return ()
 
     def read_large_item(
-        filling: _Filling[T],
+        filling: _FillingPiece[T],
         resource: Resource,
         scope: Scope,
         raw: JsonItem,
-        where: _Place,
+        where: _JsonPlace,
         allowance: Allowance,
     ) -> Iterator[None]:
         try:
@@ -339,11 +339,11 @@ def _build_log_record(record: schema.JsonLogRecord, resource: Resource, scope: S
 
 
 def _read_points_of_metric(
-    filling: _Filling[Point],
+    filling: _FillingPiece[MetricPoint],
     resource: Resource,
     scope: Scope,
     raw: JsonItem,
-    where: _Place,
+    where: _JsonPlace,
     allowance: Allowance,
 ) -> Iterator[None]:
     """
@@ -356,7 +356,7 @@ def _read_points_of_metric(
         return
     if metric is None:
         return
-    countable = Countable(metric.name or "", metric.unit or "", resource, scope)
+    countable = CounterPoints(metric.name or "", metric.unit or "", resource, scope)
     for kind, name in _KINDS.items():
         data = getattr(metric, kind)
         if data is None:
@@ -389,7 +389,7 @@ def _decode_metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None,
     """Decode a metric. If it is large, its points are found first, and then decoded one by one."""
     if memoryview(raw).nbytes <= MAX_PIECE:
         return decode_item(raw, schema.METRIC)
-    cut = JsonCut(bytes(raw), allowance.allowance_for_next_pass())
+    cut = JsonScanner(bytes(raw), allowance.allowance_for_next_pass())
     points = partial(cut.locate_elements, where=".dataPoints")
     read = {
         kind.encode(): partial(cut.read_members, read={b"dataPoints": points}, where=f".{kind}")
@@ -407,7 +407,7 @@ def _decode_metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None,
 
 
 def _read_point_into_piece(
-    filling: _Filling[Point], countable: Countable, raw: JsonItem, kind: str, where: str
+    filling: _FillingPiece[MetricPoint], countable: CounterPoints, raw: JsonItem, kind: str, where: str
 ) -> None:
     try:
         if memoryview(raw).nbytes > MAX_PIECE:
@@ -427,7 +427,7 @@ def _read_point_into_piece(
 _NUMBERS = frozenset({"sum", "gauge"})  # kinds of metrics whose points have one number each
 
 
-def _build_point(countable: Countable, point: schema.DataPoint, kind: str) -> Point | None:
+def _build_point(countable: CounterPoints, point: schema.DataPoint, kind: str) -> MetricPoint | None:
     value: int | float | None = None
     if kind not in _NUMBERS:
         value = None if point.sum is None else parse_double(point.sum, "sum")

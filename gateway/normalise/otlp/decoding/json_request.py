@@ -21,7 +21,7 @@ from gateway.normalise.otlp.decoding.json_schema import LARGE, attributes_from_p
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed
 from gateway.normalise.otlp.model import READ_EVENTS, Attributes
 from gateway.normalise.payload.body_limits import LARGEST_VALUE, Allowance
-from gateway.normalise.payload.json_cut import JsonCut, JsonItem, error_offset
+from gateway.normalise.payload.json_cut import JsonItem, JsonScanner, error_offset
 
 Names = tuple[str, str, str]  # names of the members that lead to the items
 JsonScopes = list[tuple[int, schema.JsonScope | None, Sequence[JsonItem]]]
@@ -84,7 +84,7 @@ def collect_entries(
 
 def decode_large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, LargeItem]:
     """Decode a large item, member by member. Raises Malformed or BadPayload if a large member is invalid."""
-    cut = JsonCut(bytes(raw), allowance.allowance_for_next_pass())
+    cut = JsonScanner(bytes(raw), allowance.allowance_for_next_pass())
     read = {
         name: partial(cut.locate_elements, where=f".{name.decode()}") for name in (b"attributes", b"events")
     }
@@ -155,7 +155,7 @@ def _cut_request_into_entries(
     allowance: Allowance,
     into: list[tuple[int, schema.JsonResource | None, JsonScopes]],
 ) -> Iterator[None]:
-    cut = JsonCut(body, allowance.allowance_for_next_pass())
+    cut = JsonScanner(body, allowance.allowance_for_next_pass())
     outer, middle, items = (name.encode() for name in names)
     scope = partial(
         cut.read_members, read={items: partial(cut.locate_elements, where=names[2])}, where=names[1]

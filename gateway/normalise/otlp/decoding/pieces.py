@@ -22,7 +22,7 @@ class Malformed(ValueError):
     """Raised for an item of a payload that cannot be read. The message names a field."""
 
 
-class Piece(msgspec.Struct, Generic[T], kw_only=True):
+class PayloadPiece(msgspec.Struct, Generic[T], kw_only=True):
     """A part of a payload's items. `received` is the sum of `items`, `rejects` and `ignored`."""
 
     received: int = 0
@@ -59,7 +59,7 @@ class TraceEnds:
     def count_span(self, trace_id: bytes) -> None:
         self._to_come[trace_id] += 1
 
-    def mark_ended_traces(self, part: Piece[Any]) -> None:
+    def mark_ended_traces(self, part: PayloadPiece[Any]) -> None:
         ended: list[str] = []
         for trace, count in Counter(
             span.trace_id for _, span in part.items if span.trace_id is not None

@@ -18,15 +18,15 @@ from gateway.core.errors import BadPayload
 from gateway.normalise.otlp import admission
 from gateway.normalise.otlp.admission import RULES, decoding_rule_of
 from gateway.normalise.otlp.decoding import pieces, wire
-from gateway.normalise.otlp.decoding.pieces import Malformed, Piece, TraceEnds
+from gateway.normalise.otlp.decoding.pieces import Malformed, PayloadPiece, TraceEnds
 from gateway.normalise.otlp.decoding.wire import Path, cut_request, encode_varint, refuse_too_many_items
-from gateway.normalise.otlp.metrics import CANNOT_COUNT, Countable
+from gateway.normalise.otlp.metrics import CANNOT_COUNT, CounterPoints
 from gateway.normalise.otlp.model import (
     END_OF_TIME,
     READ_EVENTS,
     Attributes,
     LogRecord,
-    Point,
+    MetricPoint,
     Resource,
     Scope,
     Span,
@@ -333,11 +333,11 @@ _LARGEST_EVENT = 128 * 1024  # maximum bytes of an event, more than any stack tr
 _LARGEST_TEXT = 1024  # maximum bytes of a log record's body that may be an event name
 
 
-def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
+def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[Span]]:
     allowance = allowance or Allowance()
     ends = None
     for _ in refuse_too_many_items(body, _PATH, allowance):
-        yield Piece()
+        yield PayloadPiece()
     if len(body) > pieces.LARGE_BODY:
         ends = yield from _count_spans_of_traces(body, allowance)
     for part in _decode_pieces(body, wire.TracesRequest, _decode_spans, _PATH, allowance):
@@ -346,27 +346,27 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Sp
         yield part
 
 
-def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogRecord]]:
+def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[LogRecord]]:
     allowance = allowance or Allowance()
     for _ in refuse_too_many_items(body, _PATH, allowance):
-        yield Piece()
+        yield PayloadPiece()
     yield from _decode_pieces(body, wire.LogsRequest, _decode_log_records, _PATH, allowance)
 
 
-def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
+def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[MetricPoint]]:
     allowance = allowance or Allowance()
     for _ in refuse_too_many_items(body, _POINTS, allowance):
-        yield Piece()
+        yield PayloadPiece()
     yield from _decode_pieces(body, wire.MetricsRequest, _decode_data_points, _POINTS, allowance)
 
 
 def _decode_pieces(
     body: bytes,
     message: Any,
-    read: Callable[[Any, int, int, Allowance], Iterator[Piece[T]]],
+    read: Callable[[Any, int, int, Allowance], Iterator[PayloadPiece[T]]],
     path: Path,
     allowance: Allowance,
-) -> Iterator[Piece[T]]:
+) -> Iterator[PayloadPiece[T]]:
     # JSON begins with this byte; in protobuf it would start a group, which OTLP never had
     if body[:1] == b"{":
         raise BadPayload(
@@ -382,7 +382,7 @@ def _decode_pieces(
             if allowance.count_work_and_check_turn(
                 size
             ):  # pause before parsing, because the parser itself cannot pause
-                yield Piece()
+                yield PayloadPiece()
             for part in read(request, received, size, allowance):
                 received += part.received
                 yield part
@@ -398,7 +398,9 @@ def _decode_pieces(
         offset += size
 
 
-def _count_spans_of_traces(body: bytes, allowance: Allowance) -> Generator[Piece[Span], None, TraceEnds]:
+def _count_spans_of_traces(
+    body: bytes, allowance: Allowance
+) -> Generator[PayloadPiece[Span], None, TraceEnds]:
     ends = TraceEnds()
     for encoded in cut_request(body, _PATH, allowance=allowance):
         try:
@@ -409,18 +411,20 @@ def _count_spans_of_traces(body: bytes, allowance: Allowance) -> Generator[Piece
             for scope_spans in resource_spans.scope_spans:
                 for span in scope_spans.spans:
                     ends.count_span(span.trace_id)
-        yield Piece()
+        yield PayloadPiece()
     return ends
 
 
-def _decode_spans(request: Any, first_index: int, size: int, allowance: Allowance) -> Iterator[Piece[Span]]:
+def _decode_spans(
+    request: Any, first_index: int, size: int, allowance: Allowance
+) -> Iterator[PayloadPiece[Span]]:
     items = len(request.resource_spans)
     for resource_spans in request.resource_spans:
         items += len(resource_spans.scope_spans)
         for scope_spans in resource_spans.scope_spans:
             items += len(scope_spans.spans)
     allowance.count_items(items, size)
-    part: Piece[Span] = Piece()
+    part: PayloadPiece[Span] = PayloadPiece()
     at, parts = first_index, 0  # position of the span, and parts since the last check of the time
     for resource_spans in request.resource_spans:
         encoded = resource_spans.resource.attributes
@@ -431,7 +435,7 @@ def _decode_spans(request: Any, first_index: int, size: int, allowance: Allowanc
         for scope_spans in resource_spans.scope_spans:
             scope = Scope(scope_spans.scope.name, scope_spans.scope.version)
             if allowance.count_work_and_check_turn(0):
-                yield Piece()
+                yield PayloadPiece()
             for span in scope_spans.spans:
                 encoded, events = span.attributes, span.events
                 size = len(encoded)
@@ -452,7 +456,7 @@ def _decode_spans(request: Any, first_index: int, size: int, allowance: Allowanc
                 if allowance.count_work_and_check_turn(0, parts):
                     part.received = at - first_index
                     yield part
-                    first_index, part = at, Piece()
+                    first_index, part = at, PayloadPiece()
                 parts = 0
     part.received = at - first_index
     yield part
@@ -460,12 +464,12 @@ def _decode_spans(request: Any, first_index: int, size: int, allowance: Allowanc
 
 def _decode_log_records(
     request: Any, first_index: int, size: int, allowance: Allowance
-) -> Iterator[Piece[LogRecord]]:
+) -> Iterator[PayloadPiece[LogRecord]]:
     groups = [group.scope_logs for group in request.resource_logs]
     allowance.count_items(
         _count_entries(groups) + sum(len(scope.log_records) for group in groups for scope in group), size
     )
-    part: Piece[LogRecord] = Piece()
+    part: PayloadPiece[LogRecord] = PayloadPiece()
     for resource_logs in request.resource_logs:
         resource = Resource(
             (yield from _decode_attributes_in_turns(resource_logs.resource.attributes, allowance))
@@ -473,7 +477,7 @@ def _decode_log_records(
         for scope_logs in resource_logs.scope_logs:
             scope = Scope(scope_logs.scope.name, scope_logs.scope.version)
             if allowance.count_work_and_check_turn(0):
-                yield Piece()
+                yield PayloadPiece()
             for record in scope_logs.log_records:
                 encoded = record.attributes
                 if len(encoded) <= MANY:
@@ -487,19 +491,19 @@ def _decode_log_records(
                 if allowance.count_work_and_check_turn(0, len(encoded)):
                     yield part
                     first_index += part.received
-                    part = Piece()
+                    part = PayloadPiece()
     yield part
 
 
 def _decode_data_points(
     request: Any, first_index: int, size: int, allowance: Allowance
-) -> Iterator[Piece[Point]]:
+) -> Iterator[PayloadPiece[MetricPoint]]:
     groups = [group.scope_metrics for group in request.resource_metrics]
     metrics = [metric for group in groups for scope in group for metric in scope.metrics]
     allowance.count_items(
         _count_entries(groups) + len(metrics) + sum(len(_metric_points(metric)) for metric in metrics), size
     )
-    part: Piece[Point] = Piece()
+    part: PayloadPiece[MetricPoint] = PayloadPiece()
     for resource_metrics in request.resource_metrics:
         resource = Resource(
             (yield from _decode_attributes_in_turns(resource_metrics.resource.attributes, allowance))
@@ -507,11 +511,11 @@ def _decode_data_points(
         for scope_metrics in resource_metrics.scope_metrics:
             scope = Scope(scope_metrics.scope.name, scope_metrics.scope.version)
             if allowance.count_work_and_check_turn(0):
-                yield Piece()
+                yield PayloadPiece()
             for metric in scope_metrics.metrics:
                 countable = _build_countable(metric, resource, scope)
                 if allowance.count_work_and_check_turn(0):
-                    yield Piece()
+                    yield PayloadPiece()
                 for encoded in _metric_points(metric):
                     point = (
                         (yield from _build_point(encoded, countable, allowance))
@@ -526,7 +530,7 @@ def _decode_data_points(
                     if allowance.count_work_and_check_turn(0, len(encoded.attributes)):
                         yield part
                         first_index += part.received
-                        part = Piece()
+                        part = PayloadPiece()
     yield part
 
 
@@ -536,23 +540,23 @@ def _count_entries(groups: Sequence[Sequence[Any]]) -> int:
 
 def _decode_attributes_in_turns(
     encoded: Sequence[bytes], allowance: Allowance
-) -> Generator[Piece[Any], None, Attributes]:
+) -> Generator[PayloadPiece[Any], None, Attributes]:
     attributes: Attributes = {}
     for start in range(0, len(encoded), MANY):
         chunk = encoded[start : start + MANY]
         attributes.update(attributes_from_encoded(chunk))
         if allowance.count_work_and_check_turn(0, len(chunk)):
-            yield Piece()
+            yield PayloadPiece()
     return attributes
 
 
 def _decode_events(
     events: Sequence[bytes], allowance: Allowance
-) -> Generator[Piece[Any], None, list[SpanEvent]]:
+) -> Generator[PayloadPiece[Any], None, list[SpanEvent]]:
     span_events: list[SpanEvent] = []
     for raw in events:
         if allowance.count_work_and_check_turn(len(raw)):
-            yield Piece()
+            yield PayloadPiece()
         if len(raw) > _LARGEST_EVENT:
             continue
         event = wire.Event.FromString(raw)
@@ -607,8 +611,8 @@ def _metric_points(metric: Any) -> Sequence[Any]:
     return points
 
 
-def _build_countable(metric: Any, resource: Resource, scope: Scope) -> Countable:
-    countable = Countable(metric.name, metric.unit, resource, scope)
+def _build_countable(metric: Any, resource: Resource, scope: Scope) -> CounterPoints:
+    countable = CounterPoints(metric.name, metric.unit, resource, scope)
     kind = metric.WhichOneof("data")
     if kind:
         data = getattr(metric, kind)
@@ -619,8 +623,8 @@ def _build_countable(metric: Any, resource: Resource, scope: Scope) -> Countable
 
 
 def _build_point(
-    point: Any, countable: Countable, allowance: Allowance
-) -> Generator[Piece[Any], None, Point | None]:
+    point: Any, countable: CounterPoints, allowance: Allowance
+) -> Generator[PayloadPiece[Any], None, MetricPoint | None]:
     if point.DESCRIPTOR.name == "NumberDataPoint":
         kind = point.WhichOneof("value")
         value = None if kind is None else getattr(point, kind)
@@ -636,7 +640,7 @@ def _build_point(
             chunk = encoded[start : start + MANY]
             outside.update(undecoded_attributes(chunk, attributes))
             if allowance.count_work_and_check_turn(0, len(chunk)):
-                yield Piece()
+                yield PayloadPiece()
     return countable.build_point(
         flags=point.flags,
         start_time=time_or_zero(point.start_time_unix_nano),

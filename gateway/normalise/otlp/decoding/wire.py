@@ -46,12 +46,12 @@ def _build_pool() -> descriptor_pool.DescriptorPool:
     pool = descriptor_pool.DescriptorPool()
     added: set[str] = set()
 
-    def add_file(file: FileDescriptor) -> None:
+    def add_descriptor_file(file: FileDescriptor) -> None:
         if file.name in added:
             return
         added.add(file.name)
         for dependency in file.dependencies:
-            add_file(dependency)
+            add_descriptor_file(dependency)
         copy = descriptor_pb2.FileDescriptorProto()
         file.CopyToProto(copy)
         for message in list(copy.message_type):
@@ -64,7 +64,7 @@ def _build_pool() -> descriptor_pool.DescriptorPool:
         pool.Add(copy)
 
     for service in _SERVICES:
-        add_file(service.DESCRIPTOR)
+        add_descriptor_file(service.DESCRIPTOR)
     return pool
 
 

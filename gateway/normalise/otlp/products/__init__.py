@@ -9,7 +9,7 @@ and its cases.
 from __future__ import annotations
 
 from gateway.normalise.otlp.conventions import OTEL
-from gateway.normalise.otlp.product import Product
+from gateway.normalise.otlp.product import TelemetryProduct
 from gateway.normalise.otlp.products import (
     ag2,
     agentgateway,
@@ -58,7 +58,7 @@ from gateway.normalise.otlp.products import (
     voltagent,
 )
 
-PRODUCTS: tuple[Product, ...] = (
+PRODUCTS: tuple[TelemetryProduct, ...] = (
     tollhouse.PRODUCT,
     portkey.PRODUCT,
     openinference.PRODUCT,

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Kind, Product, SpanDialect, SpanRole
+from gateway.normalise.otlp.product import (
+    AttributeShape,
+    KindAttribute,
+    SpanDialect,
+    SpanRole,
+    TelemetryProduct,
+)
 from gateway.normalise.otlp.span_rules import is_cache_apart_from_input, operation_by_span_name
 from gateway.normalise.reading import operations, values
 
@@ -26,11 +32,11 @@ def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
     return SpanRole(usage_of=values.text_or_none(span.attributes.get(_USAGE_KIND)) or "")
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="ag2",
     scopes=("opentelemetry.instrumentation.ag2",),
     marks=(_KIND,),
-    kinds=(Kind(attribute=_KIND, operation=_operation_if_call, steps=_STEPS),),
+    kinds=(KindAttribute(attribute=_KIND, operation=_operation_if_call, steps=_STEPS),),
     zero_cost_is_unknown=True,
     spans=SpanDialect(operation=_operation_if_call, without_cache=is_cache_apart_from_input, role=_span_role),
 )

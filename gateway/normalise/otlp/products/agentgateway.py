@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.product import Product
+from gateway.normalise.otlp.product import TelemetryProduct
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="agentgateway",
     is_gateway=True,
     scopes=("agentgateway",),

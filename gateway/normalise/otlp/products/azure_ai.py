@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
+from gateway.normalise.otlp.product import AttributeShape, SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.span_rules import has_token_counts, operation_by_span_name
 from gateway.normalise.reading import values
 
@@ -38,7 +38,7 @@ def _is_azure_span(span: Span) -> bool:
     return span.attributes[_SYSTEM] in (_AGENTS, _INFERENCE)
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="azure_ai",
     names={"request_id": (_RUN_ID,)},
     weak_marks={_SYSTEM: _is_azure_span},

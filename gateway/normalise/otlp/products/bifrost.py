@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import Product, SpanDialect
+from gateway.normalise.otlp.product import SpanDialect, TelemetryProduct
 
 _SDK = "telemetry.sdk.name"
 
@@ -17,7 +17,7 @@ def _mark_if_retry(span: Span, call: SpanCall) -> None:
     call.is_attempt = span.name.startswith("retry.attempt")
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="bifrost",
     is_gateway=True,
     scopes=("bifrost",),

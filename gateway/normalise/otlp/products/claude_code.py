@@ -11,13 +11,13 @@ from gateway.normalise.otlp.model import Attributes, LogRecord, Span
 from gateway.normalise.otlp.product import (
     MONEY_UNIT,
     AttributeShape,
-    Kind,
+    KindAttribute,
     Links,
     LogDialect,
     LogEvent,
     MetricFamily,
-    Product,
     SpanDialect,
+    TelemetryProduct,
     TokenNames,
     accept_everything,
 )
@@ -160,11 +160,11 @@ _NO_CALLS = (
     "compaction",
 )
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source=SOURCE,
     scope_beginnings=(_SCOPE,),
     services=("claude-code", "claude-code-desktop"),
-    kinds=(Kind(attribute="span.type"),),
+    kinds=(KindAttribute(attribute="span.type"),),
     own_names={
         "input": _TOKENS.input,
         "output": _TOKENS.output,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
+from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanRole, TelemetryProduct
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 
 _REQUEST = "anthropic.messages.create"  # name of the span of a Messages API request
@@ -32,7 +32,7 @@ def _mark_as_part_of_request(span: Span, call: SpanCall) -> None:
     call.is_of_provider = True
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="claude_platform",
     scopes=("com.anthropic.claude-platform",),
     services=("claude-platform",),

@@ -10,7 +10,7 @@ from gateway.normalise.otlp.product import (
     LogDialect,
     LogEvent,
     MetricFamily,
-    Product,
+    TelemetryProduct,
     TokenNames,
     accept_everything,
 )
@@ -31,7 +31,7 @@ def _is_answered(attributes: Attributes) -> bool:
     return semconv.first_count(attributes, _LOGGED.tokens.input) is not None
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="cline",
     scopes=("cline",),
     services=("cline",),

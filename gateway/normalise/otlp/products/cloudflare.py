@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
+from gateway.normalise.otlp.product import AttributeShape, SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.reading import operations
 
@@ -18,7 +18,7 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     return operation_by_span_name(span, shape)
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="cloudflare",
     is_gateway=True,
     marks=("gen_ai.model.provider",),

@@ -13,7 +13,7 @@ from gateway.normalise.otlp.metric_rules import (
     REASONING,
     TOTAL,
 )
-from gateway.normalise.otlp.product import MetricFamily, Product
+from gateway.normalise.otlp.product import MetricFamily, TelemetryProduct
 
 _TYPES = {
     "input": INPUT_UNCACHED,
@@ -32,7 +32,7 @@ _TYPES = {
 # Up to version 2.37 Coder also sends each counter under its former name.
 _NAMES = [f"coder_{name}_tokens{total}" for name in ("ai_gateway", "aibridged") for total in ("", "_total")]
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="coder",
     own_names={"user": ("initiator_id",)},
     tags={"client": ("client",)},

@@ -12,8 +12,8 @@ from gateway.normalise.otlp.product import (
     LogDialect,
     LogEvent,
     MetricFamily,
-    Product,
     SpanDialect,
+    TelemetryProduct,
     TokenNames,
 )
 from gateway.normalise.otlp.span_rules import report_no_operation
@@ -43,7 +43,7 @@ def _has_failed(attributes: Attributes) -> bool:
     return status is not None and status >= 400
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="codex",
     scope_beginnings=("codex",),
     services=("codex_cli_rs", "codex_exec"),

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.normalise.otlp.conventions import LOGGED
-from gateway.normalise.otlp.product import Product, SpanDialect
+from gateway.normalise.otlp.product import SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.span_rules import provider_filler, set_cost_from_credits
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="copilot_chat",
     scopes=("copilot-chat",),
     services=("copilot-chat",),

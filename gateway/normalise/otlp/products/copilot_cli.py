@@ -7,10 +7,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.normalise.otlp.conventions import LOGGED
-from gateway.normalise.otlp.product import Product, SpanDialect
+from gateway.normalise.otlp.product import SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.span_rules import COPILOT_BEGINNING, provider_filler, set_cost_from_credits
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="copilot_cli",
     scopes=("github.copilot",),
     services=("github-copilot",),

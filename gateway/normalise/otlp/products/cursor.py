@@ -14,7 +14,7 @@ from gateway.normalise.otlp.product import (
     LogDialect,
     LogEvent,
     MetricFamily,
-    Product,
+    TelemetryProduct,
     TokenNames,
     accept_everything,
 )
@@ -58,7 +58,7 @@ _LOGGED = LogDialect(
     call_id=("cursor.usage_event.id",),
 )
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source=SOURCE,
     scopes=("cursor.telemetry",),
     services=("cursor",),

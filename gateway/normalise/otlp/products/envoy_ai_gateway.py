@@ -8,9 +8,9 @@ from functools import partial
 
 from gateway.normalise.formats import envoy_ai_gateway
 from gateway.normalise.formats.engine.driver import add_calls_of_gateway_row
-from gateway.normalise.otlp.product import Product
+from gateway.normalise.otlp.product import TelemetryProduct
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="envoy_ai_gateway",
     is_gateway=True,
     scope_beginnings=("envoyproxy/ai-gateway",),

@@ -20,8 +20,8 @@ from gateway.normalise.otlp.product import (
     LogDialect,
     LogEvent,
     MetricFamily,
-    Product,
     SpanDialect,
+    TelemetryProduct,
     TokenNames,
 )
 from gateway.normalise.otlp.span_rules import report_no_operation
@@ -143,7 +143,7 @@ _LOGGED = LogDialect(
     unnamed_provider=_google_provider,
 )
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="gemini_cli",
     scopes=("gemini-cli",),
     services=("gemini-cli",),

@@ -9,7 +9,13 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
+from gateway.normalise.otlp.product import (
+    AttributeShape,
+    KindAttribute,
+    SpanDialect,
+    SpanFields,
+    TelemetryProduct,
+)
 from gateway.normalise.otlp.usage_objects import (
     UsageObject,
     first_unique_id,
@@ -96,18 +102,18 @@ def _counts_of_usage(usage: GenkitUsage) -> dict[str, Any]:
     return {**usage_counts, "total": total} if usage_counts and total is not None else usage_counts
 
 
-def _model_and_provider_fields(attributes: Attributes) -> Fields:
+def _model_and_provider_fields(attributes: Attributes) -> SpanFields:
     plugin, slash, model = (values.text_or_none(attributes.get(_NAME)) or "").partition("/")
     if not slash:
         return {"model": plugin} if plugin else {}
     return {"model": model, "provider": _PROVIDERS.get(plugin, plugin)}
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="genkit",
     scopes=("genkit-tracer", "genkit"),
     mark_beginnings=("genkit:",),
-    kinds=(Kind(attribute=_KIND, operation=_operation_if_call, failure=(_STATE, "error")),),
+    kinds=(KindAttribute(attribute=_KIND, operation=_operation_if_call, failure=(_STATE, "error")),),
     names={"session": ("genkit:sessionId",)},
     texts={_OUTPUT: _counts_and_id_of_output},
     spans=SpanDialect(operation=_operation_if_call, more=_model_and_provider_fields),

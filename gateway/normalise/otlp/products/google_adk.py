@@ -15,7 +15,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
+from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanRole, TelemetryProduct
 from gateway.normalise.otlp.span_rules import ERROR_CODE, operation_by_span_name
 from gateway.normalise.otlp.usage_objects import UsageObject, first_usage_with_counts
 from gateway.normalise.payload.items import UNREADABLE
@@ -108,7 +108,7 @@ def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
     return SpanRole(is_agent=span.name.startswith("agent_run ["))
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source=SOURCE,
     scopes=("gcp.vertex.agent",),
     texts={_RESPONSE: _counts_and_error_of_response},

@@ -5,6 +5,6 @@ of the calls.
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.product import Product
+from gateway.normalise.otlp.product import TelemetryProduct
 
-PRODUCT = Product(source="goose", services=("goose",), repeated_metrics=(r"goose\.session_tokens",))
+PRODUCT = TelemetryProduct(source="goose", services=("goose",), repeated_metrics=(r"goose\.session_tokens",))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.product import MONEY_UNIT, MetricFamily, Product
+from gateway.normalise.otlp.product import MONEY_UNIT, MetricFamily, TelemetryProduct
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="kong",
     is_gateway=True,
     scopes=("kong",),

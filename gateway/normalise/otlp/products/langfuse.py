@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
+from gateway.normalise.otlp.product import AttributeShape, KindAttribute, SpanFields, TelemetryProduct
 from gateway.normalise.otlp.usage_objects import openai_usage
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading.meters import meters_of_buckets
@@ -21,7 +21,7 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     return _OPERATIONS.get((values.text_or_none(span.attributes.get(_KIND)) or "").lower())
 
 
-def _usage_fields(value: Any) -> Fields:
+def _usage_fields(value: Any) -> SpanFields:
     buckets = values.dict_or_empty(value)
     details = (buckets.get("input_tokens_details"), buckets.get("output_tokens_details"))
     is_responses = isinstance(details[0], dict) or isinstance(details[1], dict)
@@ -41,7 +41,7 @@ def _usage_fields(value: Any) -> Fields:
     return usage_fields
 
 
-def _cost_field(value: Any) -> Fields:
+def _cost_field(value: Any) -> SpanFields:
     stated = values.dict_or_empty(value)
     total = semconv.parse_amount_if_number(stated.get("total"), "total")
     if total is not None:
@@ -51,12 +51,14 @@ def _cost_field(value: Any) -> Fields:
     return {"cost": sum(known, Decimal())} if known else {}
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="langfuse",
     scopes=("langfuse-sdk",),
     # The level ERROR marks a failure, because the JavaScript SDK reports failures only in this way.
     kinds=(
-        Kind(attribute=_KIND, operation=_operation_if_call, failure=("langfuse.observation.level", "ERROR")),
+        KindAttribute(
+            attribute=_KIND, operation=_operation_if_call, failure=("langfuse.observation.level", "ERROR")
+        ),
     ),
     names={"request_model": ("langfuse.observation.model.name",)},
     metadata=("langfuse.trace.metadata.", "langfuse.observation.metadata."),

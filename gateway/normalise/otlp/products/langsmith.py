@@ -8,7 +8,13 @@ from typing import Any
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
+from gateway.normalise.otlp.product import (
+    AttributeShape,
+    KindAttribute,
+    SpanDialect,
+    SpanFields,
+    TelemetryProduct,
+)
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.otlp.usage_objects import counts_by_field, numbers_in_python_text, parse_usage_counts
 from gateway.normalise.reading import values
@@ -26,7 +32,7 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     return operation_by_span_name(span, shape) if kind in (None, "llm", "embedding") else None
 
 
-def _input_detail_counts(value: Any) -> Fields:
+def _input_detail_counts(value: Any) -> SpanFields:
     numbers = numbers_in_python_text(value)
     details = counts_by_field(numbers, {"cache_read": ("cache_read",), "cache_write": ("cache_creation",)})
     if not details.get("cache_write"):  # cache writes are stated by lifetime, without their total
@@ -40,14 +46,14 @@ def _input_detail_counts(value: Any) -> Fields:
     return {**details, **counts_by_field(numbers, {"cache_write_1h": _BY_AGE[1:]})}
 
 
-def _output_detail_counts(value: Any) -> Fields:
+def _output_detail_counts(value: Any) -> SpanFields:
     return counts_by_field(numbers_in_python_text(value), {"reasoning": ("reasoning",)})
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="langsmith",
     mark_beginnings=("langsmith.",),
-    kinds=(Kind(attribute=_KIND),),
+    kinds=(KindAttribute(attribute=_KIND),),
     metadata=("langsmith.metadata.",),
     tag_lists=("langsmith.span.tags",),
     containers={

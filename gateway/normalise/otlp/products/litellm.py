@@ -16,7 +16,7 @@ from gateway.normalise.litellm_calls import (
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import Caller, SpanCall, merge_callers
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
+from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanFields, TelemetryProduct
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.otlp.usage_objects import counts_by_field, numbers_in_python_text
 from gateway.normalise.reading import agent_headers, operations, values
@@ -96,11 +96,11 @@ def _adjust_call(span: Span, call: SpanCall) -> None:
         call.also, call.names_request = call.also + names, bool(names)
 
 
-def _usage_fields(value: Any) -> Fields:
+def _usage_fields(value: Any) -> SpanFields:
     return counts_by_field(numbers_in_python_text(value), _USAGE)
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="litellm",
     scopes=("litellm",),
     is_gateway=True,

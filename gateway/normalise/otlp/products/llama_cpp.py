@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT, families_of_server_counters
-from gateway.normalise.otlp.product import Product
+from gateway.normalise.otlp.product import TelemetryProduct
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="llama_cpp",
     metrics=families_of_server_counters("llamacpp:", {"prompt_tokens": INPUT, "tokens_predicted": OUTPUT}),
     # these metrics report free and used memory as a number of tokens

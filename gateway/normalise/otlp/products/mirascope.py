@@ -7,7 +7,7 @@ from typing import Any
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import Fields, Product, SpanDialect
+from gateway.normalise.otlp.product import SpanDialect, SpanFields, TelemetryProduct
 from gateway.normalise.otlp.usage_objects import counts_by_field, token_counts_in_tree
 from gateway.normalise.reading import values
 
@@ -22,7 +22,7 @@ _APIS = (":completions", ":responses")
 _BETA = "-beta"  # Mirascope's provider `anthropic-beta` is Anthropic
 
 
-def _usage_fields(value: Any) -> Fields:
+def _usage_fields(value: Any) -> SpanFields:
     return counts_by_field(values.dict_or_empty(value), _NAMES)
 
 
@@ -52,7 +52,7 @@ def _use_provider_model_name(span: Span, call: SpanCall) -> None:
         record.request_model = _remove_api_suffix(model if is_prefixed else record.request_model)
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="mirascope",
     scopes=("mirascope.llm", "mirascope.ops"),
     mark_beginnings=("mirascope.",),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
+from gateway.normalise.otlp.product import AttributeShape, KindAttribute, SpanFields, TelemetryProduct
 from gateway.normalise.otlp.span_rules import is_request_preparation
 from gateway.normalise.otlp.usage_objects import counts_by_field, parse_response_fields
 from gateway.normalise.reading import operations, values
@@ -28,17 +28,17 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     return _OPERATIONS.get(values.text_or_none(values.decode_if_json_text(span.attributes.get(_KIND))) or "")
 
 
-def _usage_fields(value: Any) -> Fields:
+def _usage_fields(value: Any) -> SpanFields:
     return counts_by_field(values.dict_or_empty(value), _USAGE)
 
 
-def _cost_field(value: Any) -> Fields:
+def _cost_field(value: Any) -> SpanFields:
     cost = values.dict_or_empty(value).get("total_cost")
     return {} if cost is None else {"cost": cost}
 
 
-def _text_field_reader(field: str) -> Callable[[Any], Fields]:
-    def read_text_field(value: Any) -> Fields:
+def _text_field_reader(field: str) -> Callable[[Any], SpanFields]:
+    def read_text_field(value: Any) -> SpanFields:
         text = values.text_or_none(values.decode_if_json_text(value))
         return {} if text is None else {field: text}
 
@@ -47,10 +47,10 @@ def _text_field_reader(field: str) -> Callable[[Any], Fields]:
 
 _MODEL = "mlflow.llm.model"
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="mlflow",
     marks=(_KIND,),
-    kinds=(Kind(attribute=_KIND, operation=_operation_if_call),),
+    kinds=(KindAttribute(attribute=_KIND, operation=_operation_if_call),),
     containers={
         "mlflow.chat.tokenUsage": _usage_fields,
         "mlflow.llm.cost": _cost_field,

@@ -19,8 +19,8 @@ from gateway.normalise.otlp.product import (
     LogDialect,
     LogEvent,
     MetricFamily,
-    Product,
     SpanDialect,
+    TelemetryProduct,
     TokenNames,
     accept_everything,
 )
@@ -90,7 +90,7 @@ _METRICS = {
     "opencode.cost.usage": MetricFamily(unit=MONEY_UNIT),
 }
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source=SOURCE,
     scopes=("com.opencode",),
     scopes_above_marks=True,

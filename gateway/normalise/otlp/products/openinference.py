@@ -9,7 +9,13 @@ import re
 from typing import Any
 
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
+from gateway.normalise.otlp.product import (
+    AttributeShape,
+    KindAttribute,
+    SpanDialect,
+    SpanFields,
+    TelemetryProduct,
+)
 from gateway.normalise.otlp.span_rules import (
     has_token_counts,
     is_cache_apart_in_ai_sdk,
@@ -48,13 +54,13 @@ def _model_field(parameters: dict[str, Any]) -> dict[str, Any]:
     return {} if model is None else {"model": model}
 
 
-def _dict_or_empty(value: Any) -> Fields:
+def _dict_or_empty(value: Any) -> SpanFields:
     return value if isinstance(value, dict) else {}
 
 
 _PARAMETERS = ("llm.invocation_parameters", "embedding.invocation_parameters")
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="openinference",
     marks=(_KIND,),
     marks_above_sender=True,
@@ -79,7 +85,7 @@ PRODUCT = Product(
         "cost": ("llm.cost.total",),
     },
     tag_lists=("tag.tags",),
-    kinds=(Kind(attribute=_KIND, operation=_operation_if_call),),
+    kinds=(KindAttribute(attribute=_KIND, operation=_operation_if_call),),
     containers=dict.fromkeys(_PARAMETERS, _dict_or_empty),
     reductions=dict.fromkeys(_PARAMETERS, _model_field),
     spans=SpanDialect(operation=_operation_if_call, without_cache=_input_excludes_cache),

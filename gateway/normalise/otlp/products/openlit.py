@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import Product, SpanDialect
+from gateway.normalise.otlp.product import SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.span_rules import is_cache_apart_from_input
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART
 
@@ -19,7 +19,7 @@ def _is_span_of_openlit(span: Span) -> bool:
     return str(span.attributes[_SDK]) == "openlit"
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="openlit",
     scopes=("openlit",),
     sdks=("openlit",),

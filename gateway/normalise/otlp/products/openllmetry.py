@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import Kind, Product
+from gateway.normalise.otlp.product import KindAttribute, TelemetryProduct
 
 
 def _is_from_instrumentation(span: Span) -> bool:
     return span.scope.name.startswith("opentelemetry.instrumentation.")
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="openllmetry",
     marks=("llm.request.type",),
     mark_beginnings=("traceloop.", "llm.usage."),
@@ -21,5 +21,5 @@ PRODUCT = Product(
         "total": ("llm.usage.total_tokens",),
     },
     metadata=("traceloop.association.properties.",),
-    kinds=(Kind(attribute="traceloop.span.kind"),),
+    kinds=(KindAttribute(attribute="traceloop.span.kind"),),
 )

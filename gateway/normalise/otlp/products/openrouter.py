@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
+from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanFields, TelemetryProduct
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.reading import values
 
@@ -27,7 +27,7 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     return operation if shape.request_model and not is_part else None
 
 
-def _cache_write_fields(attributes: Attributes) -> Fields:
+def _cache_write_fields(attributes: Attributes) -> SpanFields:
     parts = [semconv.parse_count_if_number(attributes.get(name), name) for name in _WRITTEN]
     known = [part for part in parts if part is not None]
     if not known:
@@ -36,7 +36,7 @@ def _cache_write_fields(attributes: Attributes) -> Fields:
     return {"cache_write": sum(known)} | ({} if one_hour is None else {"cache_write_1h": one_hour})
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="openrouter",
     is_gateway=True,
     scopes=("openrouter",),

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import MONEY_UNIT, AttributeShape, MetricFamily, Product, SpanDialect
+from gateway.normalise.otlp.product import (
+    MONEY_UNIT,
+    AttributeShape,
+    MetricFamily,
+    SpanDialect,
+    TelemetryProduct,
+)
 from gateway.normalise.otlp.span_rules import has_token_counts, operation_by_span_name
 from gateway.normalise.reading import operations
 
@@ -25,7 +31,7 @@ def _input_excludes_cache(span: Span, provider: str | None, model: str | None) -
     return span.scope.name == _LEAVES_CACHE_OUT
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="pi",
     scopes=(_LEAVES_CACHE_OUT, _TURNS),
     services=("pi-coding-agent",),

@@ -11,9 +11,9 @@ from functools import partial
 
 from gateway.normalise.formats import portkey
 from gateway.normalise.formats.engine.driver import add_calls_of_gateway_row
-from gateway.normalise.otlp.product import Product
+from gateway.normalise.otlp.product import TelemetryProduct
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="portkey",
     is_gateway=True,
     # names of the conventions that only Portkey's first traces use

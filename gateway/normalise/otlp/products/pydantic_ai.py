@@ -7,7 +7,7 @@ from typing import Any
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
+from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanRole, TelemetryProduct
 from gateway.normalise.otlp.span_rules import has_token_counts, is_failed_span, operation_by_span_name
 from gateway.normalise.otlp.usage_objects import parse_response_fields
 from gateway.normalise.reading import operations
@@ -85,7 +85,7 @@ def _stream_field(request: dict[str, Any]) -> dict[str, Any]:
     return _STREAM if request.get("stream") is True else {}
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="pydantic_ai",
     scopes=("pydantic-ai",),
     mark_beginnings=("logfire.",),

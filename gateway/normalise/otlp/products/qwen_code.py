@@ -10,8 +10,8 @@ from gateway.normalise.otlp.product import (
     LogDialect,
     LogEvent,
     MetricFamily,
-    Product,
     SpanDialect,
+    TelemetryProduct,
     TokenNames,
 )
 from gateway.normalise.otlp.span_rules import report_no_operation
@@ -42,7 +42,7 @@ def _fill_run_of_sub_agent(attributes: Attributes, call: Inference) -> None:
         call.run = found[1]
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="qwen_code",
     scopes=("qwen-code",),
     services=("qwen-code",),

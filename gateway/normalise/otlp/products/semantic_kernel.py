@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT, TOTAL
-from gateway.normalise.otlp.product import MetricFamily, Product
+from gateway.normalise.otlp.product import MetricFamily, TelemetryProduct
 
 _COUNTER = "semantic_kernel.connectors.*.tokens."
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="semantic_kernel",
     scope_beginnings=("Microsoft.SemanticKernel",),
     # Attribute names that only the first traces of Semantic Kernel use.

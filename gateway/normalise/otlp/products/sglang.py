@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.metric_rules import CACHE_READ, INPUT, OUTPUT, families_of_server_counters
-from gateway.normalise.otlp.product import Product
+from gateway.normalise.otlp.product import TelemetryProduct
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="sglang",
     metrics=families_of_server_counters(
         "sglang:", {"prompt_tokens": INPUT, "generation_tokens": OUTPUT, "cached_tokens": CACHE_READ}

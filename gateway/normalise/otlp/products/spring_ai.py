@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.product import Kind, Product, SpanDialect
+from gateway.normalise.otlp.product import KindAttribute, SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.span_rules import is_cache_apart_from_input
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="spring_ai",
     scope_beginnings=("org.springframework", "io.micrometer"),
     sdks=("io.micrometer",),
     mark_beginnings=("spring.ai.",),
-    kinds=(Kind(attribute="spring.ai.kind", around=frozenset({"tool_call"})),),
+    kinds=(KindAttribute(attribute="spring.ai.kind", around=frozenset({"tool_call"})),),
     spans=SpanDialect(without_cache=is_cache_apart_from_input),
 )

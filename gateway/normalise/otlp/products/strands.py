@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import Product, SpanDialect
+from gateway.normalise.otlp.product import SpanDialect, TelemetryProduct
 from gateway.normalise.reading.tokens import COUNT_CACHE_APART
 
 _OF_PYTHON = "strands."  # prefix of the scopes of Strands for Python
@@ -42,7 +42,7 @@ def _input_excludes_cache(span: Span, provider: str | None, model: str | None) -
     return not is_litellms and semconv.provider_by_model_name(model) in COUNT_CACHE_APART
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="strands",
     scopes=("strands-agents",),
     scope_beginnings=(_OF_PYTHON,),

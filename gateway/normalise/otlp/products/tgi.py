@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT, families_of_server_counters
-from gateway.normalise.otlp.product import Product
+from gateway.normalise.otlp.product import TelemetryProduct
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="tgi",
     metrics=families_of_server_counters(
         "tgi_", {"request_input_length": INPUT, "request_generated_tokens": OUTPUT}

@@ -15,13 +15,13 @@ from typing import Any
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.metric_rules import parse_cost_without_rounding, parse_token_count
-from gateway.normalise.otlp.model import Attributes, Point, Span
-from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, Product
+from gateway.normalise.otlp.model import Attributes, MetricPoint, Span
+from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, TelemetryProduct
 from gateway.normalise.otlp.span_rules import ERROR_CODE
-from gateway.normalise.outcome import MALFORMED, Outcome
+from gateway.normalise.outcome import MALFORMED, ReadOutcome
 from gateway.normalise.reading import meters, regions, values
 from gateway.normalise.reading import tags as tag_rules
-from spool.identity import Identity, stand_in_span_ids
+from spool.identity import RecordIdentity, stand_in_span_ids
 from spool.meters import METERS
 from spool.record import CALL_UNIT, AiRecord, Inference, UsageMetric, decimal_text
 
@@ -79,7 +79,7 @@ def _read_and_add_or_reject(
     read: Callable[[Any, bytes], AiRecord],
     index: int,
     item: Any,
-    outcome: Outcome,
+    outcome: ReadOutcome,
     *,
     tags: Mapping[str, str],
     device: str | None,
@@ -103,7 +103,7 @@ def _read_and_add_or_reject(
     record.tags = own
     outcome.forwarded.add(len(outcome.records))
     why = None if outcome.why is None else _field_origins(record)
-    outcome.add_record(record, Identity(record.id), why, version=None)
+    outcome.add_record(record, RecordIdentity(record.id), why, version=None)
     return True
 
 
@@ -164,7 +164,7 @@ def _set_charge_if_foreign(record: Inference, name: str, value: Any) -> None:
         record.cost_source = "reported"
 
 
-def _read_usage_metric(point: Point, record_id: bytes) -> UsageMetric:
+def _read_usage_metric(point: MetricPoint, record_id: bytes) -> UsageMetric:
     if point.unit not in (*_COUNTED, MONEY_UNIT) and not semconv.is_known_currency_code(point.unit):
         raise values.BadValue(MALFORMED, f"the unit must be {' or '.join(_COUNTED)}, or a currency code")
     attributes = point.attributes
@@ -190,7 +190,7 @@ def _read_usage_metric(point: Point, record_id: bytes) -> UsageMetric:
     return record
 
 
-def _amount_of_point(point: Point, value: object) -> int | str:
+def _amount_of_point(point: MetricPoint, value: object) -> int | str:
     return (
         parse_token_count(value)
         if point.unit in _COUNTED
@@ -221,7 +221,7 @@ def _text_attribute(attributes: Attributes, name: str) -> str | None:
     return value if isinstance(value, str) and 0 < len(value) <= values.MAX_TEXT else None
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="tollhouse",
     taken_marks=(_MARK,),
     take_span=partial(_read_and_add_or_reject, "span", _read_inference),

@@ -7,7 +7,13 @@ from typing import Any
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
+from gateway.normalise.otlp.product import (
+    AttributeShape,
+    KindAttribute,
+    SpanDialect,
+    SpanFields,
+    TelemetryProduct,
+)
 from gateway.normalise.otlp.span_rules import AI_SDK_OPERATION, is_cache_apart_in_ai_sdk
 from gateway.normalise.otlp.usage_objects import counts_by_field, object_or_empty, token_counts_in_tree
 from gateway.normalise.reading import operations, regions, values
@@ -32,7 +38,7 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
     return next((operation for ending, operation in _OPERATIONS if name.endswith(ending)), None)
 
 
-def _fields_of_provider_metadata(value: Any) -> Fields:
+def _fields_of_provider_metadata(value: Any) -> SpanFields:
     if not isinstance(value, dict):
         return {}
     metadata_values = {
@@ -107,12 +113,12 @@ def _fill_run_of_opencode(span: Span, call: SpanCall) -> None:
 
 _METADATA = "ai.response.providerMetadata"
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="vercel_ai",
     scopes=("ai", "gen_ai"),
     marks=(AI_SDK_OPERATION,),
     kinds=(
-        Kind(
+        KindAttribute(
             attribute=AI_SDK_OPERATION,
             around=frozenset({"ai.toolcall"}),
             steps=None,

@@ -6,10 +6,10 @@ provider.
 from __future__ import annotations
 
 from gateway.normalise.otlp.metric_rules import CACHE_READ, INPUT, OUTPUT, families_of_server_counters
-from gateway.normalise.otlp.product import Product, SpanDialect
+from gateway.normalise.otlp.product import SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.span_rules import provider_filler
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source="vllm",
     scopes=("vllm",),
     scope_beginnings=("vllm.",),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
+from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanRole, TelemetryProduct
 from gateway.normalise.otlp.span_rules import is_failed_span
 from gateway.normalise.reading import operations
 from spool.identity import call_id_name
@@ -58,7 +58,7 @@ def _span_role(span: Span, shape: AttributeShape) -> SpanRole:
     return SpanRole(is_agent=span.attributes.get(_TYPE) != _MODEL_RUN)
 
 
-PRODUCT = Product(
+PRODUCT = TelemetryProduct(
     source=SOURCE,
     scopes=("@voltagent/core",),
     marks=("llm.model_index", "voltagent.operation_id"),

@@ -8,7 +8,7 @@ from typing import Any, Final
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_TOKENS, SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, SpanDialect
+from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanFields
 from gateway.normalise.otlp.senders import stated_caller
 from gateway.normalise.otlp.shapes import CONTAINERS
 from gateway.normalise.otlp.span_rules import ERROR_CODE, is_bedrock_scope, is_failed_span
@@ -33,7 +33,7 @@ _FIGURES: Final = len(Tokens._fields)
 
 
 def read_token_counts(
-    span: Span, reading: SpanReading, provider: str | None, model: str | None, contained: Fields
+    span: Span, reading: SpanReading, provider: str | None, model: str | None, contained: SpanFields
 ) -> Tokens:
     """
     Return the token counts of a span, without looking at other spans. `contained` holds the fields of the
@@ -80,7 +80,7 @@ def read_token_counts(
     return with_missing_reasoning(tokens, total) if semconv.is_gemini(provider, model) else tokens
 
 
-def _with_counts_of_container(stated: Tokens, contained: Fields) -> Tokens:
+def _with_counts_of_container(stated: Tokens, contained: SpanFields) -> Tokens:
     filled: dict[str, Any] = {}
     for field, value in contained.items():
         if field not in _FIELDS:
@@ -102,7 +102,9 @@ def read_meters(attributes: Attributes, shape: AttributeShape) -> dict[str, int 
     return numbers if numbers and any(numbers.values()) else None
 
 
-def _reported_total_or_none(attributes: Attributes, shape: AttributeShape, contained: Fields) -> int | None:
+def _reported_total_or_none(
+    attributes: Attributes, shape: AttributeShape, contained: SpanFields
+) -> int | None:
     """
     Return the reported total of tokens. Return None for an impossible total, because totals are never billed.
     """
@@ -163,7 +165,7 @@ def _with_plausible_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
 
 # msgspec adds `__copy__` to its classes without declaring it to type checkers.
 _copied: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: ignore[attr-defined]
-_NOTHING: Fields = {}
+_NOTHING: SpanFields = {}
 
 
 def read_call_of_span(
@@ -237,7 +239,7 @@ def _has_raised_exception(span: Span, shape: AttributeShape, tokens: Tokens) -> 
     )
 
 
-def _fields_of_containers(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> Fields:
+def _fields_of_containers(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> SpanFields:
     fields = dict(dialect.more(attributes)) if dialect.more is not None else {}
     for name in shape.containers:
         for field, value in CONTAINERS[name](attributes[name]).items():

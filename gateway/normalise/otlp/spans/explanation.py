@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import Caller, SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
-from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
+from gateway.normalise.otlp.product import AttributeShape, SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.shapes import CONTAINERS, FIELD_NAMES
 from gateway.normalise.otlp.span_rules import is_bedrock_scope, operation_by_span_name
 from gateway.normalise.reading.regions import region_of_call
@@ -46,7 +46,9 @@ _CONTAINED = {
 }
 
 
-def origins_of_fields(span: Span, shape: AttributeShape, call: SpanCall, product: Product) -> dict[str, str]:
+def origins_of_fields(
+    span: Span, shape: AttributeShape, call: SpanCall, product: TelemetryProduct
+) -> dict[str, str]:
     attributes, dialect, record = span.attributes, product.spans, call.record
     names = {**FIELD_NAMES, **product.own_names}
     tables = {field: names[name] for field, name in _NAMES.items()}
@@ -106,7 +108,7 @@ def _container_with_field(attributes: Attributes, field: str) -> str | None:
     return None
 
 
-def _origin_of_operation(span: Span, shape: AttributeShape, product: Product) -> str:
+def _origin_of_operation(span: Span, shape: AttributeShape, product: TelemetryProduct) -> str:
     deciding, own_rule = shape.deciding_kind, product.spans.operation
     decided_by = (deciding.attribute,) if deciding is not None else ()
     kinds = [kind.attribute for kind in product.kinds]

@@ -15,7 +15,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, fill_caller, merge_callers
 from gateway.normalise.otlp.conventions import OTEL, is_model_of_sdk
 from gateway.normalise.otlp.model import Resource, Scope, Span
-from gateway.normalise.otlp.product import AttributeShape, Product, SpanRole
+from gateway.normalise.otlp.product import AttributeShape, SpanRole, TelemetryProduct
 from gateway.normalise.otlp.senders import (
     Senders,
     process_identity,
@@ -46,7 +46,7 @@ from gateway.normalise.otlp.spans.trace_tree import (
     NO_WORK,
     ROOT,
     Key,
-    Node,
+    TraceNode,
     TraceTree,
     UsageSpan,
     assign_reports_to_streams,
@@ -61,8 +61,8 @@ from gateway.normalise.outcome import (
     PART,
     TEST_SPAN,
     UNRECOGNISED_AI,
-    Options,
-    Outcome,
+    ReadOptions,
+    ReadOutcome,
 )
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading import operations, values
@@ -76,7 +76,7 @@ from spool.identity import (
     AS_SPAN,
     AS_STREAM,
     BELOW_STREAM,
-    Nesting,
+    NestedReport,
     Relay,
     build_nesting,
     build_relay,
@@ -102,7 +102,7 @@ _NO_ORIGIN = SpanOrigin(OTEL, (), is_own_scope=False)
 class SpanReader:
     """Reads the spans of one payload into an outcome. Most calls are added only in `add_remaining_items`."""
 
-    def __init__(self, outcome: Outcome, options: Options) -> None:
+    def __init__(self, outcome: ReadOutcome, options: ReadOptions) -> None:
         self._outcome = outcome
         self._senders = Senders(outcome, options)
         self._tree = TraceTree()
@@ -173,7 +173,7 @@ class SpanReader:
                     agent = semconv.first_text(attributes, shape.agent) if shape.agent else None
                     call.agent = agent
                     is_border = call.is_attempt or call.record.operation == "invoke_agent"
-                    self._nodes[key] = Node(parent, call.caller, agent, is_border, call)
+                    self._nodes[key] = TraceNode(parent, call.caller, agent, is_border, call)
                 return
         if key is None:
             return
@@ -188,21 +188,26 @@ class SpanReader:
         self._origin = origin_of_spans(product_of_sender(resource, scope), scope)
         self._senders.enter_resource(resource)
 
-    def add_read_span(self, place: int, read: ReadSpan) -> None:
+    def add_read_span(self, place: int, read_span: ReadSpan) -> None:
         """
         Add a span that was read alone. The caller first calls `enter_resource_and_scope` with the span's
         resource and scope.
         """
-        key, parent = read.key, read.parent
-        if read.is_call and key is not None and (known := self._nodes.get(key)) is not None and known.call:
+        key, parent = read_span.key, read_span.parent
+        if (
+            read_span.is_call
+            and key is not None
+            and (known := self._nodes.get(key)) is not None
+            and known.call
+        ):
             self._outcome.ignored[DUPLICATE] += 1
             return
-        if read.ignored is not None:
-            self._outcome.ignored[read.ignored] += 1
-        if read.shown is not None:
-            self._outcome.unrecognised.append(read.shown)
-        self._outcome.left_out += read.left_out
-        call, node = read.call, read.node
+        if read_span.ignored is not None:
+            self._outcome.ignored[read_span.ignored] += 1
+        if read_span.shown is not None:
+            self._outcome.unrecognised.append(read_span.shown)
+        self._outcome.left_out += read_span.left_out
+        call, node = read_span.call, read_span.node
         if call is not None:
             call.place = place
             call.resource_caller, call.device = self._senders.caller, self._senders.device
@@ -330,7 +335,9 @@ class SpanReader:
             call.why = origins_of_fields(span, shape, call, product)
         return call
 
-    def _build_node(self, span: Span, shape: AttributeShape, product: Product, parent: Key | None) -> Node:
+    def _build_node(
+        self, span: Span, shape: AttributeShape, product: TelemetryProduct, parent: Key | None
+    ) -> TraceNode:
         agent = semconv.first_text(span.attributes, shape.agent) if shape.agent else None
         role = _NO_ROLE if product.spans.role is None else product.spans.role(span, shape)
         # the span states the caller for all calls below, which may be of another product
@@ -352,11 +359,11 @@ class SpanReader:
         is_border = is_agents or is_tool_or_agent_span(span, shape)
         ended = span.end_time or 0
         is_ai = is_border or shape.names_ai or shape.has_span_kind
-        return Node(
+        return TraceNode(
             parent, caller, agent, is_border, None, began, ended=ended, work=work, is_run=is_run, is_ai=is_ai
         )
 
-    def _ignore_span(self, span: Span, shape: AttributeShape, product: Product) -> None:
+    def _ignore_span(self, span: Span, shape: AttributeShape, product: TelemetryProduct) -> None:
         # Spans of a known product or kind are understood, so they are not unrecognized: they repeat a call or
         # are none.
         is_known = product is not OTEL or shape.has_span_kind or has_named_calls(span)
@@ -478,15 +485,15 @@ class ReadSpan(Struct, gc=False):
     shown: tuple[str, ...] | None = None
     left_out: int = 0
     call: SpanCall | None = None
-    node: Node | None = None
+    node: TraceNode | None = None
 
 
-def read_span_alone(span: Span, options: Options) -> ReadSpan | None:
+def read_span_alone(span: Span, options: ReadOptions) -> ReadSpan | None:
     """
     Read a span by itself. Return None if the span is rejected, is read as a whole by a product, belongs to a
     stream or a run, or repeats the usage of another span.
     """
-    outcome = Outcome(keep_tags=options.keep_tags)
+    outcome = ReadOutcome(keep_tags=options.keep_tags)
     reader = SpanReader(outcome, options)
     reader.enter_resource_and_scope(span.resource, span.scope)
     of_resource = outcome.left_out
@@ -508,11 +515,11 @@ def read_span_alone(span: Span, options: Options) -> ReadSpan | None:
     return read
 
 
-def _is_duplicate_for_reader(span: Span, key: Key, options: Options) -> bool:
-    outcome = Outcome(keep_tags=options.keep_tags)
+def _is_duplicate_for_reader(span: Span, key: Key, options: ReadOptions) -> bool:
+    outcome = ReadOutcome(keep_tags=options.keep_tags)
     reader = SpanReader(outcome, options)
     some_call = SpanCall(0, Inference(id=b"", source=""), 0, NO_TOKENS, NO_CALLER, None, None)
-    reader._nodes[key] = Node(None, NO_CALLER, None, False, some_call)
+    reader._nodes[key] = TraceNode(None, NO_CALLER, None, False, some_call)
     reader.read_item(1, span)
     return outcome.ignored[DUPLICATE] == 1
 
@@ -557,7 +564,7 @@ def _relay_of_call(call: SpanCall, *, names_request: bool) -> Relay | None:
     )
 
 
-def _nesting_of_call(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | None:
+def _nesting_of_call(call: SpanCall, parent: Key | None, tree: TraceTree) -> NestedReport | None:
     record = call.record
     sdk = call if call.is_of_sdk else call.sdk
     if sdk is None:
@@ -582,7 +589,7 @@ def _nesting_of_call(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nes
     return build_nesting(record, places, start, end, is_inner=sdk is not None)
 
 
-def _is_unknown_operation(span: Span, shape: AttributeShape, product: Product) -> bool:
+def _is_unknown_operation(span: Span, shape: AttributeShape, product: TelemetryProduct) -> bool:
     operation = values.text_or_none(span.attributes.get("gen_ai.operation.name"))
     if operation is None and shape.deciding_kind is None:
         return False

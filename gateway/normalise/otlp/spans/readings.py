@@ -17,7 +17,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.admission import RULES, SCALAR
 from gateway.normalise.otlp.conventions import OTEL, SENT_UNDER
 from gateway.normalise.otlp.model import Attributes, Scope, Span
-from gateway.normalise.otlp.product import AttributeShape, Fields, Product, RefineCall
+from gateway.normalise.otlp.product import AttributeShape, RefineCall, SpanFields, TelemetryProduct
 from gateway.normalise.otlp.shapes import shape_with_own_names
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.reading import operations
@@ -39,21 +39,23 @@ class SpanOrigin:
 
     __slots__ = ("is_own_scope", "product", "refine")
 
-    def __init__(self, product: Product, refine: tuple[RefineCall, ...], *, is_own_scope: bool) -> None:
+    def __init__(
+        self, product: TelemetryProduct, refine: tuple[RefineCall, ...], *, is_own_scope: bool
+    ) -> None:
         self.product = product  # product by sender, OTEL if the sender is unknown
         self.refine = refine  # function that refines all calls of this sender and scope
         self.is_own_scope = is_own_scope  # whether the scope is one of the product's own
 
 
-_origins: dict[tuple[Product, tuple[RefineCall, ...], bool], SpanOrigin] = {}
+_origins: dict[tuple[TelemetryProduct, tuple[RefineCall, ...], bool], SpanOrigin] = {}
 
 
-def origin_of_spans(sender: Product, scope: Scope) -> SpanOrigin:
+def origin_of_spans(sender: TelemetryProduct, scope: Scope) -> SpanOrigin:
     return _find_or_add_origin(sender, scope.name[: _LONGEST_SCOPE + 1])
 
 
 @lru_cache(maxsize=1024)
-def _find_or_add_origin(sender: Product, scope: str) -> SpanOrigin:
+def _find_or_add_origin(sender: TelemetryProduct, scope: str) -> SpanOrigin:
     product = sender if sender.names_spans else OTEL
     refine = [refine for beginning, refine in SENT_UNDER if scope.startswith(beginning)]
     if product.spans.refine_sent is not None:
@@ -89,7 +91,7 @@ class SpanReading:
     )
 
     def __init__(
-        self, shape: AttributeShape, origin: SpanOrigin, product: Product, attributes: Attributes
+        self, shape: AttributeShape, origin: SpanOrigin, product: TelemetryProduct, attributes: Attributes
     ) -> None:
         dialect, kind = product.spans, shape.deciding_kind
         self.product = product
@@ -156,7 +158,7 @@ def find_or_add_reading(span: Span, shape: AttributeShape, origin: SpanOrigin) -
     return reading
 
 
-def _product_that_reads_span(span: Span, shape: AttributeShape, origin: SpanOrigin) -> Product:
+def _product_that_reads_span(span: Span, shape: AttributeShape, origin: SpanOrigin) -> TelemetryProduct:
     sender, marked = origin.product, shape.product
     if sender.scopes_above_marks and origin.is_own_scope:
         return sender
@@ -179,7 +181,7 @@ _named: dict[tuple[object, tuple[Any, ...]], CallNames] = {}
 
 
 def names_of_call(
-    reading: SpanReading, attributes: Attributes, operation: str, contained: Fields
+    reading: SpanReading, attributes: Attributes, operation: str, contained: SpanFields
 ) -> CallNames:
     """
     Read the models, provider, operation and region of a call. They are stored in `reading` for calls with the
@@ -232,7 +234,7 @@ def _remember_names(reading: SpanReading, values: tuple[Any, ...], named: CallNa
 
 
 def _provider_of_call(
-    reading: SpanReading, attributes: Attributes, model: str | None, contained: Fields
+    reading: SpanReading, attributes: Attributes, model: str | None, contained: SpanFields
 ) -> str | None:
     shape, dialect = reading.shape, reading.product.spans
     stated = semconv.first_provider(attributes, shape.provider) if shape.provider else None

@@ -32,7 +32,7 @@ Key = tuple[str, str]  # key of a span: trace id and span id
 NO_WORK: Mapping[str, str] = MappingProxyType({})
 
 
-class Above(NamedTuple):
+class InheritedValues(NamedTuple):
     """The values that a span inherits, each from the nearest enclosing span that has it."""
 
     caller: Caller = NO_CALLER
@@ -50,10 +50,10 @@ class Above(NamedTuple):
         return self.runs[0] if self.runs else self.missing
 
 
-NOTHING = Above()
+NOTHING = InheritedValues()
 
 
-class Node(Struct, gc=False):
+class TraceNode(Struct, gc=False):
     parent: Key | None
     caller: Caller
     agent: str | None
@@ -65,11 +65,11 @@ class Node(Struct, gc=False):
     work: Mapping[str, str] = NO_WORK  # tags of the work, only of spans that are not calls
     is_run: bool = False  # whether the span is an agent's, which is the run of the calls below it
     is_ai: bool = False  # whether a span that is not a call has a sign of AI
-    below: Above | None = None  # values that the spans below inherit, cached
+    below: InheritedValues | None = None  # values that the spans below inherit, cached
 
 
 # Stands for all spans from which the spans below inherit nothing.
-ROOT = Node(None, NO_CALLER, None, False, None)
+ROOT = TraceNode(None, NO_CALLER, None, False, None)
 
 
 class TraceTree:
@@ -78,17 +78,17 @@ class TraceTree:
     """
 
     def __init__(self) -> None:
-        self.nodes: dict[Key, Node] = {}
+        self.nodes: dict[Key, TraceNode] = {}
         self._outside: dict[Key, Key | None] = {}  # results cached for each span on the path
         # index of a call -> end and key of the last span below it
         self._last_below: dict[int, tuple[int, Key]] = {}
 
-    def values_from_above(self, parent: Key | None) -> Above:
+    def values_from_above(self, parent: Key | None) -> InheritedValues:
         if parent is None:
             return NOTHING
         if (node := self.nodes.get(parent)) is None:
-            return Above(missing=parent[1])
-        chain: list[tuple[Key, Node]] = []
+            return InheritedValues(missing=parent[1])
+        chain: list[tuple[Key, TraceNode]] = []
         seen: set[int] = set()
         key: Key | None = parent
         # stop at a span that was seen, because the parents of spans may form a cycle
@@ -99,7 +99,7 @@ class TraceTree:
             node = self.nodes.get(key) if key is not None else None
         above = NOTHING
         if node is None and key is not None:
-            above = Above(missing=key[1])
+            above = InheritedValues(missing=key[1])
         elif node is not None and node.below is not None:
             above = node.below
         for (_, span_id), node in reversed(chain):
@@ -218,7 +218,7 @@ class TraceTree:
         return dropped
 
 
-def _with_values_of_node(node: Node, above: Above, span_id: str) -> Above:
+def _with_values_of_node(node: TraceNode, above: InheritedValues, span_id: str) -> InheritedValues:
     calls = above.calls
     if node.is_border:
         calls = NOTHING.calls
@@ -231,10 +231,10 @@ def _with_values_of_node(node: Node, above: Above, span_id: str) -> Above:
     work = {**above.work, **node.work} if node.work else above.work
     runs = (span_id, *above.runs[: MOST_RUNS - 1]) if node.is_run else above.runs
     agent = node.agent or above.agent
-    return Above(merge_callers(node.caller, above.caller), agent, calls, work, runs, above.missing)
+    return InheritedValues(merge_callers(node.caller, above.caller), agent, calls, work, runs, above.missing)
 
 
-def _values_given_below(source: Node | Above) -> GivenValues | None:
+def _values_given_below(source: TraceNode | InheritedValues) -> GivenValues | None:
     caller, agent, work = source.caller, source.agent, source.work
     if caller is NO_CALLER and agent is None and not work:
         return None
@@ -440,8 +440,8 @@ def _add_twin_reasons(kept_call: SpanCall, twin: SpanCall, ending: str) -> None:
 
 MODEL_CALL = "model_call"  # name for the usage of a call to a model, which an enclosing span repeats
 
-Place = tuple[str | None, Key | None]  # place of a span: trace id, and key of its parent span
-_PlaceAndOutput = tuple[Place, int | None]  # place of a span, and its output tokens
+SpanPlace = tuple[str | None, Key | None]  # place of a span: trace id, and key of its parent span
+_PlaceAndOutput = tuple[SpanPlace, int | None]  # place of a span, and its output tokens
 
 
 class UsageSpan(NamedTuple):
@@ -453,7 +453,7 @@ class UsageSpan(NamedTuple):
 
     span_id: str | None
     names: tuple[str, ...]  # names of the span's attributes
-    place: Place
+    place: SpanPlace
     output: int | None
     is_of_call: bool  # whether the span repeats the usage of a call to a model
 
@@ -509,7 +509,7 @@ _Counts = tuple[str | None, int | None, int | None]
 
 
 def assign_reports_to_streams(
-    nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]]
+    nodes: Mapping[Key, TraceNode], calls: Sequence[tuple[SpanCall, Key | None]]
 ) -> Iterator[None]:
     """
     Assign the report of each stream to the span that started it. Then the tree treats the report as the call
@@ -519,7 +519,7 @@ def assign_reports_to_streams(
     and reports differ, none is matched. A report without a parent is a trace of its own, and is matched
     by its counts.
     """
-    begun: dict[Place, list[Node]] = {}
+    begun: dict[SpanPlace, list[TraceNode]] = {}
     for number, ((trace_id, _), node) in enumerate(nodes.items(), start=1):
         if number % TURN == 0:
             yield
@@ -527,7 +527,7 @@ def assign_reports_to_streams(
             begun.setdefault((trace_id, node.parent), []).append(node)
     if not begun:
         return
-    reported: dict[Place, list[SpanCall]] = {}
+    reported: dict[SpanPlace, list[SpanCall]] = {}
     for number, (call, parent) in enumerate(calls, start=1):
         if number % TURN == 0:
             yield
@@ -547,7 +547,7 @@ def assign_reports_to_streams(
 
 
 def _assign_reports_by_counts(
-    nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]], joined: set[int]
+    nodes: Mapping[Key, TraceNode], calls: Sequence[tuple[SpanCall, Key | None]], joined: set[int]
 ) -> Iterator[None]:
     """
     Match reports that are traces of their own with streams that have the same counts. If several streams have
@@ -572,7 +572,7 @@ def _assign_reports_by_counts(
             nodes[key].stream = reports.pop()
 
 
-def _is_start_without_report(node: Node) -> bool:
+def _is_start_without_report(node: TraceNode) -> bool:
     return node.began is not None and node.parent is None and node.stream is None
 
 

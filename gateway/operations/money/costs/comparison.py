@@ -13,7 +13,7 @@ import msgspec
 from gateway.http.requests import Result
 from gateway.money.comparison.comparing import answer_comparison
 from gateway.money.comparison.sentence import comparison_sentence
-from gateway.money.comparison.split import PARTS, Driver, Spending
+from gateway.money.comparison.split import PARTS, CostDriver, GroupSpending
 from gateway.money.costs.answer import bills_status
 from gateway.money.costs.measures import (
     COMPARED_KINDS,
@@ -22,7 +22,7 @@ from gateway.money.costs.measures import (
     PREVIOUS,
     REAL_COST,
 )
-from gateway.money.costs.past import Past, earlier_query
+from gateway.money.costs.past import ComparablePast, earlier_query
 from gateway.operations.answers import ComparisonPast
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import (
@@ -302,7 +302,7 @@ def _span_fields(query: CostQuery) -> dict[str, str]:
     return {"from": query.since.isoformat(), "to": query.until.isoformat()}
 
 
-def _describe_driver(driver: Driver, past: Past) -> Mapping[str, object]:
+def _describe_driver(driver: CostDriver, past: ComparablePast) -> Mapping[str, object]:
     if not past.is_whole:
         return {**_describe_spending(driver.now), "against": None, "change": None, **dict.fromkeys(PARTS)}
     parts = {name: money.units_to_text(getattr(driver.parts, name)) for name in PARTS}
@@ -314,7 +314,7 @@ def _describe_driver(driver: Driver, past: Past) -> Mapping[str, object]:
     }
 
 
-def _describe_spending(spending: Spending) -> Mapping[str, object]:
+def _describe_spending(spending: GroupSpending) -> Mapping[str, object]:
     return {
         "cost": money.units_to_text(spending.cost),
         "tokens": spending.tokens,

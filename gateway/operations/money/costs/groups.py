@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from gateway.core.schemas import COUNT, TEXT, TEXT_OR_NULL, described, open_object
-from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort
+from gateway.http.lists import Filter, ListDefinition, MemoryRows, PageQuery, Sort
 from gateway.http.requests import Result
-from gateway.money.costs.groups import USUAL, Figures, Groups, sum_figures, visible_groups
+from gateway.money.costs.groups import USUAL, CellFigures, Groups, sum_figures, visible_groups
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
@@ -27,7 +27,7 @@ class GroupRow(NamedTuple):
     since: datetime
     until: datetime
     names: Mapping[str, str | None]
-    figures: Figures
+    figures: CellFigures
 
     @property
     def id(self) -> str:
@@ -57,7 +57,7 @@ _GROUP = open_object(
         **_FIGURES,
     }
 )
-GROUP_COSTS: List[GroupRow] = List(
+GROUP_COSTS: ListDefinition[GroupRow] = ListDefinition(
     root="group_costs",
     show=_describe_group,
     identity=Sort(value=lambda row: row.id),
@@ -83,13 +83,15 @@ class _GroupRows:
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
-        self.total = Figures()
+        self.total = CellFigures()
 
-    async def page(self, listed: List[GroupRow], wanted: PageQuery) -> ListPage[GroupRow]:
-        by = wanted.filters.get(BY, USUAL)
+    async def page(
+        self, list_definition: ListDefinition[GroupRow], page_query: PageQuery
+    ) -> ListPage[GroupRow]:
+        by = page_query.filters.get(BY, USUAL)
         rows = [
             GroupRow(cut.since, cut.until, dict(zip(by, names, strict=True)), figures)
-            for cut, names, figures in self._groups.sums_by_dimensions(by, wanted.filters)
+            for cut, names, figures in self._groups.sums_by_dimensions(by, page_query.filters)
         ]
         self.total = sum_figures(row.figures for row in rows)
         every_cell = [cell for _, cells in self._groups.parts for cell in cells]
@@ -97,7 +99,7 @@ class _GroupRows:
             name: limited_choices({cell.names[place] or "" for cell in every_cell})
             for place, name in enumerate(SPLIT_BY)
         }
-        return await MemoryRows(rows, known=known).page(listed, wanted)
+        return await MemoryRows(rows, known=known).page(list_definition, page_query)
 
 
 @operator_call(

@@ -17,7 +17,7 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.rates import Quote
 from gateway.operations.answers import MarkItem
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.managed import Answer
+from gateway.operations.managed import JsonAnswer
 from gateway.operations.money.annotations import AnnotationTable
 from gateway.operations.money.costs.questions import ONE_SPAN, is_closed_months_query, read_question
 from gateway.operations.requests.address import SLICED, operator_call
@@ -79,7 +79,9 @@ async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await chart_marks(request, request.services, query.without_units())
 
 
-async def chart_marks(request: OperatorRequest[Any, None], money: MoneyServices, query: CostQuery) -> Answer:
+async def chart_marks(
+    request: OperatorRequest[Any, None], money: MoneyServices, query: CostQuery
+) -> JsonAnswer:
     """Return the notes for a query in the requested view. Does not update the totals first."""
     ledger = request.ledger
     marks = [
@@ -175,7 +177,7 @@ async def _price_change_marks(
 
 
 def _changed_prices(
-    book: PriceBook, models: Sequence[tuple[str | None, str]], query: CostQuery
+    price_book: PriceBook, models: Sequence[tuple[str | None, str]], query: CostQuery
 ) -> Iterator[ChartMark]:
     """
     Yield the price changes of the models (provider, name). If several providers have the same change, it
@@ -184,7 +186,7 @@ def _changed_prices(
     since, until = (int(edge.timestamp() * NS) for edge in (query.since, query.until))
     seen = set()
     for provider, model in models:
-        for at, before, after in book.price_changes_between(provider, model, since, until):
+        for at, before, after in price_book.price_changes_between(provider, model, since, until):
             changes = _describe_price_change(_prices_by_size(before), _prices_by_size(after))
             if changes and (at, model, changes) not in seen:
                 seen.add((at, model, changes))

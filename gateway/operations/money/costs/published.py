@@ -21,7 +21,7 @@ import orjson
 from gateway.core.errors import Refusal
 from gateway.core.schemas import COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array_of, closed_object, described
 from gateway.http.address import READ, key_call
-from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort
+from gateway.http.lists import YES_NO, Filter, ListDefinition, MemoryRows, PageQuery, Sort
 from gateway.http.requests import Result
 from gateway.money.costs.answer import answer_costs, has_paid_costs
 from gateway.money.costs.measures import (
@@ -57,7 +57,7 @@ from spool.ledger.queries import (
     PAID_COST,
     PLAN,
     CostRow,
-    Wanted,
+    WantedValues,
     next_full_hour,
 )
 from spool.ledger.work import UNITS
@@ -72,7 +72,7 @@ _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class CostItem:
     """
     A row before it is formatted. Only the rows of the requested page are formatted. `meter` selects one meter
     of the row's usage.
@@ -125,8 +125,8 @@ def _id_and_name_list(
     root: str,
     filters: Mapping[str, Filter[dict[str, Any]]] | None = None,
     at_times: Mapping[str, Schema] | None = None,
-) -> List[dict[str, Any]]:
-    return List(
+) -> ListDefinition[dict[str, Any]]:
+    return ListDefinition(
         root=root,
         show=lambda item: item,
         identity=Sort(value=lambda item: str(item["id"])),
@@ -148,13 +148,13 @@ TAG_LIST = _id_and_name_list(
 )
 
 
-def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> List[Item]:
+def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> ListDefinition[CostItem]:
     """
     Define the list of costs. All parameters are filters, so that responses name them and cursors contain them.
     PAID_COST and its dimensions exist only with plans, or contracts with amounts.
     """
     dimensions = (*dimensions, *BILLED_DIMENSIONS, *((PLAN,) if has_plans else ()))
-    question: dict[str, Filter[Item]] = {
+    question: dict[str, Filter[CostItem]] = {
         "start_date": Filter(type="date", is_single=True),
         "end_date": Filter(type="date", is_single=True),
         "granularity": Filter(valid_values=GRANULARITIES, is_single=True),
@@ -166,7 +166,7 @@ def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> List[Item]:
         "measures": Filter(valid_values=tuple(USAGE)),
         "view": Filter(is_single=True),
     }
-    return List(
+    return ListDefinition(
         root="costs",
         show=lambda item: item.shown_fields,
         identity=Sort(value=lambda item: item.place),
@@ -236,7 +236,7 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     calls. A query by a unit of work, such as `pull_request`, covers at most 92 days. It has the most
     expensive units, and `(other)` for the others.
     """
-    rows = _Rows(request.services, request.shared.people)
+    rows = _CostRows(request.services, request.shared.people)
     known = (*request.services.ledger.dimensions(), *UNITS, *await rows.read_row_tags())
     page = await request.list_page(
         cost_list(known, has_plans=has_paid_costs(request.services.registry)), rows
@@ -314,7 +314,7 @@ def _describe_tag(tag: TagValues) -> dict[str, Any]:
     }
 
 
-class _Rows:
+class _CostRows:
     def __init__(self, money: MoneyServices, people: People) -> None:
         self.beside: dict[
             str, object
@@ -331,9 +331,11 @@ class _Rows:
         self._row_tags = (await ledger.billing_row_tags())[:limit]
         return self._row_tags
 
-    async def page(self, listed: List[Item], wanted: PageQuery) -> ListPage[Item]:
-        filters = dict(wanted.filters)
-        once = {name: texts[0] for name, texts in filters.items() if listed.filters[name].is_single}
+    async def page(
+        self, list_definition: ListDefinition[CostItem], page_query: PageQuery
+    ) -> ListPage[CostItem]:
+        filters = dict(page_query.filters)
+        once = {name: texts[0] for name, texts in filters.items() if list_definition.filters[name].is_single}
         cost_type, meter = once.get("cost_type", REAL_COST), once.get("meter", "")
         measures, group_by = filters.get("measures", ()), filters.get("group_by", ())
         is_usage, by_meter = cost_type == USAGE_AMOUNT, METER in group_by
@@ -373,11 +375,13 @@ class _Rows:
         if result.partial_periods:
             self.beside["cut_periods"] = list(map(_format_time, result.partial_periods))
 
-        def build_page() -> ListPage[Item]:
-            items = [Item(question, row, cost_type, measures) for row in result.rows]
-            return _cut_item_page(listed, wanted, _items_by_meter(items, meter) if by_meter else items)
+        def build_cost_page() -> ListPage[CostItem]:
+            items = [CostItem(question, row, cost_type, measures) for row in result.rows]
+            return _cut_item_page(
+                list_definition, page_query, _items_by_meter(items, meter) if by_meter else items
+            )
 
-        cut = await asyncio.to_thread(build_page)
+        cut = await asyncio.to_thread(build_cost_page)
         return replace(cut, known=await self._money.known_dimension_values())
 
     async def _read_question(
@@ -399,7 +403,9 @@ class _Rows:
             view=await self._reads.find_view(once["view"]) if "view" in once else None,
         )
 
-    def _read_filters(self, stated_filters: Mapping[str, tuple[str, ...]]) -> tuple[Wanted, Wanted]:
+    def _read_filters(
+        self, stated_filters: Mapping[str, tuple[str, ...]]
+    ) -> tuple[WantedValues, WantedValues]:
         """
         Return the included and the excluded values of the dimensions. They come from `filters` and from
         the other parameters.
@@ -433,7 +439,7 @@ def check_meter_query(cost_type: str, measures: Sequence[str]) -> None:
 
 
 def _parse_filters(
-    text: str, known: Sequence[str]
+    text: str, known_names: Sequence[str]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """
     Return the included and the excluded values in the JSON of `filters`. `!` before a name excludes its
@@ -451,8 +457,8 @@ def _parse_filters(
     exclude: dict[str, tuple[str, ...]] = {}
     for name, stated_values in filters.items():
         dimension = name.removeprefix("!")
-        if dimension not in known:
-            raise _invalid_parameter(f"filters accepts only {', '.join(known)}")
+        if dimension not in known_names:
+            raise _invalid_parameter(f"filters accepts only {', '.join(known_names)}")
         values = stated_values if isinstance(stated_values, list) else [stated_values]
         if not values or not all(value is None or isinstance(value, str) for value in values):
             raise _invalid_parameter(f"filters: {dimension} must be a text or a list of texts")
@@ -460,7 +466,7 @@ def _parse_filters(
     return include, exclude
 
 
-def _items_by_meter(items: Sequence[Item], meter: str) -> list[Item]:
+def _items_by_meter(items: Sequence[CostItem], meter: str) -> list[CostItem]:
     """Return one item per meter of each item. If a meter is given, return only its items."""
     return [
         replace(item, meter=name)
@@ -470,9 +476,11 @@ def _items_by_meter(items: Sequence[Item], meter: str) -> list[Item]:
     ]
 
 
-def _cut_item_page(listed: List[Item], page_query: PageQuery, rows: Sequence[Item]) -> ListPage[Item]:
-    sort = listed.sorts[page_query.sort_key].value
-    identity = listed.identity.value
+def _cut_item_page(
+    list_definition: ListDefinition[CostItem], page_query: PageQuery, rows: Sequence[CostItem]
+) -> ListPage[CostItem]:
+    sort = list_definition.sorts[page_query.sort_key].value
+    identity = list_definition.identity.value
     assert sort is not None and identity is not None
     return cut_page(
         rows,
@@ -489,8 +497,8 @@ def _usage_date(granularity: str, start: datetime) -> str:
     return _format_time(uncut_period_start(granularity, start))
 
 
-def _format_time(when: datetime) -> str:
-    return record.format_to_second(when.timestamp())
+def _format_time(moment: datetime) -> str:
+    return record.format_to_second(moment.timestamp())
 
 
 def _dimension_name(dimension: str) -> str:

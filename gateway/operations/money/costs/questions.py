@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import orjson
 
-from gateway.http.lists import List, MemoryRows, Sort, list_envelope
+from gateway.http.lists import ListDefinition, MemoryRows, Sort, list_envelope
 from gateway.money.costs.asked_measures import check_unit
 from gateway.money.costs.measures import (
     ASKED,
@@ -91,7 +91,7 @@ class ReportForm:
 
 
 async def read_report_question(
-    request: OperatorRequest[Any, Any], known: Sequence[str]
+    request: OperatorRequest[Any, Any], known_names: Sequence[str]
 ) -> tuple[CostQuestion, ReportForm]:
     """Read the query of a report. Raises Invalid or a Refusal if it is wrong."""
     parameters = request.http.query
@@ -113,14 +113,14 @@ async def read_report_question(
         parameters.get("format") == "csv",
         "lines" in parameters,
     )
-    check_unit(unit, known, show)
+    check_unit(unit, known_names, show)
     check_one_of("top_by", top_by, SUMS)
     check_one_of("format", parameters.get("format", "json"), FORMATS)
     if as_csv and not set(PAGING).isdisjoint(parameters):
         raise Invalid("format=csv returns all rows, so use it without limit and cursor")
     currency = parameters.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
-    base_question = await read_question(request, known)
+    base_question = await read_question(request, known_names)
     check_one_of("scope", scope := parameters.get("scope", OWN), SCOPES)
     if scope == AGGREGATED and (unit or has_lines):
         raise AskedTooMuch("scope=aggregated cannot be used with unit or lines, because these costs overlap")
@@ -174,7 +174,7 @@ async def _earlier_query_maker(request: OperatorRequest[Any, Any]) -> Callable[[
     )
 
 
-async def read_question(request: OperatorRequest[Any, Any], known: Sequence[str]) -> CostQuestion:
+async def read_question(request: OperatorRequest[Any, Any], known_names: Sequence[str]) -> CostQuestion:
     """
     Read the time range, the groups and the filters of a query. Raises Invalid or a Refusal if one of
     them is wrong.
@@ -191,17 +191,17 @@ async def read_question(request: OperatorRequest[Any, Any], known: Sequence[str]
         dimension = name.removesuffix("!")
         terms[dimension] = (*terms.get(dimension, ()), value)
     for name in (*by, *include, *exclude):
-        if name not in known and name in UNITS:
+        if name not in known_names and name in UNITS:
             raise _no_units_error(name, parameters.get("cost_type"))
-        if name not in known:
-            raise unknown_dimension_error(name, known)
+        if name not in known_names:
+            raise unknown_dimension_error(name, known_names)
     people = request.shared.people
     include, exclude = people.check_and_expand_filter(include), people.check_and_expand_filter(exclude)
     per = parameters.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
     since, until, zone = read_time_range(parameters, request.now())
     view = await request.cost_reader.find_view(parameters["view"]) if "view" in parameters else None
-    if view is not None and (unit := view.unit_of_work) is not None and unit not in known:
+    if view is not None and (unit := view.unit_of_work) is not None and unit not in known_names:
         raise _no_units_error(unit, parameters.get("cost_type"))
     question = CostQuestion(
         since=since, until=until, zone=zone, per=per, by=by, include=include, exclude=exclude, view=view
@@ -284,7 +284,7 @@ async def page_of_rows(
     parameters = request.http.query
     question = sorted((name, value) for name, value in parameters.items() if name not in PAGING)
     root = f"{ROWS} {blake2b(orjson.dumps(question), digest_size=8).hexdigest()}"
-    listed: List[Row] = List(
+    listed: ListDefinition[Row] = ListDefinition(
         root=root,
         show=lambda row: {_PLACE: row},
         identity=Sort(value=identity),

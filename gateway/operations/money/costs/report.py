@@ -48,7 +48,7 @@ from spool.registry.permission_sets import VIEW_COSTS
 from spool.streams import METRIC
 
 if TYPE_CHECKING:
-    from gateway.money.costs.price_lines import Shown
+    from gateway.money.costs.price_lines import FieldsAtPlace
 
 
 class ReportQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
@@ -236,7 +236,7 @@ async def _build_report(
     request: OperatorRequest[MoneyServices, None],
     question: CostQuestion,
     form: ReportForm,
-    known: Sequence[str],
+    known_names: Sequence[str],
     dimensions: Sequence[str],
 ) -> Result:
     services, reads = request.services, request.cost_reader
@@ -260,7 +260,7 @@ async def _build_report(
             "names": {
                 dimension.name: dimension.label
                 for dimension in reads.whole.derived_dimensions()
-                if dimension.name in known
+                if dimension.name in known_names
             },
             "past": result.past and result.past.to_fields(),
             "previous": result.previous and _span_fields(result.previous),
@@ -292,7 +292,7 @@ async def _build_report(
         return _csv_response({**beside, "rows": map(rows.row_fields, rows.places)})
     if not reads.is_limited:
         beside |= await _last_record_fields(services, question.by)
-    show: Shown = rows.row_fields
+    show: FieldsAtPlace = rows.row_fields
     if form.has_lines:
         await import_in_thread("gateway.money.costs.price_lines")
         from gateway.money.costs import price_lines
@@ -318,11 +318,11 @@ async def _build_report(
     return {**beside, **page}
 
 
-async def _last_record_fields(services: MoneyServices, by: Sequence[str]) -> dict[str, Any]:
+async def _last_record_fields(services: MoneyServices, dimensions: Sequence[str]) -> dict[str, Any]:
     hours = services.sender_hours
-    if hours is None or tuple(by) not in (("source",), ("sender",)):
+    if hours is None or tuple(dimensions) not in (("source",), ("sender",)):
         return {}
-    newest = await (hours.newest_by_source() if by[0] == "source" else hours.newest_by_key())
+    newest = await (hours.newest_by_source() if dimensions[0] == "source" else hours.newest_by_key())
     return {"last_records": {name: utc_iso(at) for name, at in newest.items()}}
 
 

@@ -17,7 +17,7 @@ from gateway.money.recommendations.facts import DAYS, dimension_value
 from gateway.money.recommendations.what_if import (
     ASSUMPTIONS,
     Group,
-    Instead,
+    ReplacementCosts,
     check_model_has_price,
     days_within,
 )
@@ -155,14 +155,14 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
             counted_value(dimensions, name) in values for name, values in query.include.items()
         ) and not any(counted_value(dimensions, name) in values for name, values in query.exclude.items())
 
-    def group_of(dimensions: Dimensions) -> Group:
+    def group_of_dimensions(dimensions: Dimensions) -> Group:
         return tuple(counted_value(dimensions, name) or None for name in query.group_by)
 
     days = days_within(query.since.timestamp(), min(query.until.timestamp(), now))
     has_choice = request.is_limited or query.include or query.exclude
     chosen = is_chosen if has_choice else None
     result = await worked_out(
-        request.whole_ledger, book, model, days=days, chosen=chosen, group_of=group_of, now=now
+        request.whole_ledger, book, model, days=days, chosen=chosen, group_of=group_of_dimensions, now=now
     )
     whole = await ledger.costs(_limit_to_days(query, days)) if days else []
     cost = sum(money.text_to_units(row.cost) for row in whole)
@@ -187,14 +187,16 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     }
 
 
-def _largest_first(groups: Mapping[Group, Instead], other_group: Group) -> list[tuple[Group, Instead]]:
+def _largest_first(
+    groups: Mapping[Group, ReplacementCosts], other_group: Group
+) -> list[tuple[Group, ReplacementCosts]]:
     """
     Return the MAX_TOP groups with the largest change, and the sum of all other groups. Ties are sorted by name.
     """
     by_name = sort_in_steps(groups.items(), lambda item: [word or "" for word in item[0]])
     rows = sort_in_steps(by_name, lambda item: -abs(item[1].saves))
     rest = [instead for _, instead in rows[MAX_TOP:]]
-    return [*rows[:MAX_TOP], *([(other_group, Instead.sum_of(rest))] if rest else [])]
+    return [*rows[:MAX_TOP], *([(other_group, ReplacementCosts.sum_of(rest))] if rest else [])]
 
 
 def _limit_to_days(query: CostQuery, days: range) -> CostQuery:
@@ -203,7 +205,7 @@ def _limit_to_days(query: CostQuery, days: range) -> CostQuery:
     return replace(query, since=since, until=until, granularity=TOTAL, group_by=(), measures=("calls",))
 
 
-def _describe_sums(instead: Instead) -> Mapping[str, object]:
+def _describe_sums(instead: ReplacementCosts) -> Mapping[str, object]:
     return {
         "calls": instead.calls,
         "cost": money.units_to_text(instead.cost),

@@ -20,10 +20,10 @@ from msgspec import UNSET
 from gateway.core.errors import Refusal
 from gateway.core.fields import build_answer, changes_struct, given_fields, item_struct, single_item_struct
 from gateway.core.visible import SLICED, check_view_usable
-from gateway.http.lists import Filter, List, Sort
+from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.money.costs.measures import COMPARED_KINDS, REAL_COST
 from gateway.operations.files.declared import InFiles
-from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, HasLedger, ManagedResource
+from gateway.operations.managed import SHOW, ByPeople, HasLedger, JsonAnswer, ManagedResource, OperationCaller
 from spool.errors import Invalid, NotAllowed
 from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
@@ -281,17 +281,17 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         deleted in the meantime.
         """
 
-        def store_if_unsent(rows: RegistryRows) -> ScheduledReport | None:
+        def store_report_if_unsent(rows: RegistryRows) -> ScheduledReport | None:
             stored_report = KIND.find(rows, report.id)
             if stored_report is None or stored_report.version != report.version or stored_report.done >= due:
                 return None
             for notice, channel in addressed:
                 add_notices(rows, [notice], [channel])
             after = replace_fields(stored_report, done=due, problem=problem)
-            KIND.put(rows, after)
+            KIND.store_row(rows, after)
             return after
 
-        after = await self._changes.change_rows(store_if_unsent)
+        after = await self._changes.change_rows(store_report_if_unsent)
         if after is not None:
             self._remember_row(after)
         return after is not None
@@ -301,16 +301,16 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
     ) -> None:
         """Store the notices of a report sent on request. The schedule does not change."""
 
-        def store_and_audit(rows: RegistryRows) -> None:
+        def store_report_and_audit(rows: RegistryRows) -> None:
             for notice, channel in addressed:
                 add_notices(rows, [notice], [channel])
             after = {"notices": [f"{channel}:{notice.id}" for notice, channel in addressed]}
             rows.add_audit(self._changes.now(), actor, "scheduled_report.send", report.id, after=after)
 
-        await self._changes.change_rows(store_and_audit)
+        await self._changes.change_rows(store_report_and_audit)
 
 
-def _describe_report(row: tuple[ScheduledReport, str | None, float]) -> Answer:
+def _describe_report(row: tuple[ScheduledReport, str | None, float]) -> JsonAnswer:
     report, view, now = row
     sent = report.done > report.created and report.done == report.last_due_at(report.done)
     return build_answer(
@@ -323,7 +323,7 @@ def _describe_report(row: tuple[ScheduledReport, str | None, float]) -> Answer:
     )
 
 
-SCHEDULED_REPORTS: List[tuple[ScheduledReport, str | None, float]] = List(
+SCHEDULED_REPORTS: ListDefinition[tuple[ScheduledReport, str | None, float]] = ListDefinition(
     root="scheduled_reports",
     show=_describe_report,
     identity=Sort(value=lambda row: row[0].id),
@@ -357,66 +357,66 @@ class ScheduledReportResource(ManagedResource[ScheduledReport, HasLedger]):
         words={SHOW: "Show a scheduled report, by id or name"},
     )
 
-    async def visibility_test(self, asking: Asker[HasLedger]) -> Sees[ScheduledReport]:
-        is_whole, owner = (await asking.sees()).is_whole, _report_owner(asking)
+    async def visibility_test(self, caller: OperationCaller[HasLedger]) -> Sees[ScheduledReport]:
+        is_whole, owner = (await caller.sees()).is_whole, _report_owner(caller)
         return lambda row: is_whole or (row.owner == owner and owner != "")
 
     async def displayed_row(
-        self, asking: Asker[HasLedger], row: ScheduledReport
+        self, caller: OperationCaller[HasLedger], row: ScheduledReport
     ) -> tuple[ScheduledReport, str | None, float]:
         """
         Return the report with the name of its view. If the view is hidden or deleted, return None instead
         of the name.
         """
-        view = asking.registry.views.find(row.view_id)
-        is_seen = view is not None and (await asking.sees()).can_see_view(view)
-        return row, view.name if view is not None and is_seen else None, asking.shared.clock.now()
+        view = caller.registry.views.find(row.view_id)
+        is_seen = view is not None and (await caller.sees()).can_see_view(view)
+        return row, view.name if view is not None and is_seen else None, caller.shared.clock.now()
 
-    async def draft_fields(self, asking: Asker[HasLedger], given: Any) -> dict[str, Any]:
-        stated_fields = given_fields(given)
-        if given.view is not UNSET:
-            view = await asking.find_view(given.view)
-            stated_fields["view"] = check_view_usable(asking.services.ledger.dimensions(), view).id
+    async def draft_fields(self, caller: OperationCaller[HasLedger], new_values: Any) -> dict[str, Any]:
+        stated_fields = given_fields(new_values)
+        if new_values.view is not UNSET:
+            view = await caller.find_view(new_values.view)
+            stated_fields["view"] = check_view_usable(caller.services.ledger.dimensions(), view).id
             if problem := cost_type_problem(view):
                 raise Invalid(f"view: {problem}")
         return stated_fields
 
     async def check_fields(
-        self, asking: Asker[HasLedger], fields: Mapping[str, Any], before: ScheduledReport | None
+        self, caller: OperationCaller[HasLedger], fields: Mapping[str, Any], before: ScheduledReport | None
     ) -> None:
         """Raise Invalid or Refusal 403 if this person may not send the report."""
         channels, people = (
             fields.get(name, () if before is None else getattr(before, name))
             for name in ("channels", "people")
         )
-        notices = asking.registry.notices
+        notices = caller.registry.notices
         notices.check_report_channels("channels", channels)
         if people and not notices.mail_channels.intersection(channels):
             raise Invalid(
                 "people receive reports by e-mail, so channels must include a channel of type email"
             )
-        owner = _report_owner(asking)
-        if not (await asking.sees()).is_whole and set(people) - {owner}:
+        owner = _report_owner(caller)
+        if not (await caller.sees()).is_whole and set(people) - {owner}:
             raise Refusal(
                 403, "limited_data", "you may see only some calls, so you can send reports only to yourself"
             )
-        known = {account.email for account in await asking.registry.operators.all()}
+        known = {account.email for account in await caller.registry.operators.all()}
         for person in people:
             if person.strip().casefold() not in known:
                 raise Invalid(
                     f"people: {person[:100]} has no account, so it is unknown which calls they may see"
                 )
 
-    def server_fields(self, asking: Asker[HasLedger], given: Any) -> Mapping[str, Any]:
-        return {"owner": _report_owner(asking)}
+    def server_fields(self, caller: OperationCaller[HasLedger], new_values: Any) -> Mapping[str, Any]:
+        return {"owner": _report_owner(caller)}
 
 
-def _report_owner(asking: Asker[HasLedger]) -> str:
+def _report_owner(caller: OperationCaller[HasLedger]) -> str:
     """
     Return the person whose rights limit the report. "" means that nothing is limited, as on the server itself
     or with a console link.
     """
-    return "" if asking.holder is None else asking.holder.person
+    return "" if caller.holder is None else caller.holder.person
 
 
 SCHEDULED_REPORT = ScheduledReportResource()

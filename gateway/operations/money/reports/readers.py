@@ -8,7 +8,7 @@ from spool.errors import NotThere
 from spool.registry.operators import Session
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.registry import Registry
-from spool.registry.roles import EVERYTHING, Holder, Rights, session_holder
+from spool.registry.roles import EVERYTHING, Rights, RoleHolder, session_holder
 
 # a function of an account's issuer and groups that returns whether the account's role is the default role
 IsDefault = Callable[[str, Collection[str]], bool]
@@ -44,7 +44,7 @@ async def recipient_rights(registry: Registry, person: str, is_default: IsDefaul
     groups = await newest_sign_in_groups(registry, person)
     has_default_role = is_default(account.issuer, groups)
     rights = registry.roles.holder_rights(
-        Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
+        RoleHolder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
     )
     if VIEW_COSTS not in rights.permission_sets:
         raise NotReadable(f"{person} may not see costs")

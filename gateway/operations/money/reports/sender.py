@@ -18,7 +18,7 @@ from typing import Any
 
 from gateway.core.errors import Refusal
 from gateway.core.mounts import page_link
-from gateway.core.visible import Visible
+from gateway.core.visible import VisiblePart
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.budgets.judging import planned_limit
 from gateway.money.budgets.words import format_budget_amount
@@ -44,7 +44,7 @@ from spool.clock import Clock
 from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.costs import periods_of_query
-from spool.ledger.queries import BILLED_TYPES, AnswersCosts, CostQuery, CostRow
+from spool.ledger.queries import BILLED_TYPES, CostQuery, CostRow, CostsLedger
 from spool.registry.insights import OPEN, Insight
 from spool.registry.notices import INFO, REPORT, Notice
 from spool.registry.registry import Registry
@@ -248,7 +248,7 @@ def _main_dimension(view: View) -> str:
 
 
 async def _cost_bars(
-    ledger: AnswersCosts, query: CostQuery, report: ScheduledReport
+    ledger: CostsLedger, query: CostQuery, report: ScheduledReport
 ) -> Sequence[tuple[datetime, int]]:
     per = "daily" if report.every == WEEK else "weekly"
     bar_query = replace(query, granularity=per, group_by=(), measures=("calls",))
@@ -256,7 +256,9 @@ async def _cost_bars(
     return [(start.astimezone(report.zone), spent.get(start, 0)) for start, _ in periods_of_query(bar_query)]
 
 
-def _budget_lines(services: MoneyServices, registry: Registry, visible: Visible, view: View) -> Iterator[str]:
+def _budget_lines(
+    services: MoneyServices, registry: Registry, visible: VisiblePart, view: View
+) -> Iterator[str]:
     for budget in registry.declared_table(BudgetTable).all():
         if budget.view_id != view.id or not visible.can_see_budget(budget):
             continue

@@ -10,7 +10,7 @@ from gateway.money.comparison.comparing import Comparison
 from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.comparison.wording import format_dollars
 from gateway.money.costs.measures import NO_PRICE
-from gateway.money.costs.past import Past
+from gateway.money.costs.past import ComparablePast
 from gateway.money.insights.findings import printable_name
 from spool.ledger import money
 from spool.ledger.money import unconverted_amounts_sentence
@@ -35,7 +35,7 @@ class ReportFigures:
     since: datetime
     until: datetime
     by: str
-    past: Past
+    past: ComparablePast
     comparison: Comparison
     bars: Sequence[tuple[date, int]]
     top: Sequence[tuple[str | None, int]]

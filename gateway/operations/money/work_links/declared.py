@@ -25,10 +25,10 @@ from gateway.core.fields import (
     single_item_struct,
 )
 from gateway.core.visible import WHOLE
-from gateway.http.lists import Filter, List, Sort
+from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.normalise.reading.repositories import unify_work_tags
 from gateway.operations.files.declared import NotInFiles
-from gateway.operations.managed import Answer, Asker, ByPeople, HasLedger, ManagedResource
+from gateway.operations.managed import ByPeople, HasLedger, JsonAnswer, ManagedResource, OperationCaller
 from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
 from spool.identity import is_unique_id
 from spool.ledger.sums import DAY_S
@@ -39,7 +39,7 @@ from spool.ledger.work import (
     RUN,
     TREES,
     UNITS,
-    Digests,
+    WorkDigests,
     is_digest,
     unit_number,
     unit_numbers,
@@ -201,7 +201,7 @@ def check_link(draft: NewWorkLink) -> NewWorkLink:
     return NewWorkLink(**named, **days)
 
 
-def _unit_digest(digests: Digests, name: str, text: str) -> str:
+def _unit_digest(digests: WorkDigests, name: str, text: str) -> str:
     unit = DIGESTS[name]
     if unit == RUN and not is_digest(unit, text) and not is_unique_id(text):
         raise Invalid(
@@ -278,7 +278,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
             if event in before.events:
                 return before
             after = replace_fields(before, events=(*before.events, event)[-MOST_EVENTS:])
-            self.kind.put(rows, after)
+            self.kind.store_row(rows, after)
             return after
 
         await self._changes.change_rows(add_event_to_row, self._remember_row)
@@ -331,7 +331,7 @@ def all_links(registry: Registry | None) -> UnitLinks:
     return NO_LINKS if registry is None else registry.declared_table(WorkLinkTable).unit_links
 
 
-def _describe_link(row: WorkLink) -> Answer:
+def _describe_link(row: WorkLink) -> JsonAnswer:
     return build_answer(
         WorkLinkItem, row, created=utc_iso(row.created), last_updated=utc_iso(row.last_updated)
     )
@@ -349,7 +349,7 @@ class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
     changes = changes_struct(NewWorkLink)
     item = WorkLinkItem
     one = single_item_struct(NewWorkLink, WorkLinkItem)
-    lists: List[WorkLink] = List(
+    lists: ListDefinition[WorkLink] = ListDefinition(
         root="work_links",
         show=_describe_link,
         identity=Sort(value=lambda row: row.id),
@@ -362,34 +362,34 @@ class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
     )
     people = ByPeople(path="/work/links", reads=VIEW_COSTS, changes=MODIFY_DIMENSIONS, shows=WHOLE)
 
-    async def displayed_row(self, asking: Asker[HasLedger], row: WorkLink) -> WorkLink:
+    async def displayed_row(self, caller: OperationCaller[HasLedger], row: WorkLink) -> WorkLink:
         return row
 
-    async def draft_fields(self, asking: Asker[HasLedger], given: Any) -> dict[str, Any]:
+    async def draft_fields(self, caller: OperationCaller[HasLedger], new_values: Any) -> dict[str, Any]:
         """Return the fields in stored form, with sessions and runs as digests."""
-        digests, carried = asking.services.ledger.digests, self.recorded_fields(asking, given)
+        digests, carried = caller.services.ledger.digests, self.recorded_fields(caller, new_values)
         return {
             name: _unit_digest(digests, name, text) if text and name in DIGESTS else text
             for name, text in carried.items()
         }
 
-    def recorded_fields(self, asking: Asker[HasLedger], given: Any) -> dict[str, Any]:
+    def recorded_fields(self, caller: OperationCaller[HasLedger], new_values: Any) -> dict[str, Any]:
         """
         Return the fields with e-mail addresses and branches in the form that records contain. Raises Invalid
         if records do not contain them.
         """
-        people, texts = asking.shared.people, given_fields(given)
+        people, texts = caller.shared.people, given_fields(new_values)
         carried = {name: people.recorded_form(text) for name, text in texts.items()}
         if None in carried.values():
             raise Invalid('privacy.emails is "drop", so no call has an e-mail address as a unit')
         if branch := carried.get(BRANCH):
-            carried[BRANCH] = people.recorded_branch(branch, asking.shared.branches())
+            carried[BRANCH] = people.recorded_branch(branch, caller.shared.branches())
             if carried[BRANCH] is None:
                 raise Invalid('work.branch is "drop", so no call has a branch. Link a session or a commit')
         return carried
 
     async def check_fields(
-        self, asking: Asker[HasLedger], fields: Mapping[str, Any], before: WorkLink | None
+        self, caller: OperationCaller[HasLedger], fields: Mapping[str, Any], before: WorkLink | None
     ) -> None:
         """Raise NotAllowed if the calls of the unit cannot be found, because it is no longer listed."""
         known = {} if before is None else {name: getattr(before, name) for name in field_names(NewWorkLink)}
@@ -400,39 +400,39 @@ class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
         if link.target in TREES:
             units.append((link.target, link.target_number))
         for unit, id in units:
-            if await asking.services.ledger.is_unlisted(unit, id):
+            if await caller.services.ledger.is_unlisted(unit, id):
                 raise NotAllowed(
                     f"this {unit} is one of the units in `(other)`, so its calls cannot be found. The settings "
                     "work.ids_per_month and work.retention decide how many units are listed, and for how long"
                 )
 
-    async def create(self, asking: Asker[HasLedger], given: Any) -> Answer:
+    async def create(self, caller: OperationCaller[HasLedger], new_values: Any) -> JsonAnswer:
         """
         Add a link. If the unit is already linked to the same target, change the days of that link. So a job may repeat
         its request, and may state the last day of a branch when its pull request is closed.
         """
-        table = asking.registry.declared_table(WorkLinkTable)
-        draft = await self.link_from_body(asking, given)
+        table = caller.registry.declared_table(WorkLinkTable)
+        draft = await self.link_from_body(caller, new_values)
         before = table.find_same_link(draft)
         if before is None:
-            return await super().create(asking, given)
-        changed = await table.change(before.id, drafted(draft), actor=asking.actor)
-        return await self.complete_write(asking, changed)
+            return await super().create(caller, new_values)
+        changed = await table.change(before.id, drafted(draft), actor=caller.actor)
+        return await self.complete_write(caller, changed)
 
-    async def link_from_body(self, asking: Asker[HasLedger], given: Any) -> NewWorkLink:
-        return check_link(NewWorkLink(**await self.draft_fields(asking, given)))
+    async def link_from_body(self, caller: OperationCaller[HasLedger], new_values: Any) -> NewWorkLink:
+        return check_link(NewWorkLink(**await self.draft_fields(caller, new_values)))
 
-    async def complete_write(self, asking: Asker[HasLedger], row: WorkLink) -> Answer:
-        await self._apply_links(asking)
-        return await super().complete_write(asking, row)
+    async def complete_write(self, caller: OperationCaller[HasLedger], row: WorkLink) -> JsonAnswer:
+        await self._apply_links(caller)
+        return await super().complete_write(caller, row)
 
-    async def delete(self, asking: Asker[HasLedger], word: str) -> str:
-        id = await super().delete(asking, word)
-        await self._apply_links(asking)
+    async def delete(self, caller: OperationCaller[HasLedger], id_or_name: str) -> str:
+        id = await super().delete(caller, id_or_name)
+        await self._apply_links(caller)
         return id
 
-    async def _apply_links(self, asking: Asker[HasLedger]) -> None:
-        await asking.services.ledger.apply_links(links_in_use(asking.registry))
+    async def _apply_links(self, caller: OperationCaller[HasLedger]) -> None:
+        await caller.services.ledger.apply_links(links_in_use(caller.registry))
 
 
 WORK_LINK = WorkLinkResource()

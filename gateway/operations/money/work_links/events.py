@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.events import LINK_EVENT, Events
+from gateway.normalise.events import LINK_EVENT, ReadEvents
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.operations.holders.receivers import TopicServices
-from gateway.operations.managed import Asker, HasLedger
+from gateway.operations.managed import HasLedger, OperationCaller
 from gateway.operations.money.work_links.declared import DIGESTS, WORK_LINK, NewWorkLink, WorkLinkTable
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.errors import AlreadyThere, Invalid, NotAllowed
@@ -21,7 +21,7 @@ NOT_LINKED = (
 )
 
 
-async def add_stated_links(request: KeyRequest[TopicServices, Any], events: Events) -> None:
+async def add_stated_links(request: KeyRequest[TopicServices, Any], events: ReadEvents) -> None:
     """
     Add the links that events state. An event whose link is not added is rejected.
 
@@ -30,7 +30,7 @@ async def add_stated_links(request: KeyRequest[TopicServices, Any], events: Even
     """
     if request.bearer.is_local:
         return
-    asking: Asker[HasLedger] = Asker(
+    asking: OperationCaller[HasLedger] = OperationCaller(
         services=request.services.storage,
         shared=request.shared,
         actor=request.actor,
@@ -52,7 +52,7 @@ async def add_stated_links(request: KeyRequest[TopicServices, Any], events: Even
 
 
 async def _add_link(
-    asking: Asker[HasLedger], item: int, event: UsageEvent, event_id: str | None
+    caller: OperationCaller[HasLedger], item: int, event: UsageEvent, event_id: str | None
 ) -> Reject | None:
     """
     Add the link of an event. Return why it was rejected, or None. The event is changed: its sessions and runs
@@ -60,15 +60,15 @@ async def _add_link(
 
     A repeat of an event whose link was deleted adds no link.
     """
-    table = asking.registry.declared_table(WorkLinkTable)
+    table = caller.registry.declared_table(WorkLinkTable)
     try:
         given = msgspec.convert(event.data, NewWorkLink)
-        ids = WORK_LINK.recorded_fields(asking, given)
-        await WORK_LINK.link_from_body(asking, given)
+        ids = WORK_LINK.recorded_fields(caller, given)
+        await WORK_LINK.link_from_body(caller, given)
         if event_id is None:
-            await WORK_LINK.create(asking, given)
+            await WORK_LINK.create(caller, given)
         elif not await table.is_deleted(event_id):
-            created: Any = await WORK_LINK.create(asking, given)
+            created: Any = await WORK_LINK.create(caller, given)
             await table.note_event(created[WORK_LINK.root]["id"], event_id)
     except (msgspec.ValidationError, Invalid) as error:
         return Reject(item, MALFORMED, f"data: {error}")

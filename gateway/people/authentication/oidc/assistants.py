@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from gateway.configuration.sections import McpOAuthSettings
-from gateway.core.attempts import Buckets, address_network
+from gateway.core.attempts import TokenBuckets, address_network
 from gateway.core.errors import Refusal
 from gateway.people.authentication.access import GUESSES, GUESSES_PER_S
 from gateway.people.authentication.assistant_people import (
@@ -38,7 +38,7 @@ from spool.clock import Clock
 from spool.errors import AlreadyThere, NotAllowed, TokenEnded
 from spool.registry.operators import NO_ROLE, ROLES, Operator, Person
 from spool.registry.registry import Registry
-from spool.registry.roles import Holder
+from spool.registry.roles import RoleHolder
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class AssistantSignIns:
         self._clock = clock
         self._settings = settings
         self.told = told
-        self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
+        self._guesses = TokenBuckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
 
     async def admit(self, text: str, *, address: str) -> AssistantPerson:
         """
@@ -160,7 +160,7 @@ class AssistantSignIns:
             claims=claims,
         )
 
-    async def _add_person_and_build_holder(self, claims: Claims, address: str) -> Holder:
+    async def _add_person_and_build_holder(self, claims: Claims, address: str) -> RoleHolder:
         named = self._oidc.named_by == "sub" or has_verified_email(claims, self._oidc)
         if not named or (self._has_group_rules() and not has_groups_claim(claims, self._oidc)):
             raise self._report_not_permitted(_CONSOLE_FIRST)
@@ -181,7 +181,7 @@ class AssistantSignIns:
             person_claims |= {"email": known.email, "email_verified": True}
         return person_from_claims(person_claims, self._oidc, refreshes=False)
 
-    def _rights_holder(self, operator: Operator, person: Person, claims: Claims) -> Holder:
+    def _rights_holder(self, operator: Operator, person: Person, claims: Claims) -> RoleHolder:
         """
         Return the holder of a token's rights.
 
@@ -195,7 +195,7 @@ class AssistantSignIns:
         elif person.decides_role:
             base = min(base, person.role, key=ROLES.index)
         closed = has_default_role(person.groups, self._oidc)
-        return Holder(person=operator.email, groups=person.groups, base=base, has_default_role=closed)
+        return RoleHolder(person=operator.email, groups=person.groups, base=base, has_default_role=closed)
 
     def _has_group_rules(self) -> bool:
         by_settings = self._oidc.roles or self._oidc.allowed_groups

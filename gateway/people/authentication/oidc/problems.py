@@ -44,11 +44,11 @@ PROBLEMS: Mapping[str, str] = {
 
 
 class SignInProblem(Exception):
-    """Raised if a sign-in failed. `word` is one of PROBLEMS."""
+    """Raised if a sign-in failed. `problem_word` is one of PROBLEMS."""
 
-    def __init__(self, word: str) -> None:
-        super().__init__(PROBLEMS[word])
-        self.word = word
+    def __init__(self, problem_word: str) -> None:
+        super().__init__(PROBLEMS[problem_word])
+        self.word = problem_word
 
 
 class ProviderDown(Exception):

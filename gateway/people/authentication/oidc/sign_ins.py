@@ -169,7 +169,7 @@ class ProviderSignIns:
         sid = claims.get("sid")
         latest = claims["iat"] + self.settings.clock_skew
 
-        def is_named_by_token(session: Session) -> bool:
+        def is_session_named_by_token(session: Session) -> bool:
             return (
                 session.issuer == self.settings.issuer
                 and session.created_at <= latest
@@ -180,7 +180,7 @@ class ProviderSignIns:
         await self._operators.end_tokens(
             self.settings.issuer, subject=subject, sign_in=sid, issued_by=claims["iat"]
         )
-        ended = await self._operators.end_sessions_where(is_named_by_token, actor=self._actor)
+        ended = await self._operators.end_sessions_where(is_session_named_by_token, actor=self._actor)
         self._logouts[claims["jti"]] = self._clock.now() + LOGOUT_TOKEN_LIFE_S + 2 * self.settings.clock_skew
         return ended
 
@@ -256,9 +256,9 @@ class ProviderSignIns:
     def _next_check_at(self) -> float:
         return self._clock.monotonic() + self.settings.recheck
 
-    def _log_problem(self, word: str, error: Exception) -> SignInProblem:
-        _log.warning("a sign-in failed: %s", error, extra={"action": "oidc_sign_in", "reason": word})
-        return SignInProblem(word)
+    def _log_problem(self, problem_word: str, error: Exception) -> SignInProblem:
+        _log.warning("a sign-in failed: %s", error, extra={"action": "oidc_sign_in", "reason": problem_word})
+        return SignInProblem(problem_word)
 
 
 def _is_same_secret(stored: str, presented: str) -> bool:

@@ -18,7 +18,12 @@ from gateway.bills.billed import closing
 from gateway.bills.billed.beside import billed_cost_details
 from gateway.bills.billed.biller import Biller
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id
-from gateway.bills.billed.restating import BilledLater, Restated, amounts_billed_later, subtract_known_sums
+from gateway.bills.billed.restating import (
+    BilledLater,
+    DayRestatement,
+    amounts_billed_later,
+    subtract_known_sums,
+)
 from gateway.bills.months import CalendarMonth
 from spool.errors import Invalid
 from spool.ledger import money
@@ -354,7 +359,7 @@ def test_what_is_left_of_a_restatement_is_exactly_the_rest(parts: list[Any], bil
     The remaining restatement is its total minus the amount that a later bill contains. Each row is reduced by
     the same share.
     """
-    restatement = Restated(EMPTY, [_sum(*fields) for fields in parts], {"no_calls": 7}, {})
+    restatement = DayRestatement(EMPTY, [_sum(*fields) for fields in parts], {"no_calls": 7}, {})
     unbilled = restatement.unbilled_part(billed)
     rest = max(0, abs(restatement.total) - abs(billed)) if restatement.total else 0
     assert (rest if restatement.total > 0 else -rest) == unbilled.total

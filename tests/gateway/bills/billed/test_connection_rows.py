@@ -18,7 +18,13 @@ from hypothesis import strategies as st
 
 from gateway.bills.billed import connection_rows
 from gateway.bills.billed.beside import billed_cost_details
-from gateway.bills.billed.connection_rows import MAX_SETS, RowRules, Sums, add_json_rows, build_day_sums
+from gateway.bills.billed.connection_rows import (
+    MAX_SETS,
+    AmountsByDay,
+    RowRules,
+    add_json_rows,
+    build_day_sums,
+)
 from gateway.bills.billed.row_book import RowBook, RowSources
 from gateway.operations.list import declared_tables
 from spool.billing import (
@@ -32,7 +38,7 @@ from spool.billing import (
     split_by_hour,
 )
 from spool.engines import MEMORY, open_storage
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, ROW_DIMENSIONS, CostQuery
@@ -184,7 +190,7 @@ def test_a_tag_that_tells_every_row_apart_costs_nothing_else(monkeypatch: pytest
     account and team.
     """
     monkeypatch.setattr(connection_rows, "MAX_SETS", 10)
-    sums_by_day: Sums = {}
+    sums_by_day: AmountsByDay = {}
     for number in range(200):
         fields = {"resource/account": "a", "resource/tag:owner": "t", "resource/tag:line": str(number)}
         add_json_rows(sums_by_day, json.dumps(row(cost=str(number + 1), **fields)).encode(), RULES)
@@ -237,7 +243,7 @@ def test_columns_that_are_missing_have_the_next_one() -> None:
     billed. An amount that several cost types share is stored once.
     """
     fields = {"cost/discounted_cost": "8", "cost/amortized_cost": "6"}
-    sums_by_day: Sums = {}
+    sums_by_day: AmountsByDay = {}
     add_json_rows(sums_by_day, json.dumps(row(cost="10", **fields)).encode(), RULES)
     [amounts] = sums_by_day.values()
     by_type = {
@@ -248,7 +254,7 @@ def test_columns_that_are_missing_have_the_next_one() -> None:
         "billed_cost": 10, "discounted_cost": 8, "amortized_cost": 6, "discounted_amortized_cost": 6,
         "invoiced_amortized_cost": 0,
     } == {name: units // money.UNIT for name, units in by_type.items()}  # fmt: skip
-    closed: Sums = {}
+    closed: AmountsByDay = {}
     add_json_rows(closed, json.dumps(row(cost="1")).encode(), replace(RULES, is_closed=True))
     assert {31} == {mask for amounts in closed.values() for _, _, mask in amounts}
 
@@ -257,7 +263,7 @@ def test_a_row_of_several_days_is_cut_by_time() -> None:
     """
     A row of several days is divided by time. The last day gets the remainder, so the parts add up to the row.
     """
-    sums_by_day: Sums = {}
+    sums_by_day: AmountsByDay = {}
     fields = {"time/usage_end": "2026-10-07T06:00:00Z"}
     add_json_rows(sums_by_day, json.dumps(row(at="2026-10-05T12:00:00Z", cost="1", **fields)).encode(), RULES)
     parts = [sum(amounts.values()) for _, amounts in sorted(sums_by_day.items())]
@@ -271,7 +277,7 @@ def test_many_sets_are_added_up_while_rows_are_read(monkeypatch: pytest.MonkeyPa
     """Memory per day is limited for any number of rows, services and owners, and the sum is exact."""
     monkeypatch.setattr(connection_rows, "MAX_SETS", 10)
     monkeypatch.setattr(connection_rows, "FOLD_AT", 80)
-    sums_by_day: Sums = {}
+    sums_by_day: AmountsByDay = {}
     for number in range(500):
         fields = {"resource/id": f"r-{number}", "resource/service": f"s-{number}", "resource/tag:owner": "t"}
         dropped_row = row(cost=str(number + 1), time__usage_end="2026-10-07T03:00:00Z", **fields)
@@ -298,7 +304,7 @@ a_row = st.builds(
 @given(st.lists(a_row, max_size=12))
 def test_no_digit_is_lost(rows: list[dict[str, str]]) -> None:
     """For any rows, the sum over days, owners and services equals the sum of the rows."""
-    sums_by_day: Sums = {}
+    sums_by_day: AmountsByDay = {}
     add_json_rows(sums_by_day, json.dumps(rows).encode()[1:-1], RULES)
     sums = [billed_sum for amounts in sums_by_day.values() for billed_sum in build_day_sums(amounts)]
     assert sum(money.text_to_units(each["cost/cost"]) for each in rows) == sum(
@@ -312,7 +318,7 @@ def test_many_sets_of_a_day_are_added_up() -> None:
     If a day has very many sets, the largest stay. The others keep only provider and service, and the
     sum is unchanged.
     """
-    sums_by_day: Sums = {}
+    sums_by_day: AmountsByDay = {}
     tag = {"resource/tag:owner": "t"}
     rows = [
         row(cost=str(number + 1), **tag, **{"resource/id": str(number)}) for number in range(MAX_SETS + 3)
@@ -353,7 +359,7 @@ async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> 
         )  # fmt: skip
         sent.append(drop)
         for sent_drop in (drop, *chance.choices(sent, k=1)):
-            await add(storage.log, (sent_drop, Identity(sent_drop.id)), topic=BILLING_DATA)
+            await add(storage.log, (sent_drop, RecordIdentity(sent_drop.id)), topic=BILLING_DATA)
         if number % 12 == 11:
             await book.recalculate_changed_months()
             stored_rows = json.loads(b"".join(month_json(await drops.month_hours("c-1", "2026-10"))))

@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 
 from gateway.bills.billed import connection_rows
 from gateway.bills.billed.beside import billed_cost_details
-from gateway.bills.billed.connection_rows import IDLE, RowRules, Sums, add_json_rows, billing_dimensions
+from gateway.bills.billed.connection_rows import (
+    IDLE,
+    AmountsByDay,
+    RowRules,
+    add_json_rows,
+    billing_dimensions,
+)
 from gateway.bills.billed.containers import (
     ClusterDay,
     divide_among_workloads,
@@ -313,7 +319,7 @@ def test_many_rows_of_a_node_are_added_up_as_what_they_are_about(monkeypatch: py
     monkeypatch.setattr(connection_rows, "FOLD_AT", 80)
     names = frozenset(["prod", "n-1"])
     rules = replace(RULES, nodes=names)
-    sums_by_day: Sums = {}
+    sums_by_day: AmountsByDay = {}
     for number in range(connection_rows.FOLD_AT):
         about = {"k8s/cluster": "prod", "k8s/namespace": f"ns-{number}"}
         about = about if number % 2 else {"resource/id": "i/n-1", "resource/usage_family": f"f-{number}"}

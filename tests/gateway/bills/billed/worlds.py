@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.bills.billed.bill import Bill, BillSides, build_bill
-from gateway.bills.billed.layers import Base, DividedDay, divide_day
+from gateway.bills.billed.layers import BilledUsageByModel, DividedDay, divide_day
 from gateway.bills.reconciliation.sides import DAY_S, CountedUse
 from spool.ledger.billed import BilledSum
 from spool.ledger.money import UNIT
@@ -72,7 +72,7 @@ def bill(rows: Sequence[StatementRow], uses: Iterable[Use], *, days: int = 1, **
 
 
 def divided(
-    rows: Sequence[StatementRow], uses: Sequence[Use], *, month: Base | None = None, **more: Any
+    rows: Sequence[StatementRow], uses: Sequence[Use], *, month: BilledUsageByModel | None = None, **more: Any
 ) -> DividedDay:
     return divide_day(bill(rows, uses, **more), DAY, uses, month=month)
 

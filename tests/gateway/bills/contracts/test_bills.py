@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.bills.contracts.bills import replace_by_billed_amounts
-from gateway.bills.contracts.declared import Contract, Term
-from spool.currencies import Converter, find_no_rate
+from gateway.bills.contracts.declared import Contract, ContractTerm
+from spool.currencies import CurrencyConverter, find_no_rate
 from spool.ledger.money import UNIT
 from spool.record import CURRENCY
 from spool.statements import ACCRUED, USD, StatementRow
@@ -29,7 +29,7 @@ CHARGES = {"capacity": "commitment", "priority": "commitment"}
 
 
 def contract(kind: str, **term: str) -> Contract:
-    terms = (Term(kind=kind, **{**TERMS[kind], **term}),)  # type: ignore[arg-type]
+    terms = (ContractTerm(kind=kind, **{**TERMS[kind], **term}),)  # type: ignore[arg-type]
     return Contract(
         id=kind, name=kind, provider="openai", since="2026-01-01", terms=terms, created=1.0, last_updated=1.0
     )
@@ -50,7 +50,7 @@ def replaced_total(contracts: list[Contract], *lines: StatementRow) -> tuple[int
         for each in contracts
         for team, amount in (("search", 4), ("", 1))
     }
-    converter = Converter(find_no_rate, CURRENCY)
+    converter = CurrencyConverter(find_no_rate, CURRENCY)
     charged = replace_by_billed_amounts(parts, contracts, {"openai": lines}, converter)
     return sum(parts.values()), {name for name, _ in charged}
 

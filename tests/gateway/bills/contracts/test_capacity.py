@@ -7,8 +7,14 @@ from random import Random
 
 import pytest
 
-from gateway.bills.contracts.capacity import CalledModel, Covered, TeamUse, capacity_terms, divide_among_teams
-from gateway.bills.contracts.declared import Contract, Term
+from gateway.bills.contracts.capacity import (
+    CalledModel,
+    PrepaidCoverage,
+    TeamUse,
+    capacity_terms,
+    divide_among_teams,
+)
+from gateway.bills.contracts.declared import Contract, ContractTerm
 from gateway.bills.months import CalendarMonth
 from spool.ledger.money import UNIT
 from spool.statements import DAY_S, parse_day
@@ -19,7 +25,7 @@ LATER = float(MARCH.end)
 
 def contract(name: str = "PTU", since: str = "2026-01-01", until: str = "", **term: str) -> Contract:
     stated = {"unit": "ptu", "number": "3", "price": "0.07", "per": "hour", **term}
-    terms = (Term(kind="capacity", **stated), Term(kind="discount", percent="5"))  # type: ignore[arg-type]
+    terms = (ContractTerm(kind="capacity", **stated), ContractTerm(kind="discount", percent="5"))  # type: ignore[arg-type]
     return Contract(
         id=name,
         name=name,
@@ -88,7 +94,7 @@ def test_one_term_covers_a_call() -> None:
     first = contract("first", until="2026-03-10")
     second = contract("second", since="2026-03-10")
     terms = capacity_terms([first, second], MARCH.days, LATER)
-    covered = Covered(terms)
+    covered = PrepaidCoverage(terms)
     called = CalledModel("openai", "gpt-4o", "our-deployment", "")
     days = (parse_day("2026-03-09"), parse_day("2026-03-10"))
     assert ["first", "second"] == [

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from gateway.bills.contracts.capacity import CalledModel, divide_among_teams
-from gateway.bills.contracts.declared import Contract, Term, first_day_and_end
+from gateway.bills.contracts.declared import Contract, ContractTerm, first_day_and_end
 from gateway.bills.contracts.sums import ContractSums, DayCharge, ModelUse
 from gateway.bills.months import CalendarMonth
 from spool.ledger.money import UNIT
@@ -22,7 +22,7 @@ KINDS = ("input", "output", "cache_read", "cache_write")
 SLACK = 1000  # units: each division drops less than one
 
 
-def contract(*terms: Term, since: str = "2026-01-01", until: str = "2026-04-01") -> Contract:
+def contract(*terms: ContractTerm, since: str = "2026-01-01", until: str = "2026-04-01") -> Contract:
     return Contract(
         id="c",
         name="c",
@@ -39,7 +39,7 @@ def charges(
     own: Contract, uses: Sequence[ModelUse], *, now: float = LATER, prepaid: dict[int, int] | None = None
 ) -> list[DayCharge]:
     sums = ContractSums(contract=own, months=MONTHS, now=now, uses=uses, prepaid=prepaid or {})
-    found = sums.charges()
+    found = sums.day_charges()
     for each in found:
         assert sum(part for _, part in divide_among_teams(each.amount, each.use)) == each.amount
     return found
@@ -80,10 +80,16 @@ def test_every_amount_equals_arithmetic_by_hand(seed: int) -> None:
     )
     amounts = {name: random.randint(1, 2000) for name in ("minimum", "credit", "fee", "tokens")}
     own = contract(
-        Term(kind="allowance", tokens=str(amounts["tokens"]), per=free, kinds=kinds, models=("gpt-*",)),  # type: ignore[arg-type]
-        Term(kind="minimum", amount=str(amounts["minimum"]), per=per),  # type: ignore[arg-type]
-        Term(kind="credit", amount=str(amounts["credit"]), per=per),  # type: ignore[arg-type]
-        Term(kind="fee", amount=str(amounts["fee"]), per=per, percent="7.5"),  # type: ignore[arg-type]
+        ContractTerm(
+            kind="allowance",
+            tokens=str(amounts["tokens"]),
+            per=free,  # type: ignore[arg-type]
+            kinds=kinds,  # type: ignore[arg-type]
+            models=("gpt-*",),
+        ),
+        ContractTerm(kind="minimum", amount=str(amounts["minimum"]), per=per),  # type: ignore[arg-type]
+        ContractTerm(kind="credit", amount=str(amounts["credit"]), per=per),  # type: ignore[arg-type]
+        ContractTerm(kind="fee", amount=str(amounts["fee"]), per=per, percent="7.5"),  # type: ignore[arg-type]
         since=day_text(first),
         until=day_text(end),
     )
@@ -157,7 +163,7 @@ def test_every_amount_equals_arithmetic_by_hand(seed: int) -> None:
 
 def test_free_tokens_of_a_day_have_the_same_share_of_each_call() -> None:
     """600 of 1,000 tokens are free, so each team pays 40 % of its cost. A day with fewer tokens costs nothing."""
-    own = contract(Term(kind="allowance", tokens="600", per="day"))
+    own = contract(ContractTerm(kind="allowance", tokens="600", per="day"))
     uses = [
         use("2026-01-05", 3, "a", input=250),
         use("2026-01-05", 7, "b", output=750),
@@ -174,13 +180,13 @@ def test_free_tokens_of_a_day_have_the_same_share_of_each_call() -> None:
 
 def test_free_kinds_of_tokens_leave_the_price_of_others() -> None:
     """Free input tokens do not reduce the price of output. Input is a fifth of the value of as much output."""
-    own = contract(Term(kind="allowance", tokens="100", per="month", kinds=("input",)))
+    own = contract(ContractTerm(kind="allowance", tokens="100", per="month", kinds=("input",)))
     [found] = charges(own, [use("2026-01-05", 10, input=100, output=100)])
     assert -2 * UNIT == found.amount
 
 
 def test_a_minimum_counts_on_the_last_day_of_its_period() -> None:
-    own = contract(Term(kind="minimum", amount="100", per="month"))
+    own = contract(ContractTerm(kind="minimum", amount="100", per="month"))
     uses = [use("2026-01-05", 60), use("2026-02-05", 130)]
     running = MONTHS[0].days[-1] - 1.0
     assert [] == charges(own, uses, now=running)
@@ -191,7 +197,9 @@ def test_a_minimum_counts_on_the_last_day_of_its_period() -> None:
 def test_a_credit_pays_day_by_day_until_it_is_used_up() -> None:
     """A credit pays costs, minimums and fees day by day until it is used up, and never more than is owed."""
     own = contract(
-        Term(kind="credit", amount="100", per="term"), Term(kind="fee", percent="50"), until="2026-03-01"
+        ContractTerm(kind="credit", amount="100", per="term"),
+        ContractTerm(kind="fee", percent="50"),
+        until="2026-03-01",
     )
     uses = [use("2026-01-05", 20), use("2026-01-07", 30), use("2026-02-05", 40)]
     paid = [
@@ -201,7 +209,7 @@ def test_a_credit_pays_day_by_day_until_it_is_used_up() -> None:
 
 
 def test_an_amount_without_a_call_has_no_team() -> None:
-    own = contract(Term(kind="fee", amount="31", per="month"), until="2026-01-03")
+    own = contract(ContractTerm(kind="fee", amount="31", per="month"), until="2026-01-03")
     found = charges(own, [use("2026-01-02", 5, "a")])
     assert [(None, UNIT), ("a", UNIT)] == [
         part for each in found for part in divide_among_teams(each.amount, each.use)

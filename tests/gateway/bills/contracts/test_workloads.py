@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.bills.contracts.capacity import CapacityUse
-from gateway.bills.contracts.declared import Contract, Term
+from gateway.bills.contracts.declared import Contract, ContractTerm
 from gateway.bills.contracts.workloads import (
     DEFAULT_WEIGHTS,
     UNREPORTED,
@@ -32,7 +32,7 @@ from tests.gateway.bills.reconciliation.simulator import AZURE, book
 DAY = parse_day("2026-03-10")
 LATER = float(DAY + 5 * DAY_S)
 PLACE = ("gpu", "ml", "qwen")
-QWEN = Term(kind="capacity", cluster="gpu", namespace="ml", workload="qwen", models=("qwen*",))
+QWEN = ContractTerm(kind="capacity", cluster="gpu", namespace="ml", workload="qwen", models=("qwen*",))
 
 
 def found_for(

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.bills.enforcers import auditing, faults
 from gateway.bills.enforcers.auditing import LimitAudit
-from gateway.bills.enforcers.faults import OurBudget
+from gateway.bills.enforcers.faults import MoneyBudget
 from spool.record import NS, Inference
 from tests.gateway.bills.enforcers.world import DAY, NOVEMBER, Counter, Sent, World
 from tests.gateway.money.budgets.house import House
@@ -24,8 +24,8 @@ async def world(*counters: Counter, **options: Any) -> World:
 
 def our(
     name: str, include: Mapping[str, Sequence[str]], per: str, granularity: str, amount: Decimal
-) -> OurBudget:
-    return OurBudget(name=name, include=include, per=per, granularity=granularity, amount=amount)
+) -> MoneyBudget:
+    return MoneyBudget(name=name, include=include, per=per, granularity=granularity, amount=amount)
 
 
 def dollars(text: str) -> list[Decimal]:
@@ -183,7 +183,7 @@ async def test_a_limit_that_refuses_nothing() -> None:
         our("Keys", {}, "api_key", "monthly", Decimal(500)),
     ],
 )
-async def test_another_amount(budget: OurBudget) -> None:
+async def test_another_amount(budget: MoneyBudget) -> None:
     made = await world(Counter("alpha"), budgets=[budget])
     await made.run(1)
     assert {faults.LIMIT_DIFFERS} == {*made.found}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.bills.enforcers.auditing import AuditSources, EnforcerAuditor, LimitAudit, faults_with_enforcers
-from gateway.bills.enforcers.faults import EnforcerFault, OurBudget
+from gateway.bills.enforcers.faults import EnforcerFault, MoneyBudget
 from gateway.bills.enforcers.reader import EnforcerReader
 from gateway.bills.statements.puller import PullFailed
 from gateway.configuration.sections import EnforcerSettings
@@ -96,7 +96,7 @@ def next_reset(duration: str, now: float) -> float:
 class World:
     house: House
     counters: Sequence[Counter]
-    budgets: Sequence[OurBudget] = ()
+    budgets: Sequence[MoneyBudget] = ()
     chance: random.Random = field(default_factory=lambda: random.Random(82))
     calls_per_hour: float = 1.5
     # times in which no call reaches Tollhouse, each with its begin and end

@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import convert_to_dollars
-from gateway.bills.reconciliation.restating import Conversion
+from gateway.bills.reconciliation.restating import BillConversion
 from gateway.intake.price_terms import PriceTerm
 from gateway.intake.prices import PriceBook
 from spool.currencies import SCALE
@@ -98,7 +98,7 @@ class Plant:
     rates: Prices | None = None  # the provider's prices, if the ledger does not know them
     billed_rates: Prices | None = None  # prices of the provider, if the ledger has those of MODELS
     world: Prices | None = None  # the prices on both sides, if neither has those of MODELS
-    conversion: Conversion | None = None
+    conversion: BillConversion | None = None
     terms: tuple[PriceTerm, ...] = ()  # terms of contracts that the ledger knows
     providers: tuple[str, ...] = ALL_PROVIDERS
 
@@ -339,7 +339,7 @@ def _euros(random: Random, provider: str) -> Plant:
         rate *= 1 + random.uniform(-0.004, 0.004)
         rates[day] = round(rate, 4)
     constant = Decimal(str(random.choice([rates[day] for day in DAYS])))
-    conversion = Conversion(
+    conversion = BillConversion(
         currency="EUR",
         sources=frozenset(SOURCES_OF_MONEY),
         rates={day: int(Decimal(str(value)) * SCALE) for day, value in rates.items()},

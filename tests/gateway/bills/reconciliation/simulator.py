@@ -16,11 +16,11 @@ from decimal import Decimal
 from functools import cached_property
 from random import Random
 
-from gateway.bills.reconciliation.comparing import BothSides, Reconciliation, compare_sides
+from gateway.bills.reconciliation.comparing import ComparisonInput, Reconciliation, compare_sides
 from gateway.bills.reconciliation.counting import TokenPrices, group_uses_by_seller
 from gateway.bills.reconciliation.sides import CountedUse
 from gateway.intake.prices import PriceBook
-from gateway.intake.rate_cards.card import Card, Clause, Model, Price, Seller, Tier
+from gateway.intake.rate_cards.card import Clause, Model, Price, RateCard, Seller, Tier
 from spool.ledger.ledger import Ledger
 from spool.record import NS, Inference
 from spool.sqlite.in_memory import new_ledger
@@ -349,7 +349,7 @@ _REPORTS = {OPENAI: _openai, ANTHROPIC: _anthropic, BEDROCK: _bedrock, AZURE: _a
 def book(rates: Mapping[str, Mapping[str, Rates]] = MODELS) -> PriceBook:
     sellers = {OPENAI: "openai", ANTHROPIC: "anthropic", BEDROCK: "aws", AZURE: "azure", GOOGLE: "google"}
     return PriceBook(
-        Card(
+        RateCard(
             format=1,
             version="simulated",
             source={},
@@ -446,7 +446,7 @@ def reconcile(
     provider: str, rows: Sequence[StatementRow], counts: Counts, **fields: object
 ) -> Reconciliation:
     """Reconcile a provider. All days are settled unless `fields` says otherwise."""
-    facts = BothSides(
+    facts = ComparisonInput(
         provider=provider,
         days=DAYS,
         open_from=DAYS[-1] + DAY_S,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.bills.reconciliation.causes.list import find_claims, with_other_causes
-from gateway.bills.reconciliation.cells import Levels, split_difference
-from gateway.bills.reconciliation.claims import Case, Claim, Left
+from gateway.bills.reconciliation.cells import ComparisonLevels, split_difference
+from gateway.bills.reconciliation.claims import BillComparison, CauseClaim, UnexplainedDifference
 from gateway.bills.reconciliation.sides import (
     CACHE_READ,
     INPUT,
@@ -37,7 +37,7 @@ PRICES = {
     WRITE_1H: 6 * MICRO,
     OUTPUT: 15 * MICRO,
 }
-LEVELS = Levels(key=True, tier=True, money_key=False, money_tier=False)
+LEVELS = ComparisonLevels(key=True, tier=True, money_key=False, money_tier=False)
 
 
 def listed(model: str, tier: str, day: int, context: int = 0) -> Mapping[str, int]:
@@ -101,11 +101,11 @@ def equal() -> Sides:
     )
 
 
-def found(sides: Sides, **fields: Any) -> tuple[list[Claim], int, int]:
+def found(sides: Sides, **fields: Any) -> tuple[list[CauseClaim], int, int]:
     """Return the claims, the unexplained rest, and the difference."""
     tokens, money, counted = sides
     parts = split_difference(tokens, money, counted, prices=listed, levels=LEVELS)
-    case = Case(split=parts, remainder=Left(parts), days=tuple(DAYS), **fields)
+    case = BillComparison(split=parts, remainder=UnexplainedDifference(parts), days=tuple(DAYS), **fields)
     counted_total = sum(sums.cost for sums in parts.counted.values())
     return (
         [*map(with_other_causes, find_claims(case))],
@@ -114,7 +114,7 @@ def found(sides: Sides, **fields: Any) -> tuple[list[Claim], int, int]:
     )
 
 
-def the_one(sides: Sides, cause: str, **fields: Any) -> Claim:
+def the_one(sides: Sides, cause: str, **fields: Any) -> CauseClaim:
     claimed, unexplained, difference = found(sides, **fields)
     assert [cause] == [claim.cause for claim in claimed]
     assert 0 == unexplained

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bills.reconciliation.cells import Levels, split_difference
+from gateway.bills.reconciliation.cells import ComparisonLevels, split_difference
 from gateway.bills.reconciliation.sides import (
     METERS,
     OTHER,
@@ -67,7 +67,7 @@ COUNTED = st.builds(
     **PLACES,
 )
 LEVELS = st.builds(
-    Levels,
+    ComparisonLevels,
     key=st.booleans(),
     model=st.booleans(),
     tier=st.booleans(),
@@ -93,7 +93,7 @@ def test_identity(
     tokens: list[BilledTokens],
     money: list[BilledMoney],
     counted: list[CountedUse],
-    levels: Levels,
+    levels: ComparisonLevels,
     imputed: bool,
 ) -> None:
     """In the reconciliation of any two sides nothing is lost or rounded, whatever fields they state."""
@@ -136,7 +136,7 @@ def test_the_same_on_both_sides(counted: list[CountedUse]) -> None:
         for meter, quantity in row.tokens.items()
     ]
     result = split_difference(
-        tokens, [], counted, prices=listed, levels=Levels(key=True, tier=True), imputed=True
+        tokens, [], counted, prices=listed, levels=ComparisonLevels(key=True, tier=True), imputed=True
     )
     assert {} == result.extra
     assert [0, 0, 0] == [result.sum_of_part(name) for name in (VOLUME, RATE, OTHER)]

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from gateway.bills.reconciliation.claims import EXACT, Claim
+from gateway.bills.reconciliation.claims import EXACT, CauseClaim
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.sides import Commitment, ContractSum
 from spool.ledger import money
@@ -52,7 +52,7 @@ def line(kind: str, amount: str) -> StatementRow:
     return replaced(like, kind=kind, amount=Decimal(amount), model=None, tier=None, region=None)
 
 
-def only_claim(found: Reconciliation) -> Claim:
+def only_claim(found: Reconciliation) -> CauseClaim:
     [claim] = [each for each in (*found.claims, *found.hints) if each.cause != "rounding"]
     return claim
 
@@ -168,5 +168,5 @@ async def test_free_tokens_of_a_day_are_named_as_numbers() -> None:
     assert f"{without.evidence}, but the contract Enterprise states 20,000" == claim.evidence
 
 
-async def free_tokens(rows: Rows, *sums: ContractSum) -> list[Claim]:
+async def free_tokens(rows: Rows, *sums: ContractSum) -> list[CauseClaim]:
     return [claim for claim in (await compared(rows, *sums)).claims if claim.cause == "free_tokens"]

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from gateway.bills.reconciliation.causes.contexts import claim_context_window_moves
-from gateway.bills.reconciliation.cells import Levels, split_difference
-from gateway.bills.reconciliation.claims import Case, Left
+from gateway.bills.reconciliation.cells import ComparisonLevels, split_difference
+from gateway.bills.reconciliation.claims import BillComparison, UnexplainedDifference
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.gathering import convert_to_dollars
 from gateway.bills.reconciliation.matching import token_meter
@@ -148,9 +148,9 @@ def test_tokens_of_counters_in_another_context_window() -> None:
         )
     ]  # fmt: skip
     parts = split_difference(
-        rows, [], [counted], prices=listed, levels=Levels(contexts=(200_000,)), imputed=True
+        rows, [], [counted], prices=listed, levels=ComparisonLevels(contexts=(200_000,)), imputed=True
     )
-    case = Case(split=parts, remainder=Left(parts), days=(day,))
+    case = BillComparison(split=parts, remainder=UnexplainedDifference(parts), days=(day,))
     [claim] = claim_context_window_moves(case)
     assert claim.amount == 300_000 * (6 - 3) + 1_500 * (30 - 20)
     assert claim.sure == "exact"
@@ -172,7 +172,7 @@ async def test_what_is_owed_adds_up() -> None:
     for name, provider in (("batch at full price", OPENAI), ("batch without discount", ANTHROPIC)):
         result = await found(name, provider)
         claimed = sum(claim.amount for claim in result.claims if claim.cause == "tier_not_given")
-        assert claimed == sum(line.owed for line in result.owed) > 0
-        assert all(line.tokens > 0 and line.owed > 0 for line in result.owed)
+        assert claimed == sum(line.owed_amount for line in result.owed) > 0
+        assert all(line.tokens > 0 and line.owed_amount > 0 for line in result.owed)
         assert {line.reported for line in result.owed} == {"batch"}
         assert {line.day for line in result.owed} <= set(range(DAYS[0], DAYS[-1] + DAY_S, DAY_S))

@@ -11,7 +11,7 @@ from itertools import product
 import msgspec
 import pytest
 
-from gateway.bills.reconciliation.comparing import AGREES, OPEN, Reconciliation, Tolerance
+from gateway.bills.reconciliation.comparing import AGREES, OPEN, DayTolerance, Reconciliation
 from gateway.bills.reconciliation.matching import Owner
 from gateway.bills.reconciliation.sides import PARTS
 from spool.ledger import money
@@ -250,7 +250,7 @@ async def test_tolerance() -> None:
     extra_tokens = day.counted_tokens // 99
     for extra, state in ((extra_tokens, AGREES), (extra_tokens + day.counted_tokens // 1000, "differs")):
         rows = [replace_amount(other_row, extra) if other_row is row else other_row for other_row in ROWS]
-        result = reconcile(BEDROCK, rows, counts, tolerance=Tolerance(money=Decimal(100)))
+        result = reconcile(BEDROCK, rows, counts, tolerance=DayTolerance(money=Decimal(100)))
         assert [state] == [line.state for line in result.days if line.name == str(DAYS[5])]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.bills.reconciliation.comparing import BothSides, Reconciliation, compare_sides
+from gateway.bills.reconciliation.comparing import ComparisonInput, Reconciliation, compare_sides
 from gateway.bills.reconciliation.matching import classify_bill_rows, day_of_middle
 from gateway.bills.reconciliation.sides import OTHER, PARTS
 from gateway.bills.statements.importing import ReportFile, read_reports
@@ -38,7 +38,7 @@ def unpriced(model: str, tier: str, day: int, context: int) -> Mapping[str, int]
 def compared(provider: str, rows: list[StatementRow]) -> Reconciliation:
     """Reconcile all days from the first to the last, including open days."""
     first, last = min(day_of_middle(row) for row in rows), max(row.end for row in rows)
-    sides = BothSides(
+    sides = ComparisonInput(
         provider=provider,
         days=range(min(first, min(row.start for row in rows) // DAY_S * DAY_S), last + DAY_S, DAY_S),
         open_from=last + 2 * DAY_S,

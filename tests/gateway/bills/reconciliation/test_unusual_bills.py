@@ -22,7 +22,7 @@ from gateway.bills.reconciliation.causes.month import MISSING
 from gateway.bills.reconciliation.claims import EXACT
 from gateway.bills.reconciliation.comparing import Line, Reconciliation
 from gateway.bills.reconciliation.gathering import convert_to_dollars
-from gateway.bills.reconciliation.restating import Conversion
+from gateway.bills.reconciliation.restating import BillConversion
 from spool.currencies import SCALE
 from spool.statements import StatementRow
 from tests.gateway.bills.reconciliation.faults import FAULTS
@@ -150,7 +150,7 @@ def _daily_euros(random: Random, provider: str) -> Plant:
     """Bill in euros, at the rate of each day."""
     rates = {day: round(random.uniform(1.05, 1.12), 4) for day in range(DAYS[0], DAYS[-1] + DAY_S, DAY_S)}
     units = {day: int(Decimal(str(rate)) * SCALE) for day, rate in rates.items()}
-    conversion = Conversion(currency="EUR", sources=frozenset(SOURCES_OF_MONEY), rates=units)
+    conversion = BillConversion(currency="EUR", sources=frozenset(SOURCES_OF_MONEY), rates=units)
 
     def billed(row: StatementRow) -> StatementRow:
         amount = (row.amount / Decimal(str(rates[row.start]))).quantize(Decimal("1e-9"))

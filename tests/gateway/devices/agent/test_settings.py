@@ -14,7 +14,7 @@ from gateway.devices.agent.assistants import ASSISTANTS, Assistant
 from gateway.devices.agent.hook_settings import hook_command_problem
 from gateway.devices.agent.settings import (
     BACKUP,
-    Edited,
+    EditedSettings,
     NotEditable,
     edit_settings,
     undo_settings,
@@ -33,12 +33,12 @@ REALISTIC = {
 }
 
 
-def settle(directory: Path, assistant: Assistant, path: Path, endpoint: str = ENDPOINT) -> Edited:
+def settle(directory: Path, assistant: Assistant, path: Path, endpoint: str = ENDPOINT) -> EditedSettings:
     return write_settings(directory, assistant, edit_settings(assistant, path, endpoint))
 
 
 def tree(assistant: Assistant, path: Path) -> object:
-    return assistant.editor.parse(path.read_text())
+    return assistant.editor.parse_settings(path.read_text())
 
 
 @pytest.mark.parametrize("name", ASSISTANTS)
@@ -53,7 +53,7 @@ def test_there_and_back(tmp_path: Path, name: str) -> None:
     before = tree(assistant, path)
     edited = settle(tmp_path / "agent", assistant, path)
     for key, value in assistant.keys(ENDPOINT).items():
-        assert value == assistant.editor.get(path.read_text(), key)
+        assert value == assistant.editor.get_value(path.read_text(), key)
     assert isinstance(before, dict)
     ours = {key[0] for key in assistant.keys("")}
     after = tree(assistant, path)
@@ -89,7 +89,7 @@ def test_a_file_that_was_edited_meanwhile(tmp_path: Path, name: str) -> None:
     path.write_bytes(REALISTIC[name])
     before = tree(assistant, path)
     settle(tmp_path / "agent", assistant, path)
-    path.write_text(assistant.editor.put(path.read_text(), ("mine", "own"), "yes"), newline="")
+    path.write_text(assistant.editor.put_value(path.read_text(), ("mine", "own"), "yes"), newline="")
     undo_settings(tmp_path / "agent", assistant, path)
     assert isinstance(before, dict)
     assert {**before, "mine": {"own": "yes"}} == tree(assistant, path)
@@ -139,7 +139,7 @@ def test_a_backup_that_somebody_removed(tmp_path: Path, name: str) -> None:
     assistant, path = ASSISTANTS[name], tmp_path / "settings"
     path.write_text("" if name == "codex" else "{}")
     text = path.read_text()
-    path.write_text(assistant.editor.put(text, ("mine", "own"), "yes"))
+    path.write_text(assistant.editor.put_value(text, ("mine", "own"), "yes"))
     settle(tmp_path / "agent", assistant, path)
     (tmp_path / f"settings{BACKUP}").unlink()
     undo_settings(tmp_path / "agent", assistant, path)
@@ -223,7 +223,7 @@ def commands(path: Path, event: str) -> list[str]:
     return [hook["command"] for entry in entries for hook in entry["hooks"]]
 
 
-def hooked(directory: Path, path: Path, hook: str) -> Edited:
+def hooked(directory: Path, path: Path, hook: str) -> EditedSettings:
     assistant = ASSISTANTS["claude-code"]
     return write_settings(directory, assistant, edit_settings(assistant, path, ENDPOINT, hook=hook))
 

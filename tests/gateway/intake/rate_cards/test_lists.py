@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from gateway.configuration.sections import PriceSettings
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import lists
-from gateway.intake.rate_cards.card import FORMAT, Card, CardUnreadable, Clause, Model, Price, Seller
+from gateway.intake.rate_cards.card import FORMAT, CardUnreadable, Clause, Model, Price, RateCard, Seller
 
 PACKAGED = cards.packaged_card()
 SECTION = PriceSettings()
 
 
-def dated(day: str) -> Card:
-    return Card(format=FORMAT, version=f"list-{day}", source={"date": day}, providers={})
+def dated(day: str) -> RateCard:
+    return RateCard(format=FORMAT, version=f"list-{day}", source={"date": day}, providers={})
 
 
 def test_the_newest_list_applies_until_it_is_undone(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_the_setting_reads_both_formats(tmp_path: Path) -> None:
     assert card.version.startswith("litellm-2027-01-15-")
 
 
-def own(**price: Any) -> Card:
+def own(**price: Any) -> RateCard:
     model = Model(id="acme", match=Clause(equals=("acme",)), prices=(Price(**price),))
     return replace(dated("2027-01-01"), providers={"acme": Seller(models=(model,))})
 
@@ -148,7 +148,7 @@ def own(**price: Any) -> Card:
             Model(id="a", match=Clause(all=(Clause(regex=("(",)),)), prices=()),))}), "match.regex"),
     ],
 )  # fmt: skip
-def test_lists_with_faults_are_refused(card: Card, words: str) -> None:
+def test_lists_with_faults_are_refused(card: RateCard, words: str) -> None:
     """A value in a price list that would fail only when a call is priced is refused when the list is read."""
     with pytest.raises(CardUnreadable) as refused:
         cards.decode_card(msgspec.json.encode(card))

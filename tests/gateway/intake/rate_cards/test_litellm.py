@@ -11,7 +11,7 @@ import pytest
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import lists, litellm
-from gateway.intake.rate_cards.card import Card, CardUnreadable
+from gateway.intake.rate_cards.card import CardUnreadable, RateCard
 from tests.gateway.intake.test_prices import call
 
 MOST = 10**6
@@ -23,7 +23,7 @@ MODEL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def read(**models: dict[str, Any]) -> Card:
+def read(**models: dict[str, Any]) -> RateCard:
     """Read a list. In the names of models, `__` stands for `/`."""
     document = {name.replace("__", "/"): entry for name, entry in models.items()}
     return lists.decode_list(json.dumps(document).encode(), day="2026-11-27", max_bytes=MOST)

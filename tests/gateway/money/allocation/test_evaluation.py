@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.money.allocation import evaluation
-from gateway.money.allocation.definition import Definition, Transform
+from gateway.money.allocation.definition import AllocationDefinition, Transform
 from gateway.money.allocation.evaluation import apply_transforms, build_decisions
 from gateway.money.allocation.language import parse_definition
 
@@ -142,7 +142,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_definition_nothing_is_decided() -> None:
-    assert [] == list(build_decisions(Definition()))
+    assert [] == list(build_decisions(AllocationDefinition()))
 
 
 @given(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.core.faults import MAX_FAULTS
 from gateway.core.yaml_text import MAX_DEPTH
-from gateway.money.allocation.definition import Definition, Group, GroupBy
+from gateway.money.allocation.definition import AllocationDefinition, ElementRule, GroupBy
 from gateway.money.allocation.language import (
     Fault,
     InvalidDefinition,
@@ -78,7 +78,7 @@ def test_a_definition() -> None:
     assert short.default == ""
     assert ("tag:service", "team", "model", "user") == owner.sources
     platform, rest = owner.rules
-    assert isinstance(platform, Group)
+    assert isinstance(platform, ElementRule)
     assert isinstance(rest, GroupBy)
     assert ("Normalize",) == tuple(each.type for each in rest.source.transforms)
     assert ("User:Defined:Owner",) == short.sources
@@ -94,7 +94,7 @@ def test_every_scalar_is_text() -> None:
         "Type: Group\nName: 007\nConditions: [{Source: team, Equals: [on, 1e3, 2026-11-01, 0x1f, No]}]"
     )
     [group] = parse_definition(text.encode(), KNOWN).dimensions[0].rules
-    assert isinstance(group, Group)
+    assert isinstance(group, ElementRule)
     assert "007" == group.name
     assert ("on", "1e3", "2026-11-01", "0x1f", "No") == group.condition.conditions[0].values  # type: ignore[union-attr]
 
@@ -162,7 +162,7 @@ def test_namespaces_together() -> None:
     one, two = (parse_definition(f"Dimensions: {{{key}: {{Rules: [{{Type: GroupBy, Source: team}}]}}}}".encode(), KNOWN)
                 for key in ("A", "B"))  # fmt: skip
     assert (*one.dimensions, *two.dimensions) == tuple(join_definitions({"": one, "x": two}).dimensions)
-    assert Definition() == join_definitions({})
+    assert AllocationDefinition() == join_definitions({})
     with pytest.raises(InvalidDefinition, match="A belongs to the namespace x") as error:
         join_definitions({"x": one, "y": one})
     assert ["Dimensions", "A"] == error.value.faults[0].path

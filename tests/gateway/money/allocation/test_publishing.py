@@ -12,7 +12,7 @@ import pytest_asyncio
 from gateway.money.allocation.declared import DEFAULT, DONE, OVER, AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
-from gateway.money.allocation.publishing import Publishing
+from gateway.money.allocation.publishing import DefinitionPublisher
 from gateway.operations.list import declared_tables
 from spool.ledger.ledger import Ledger
 from spool.registry.operators import Actor
@@ -31,7 +31,7 @@ class Gateway:
         self.table = registry.declared_table(AllocationTable)
         self.published = Published(ledger)
         self.changed = asyncio.Event()
-        self.publishing = Publishing(
+        self.publishing = DefinitionPublisher(
             self.table,
             ledger,
             self.published,
@@ -107,13 +107,15 @@ async def test_a_job_that_another_has_carried_out(store: SqliteRegistry) -> None
     for gateway in (first_gateway, second_gateway):
         running = asyncio.create_task(gateway.publishing.run())
         async with asyncio.timeout(30):
-            while gateway.table.job(job.id).state not in OVER:
+            while gateway.table.find_job(job.id).state not in OVER:
                 await gateway.table.wait_for_change()
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
     await second_gateway.publishing.load_versions_in_force()
-    assert [DONE, DONE] == [gateway.table.job(job.id).state for gateway in (first_gateway, second_gateway)]
+    assert [DONE, DONE] == [
+        gateway.table.find_job(job.id).state for gateway in (first_gateway, second_gateway)
+    ]
     assert ("1", ["Centre"]) == second_gateway.in_force()
 
 
@@ -126,7 +128,7 @@ async def test_a_job_waits_for_whoever_may_carry_it_out(two: tuple[Gateway, Gate
     await second_gateway.table.load()
     async with asyncio.timeout(30):
         await second_gateway.changed.wait()
-    assert second_gateway.table.job(job.id).state == DONE
+    assert second_gateway.table.find_job(job.id).state == DONE
     assert second_gateway.in_force() == ("1", ["Centre"])
     running.cancel()
     with suppress(asyncio.CancelledError):

@@ -154,7 +154,7 @@ def test_any_course_fires_each_threshold_once(
         period_alerts = PeriodAlerts(
             budget_id="b", first_day="2026-11-01", end=1.0, rules="r", owners={"": alerts}
         )
-        assert period_alerts == BUDGET_ALERTS.restore(stored_body(period_alerts))
+        assert period_alerts == BUDGET_ALERTS.build_row_from_body(stored_body(period_alerts))
         counts.update((one.kind, one.percent, one.state) for one in new)
         crossed = [percent for percent in actual if has_reached_percent(spent * UNIT, 100 * UNIT, percent)]
         assert all((ACTUAL, percent) in by_threshold(alerts) for percent in crossed)

@@ -429,7 +429,7 @@ async def test_an_upgrade_judges_no_budget_anew() -> None:
     Budgets of earlier releases had no cost type and no currency. Their digest of the rules is unchanged, so
     an upgrade sends no alert again.
     """
-    budget = BUDGETS.restore({
+    budget = BUDGETS.build_row_from_body({
         "name": "Search", "view_id": "v", "planned": {"2026-11-01": "5"}, "default_amount": "1", "alerts": {"80": "Y"},
         "forecast_alerts": {}, "id": "b", "created": 1.0, "last_updated": 1.0, "rules_since": 1.0,
     })  # fmt: skip

@@ -188,15 +188,15 @@ async def _recounted(
     assert sum(expected.values()) == (total.actual if total else 0)
 
 
-def _calendar(when: datetime, granularity: str) -> tuple[int, ...]:
+def _calendar(moment: datetime, granularity: str) -> tuple[int, ...]:
     """Return a key that is equal for two times in the same period."""
     match granularity:
         case "daily":
-            return (when.year, when.month, when.day)
+            return (moment.year, moment.month, moment.day)
         case "weekly":
-            return tuple(when.isocalendar()[:2])
+            return tuple(moment.isocalendar()[:2])
         case "monthly":
-            return (when.year, when.month)
+            return (moment.year, moment.month)
         case "quarterly":
-            return (when.year, (when.month - 1) // 3)
-    return (when.year,)
+            return (moment.year, (moment.month - 1) // 3)
+    return (moment.year,)

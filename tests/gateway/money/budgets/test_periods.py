@@ -18,7 +18,7 @@ def at(text: str) -> float:
 
 
 def budget(granularity: str, *, created: str = "2026-01-01T00:00Z") -> SpendBudget:
-    return BUDGETS.restore({
+    return BUDGETS.build_row_from_body({
         "id": "b", "name": "n", "view_id": "v", "granularity": granularity, "planned": {}, "default_amount": "1",
         "time_zone": "Europe/Berlin", "alerts": {}, "forecast_alerts": {}, "created": at(created),
         "last_updated": at(created), "rules_since": at(created),

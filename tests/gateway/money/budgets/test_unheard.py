@@ -16,7 +16,7 @@ def budget(**fields: Any) -> SpendBudget:
         "id": "b", "name": "Search", "view_id": "v", "planned": {}, "alerts": {"80": "Y"}, "forecast_alerts": {},
         "created": 1.0, "last_updated": 1.0, "rules_since": 1.0,
     }  # fmt: skip
-    return BUDGETS.restore({**values, **fields})
+    return BUDGETS.build_row_from_body({**values, **fields})
 
 
 def channel(name: str, state: str) -> ChannelState:

@@ -16,12 +16,12 @@ import pytest
 from gateway.intake.prices import PriceBook
 from gateway.money.comparison import comparing
 from gateway.money.comparison.comparing import Comparison, compare_costs
-from gateway.money.comparison.split import PARTS, Parts
+from gateway.money.comparison.split import PARTS, ChangeParts
 from spool.ledger import money
 from spool.ledger.costs import combine_rows
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import LATENCY, OTHER
-from spool.ledger.usages import Usages, row_usage
+from spool.ledger.usages import UsageByGroup, row_usage
 from tests.rounds import examples
 
 NOW = datetime(2026, 11, 2, tzinfo=UTC)
@@ -60,7 +60,7 @@ class MadeUp:
                 rows_by_group.setdefault(tuple([values.get(name) for name in query.group_by]), []).append(row)
         return [combine_rows(rows, start=query.since, group=group) for group, rows in rows_by_group.items()]
 
-    async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
+    async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[UsageByGroup]:
         return [{row.group: row_usage(row) for row in await self.costs(query)} for query in queries]
 
 
@@ -143,8 +143,10 @@ async def test_the_others_have_kinds_and_prices_together() -> None:
     )  # fmt: skip
     comparison = await compared(ledger)
     large, others = comparison.drivers
-    assert Parts(unit_cost=money.text_to_units("800")) == large.parts
-    assert Parts(other_kinds=money.text_to_units("10"), unit_cost=money.text_to_units("2")) == others.parts
+    assert ChangeParts(unit_cost=money.text_to_units("800")) == large.parts
+    assert (
+        ChangeParts(other_kinds=money.text_to_units("10"), unit_cost=money.text_to_units("2")) == others.parts
+    )
     assert all({"team": ("large",)} == dict(query.include) for query in ledger.asked[2:4])
 
 
@@ -159,4 +161,4 @@ async def test_new_groups_among_the_others_are_new() -> None:
         spent(1, "came", model, "50", 300), spent(2, "left", model, "1", 3000),
     )  # fmt: skip
     others = (await compared(ledger)).drivers[1]
-    assert Parts(new=money.text_to_units("50"), gone=-money.text_to_units("1")) == others.parts
+    assert ChangeParts(new=money.text_to_units("50"), gone=-money.text_to_units("1")) == others.parts

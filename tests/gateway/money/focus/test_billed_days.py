@@ -39,7 +39,7 @@ class Answers:
         self,
         since: datetime,
         until: datetime,
-        by: Sequence[str],
+        dimensions: Sequence[str],
         *,
         per: str = "total",
         cost_type: str = "real_cost",
@@ -48,7 +48,7 @@ class Answers:
         assert (per == "daily") == (until - since > timedelta(days=1))
         self.asked += [(day, cost_type) for day in days if per == "total"]
         rows: list[dict[str, Any]] = [
-            {**dict.fromkeys(by), "provider": provider, "cost": cost, "period": day}
+            {**dict.fromkeys(dimensions), "provider": provider, "cost": cost, "period": day}
             for day in days
             for provider, cost in BILLED[day].items()
         ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from gateway.money.insights.facts import DAY_S, Detector, Facts, Spend
+from gateway.money.insights.facts import DAY_S, Detector, InsightFacts, PeriodSpend
 from spool.record import NS, Inference
 from spool.registry.insights import EFFORTS, Finding, check_insight_draft
 
@@ -14,12 +14,12 @@ NOW = 1_790_000_000.0 // DAY_S * DAY_S + 15 * 3600  # the afternoon of a Monday
 TODAY = NOW // DAY_S * DAY_S
 
 
-def spend(days_ago: float = 1, **fields: Any) -> Spend:
+def spend(days_ago: float = 1, **fields: Any) -> PeriodSpend:
     values: dict[str, Any] = {
         "source": "litellm", "provider": "openai", "model": "gpt-4o", "team": "search",
         "calls": 100, "input_tokens": 100_000, "output_tokens": 10_000, "cost": Decimal("0.35"),
     }  # fmt: skip
-    return Spend(start=TODAY - days_ago * DAY_S, **{**values, **fields})
+    return PeriodSpend(start=TODAY - days_ago * DAY_S, **{**values, **fields})
 
 
 def call(seconds_ago: float = 3600, **fields: Any) -> Inference:
@@ -32,7 +32,7 @@ def call(seconds_ago: float = 3600, **fields: Any) -> Inference:
 
 def found(detector: Detector, **facts: Any) -> Sequence[Finding]:
     """Run a detector, and check that each finding can be stored and read."""
-    findings = detector(Facts(now=NOW, **facts))
+    findings = detector(InsightFacts(now=NOW, **facts))
     for finding in findings:
         assert finding.key.startswith(f"{detector.__name__}:")
         assert check_insight_draft(finding.draft) == finding.draft

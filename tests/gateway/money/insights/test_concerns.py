@@ -8,15 +8,15 @@ from decimal import Decimal
 
 from gateway.money.insights.detectors.calls import retry_storm
 from gateway.money.insights.detectors.spending import spend_spike, view_anomaly
-from gateway.money.insights.facts import Spend
-from spool.registry.insights import Concerned, Finding
+from gateway.money.insights.facts import PeriodSpend
+from spool.registry.insights import CallFilter, Finding
 from spool.registry.views import View
 from tests.gateway.money.insights.examples import found, spend
 from tests.gateway.money.insights.test_spend_spike import weeks
 from tests.gateway.money.insights.test_view_anomaly import spent
 
 
-def passing(spends: list[Spend], finding: Finding) -> list[Spend]:
+def passing(spends: list[PeriodSpend], finding: Finding) -> list[PeriodSpend]:
     concerns = finding.concerns
     assert concerns is not None
     return [
@@ -67,4 +67,4 @@ def test_an_anomaly_is_of_the_calls_of_its_view() -> None:
     view = View(id="v", name="V", principal_dimension="model", filter={"team": ("a",), "!user": ("b",)}, created=0,
                 last_updated=0)  # fmt: skip
     [finding] = found(view_anomaly, views=[spent({3: "50"}, view=view)])
-    assert Concerned(include={"team": ("a",)}, exclude={"user": ("b",)}) == finding.concerns
+    assert CallFilter(include={"team": ("a",)}, exclude={"user": ("b",)}) == finding.concerns

@@ -26,7 +26,7 @@ from gateway.money.insights.detectors.fleet import (
     stopped_agent,
 )
 from gateway.money.insights.detectors.machines import reinstalled_device
-from gateway.money.insights.facts import DAY_S, Facts
+from gateway.money.insights.facts import DAY_S, InsightFacts
 from spool.devices.device import REVOKED_UPSTREAM, Device
 from spool.record import utc_iso
 from spool.registry.insights import Finding
@@ -67,7 +67,7 @@ def test_assistants_that_do_not_report() -> None:
     """Machines with one cause and one team share a finding. Fine assistants and machines without facts have none."""
     elsewhere = AssistantState("codex", "overridden", "other_endpoint")
     other = AssistantState("claude-code", "overridden", "other_endpoint")
-    facts = Facts(
+    facts = InsightFacts(
         now=NOW,
         fleet=[
             *(row(f"s{n}", elsewhere, team="search", user="ada") for n in range(30)),
@@ -97,7 +97,7 @@ def test_agents_that_stopped_on_machines_that_the_mdm_still_sees() -> None:
     """There is no finding for a machine that sleeps, and none for an earlier device of a machine."""
     asleep: dict[str, Any] = {"last_seen": NOW - DAY_S, "last_heartbeat": NOW - DAY_S}
     stopped = row("a", user="ada", seen=NOW, before=NOW - 3600, **asleep)
-    facts = Facts(
+    facts = InsightFacts(
         now=NOW,
         fleet=[
             stopped,
@@ -118,7 +118,7 @@ def test_machines_that_never_reported() -> None:
         Machine(serial="B1"),
     ]
     rows = [fleet_row_of_missing(each, listed_at=NOW) for each in machines]
-    found: list[Finding] = list(missing_device(Facts(now=NOW, fleet=rows)))
+    found: list[Finding] = list(missing_device(InsightFacts(now=NOW, fleet=rows)))
     assert ["2 machines of the team ads never reported", "B1 never reported"] == titles(found)
     assert "A1: ada" in found[0].draft.description
 
@@ -129,9 +129,11 @@ def test_missing_machines_may_report_without_a_serial_number() -> None:
     nameless = [replace(row(f"laptop-{n}"), machine=None) for n in range(3)]
     named = replace(row("other", heartbeat=b'{"serial": "Z1"}'), machine=None)
     hashed = replace(row("hashed", heartbeat=b'{"serial_hash": "ab"}'), machine=None)
-    [finding] = missing_device(Facts(now=NOW, fleet=[*expected, *nameless, named, hashed, row("known")]))
+    [finding] = missing_device(
+        InsightFacts(now=NOW, fleet=[*expected, *nameless, named, hashed, row("known")])
+    )
     assert "3 devices outside the inventory" in finding.draft.description
-    [finding] = missing_device(Facts(now=NOW, fleet=[*expected, named]))
+    [finding] = missing_device(InsightFacts(now=NOW, fleet=[*expected, named]))
     assert "outside the inventory" not in finding.draft.description
 
 
@@ -144,9 +146,9 @@ def test_machines_that_were_installed_again() -> None:
         return Device(id=id, state="pending", cause=cause, enrolled_at=NOW, enrolled_by="f", last_seen=NOW)
 
     other = [waiting("new", ""), waiting("stranger", "not_expected")]
-    assert not reinstalled_device(Facts(now=NOW, devices=other))
+    assert not reinstalled_device(InsightFacts(now=NOW, devices=other))
     again = [waiting(f"again-{n}", "same_hardware") for n in range(5)]
-    [finding] = reinstalled_device(Facts(now=NOW, devices=[*other, *again]))
+    [finding] = reinstalled_device(InsightFacts(now=NOW, devices=[*other, *again]))
     assert "5 machines were installed again and wait for approval, and so do the calls" == finding.draft.title
     assert "again-0" in finding.draft.description and "stranger" not in finding.draft.description
 
@@ -174,21 +176,21 @@ def test_machines_with_a_wrong_clock_or_revoked_upstream() -> None:
     assert [
         "2 machines of the team a sent a time that is wrong by more than 5 minutes",
         "there stayed enrolled here after the upstream revoked the device",
-    ] == titles(machine_trouble(Facts(now=NOW, fleet=rows)))
-    assert not assistant_not_reporting(Facts(now=NOW, fleet=rows))
+    ] == titles(machine_trouble(InsightFacts(now=NOW, fleet=rows)))
+    assert not assistant_not_reporting(InsightFacts(now=NOW, fleet=rows))
 
 
 def test_machines_with_an_older_policy() -> None:
     """A newer policy counts a day after the first machine has it, so a roll-out is no finding."""
     old = [with_policy(f"old-{n}", 4, 30) for n in range(3)]
     bare = row("bare", heartbeat=b'{"policy": {"number": 1}}')
-    assert not policy_outdated(Facts(now=NOW, fleet=[*old, bare, with_policy("new", 5, 0.9)]))
-    [finding] = policy_outdated(Facts(now=NOW, fleet=[*old, bare, with_policy("new", 5, 1)]))
+    assert not policy_outdated(InsightFacts(now=NOW, fleet=[*old, bare, with_policy("new", 5, 0.9)]))
+    [finding] = policy_outdated(InsightFacts(now=NOW, fleet=[*old, bare, with_policy("new", 5, 1)]))
     assert "3 machines have an older policy than others" == finding.draft.title
     assert "number 5" in finding.draft.description and "old-0" in finding.csv and "new" not in finding.csv
-    assert not policy_outdated(Facts(now=NOW, fleet=[with_policy("a", 5, 9), with_policy("b", 6, 0)]))
+    assert not policy_outdated(InsightFacts(now=NOW, fleet=[with_policy("a", 5, 9), with_policy("b", 6, 0)]))
     # the clock of the machine that has the policy is wrong by this much
     for offset_s in (-2 * DAY_S, 2 * DAY_S):
         first = [with_policy("new", 5, days, offset_s=offset_s) for days in (0.9, 1)]
-        assert not policy_outdated(Facts(now=NOW, fleet=[*old, first[0]]))
-        assert policy_outdated(Facts(now=NOW, fleet=[*old, first[1]]))
+        assert not policy_outdated(InsightFacts(now=NOW, fleet=[*old, first[0]]))
+        assert policy_outdated(InsightFacts(now=NOW, fleet=[*old, first[1]]))

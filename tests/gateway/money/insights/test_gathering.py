@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.money.insights.detectors.calls import no_owner
 from gateway.money.insights.detectors.spending import spend_spike
-from gateway.money.insights.facts import DAY_S, Spend
+from gateway.money.insights.facts import DAY_S, PeriodSpend
 from gateway.money.insights.gathering import SpendReader, recent_calls
 from spool.ledger.ledger import Ledger
 from spool.log.planning.corrections import shadow_correction
@@ -66,7 +66,7 @@ async def test_a_call_that_was_taken_back_is_no_recent_call() -> None:
     assert [counted] == await recent_calls(log, 0)  # type: ignore[arg-type]
 
 
-async def whole(reader: SpendReader, days: int) -> list[Spend]:
+async def whole(reader: SpendReader, days: int) -> list[PeriodSpend]:
     return await reader.read_spends(TODAY - days * DAY_S, "daily", EVERYTHING)
 
 

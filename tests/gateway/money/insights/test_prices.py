@@ -13,11 +13,11 @@ from gateway.money.insights.detectors.prices import (
     missing_usage,
     old_prices,
 )
-from gateway.money.insights.facts import Spend
+from gateway.money.insights.facts import PeriodSpend
 from tests.gateway.money.insights.examples import NOW, TODAY, call, found, impacts, spend
 
 
-def unpriced(calls: int = 40, **fields: Any) -> Spend:
+def unpriced(calls: int = 40, **fields: Any) -> PeriodSpend:
     usual = {"provider": "acme", "model": "acme-large", "unpriced": calls}
     return spend(calls=calls, cost=Decimal(0), **{**usual, **fields})
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from decimal import Decimal
 
 from gateway.money.insights.detectors.spending import spend_spike
-from gateway.money.insights.facts import DAY_S, Spend
+from gateway.money.insights.facts import DAY_S, PeriodSpend
 from tests.gateway.money.insights.examples import TODAY, found, impacts, spend
 
 MONDAY = TODAY
 
 
-def weeks(*, team: str = "search", factor: str = "1", days: int = 42) -> list[Spend]:
+def weeks(*, team: str = "search", factor: str = "1", days: int = 42) -> list[PeriodSpend]:
     """Create weekdays of $10 and weekend days of $1, up to yesterday."""
     return [
         spend(ago, team=team, cost=Decimal(factor) * (1 if _weekday(ago) >= 5 else 10))

@@ -27,7 +27,7 @@ from gateway.money.insights.detectors.statements import (
     reconciliation_difference,
     statement_stale,
 )
-from gateway.money.insights.facts import DAY_S, Facts
+from gateway.money.insights.facts import DAY_S, InsightFacts
 from spool.ledger.money import UNIT
 from tests.gateway.bills.reconciliation import simulator
 from tests.gateway.money.insights.examples import NOW, TODAY, found
@@ -170,7 +170,7 @@ def test_two_months_are_one_time() -> None:
     [late], [early] = reconciled(), reconciled()
     late.providers[0].days.extend(days[9:])  # type: ignore[attr-defined]
     early.providers[0].days.extend(days[:9])  # type: ignore[attr-defined]
-    assert 1 == len(coverage_drop(Facts(now=NOW, reconciled=[late, early])))
+    assert 1 == len(coverage_drop(InsightFacts(now=NOW, reconciled=[late, early])))
 
 
 async def test_a_key_that_stops_to_report() -> None:

@@ -9,7 +9,7 @@ import pytest
 from gateway.devices.fleet.coverage import FleetRow, fleet_row_of_device
 from gateway.devices.machine_state import Evidence, evaluate_machine_state
 from gateway.money.insights.detectors.tokens import token_burst, token_strangers
-from gateway.money.insights.facts import DAY_S, Facts
+from gateway.money.insights.facts import DAY_S, InsightFacts
 from spool.devices.device import Device
 from spool.registry.enrolment_tokens import EnrolmentToken
 from spool.registry.notices import WARNING
@@ -43,9 +43,9 @@ def row(device: Device, *, is_expected: bool) -> FleetRow:
     )
 
 
-def enrolled(strangers: int, known: int, at: float = NOW - HOUR_S) -> Facts:
+def enrolled(strangers: int, known: int, at: float = NOW - HOUR_S) -> InsightFacts:
     rows = [row(device(n, at), is_expected=n >= strangers) for n in range(strangers + known)]
-    return Facts(now=NOW, fleet=rows, tokens=[TOKEN])
+    return InsightFacts(now=NOW, fleet=rows, tokens=[TOKEN])
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_strangers_need_an_inventory_and_a_day() -> None:
     assert not token_strangers(replace(facts, tokens=[replace(TOKEN, id="other")]))
 
 
-def hours(*counts: tuple[float, int]) -> Facts:
+def hours(*counts: tuple[float, int]) -> InsightFacts:
     """Return devices that enrolled some hours after the token was made."""
     moments = [CREATED + hour * HOUR_S for hour, count in counts for _ in range(count)]
-    return Facts(now=NOW, devices=[device(n, at) for n, at in enumerate(moments)], tokens=[TOKEN])
+    return InsightFacts(now=NOW, devices=[device(n, at) for n, at in enumerate(moments)], tokens=[TOKEN])
 
 
 @pytest.mark.parametrize(
@@ -113,4 +113,4 @@ def test_a_later_burst_is_a_new_one() -> None:
 def test_copies_of_one_machine(copies: int, is_found: bool) -> None:
     devices = [device(n, CREATED + n * DAY_S / 10, hardware="h" * 64) for n in range(copies)]
     devices += [device(100 + n, CREATED, hardware=f"{n:064}") for n in range(50)]
-    assert is_found == bool(token_burst(Facts(now=NOW, devices=devices, tokens=[TOKEN])))
+    assert is_found == bool(token_burst(InsightFacts(now=NOW, devices=devices, tokens=[TOKEN])))

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.intake.prices import PriceBook
-from gateway.money.recommendations.evaluation import Evaluation, Known, build_savings, evaluate_types
+from gateway.money.recommendations.evaluation import Evaluation, StoredAdvice, build_savings, evaluate_types
 from gateway.money.recommendations.facts import DAY_S, RecommendationType, SavingFacts
 from gateway.money.recommendations.gathering import Sources, gather_saving_facts
 from spool.ledger.ledger import Ledger
@@ -45,19 +45,19 @@ async def facts_of(calls: Sequence[Inference], *, now: float = NOW) -> SavingFac
 
 
 async def found(
-    type: RecommendationType, calls: Sequence[Inference], known: Known | None = None
+    type: RecommendationType, calls: Sequence[Inference], known: StoredAdvice | None = None
 ) -> list[Saving]:
     """Return the savings of one recommendation type among calls, without a minimum amount."""
     facts = await facts_of(calls)
-    everything = known or Known(settings={type.NAME: TypeSettings(least_savings="0", least_share="0")})
+    everything = known or StoredAdvice(settings={type.NAME: TypeSettings(least_savings="0", least_share="0")})
     evaluation = evaluate_types(facts, [type], everything)
     assert [] == evaluation.failed
     return told(facts, evaluation)
 
 
-def told(facts: SavingFacts, evaluation: Evaluation) -> list[Saving]:
+def told(saving_facts: SavingFacts, evaluation: Evaluation) -> list[Saving]:
     """Return the savings, and check that each is at most the cost of its tokens."""
-    found_savings = build_savings(facts, evaluation, dimensions=DIMENSIONS, price_book=BOOK.version)
+    found_savings = build_savings(saving_facts, evaluation, dimensions=DIMENSIONS, price_book=BOOK.version)
     for saving in found_savings:
         assert saving.key.startswith(f"{saving.type}:")
         assert 0 < Decimal(saving.monthly_savings) <= Decimal(saving.gross_savings) <= Decimal(saving.spent)

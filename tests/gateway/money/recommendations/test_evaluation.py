@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-from gateway.money.recommendations.evaluation import GRACE_S, MOST, Known, evaluate_types
+from gateway.money.recommendations.evaluation import GRACE_S, MOST, StoredAdvice, evaluate_types
 from gateway.money.recommendations.facts import DAY_S
 from gateway.money.recommendations.list import TYPES
 from gateway.money.recommendations.types import newer_model, priority_tier
@@ -34,7 +34,9 @@ async def again(calls: Sequence[Inference], status: str, at: float) -> list[Savi
     """Evaluate again after the only recommendation was given this status."""
     [saving] = await found(priority_tier, calls)
     recommendations = {saving.key: kept(saving, status, at)}
-    return await found(priority_tier, calls, Known(settings=EVERYTHING, recommendations=recommendations))
+    return await found(
+        priority_tier, calls, StoredAdvice(settings=EVERYTHING, recommendations=recommendations)
+    )
 
 
 async def test_what_was_addressed_is_told_for_what_comes_later() -> None:
@@ -61,7 +63,7 @@ async def test_two_types_on_the_same_tokens() -> None:
     """
     facts = await facts_of([priority(1, request_model="gpt-4o")])
     first, second = told(
-        facts, evaluate_types(facts, [newer_model, priority_tier], Known(settings=EVERYTHING))
+        facts, evaluate_types(facts, [newer_model, priority_tier], StoredAdvice(settings=EVERYTHING))
     )
     assert first.type == "priority_tier"
     assert first.gross_savings == "2.45"
@@ -80,7 +82,7 @@ async def test_a_type_that_fails_stops_no_other() -> None:
 
     broken = SimpleNamespace(NAME="broken", find=fail)
     evaluation = evaluate_types(
-        await facts_of([priority(1)]), [broken, priority_tier], Known(settings=EVERYTHING)
+        await facts_of([priority(1)]), [broken, priority_tier], StoredAdvice(settings=EVERYTHING)
     )
     assert evaluation.failed == ["broken"]
     assert evaluation.looked_for == ["priority_tier"]

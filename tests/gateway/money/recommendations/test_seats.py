@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from gateway.core.visible import Visible
+from gateway.core.visible import VisiblePart
 from gateway.money.recommendations.adviser import realized_saving
-from gateway.money.recommendations.evaluation import GRACE_S, Known, build_savings, evaluate_types
+from gateway.money.recommendations.evaluation import GRACE_S, StoredAdvice, build_savings, evaluate_types
 from gateway.money.recommendations.facts import DAY_S, SavingFacts, UnusedSeat
 from gateway.money.recommendations.list import TYPES
 from gateway.money.recommendations.types import idle_seat
@@ -45,9 +45,9 @@ SEATS = (
 )
 
 
-def found(known: Known, seats: Sequence[UnusedSeat] = SEATS, cost: int = 300) -> list[Saving]:
+def found(stored_advice: StoredAdvice, seats: Sequence[UnusedSeat] = SEATS, cost: int = 300) -> list[Saving]:
     facts = SavingFacts(now=NOW, seats=seats, seats_cost=cost * money.UNIT)
-    evaluation = evaluate_types(facts, [idle_seat], known)
+    evaluation = evaluate_types(facts, [idle_seat], stored_advice)
     assert [] == evaluation.failed
     return build_savings(facts, evaluation, dimensions=DIMENSIONS, price_book="card")
 
@@ -57,7 +57,7 @@ def test_seats_are_told_by_plan_and_team() -> None:
     Each finding is about one plan and team. The formula shows the fee of each seat, and the days are those of
     the billing cycle.
     """
-    savings_by_title = {saving.title: saving for saving in found(Known(settings=EVERYTHING))}
+    savings_by_title = {saving.title: saving for saving in found(StoredAdvice(settings=EVERYTHING))}
     assert {
         "2 seats of Claude (search) without use": "55",
         "1 seat of Claude (checkout) without use": "30",
@@ -75,13 +75,13 @@ def test_seats_are_told_by_plan_and_team() -> None:
 
 
 def test_many_seats_are_named_in_part() -> None:
-    [one] = found(Known(settings=EVERYTHING), [seat(f"user {number:02}", 5) for number in range(30)])
+    [one] = found(StoredAdvice(settings=EVERYTHING), [seat(f"user {number:02}", 5) for number in range(30)])
     assert "and 20 more" in one.formula and "150" == one.monthly_savings
 
 
 def test_who_sees_one_team_sees_its_seats() -> None:
-    sees = Visible(False, lambda include, _: include == {"team": ("search",)}, lambda _: None)
-    all_savings = found(Known(settings=EVERYTHING))
+    sees = VisiblePart(False, lambda include, _: include == {"team": ("search",)}, lambda _: None)
+    all_savings = found(StoredAdvice(settings=EVERYTHING))
     shown = [
         saving.dimensions["user"]
         for saving in all_savings
@@ -92,8 +92,8 @@ def test_who_sees_one_team_sees_its_seats() -> None:
 
 def test_the_least_share_is_one_of_what_seats_cost() -> None:
     share = {idle_seat.NAME: TypeSettings(least_share="10")}
-    assert ["55", "30", "30"] == [saving.monthly_savings for saving in found(Known(settings=share))]
-    assert ["55"] == [saving.monthly_savings for saving in found(Known(settings=share), cost=301)]
+    assert ["55", "30", "30"] == [saving.monthly_savings for saving in found(StoredAdvice(settings=share))]
+    assert ["55"] == [saving.monthly_savings for saving in found(StoredAdvice(settings=share), cost=301)]
 
 
 def kept(saving: Saving, status: str, at: float) -> Recommendation:
@@ -104,16 +104,16 @@ def kept(saving: Saving, status: str, at: float) -> Recommendation:
 
 
 def test_addressed_seats_are_told_for_the_cycles_that_begin_later() -> None:
-    [one] = found(Known(settings=EVERYTHING), SEATS[:2])
+    [one] = found(StoredAdvice(settings=EVERYTHING), SEATS[:2])
     for at, count in ((FIRST - GRACE_S, 1), (FIRST - GRACE_S + 1, 0), (FIRST + 5 * DAY_S, 0)):
-        known = Known(settings=EVERYTHING, recommendations={one.key: kept(one, ADDRESSED, at)})
+        known = StoredAdvice(settings=EVERYTHING, recommendations={one.key: kept(one, ADDRESSED, at)})
         assert count == len(found(known, SEATS[:2]))
     later_seats = [replace(seat, first_day=FIRST + 31 * DAY_S) for seat in SEATS[:2]]
-    assert one.key == found(Known(settings=EVERYTHING), later_seats)[0].key
+    assert one.key == found(StoredAdvice(settings=EVERYTHING), later_seats)[0].key
 
 
 async def test_what_seats_save_is_not_measured_on_calls() -> None:
-    [one] = found(Known(settings=EVERYTHING), SEATS[:2])
+    [one] = found(StoredAdvice(settings=EVERYTHING), SEATS[:2])
     ledger = Ledger(new_ledger(), clock=FakeClock(NOW))
     assert await realized_saving(ledger, kept(one, ADDRESSED, NOW - 60 * DAY_S), NOW) is None
     assert Decimal(one.monthly_savings) == 55

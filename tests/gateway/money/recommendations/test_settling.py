@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.money.recommendations.evaluation import Known, evaluate_types, remove_overlaps
-from gateway.money.recommendations.facts import DAY_S, Opportunity, Use
+from gateway.money.recommendations.evaluation import StoredAdvice, evaluate_types, remove_overlaps
+from gateway.money.recommendations.facts import DAY_S, DailyUse, Opportunity
 from gateway.money.recommendations.list import TYPES
 from spool.ledger.repricing import token_sum
 from spool.ledger.sums import WIDTH, Dimensions
@@ -24,9 +24,9 @@ from tests.rounds import examples
 WHERE = Dimensions("call", "s", "p", "m", "m", "t", "", "", "", "", "ok", "reported", "", 0)
 
 
-def use(cost: int) -> Use:
+def use(cost: int) -> DailyUse:
     tokens = token_sum(0, WHERE, [0] * WIDTH)
-    return Use(day=0, dimensions=WHERE, tokens=tokens, cost=cost, estimate=cost)
+    return DailyUse(day=0, dimensions=WHERE, tokens=tokens, cost=cost, estimate=cost)
 
 
 def opportunity(name: str, claims: Mapping[int, int]) -> Opportunity:
@@ -127,7 +127,9 @@ async def test_all_types_together_save_no_more_than_was_spent(traffic: list[Infe
     For any traffic, each saving is at most the cost of its tokens, and their sum at most the total cost.
     """
     facts = await facts_of(traffic)
-    known = Known(settings={type.NAME: TypeSettings(least_savings="0", least_share="0") for type in TYPES})
+    known = StoredAdvice(
+        settings={type.NAME: TypeSettings(least_savings="0", least_share="0") for type in TYPES}
+    )
     evaluation = evaluate_types(facts, TYPES, known)
     assert [] == evaluation.failed
     saved = sum((Decimal(saving.monthly_savings) for saving in told(facts, evaluation)), Decimal(0))

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from gateway.normalise import any_format
-from gateway.normalise.formats.engine.declaration import Normalised
+from gateway.normalise.formats.engine.declaration import NormalisedBody
 from gateway.normalise.formats.langfuse.merger import count_incomplete_generations
 from gateway.normalise.formats.list import recognise_format_or_refuse
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from spool.record import Inference, record_to_json
 
 CASES = Path(__file__).parents[3] / "cases/gateway"
@@ -46,33 +46,33 @@ def case(format: str, name: str) -> Any:
     return json.loads(found.body)
 
 
-def run(steps: Generator[None, None, Normalised]) -> tuple[Normalised, int]:
+def run(steps: Generator[None, None, NormalisedBody]) -> tuple[NormalisedBody, int]:
     """Decode a body; return the result and the number of turns of the event loop."""
     turns = 0
     while True:
         try:
             next(steps)
         except StopIteration as stop:
-            normalised: Normalised = stop.value
+            normalised: NormalisedBody = stop.value
             return normalised, turns
         turns += 1
 
 
-def read(format: str | None, payload: Any, *, options: Options | None = None) -> Outcome:
+def read(format: str | None, payload: Any, *, options: ReadOptions | None = None) -> ReadOutcome:
     """Decode a payload by its named or recognized format. Anything but bytes is encoded as JSON."""
     return read_batch(format, payload, options=options).outcome
 
 
-def read_batch(format: str | None, payload: Any, *, options: Options | None = None) -> Normalised:
+def read_batch(format: str | None, payload: Any, *, options: ReadOptions | None = None) -> NormalisedBody:
     """Decode a payload, and check that the accounting balances."""
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     named = format or recognise_format_or_refuse(body, how="name it")
-    normalised, _ = run(any_format.normalise_body(named, body, options=options or Options()))
+    normalised, _ = run(any_format.normalise_body(named, body, options=options or ReadOptions()))
     assert_balanced(normalised.outcome, waiting=count_incomplete_generations(normalised.reports))
     return normalised
 
 
-def told(outcome: Outcome) -> list[dict[str, Any]]:
+def told(outcome: ReadOutcome) -> list[dict[str, Any]]:
     """
     Return the records as JSON. Ids of records without a dedup key are left out, because each reading
     creates new ones.
@@ -94,7 +94,7 @@ def one(format: str | None, payload: Any) -> Inference:
     return record
 
 
-def assert_balanced(outcome: Outcome, *, waiting: int = 0) -> None:
+def assert_balanced(outcome: ReadOutcome, *, waiting: int = 0) -> None:
     went = (
         outcome.count
         + len(outcome.records)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, recognise_format
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 from spool.record import record_to_json
 from tests.gateway.normalise.formats.payloads import Case, cases, read
 
@@ -67,7 +67,7 @@ def test_the_case_is_told_apart(case: Case) -> None:
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
 def test_every_number_is_explained(case: Case) -> None:
     """With `explain`, each record names the payload fields of its tokens and cost."""
-    outcome = read(None, case.body, options=Options(explain=True))
+    outcome = read(None, case.body, options=ReadOptions(explain=True))
     assert outcome.why is not None
     for record, why in zip(outcome.records, outcome.why, strict=True):
         said = {

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.core.errors import Refusal
 from gateway.normalise import any_format
-from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Options
+from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, ReadOptions
 from gateway.normalise.payload.items import MAX_PIECE, MAX_WHOLE
 from spool.identity import hash_parts
 from spool.record import rfc3339
@@ -116,7 +116,7 @@ def test_bedrock_tells_what_it_holds_beside_the_body() -> None:
     held: list[int] = []
     line = json.dumps(bedrock_record()).encode()
     body = json.dumps(firehose(packed(line), packed(line, zipped=False))).encode()
-    run(any_format.normalise_body("bedrock", body, options=Options(), hold=held.append))
+    run(any_format.normalise_body("bedrock", body, options=ReadOptions(), hold=held.append))
     assert [len(line)] * 2 == held
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.core.errors import BadPayload
 from gateway.normalise.formats.list import FORMAT_NAMES
-from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI, UNRECOGNISED_AI, Options
+from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI, UNRECOGNISED_AI, ReadOptions
 from spool.identity import cloud_event_id, hash_parts
 from spool.record import UsageMetric, rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read
@@ -542,7 +542,7 @@ def test_openmeters_standard_event_is_a_count(type: str, expected: str) -> None:
         "source": "chat-app",
         "subject": "customer-1",
     }
-    outcome = read(None, event | {"data": data}, options=Options(explain=True))
+    outcome = read(None, event | {"data": data}, options=ReadOptions(explain=True))
     (record,) = outcome.records
     assert isinstance(record, UsageMetric)
     assert record.model == "gpt4-turbo"

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.normalise import any_format
 from gateway.normalise.formats import litellm
-from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI, Options
+from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI, ReadOptions
 from gateway.normalise.payload.literal import read_python_literal
 from gateway.normalise.reading.tokens import Usage
 from spool.identity import hash_parts
@@ -46,7 +46,7 @@ def test_one_broken_member_of_512_is_rejected_alone(event: dict[str, Any]) -> No
     events: list[Any] = [event | {"id": f"chatcmpl-{number:024d}"} for number in range(512)]
     events[300] = event | {"prompt_tokens": "CANARY"}
     (outcome, _), turns = run(
-        any_format.normalise_body("litellm", json.dumps(events).encode(), options=Options())
+        any_format.normalise_body("litellm", json.dumps(events).encode(), options=ReadOptions())
     )
     assert_balanced(outcome)
     assert 511 == len(outcome.records)

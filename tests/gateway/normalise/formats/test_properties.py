@@ -20,7 +20,7 @@ from gateway.core.errors import BadPayload
 from gateway.normalise import any_format
 from gateway.normalise.formats.langfuse.merger import complete_without_waiting, count_incomplete_generations
 from gateway.normalise.formats.list import FORMAT_NAMES, recognise_format_or_refuse
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from spool.record import Inference, UsageMetric, pack_records, record_to_json
 from tests.gateway.normalise.formats.payloads import assert_balanced, cases, run
 from tests.gateway.normalise.reading import test_content as content_names
@@ -105,11 +105,11 @@ def put(payload: Any, path: tuple[Any, ...], value: Any) -> Any:
     return changed
 
 
-def taken(format: str | None, body: bytes) -> Outcome | None:
+def taken(format: str | None, body: bytes) -> ReadOutcome | None:
     """Decode a body and release its partial reports. Return None if the body was refused."""
     try:
         named = format or recognise_format_or_refuse(body, how="name it")
-        normalised, _ = run(any_format.normalise_body(named, body, options=Options()))
+        normalised, _ = run(any_format.normalise_body(named, body, options=ReadOptions()))
     except BadPayload:
         return None
     assert_balanced(normalised.outcome, waiting=count_incomplete_generations(normalised.reports))
@@ -118,7 +118,7 @@ def taken(format: str | None, body: bytes) -> Outcome | None:
     return outcome
 
 
-def assert_sound(outcome: Outcome) -> None:
+def assert_sound(outcome: ReadOutcome) -> None:
     """Check that every record can be stored and shown, and that its values are possible."""
     pack_records(outcome.records)
     for record in outcome.records:

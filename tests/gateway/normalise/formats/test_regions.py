@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 from tests.gateway.normalise.formats.payloads import case, one, read
 
 ANTHROPIC = {"input_tokens": 5, "output_tokens": 2}
@@ -66,7 +66,7 @@ def test_the_region_of_a_call(format: str, payload: Any, region: str | None) -> 
     Without these, there is no region.
     """
     assert region == one(format, payload).region
-    [why] = read(format, payload, options=Options(explain=True)).why or []
+    [why] = read(format, payload, options=ReadOptions(explain=True)).why or []
     assert (region is not None) == ("region" in why)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.outcome import UNRECOGNISED_AI, Outcome
+from gateway.normalise.outcome import UNRECOGNISED_AI, ReadOutcome
 from spool.record import Inference
 from tests.gateway.normalise.formats.payloads import one, read
 from tests.gateway.normalise.outcomes import inferences
@@ -17,7 +17,7 @@ LINE = {
 }  # fmt: skip
 
 
-def identities(outcome: Outcome) -> list[bytes]:
+def identities(outcome: ReadOutcome) -> list[bytes]:
     return [identity.id for identity in outcome.identities]
 
 

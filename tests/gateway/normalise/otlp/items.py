@@ -7,8 +7,8 @@ from typing import Any
 
 from gateway.normalise.otlp.logs import LogReader
 from gateway.normalise.otlp.metrics import PointReader
-from gateway.normalise.otlp.model import Attributes, LogRecord, Point, Resource, Scope
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.otlp.model import Attributes, LogRecord, MetricPoint, Resource, Scope
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 
 SECOND = 1_000_000_000
 NOW = 1_772_442_000 * SECOND
@@ -37,7 +37,7 @@ def log(
     )
 
 
-def point(name: str, value: Any, attributes: Attributes | None = None, **changes: Any) -> Point:
+def point(name: str, value: Any, attributes: Attributes | None = None, **changes: Any) -> MetricPoint:
     fields: dict[str, Any] = {
         "resource": Resource(attributes=changes.pop("resource", {})),
         "scope": Scope(name=changes.pop("scope", ""), version="1"),
@@ -49,18 +49,18 @@ def point(name: str, value: Any, attributes: Attributes | None = None, **changes
         "value": value,
         "attributes": attributes or {},
     }
-    return Point(**(fields | changes))
+    return MetricPoint(**(fields | changes))
 
 
-def read_logs(*records: LogRecord, options: Options | None = None) -> Outcome:
-    return _read(LogReader, records, options or Options())
+def read_logs(*records: LogRecord, options: ReadOptions | None = None) -> ReadOutcome:
+    return _read(LogReader, records, options or ReadOptions())
 
 
-def read_points(*points: Point, options: Options | None = None) -> Outcome:
-    return _read(PointReader, points, options or Options())
+def read_points(*points: MetricPoint, options: ReadOptions | None = None) -> ReadOutcome:
+    return _read(PointReader, points, options or ReadOptions())
 
 
-def finished(normaliser: Generator[None, None, Outcome]) -> Outcome:
+def finished(normaliser: Generator[None, None, ReadOutcome]) -> ReadOutcome:
     """Run a normaliser to its end without an event loop; return the unpacked outcome."""
     while True:
         try:
@@ -69,7 +69,7 @@ def finished(normaliser: Generator[None, None, Outcome]) -> Outcome:
             return unpacked(end.value)
 
 
-def unpacked(outcome: Outcome) -> Outcome:
+def unpacked(outcome: ReadOutcome) -> ReadOutcome:
     """Unpack the parts of a large outcome, in the order in which records are stored."""
     records, identities, points = [], [], []
     for part in outcome.yield_parts():
@@ -80,8 +80,8 @@ def unpacked(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _read(reader: Any, items: Iterable[Any], options: Options) -> Outcome:
-    outcome = Outcome(why=[] if options.explain else None)
+def _read(reader: Any, items: Iterable[Any], options: ReadOptions) -> ReadOutcome:
+    outcome = ReadOutcome(why=[] if options.explain else None)
     taking = reader(outcome, options)
     for place, item in enumerate(items):
         outcome.received += 1
@@ -92,7 +92,7 @@ def _read(reader: Any, items: Iterable[Any], options: Options) -> Outcome:
     return outcome
 
 
-def assert_balanced(outcome: Outcome) -> None:
+def assert_balanced(outcome: ReadOutcome) -> None:
     """Check that the accounting of one payload balances."""
     assert outcome.received + outcome.split == (
         len(outcome.records) + len(outcome.points) + sum(outcome.ignored.values()) + len(outcome.rejects)

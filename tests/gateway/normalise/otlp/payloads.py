@@ -10,7 +10,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from gateway.normalise import otlp
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from spool.record import Inference
 from tests.gateway.normalise.otlp.items import NOW, SECOND, assert_balanced, finished
 
@@ -91,15 +91,15 @@ def in_protobuf(payload: dict[str, Any], form: Any = ExportTraceServiceRequest) 
 
 
 def normalised(
-    payload: dict[str, Any] | bytes, *, encoding: str = "json", options: Options | None = None
-) -> Outcome:
+    payload: dict[str, Any] | bytes, *, encoding: str = "json", options: ReadOptions | None = None
+) -> ReadOutcome:
     """Normalise a trace payload, and check its accounting."""
     if isinstance(payload, bytes):
         body = payload
     else:
         body = in_json(payload) if encoding == "json" else in_protobuf(payload)
     outcome = finished(
-        otlp.normalise_otlp("traces", body, json=encoding == "json", options=options or Options())
+        otlp.normalise_otlp("traces", body, json=encoding == "json", options=options or ReadOptions())
     )
     assert_balanced(outcome)
     return outcome

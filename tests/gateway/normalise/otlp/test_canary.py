@@ -18,7 +18,7 @@ import pytest
 from gateway.core.errors import BadPayload
 from gateway.normalise import otlp
 from gateway.normalise.otlp.model import READ_EVENTS
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from spool.record import record_to_json
 from tests.gateway.normalise.otlp.items import assert_balanced, finished
 from tests.gateway.normalise.reading import test_content as content_names
@@ -181,9 +181,9 @@ def change_numbers(payload: dict[str, Any]) -> None:
             item[name] = -7
 
 
-def read(key: str, payload: dict[str, Any], options: Options | None = None) -> Outcome:
+def read(key: str, payload: dict[str, Any], options: ReadOptions | None = None) -> ReadOutcome:
     body = json.dumps(payload).encode()
-    return finished(otlp.normalise_otlp(SIGNALS[key], body, json=True, options=options or Options()))  # type: ignore[arg-type]
+    return finished(otlp.normalise_otlp(SIGNALS[key], body, json=True, options=options or ReadOptions()))  # type: ignore[arg-type]
 
 
 def loaded(path: Path, *changes: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def loaded(path: Path, *changes: Callable[[dict[str, Any]], None]) -> dict[str, 
 @every_case
 def test_no_canary_gets_into_an_outcome(key: str, path: Path) -> None:
     """No canary appears in an outcome: in its records, tags, templates, reasons, rejects and shapes."""
-    outcome = read(key, loaded(path, add_canaries), Options(explain=True))
+    outcome = read(key, loaded(path, add_canaries), ReadOptions(explain=True))
     assert_balanced(outcome)
     assert CANARY not in repr(outcome)
 
@@ -220,14 +220,14 @@ def test_canaries_change_no_record(key: str, path: Path) -> None:
 @every_case
 def test_content_can_not_be_kept_by_configuration(key: str, path: Path) -> None:
     """Content is dropped even if `privacy.keep_attributes` names it."""
-    options = Options(keep_attributes=frozenset(CONTENT) - {"error"})
+    options = ReadOptions(keep_attributes=frozenset(CONTENT) - {"error"})
     assert CANARY not in repr(read(key, loaded(path, add_canaries), options))
 
 
 @every_case
 def test_rejections_say_nothing_of_content(key: str, path: Path) -> None:
     """If every item has impossible numbers, the messages name fields, but neither values nor content."""
-    outcome = read(key, loaded(path, add_canaries, change_numbers), Options(explain=True))
+    outcome = read(key, loaded(path, add_canaries, change_numbers), ReadOptions(explain=True))
     assert_balanced(outcome)
     assert CANARY not in repr(outcome)
     assert not [reject for reject in outcome.rejects if "7.25" in reject.message or "-7" in reject.message]

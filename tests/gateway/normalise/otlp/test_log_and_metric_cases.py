@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from gateway.normalise import otlp
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from spool.log.counters import SeriesState, advance_series, delta_record
 from spool.record import Record, record_to_json
 from tests.gateway.normalise.otlp.items import assert_balanced, finished
@@ -51,7 +51,7 @@ def in_protobuf(key: str, payload: dict[str, Any]) -> bytes:
     return bytes(message.SerializeToString())
 
 
-def records_of(outcome: Outcome) -> list[Record]:
+def records_of(outcome: ReadOutcome) -> list[Record]:
     """Return the records that an empty log creates. Cumulative points become increases."""
     records: list[Record] = [*outcome.records]
     states: dict[bytes, SeriesState | None] = {}
@@ -72,7 +72,7 @@ def test_the_case_becomes_the_expected_records(key: str, path: Path, encoding: s
     """Every field is equal in both encodings, and the accounting balances."""
     payload, signal = json.loads(path.read_text()), SIGNALS[key][0]
     body = path.read_bytes() if encoding == "json" else in_protobuf(key, payload)
-    outcome = finished(otlp.normalise_otlp(signal, body, json=encoding == "json", options=Options()))  # type: ignore[arg-type]
+    outcome = finished(otlp.normalise_otlp(signal, body, json=encoding == "json", options=ReadOptions()))  # type: ignore[arg-type]
     assert_balanced(outcome)
     expected = [
         comparable(row) for row in json.loads(path.with_suffix(".expected.json").read_text())["records"]

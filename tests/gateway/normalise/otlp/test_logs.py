@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI, UNRECOGNISED_AI, Options
+from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI, UNRECOGNISED_AI, ReadOptions
 from spool.identity import hash_parts
 from spool.record import Inference
 from tests.gateway.normalise.otlp.items import NOW, log, picked, read_logs
@@ -281,7 +281,7 @@ def test_an_impossible_duration_leaves_start_and_end_one(duration: object) -> No
 
 def test_why_names_the_attributes_behind_the_fields() -> None:
     """`explain` names attributes, never their values."""
-    outcome = read_logs(log(CALL, event_name=DETAILS), options=Options(explain=True))
+    outcome = read_logs(log(CALL, event_name=DETAILS), options=ReadOptions(explain=True))
     assert outcome.why is not None
     assert {
         "source": f"read from event {DETAILS}", "request_model": "gen_ai.request.model",
@@ -292,7 +292,7 @@ def test_why_names_the_attributes_behind_the_fields() -> None:
 def test_why_says_when_a_part_was_added() -> None:
     """If a part was added to the attribute's value, the reason says so."""
     outcome = read_logs(
-        log(CALL | {"gen_ai.usage.total_tokens": 184}, body=DETAILS), options=Options(explain=True)
+        log(CALL | {"gen_ai.usage.total_tokens": 184}, body=DETAILS), options=ReadOptions(explain=True)
     )
     assert outcome.why is not None
     assert outcome.why[0]["input_tokens"].startswith("gen_ai.usage.input_tokens + cache")
@@ -303,7 +303,7 @@ def test_attributes_of_the_operators_choice_become_tags() -> None:
     """
     Attributes that `privacy.keep_attributes` names become tags. Values above a limit are dropped and counted.
     """
-    options = Options(keep_attributes=frozenset({"build.number", "build.text"}))
+    options = ReadOptions(keep_attributes=frozenset({"build.number", "build.text"}))
     outcome = read_logs(
         log(CALL | {"build.number": 7, "build.text": "x" * 300}, body=DETAILS), options=options
     )

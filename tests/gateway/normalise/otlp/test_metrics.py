@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from gateway.normalise import otlp
 from gateway.normalise.otlp.metric_rules import MAX_TOKENS
 from gateway.normalise.otlp.metrics import UNCHANGED, SeriesKeys
-from gateway.normalise.otlp.model import Point
-from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome
+from gateway.normalise.otlp.model import MetricPoint
+from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, ReadOptions, ReadOutcome
 from spool.identity import point_id
 from spool.ledger.sums import HourlySums
-from spool.log.values import CounterPoint, Entry
+from spool.log.values import CounterPoint, LogEntry
 from spool.record import UsageMetric, decimal_text
 from tests.exporters.test_metrics import metrics_request
 from tests.gateway.normalise.otlp.items import NOW, SECOND, finished, picked, point, read_points
@@ -25,11 +25,11 @@ TOKENS = "gen_ai.client.token.usage"
 MODELS = {"gen_ai.request.model": "gpt-4o", "gen_ai.response.model": "gpt-4o-2024-11-20"}
 
 
-def typed(kind: str, value: Any = 7.0, **how: Any) -> Point:
+def typed(kind: str, value: Any = 7.0, **how: Any) -> MetricPoint:
     return point(TOKENS, value, MODELS | {"gen_ai.token.type": kind}, **how)
 
 
-def metrics(outcome: Outcome) -> list[UsageMetric]:
+def metrics(outcome: ReadOutcome) -> list[UsageMetric]:
     return [record for record in outcome.records if isinstance(record, UsageMetric)]
 
 
@@ -279,7 +279,7 @@ def test_tokens_of_a_modality_are_a_meter() -> None:
     meters = ["input_audio_tokens", None, "output_image_tokens", "cache_audio_read_tokens", None, None]
     assert meters == [record.meter for record in records]
     sums = HourlySums()
-    sums.add_entries([Entry(topic="ai-telemetry", first=1, committed_at=0, records=records)])
+    sums.add_entries([LogEntry(topic="ai-telemetry", first=1, committed_at=0, records=records)])
     [(_, _, row)] = sums.hourly_rows()
     assert (13, 3) == tuple(row[1:3])
     [(_, _, added)] = sums.meter_rows()
@@ -408,7 +408,7 @@ FORWARDED = {
 }
 
 
-def forwarded(value: Any, changes: dict[str, Any] | None = None, **how: Any) -> Outcome:
+def forwarded(value: Any, changes: dict[str, Any] | None = None, **how: Any) -> ReadOutcome:
     return read_points(
         point("claude_code.token.usage", value, FORWARDED | (changes or {}), **({"unit": "{token}"} | how))
     )
@@ -523,7 +523,7 @@ def test_what_one_tollhouse_sends_another_reads_back(
         session=session, user="uuid-1", team=None, api_key="laptop", device="device-1", tags=tags,
     )  # fmt: skip
     body = metrics_request([(record, NOW / SECOND)])
-    outcome = finished(otlp.normalise_otlp("metrics", body, json=False, options=Options()))
+    outcome = finished(otlp.normalise_otlp("metrics", body, json=False, options=ReadOptions()))
     assert [record] == outcome.records
 
 
@@ -555,7 +555,7 @@ POINTS = st.builds(
 
 
 @given(st.lists(POINTS, max_size=6))
-def test_whatever_comes_is_booked_and_never_bills_nonsense(points: list[Point]) -> None:
+def test_whatever_comes_is_booked_and_never_bills_nonsense(points: list[MetricPoint]) -> None:
     """
     For any point: no exception, balanced accounting (checked while reading), integer tokens, decimal costs,
     and nothing negative.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 from spool.record import Inference
 from tests.gateway.normalise.otlp.items import log, read_logs
 from tests.gateway.normalise.otlp.payloads import normalised, only, span, traces
@@ -69,7 +69,7 @@ def test_where_the_provider_processed_a_call(
     The region is read from an attribute of the provider's own cloud, or from the called address, with a reason.
     """
     call = {**CALL, "gen_ai.provider.name": provider, **attributes}
-    explained = Options(explain=True)
+    explained = ReadOptions(explain=True)
     spans = normalised(traces(span(1, call)), options=explained)
     for outcome in (spans, read_logs(log(call, event_name=EVENT), options=explained)):
         [record], [why] = outcome.records, outcome.why or []

@@ -6,7 +6,7 @@ as well, because counters know only that one.
 from __future__ import annotations
 
 from gateway.normalise import otlp
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 from tests.gateway.normalise.otlp.items import finished, log, read_logs
 from tests.gateway.normalise.otlp.payloads import in_json, span, traces
 
@@ -21,11 +21,14 @@ def test_of_spans() -> None:
     the call's session.
     """
     calls = traces(span(1, CHAT), span(2, CALL), scope="copilot-chat", resource=WINDOW)
-    outcome = finished(otlp.normalise_otlp("traces", in_json(calls), json=True, options=Options()))
+    outcome = finished(otlp.normalise_otlp("traces", in_json(calls), json=True, options=ReadOptions()))
     assert ["chat", "window"] == [record.session for record in outcome.records]
     assert {("copilot_chat", "copilot-chat", "window")} == outcome.sessions.keys()
     same = traces(span(1, CALL), scope="copilot-chat", resource=WINDOW)
-    assert {} == finished(otlp.normalise_otlp("traces", in_json(same), json=True, options=Options())).sessions
+    assert (
+        {}
+        == finished(otlp.normalise_otlp("traces", in_json(same), json=True, options=ReadOptions())).sessions
+    )
 
 
 def test_of_log_records() -> None:

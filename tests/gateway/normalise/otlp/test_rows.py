@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.normalise.otlp.model import LogRecord
-from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI, Options
+from gateway.normalise.outcome import IMPLAUSIBLE, NOT_AI, ReadOptions
 from tests.gateway.normalise.formats import payloads as formats
 from tests.gateway.normalise.otlp.items import log, read_logs
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, records, span, traces
@@ -64,7 +64,7 @@ def test_a_row_that_cannot_be_costs_only_itself() -> None:
 
 def test_a_pushed_row_is_explained() -> None:
     """The reasons of a row that was sent as a span name the columns of the row."""
-    outcome = normalised(traces(pushed(1, row())), options=Options(explain=True))
+    outcome = normalised(traces(pushed(1, row())), options=ReadOptions(explain=True))
     assert outcome.why is not None
     assert "cost / 100 (cents)" == outcome.why[0]["cost"]
 

@@ -9,7 +9,7 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMet
 from opentelemetry.sdk.resources import Resource
 
 from gateway.normalise import otlp
-from gateway.normalise.outcome import Options
+from gateway.normalise.outcome import ReadOptions
 from spool.log.counters import SeriesState, advance_series, delta_record
 from spool.record import UsageMetric
 from tests.gateway.normalise.otlp.items import assert_balanced, finished
@@ -34,7 +34,7 @@ class Client:
         data = self._reader.get_metrics_data()
         assert data is not None
         body = encode_metrics(data).SerializeToString()
-        outcome = finished(otlp.normalise_otlp("metrics", body, json=False, options=Options()))
+        outcome = finished(otlp.normalise_otlp("metrics", body, json=False, options=ReadOptions()))
         assert_balanced(outcome)
         records = [record for record in outcome.records if isinstance(record, UsageMetric)]
         for point in outcome.points:

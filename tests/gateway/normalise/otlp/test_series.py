@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.normalise.otlp.metrics import KEY_BYTES, SeriesKeys, encode_canonically
-from gateway.normalise.otlp.model import Point, Resource, Scope
+from gateway.normalise.otlp.model import MetricPoint, Resource, Scope
 
 SCALARS = st.one_of(st.text(max_size=5), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none())
 VALUES = st.recursive(
@@ -18,7 +18,7 @@ VALUES = st.recursive(
 )
 
 
-def point(**changes: Any) -> Point:
+def point(**changes: Any) -> MetricPoint:
     fields: dict[str, Any] = {
         "resource": Resource(attributes={"service.name": "shop"}),
         "scope": Scope(name="meter", version="1"),
@@ -30,7 +30,7 @@ def point(**changes: Any) -> Point:
         "value": 5,
         "attributes": {"gen_ai.token.type": "input", "gen_ai.request.model": "gpt-4o"},
     }
-    return Point(**(fields | changes))
+    return MetricPoint(**(fields | changes))
 
 
 def key(**changes: Any) -> bytes:
@@ -101,7 +101,7 @@ POINTS = st.fixed_dictionaries(
 )
 
 
-def plain_key(point: Point) -> bytes:
+def plain_key(point: MetricPoint) -> bytes:
     """Return the key of a point by one hash over all its parts, which stored series depend on."""
     texts = (point.scope.name, point.scope.version, point.name, point.unit)
     parts = [

@@ -22,7 +22,7 @@ from gateway.normalise.otlp.shapes import (
     find_or_build_shape,
 )
 from gateway.normalise.otlp.spans import readings
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.reading.ai_names import is_ai_name
 from tests.gateway.normalise.otlp.items import finished
 from tests.gateway.normalise.otlp.test_span_readings import certain
@@ -161,8 +161,10 @@ def varied(body: bytes, chance: Random) -> bytes:
     return message.SerializeToString()
 
 
-def read(body: bytes) -> Outcome:
-    return certain(finished(otlp.normalise_otlp("traces", body, json=False, options=Options(host_id=True))))
+def read(body: bytes) -> ReadOutcome:
+    return certain(
+        finished(otlp.normalise_otlp("traces", body, json=False, options=ReadOptions(host_id=True)))
+    )
 
 
 @pytest.mark.parametrize("number", part(range(len(trace_requests())), every=8))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gateway.core.errors import BadPayload
 from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.reading import values
 from spool.record import AMENDABLE, Inference, pack_records, record_to_json, unpack_records
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_json, in_protobuf, normalised, span, traces
@@ -69,7 +69,7 @@ SCOPES = st.sampled_from(
 ATTRIBUTES = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=10)
 
 
-def assert_sensible(outcome: Outcome) -> None:
+def assert_sensible(outcome: ReadOutcome) -> None:
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
         row = record_to_json(record)
         counts = [getattr(record, name) for name in AMENDABLE if name.endswith("_tokens")]
@@ -115,7 +115,7 @@ def test_explaining_changes_nothing(spans: list[dict[str, Any]], scope: str) -> 
     payload = traces(
         *(span(number, attributes) for number, attributes in enumerate(spans, start=1)), scope=scope
     )
-    plain, explained = normalised(payload), normalised(payload, options=Options(explain=True))
+    plain, explained = normalised(payload), normalised(payload, options=ReadOptions(explain=True))
     assert plain.records == explained.records
     assert explained.why is not None
     for record, why in zip(explained.records, explained.why, strict=True):
@@ -155,7 +155,7 @@ def test_mutated_cases_are_understood_or_refused(data: st.DataObject) -> None:
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
 def test_every_case_is_explained(payload: dict[str, Any]) -> None:
     """Source, operation, meters and every count have a reason, which names an attribute or a rule."""
-    outcome = normalised(payload, options=Options(explain=True))
+    outcome = normalised(payload, options=ReadOptions(explain=True))
     for record, why in zip(outcome.records, outcome.why or (), strict=True):
         stated = {
             name for name in AMENDABLE if name.endswith("_tokens") and getattr(record, name) is not None
@@ -172,7 +172,7 @@ def test_what_comes_from_other_spans_is_explained_too() -> None:
     """
     call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10}
     outer = {**call, "gen_ai.usage.cost": 0.5, "gen_ai.usage.output_tokens": 1, "user.id": "u"}
-    outcome = normalised(traces(span(1, outer), span(2, call, parent=1)), options=Options(explain=True))
+    outcome = normalised(traces(span(1, outer), span(2, call, parent=1)), options=ReadOptions(explain=True))
     assert outcome.why is not None
     (why,) = outcome.why
     assert {
@@ -209,7 +209,7 @@ def test_the_operation_names_the_attribute_or_the_rule_behind_it(
     words, the reason names the product's own rule.
     """
     call = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 10, **attributes}
-    outcome = normalised(traces(span(1, call, name=name), scope=scope), options=Options(explain=True))
+    outcome = normalised(traces(span(1, call, name=name), scope=scope), options=ReadOptions(explain=True))
     assert outcome.why is not None
     assert decided_by == outcome.why[0]["operation"]
 
@@ -226,7 +226,7 @@ def test_extra_attributes_are_kept_as_tags_but_never_content() -> None:
     }
     outcome = normalised(
         traces(span(1, call), resource={"k8s.namespace.name": "shop"}),
-        options=Options(keep_attributes=frozenset({"feature", "k8s.namespace.name", "answer.output"})),
+        options=ReadOptions(keep_attributes=frozenset({"feature", "k8s.namespace.name", "answer.output"})),
     )
     assert [{"feature": "search", "k8s.namespace.name": "shop"}] == [
         record.tags for record in outcome.records

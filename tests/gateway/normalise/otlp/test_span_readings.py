@@ -15,7 +15,7 @@ from gateway.normalise import otlp
 from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.spans import readings
 from gateway.normalise.otlp.spans.readings import SpanReading
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from tests.bench.load.payloads import numbered, real_spans
 from tests.gateway.normalise.otlp.items import finished
 from tests.gateway.normalise.otlp.payloads import any_value, in_protobuf, normalised, span, traces
@@ -68,11 +68,11 @@ def put(target: Any, value: Any) -> None:
     json_format.ParseDict(any_value(value), target)
 
 
-def read(body: bytes) -> Outcome:
-    return finished(otlp.normalise_otlp("traces", body, json=False, options=Options(host_id=True)))
+def read(body: bytes) -> ReadOutcome:
+    return finished(otlp.normalise_otlp("traces", body, json=False, options=ReadOptions(host_id=True)))
 
 
-def certain(outcome: Outcome) -> Outcome:
+def certain(outcome: ReadOutcome) -> ReadOutcome:
     """Replace random dedup keys."""
     for place, identity in enumerate(outcome.identities):
         if not identity.certain:

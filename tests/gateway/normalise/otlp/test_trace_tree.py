@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.call import NO_CALLER, SpanCall
-from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree, assign_reports_to_streams
+from gateway.normalise.otlp.spans.trace_tree import TURN, Key, TraceNode, TraceTree, assign_reports_to_streams
 from gateway.normalise.reading.tokens import Tokens
 from spool.record import Inference
 
@@ -30,8 +30,8 @@ def test_twins_are_settled_in_turns() -> None:
     tree = TraceTree()
     for number in range(TURNS * TURN):
         outer, inner = key(2 * number), key(2 * number + 1)
-        tree.nodes[outer] = Node(None, NO_CALLER, None, False, call(2 * number))
-        tree.nodes[inner] = Node(outer, NO_CALLER, None, False, call(2 * number + 1))
+        tree.nodes[outer] = TraceNode(None, NO_CALLER, None, False, call(2 * number))
+        tree.nodes[inner] = TraceNode(outer, NO_CALLER, None, False, call(2 * number + 1))
     assert 3 * TURNS == sum(1 for _ in tree.merge_dropped_twins())
 
 
@@ -39,14 +39,14 @@ def test_streams_are_joined_in_turns() -> None:
     """
     Each report of a stream replaces one call. This work is done in steps, and no pass is longer than a step.
     """
-    nodes: dict[Key, Node] = {}
+    nodes: dict[Key, TraceNode] = {}
     calls: list[tuple[SpanCall, Key | None]] = []
     for number in range(TURNS * TURN):
         begins, own, report = (key(3 * number + place) for place in range(3))
-        nodes[begins] = Node(None, NO_CALLER, None, False, None, 1)
+        nodes[begins] = TraceNode(None, NO_CALLER, None, False, None, 1)
         for at, parent, reports in ((own, begins, False), (report, None, True)):
             made = call(int(at[1], 16), reports_stream=reports)
-            nodes[at] = Node(parent, NO_CALLER, None, False, made)
+            nodes[at] = TraceNode(parent, NO_CALLER, None, False, made)
             calls.append((made, parent))
     # The steps are over nodes, calls (twice), reports by position, and repeated calls.
     assert (3 + 2 + 2 + 1 + 1) * TURNS == sum(1 for _ in assign_reports_to_streams(nodes, calls))

@@ -12,7 +12,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from gateway.normalise import otlp
-from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, Options, Outcome
+from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, ReadOptions, ReadOutcome
 from tests.gateway.normalise.otlp.items import finished, log, point, read_logs, read_points
 from tests.gateway.normalise.otlp.payloads import in_json, normalised, span, traces
 
@@ -35,7 +35,7 @@ PLAIN = [
 ]
 
 
-def is_shown(outcome: Outcome, name: str) -> bool:
+def is_shown(outcome: ReadOutcome, name: str) -> bool:
     """Return whether the only item is unrecognized under its name and gave no record."""
     (shape,) = outcome.unrecognised
     return dict(outcome.ignored) == {UNRECOGNISED_AI: 1} and name in shape and not outcome.records
@@ -77,7 +77,7 @@ def test_a_kind_of_metric_that_cannot_count_is_shown(kind: str, encoding: str) -
     payload = {"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]}
     message = json_format.ParseDict(payload, ExportMetricsServiceRequest())
     body = in_json(payload) if encoding == "json" else message.SerializeToString()
-    outcome = finished(otlp.normalise_otlp("metrics", body, json=encoding == "json", options=Options()))
+    outcome = finished(otlp.normalise_otlp("metrics", body, json=encoding == "json", options=ReadOptions()))
     assert is_shown(outcome, "llm.tokens")
     assert f"a {kind}" in outcome.unrecognised[0]
 

@@ -18,7 +18,7 @@ from gateway.normalise.formats.langfuse import batch
 from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder, wire
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import Allowance
 from tests.gateway.normalise.formats.payloads import cases, run
@@ -36,13 +36,15 @@ def nothing(*_: Any, **__: Any) -> Generator[None, None, bool]:
 def answer(format: str, body: bytes, most: int) -> Any:
     """Return the result of a body, or the reason of its refusal."""
     try:
-        (outcome, reports), _ = run(any_format.normalise_body(format, body, options=Options(max_items=most)))
+        (outcome, reports), _ = run(
+            any_format.normalise_body(format, body, options=ReadOptions(max_items=most))
+        )
     except Refusal as refusal:
         return refusal.status, refusal.type, refusal.message
     return described(outcome), [report.key for report in reports]
 
 
-def described(outcome: Outcome) -> Any:
+def described(outcome: ReadOutcome) -> Any:
     models = [getattr(record, "request_model", None) for record in outcome.records]
     return (
         outcome.received,
@@ -187,7 +189,7 @@ def test_no_item_of_too_many_is_read(format: str, monkeypatch: pytest.MonkeyPatc
         raise AssertionError("an item was read")
 
     monkeypatch.setattr(driver, "_read_item_into_outcome", fail)
-    monkeypatch.setattr(batch._BatchReader, "read_event", fail)
+    monkeypatch.setattr(batch._LangfuseBatch, "read_event", fail)
     nothings = b",".join([b"{}"] * 101)
     packed = base64.b64encode(gzip.compress(b"{}\n" * 101)).decode()
     some = [b"[%b]" % nothings, b"{}\n" * 101, b'{"batch":[%b]}' % nothings]

@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 
 from gateway.configuration.sections import ConfigError, ServerSettings
-from gateway.core.attempts import Buckets
+from gateway.core.attempts import TokenBuckets
 from gateway.core.errors import Refusal
-from gateway.people.authentication.access import GUESSES, Access, KnownKey
+from gateway.people.authentication.access import GUESSES, KeyAccess, KnownKey
 from gateway.people.authentication.bearer import Bearer
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -45,7 +45,7 @@ async def a_key(registry: Registry, name: str = "search team", **given: Any) -> 
     return secret
 
 
-def refused(access: Access, secret: str | None, scope: str = INGEST, address: str = HERE) -> Refusal:
+def refused(access: KeyAccess, secret: str | None, scope: str = INGEST, address: str = HERE) -> Refusal:
     with pytest.raises(Refusal) as caught:
         access.admit(secret, scope, address=address)
     return caught.value
@@ -54,7 +54,7 @@ def refused(access: Access, secret: str | None, scope: str = INGEST, address: st
 @pytest.mark.parametrize("secret", [None, "", "  "])
 async def test_no_key(registry: Registry, clock: MovedClock, secret: str | None) -> None:
     """A request without a key gets 401, and the error explains how to send a key."""
-    refusal = refused(Access(registry, clock=clock), secret)
+    refusal = refused(KeyAccess(registry, clock=clock), secret)
     assert refusal.status == 401
     assert refusal.type == "missing_key"
     assert "send the key as the whole value of the Authorization header" in refusal.message
@@ -62,7 +62,7 @@ async def test_no_key(registry: Registry, clock: MovedClock, secret: str | None)
 
 async def test_an_unknown_key(registry: Registry, clock: MovedClock) -> None:
     """An unknown key is refused. The message does not repeat the key."""
-    refusal = refused(Access(registry, clock=clock), "th_guessed")
+    refusal = refused(KeyAccess(registry, clock=clock), "th_guessed")
     assert refusal.status == 401
     assert refusal.type == "unknown_key"
     assert "guessed" not in refusal.message
@@ -71,7 +71,7 @@ async def test_an_unknown_key(registry: Registry, clock: MovedClock) -> None:
 async def test_a_disabled_key(registry: Registry, clock: MovedClock) -> None:
     """A disabled key is refused as soon as `disable` returns, and the message says that it is disabled."""
     secret = await a_key(registry)
-    access = Access(registry, clock=clock)
+    access = KeyAccess(registry, clock=clock)
     access.admit(secret, INGEST, address=HERE)
     await registry.keys.disable("search team", actor=ACTOR)
     refusal = refused(access, secret)
@@ -84,14 +84,14 @@ async def test_a_disabled_key(registry: Registry, clock: MovedClock) -> None:
 async def test_a_deleted_key(registry: Registry, clock: MovedClock) -> None:
     """A deleted key is refused as soon as `delete` returns, whatever its open connections still send."""
     secret = await a_key(registry)
-    access = Access(registry, clock=clock)
+    access = KeyAccess(registry, clock=clock)
     await registry.keys.delete("search team", confirm="search team", actor=ACTOR)
     assert {401} == {refused(access, secret).status for _ in range(GUESSES * 10)}
 
 
 async def test_a_bearer_follows_its_key(registry: Registry, clock: MovedClock) -> None:
     """A change of a key or of the settings applies from the key's next request."""
-    access = Access(registry, ServerSettings(chain_keys=()), clock=clock)
+    access = KeyAccess(registry, ServerSettings(chain_keys=()), clock=clock)
     secret = await a_key(registry, labels={"team": "search"}, scopes=[INGEST])
     before = access.admit(secret, INGEST, address=HERE)
     assert before.name == "search team"
@@ -118,12 +118,12 @@ async def test_a_bearer_prefix(registry: Registry, clock: MovedClock, prefix: st
     accepts the prefix.
     """
     secret = await a_key(registry)
-    refusal = refused(Access(registry, clock=clock), prefix + secret)
+    refusal = refused(KeyAccess(registry, clock=clock), prefix + secret)
     assert refusal.status == 401
     assert refusal.type == "bearer_prefix"
     assert "send only the key as its value" in refusal.message
     assert "server.accept_bearer" in refusal.message
-    lenient = Access(registry, ServerSettings(accept_bearer=True), clock=clock)
+    lenient = KeyAccess(registry, ServerSettings(accept_bearer=True), clock=clock)
     assert "search team" == lenient.admit(prefix + secret, INGEST, address=HERE).name
     assert "search team" == lenient.admit(secret, INGEST, address=HERE).name
 
@@ -138,7 +138,7 @@ async def test_a_missing_scope(registry: Registry, clock: MovedClock) -> None:
         (BILLING_DROP, '"Send Billing Data"'),
         ("insights:read_insights", "no managed use case"),
     ):
-        refusal = refused(Access(registry, clock=clock), secret, scope)
+        refusal = refused(KeyAccess(registry, clock=clock), secret, scope)
         assert refusal.status == 403
         assert refusal.type == "missing_scope"
         assert scope in refusal.message
@@ -158,7 +158,7 @@ async def test_secrets_are_compared_in_constant_time(
 
     secret = await a_key(registry)
     monkeypatch.setattr(hmac, "compare_digest", noted)
-    Access(registry, clock=clock).admit(secret, INGEST, address=HERE)
+    KeyAccess(registry, clock=clock).admit(secret, INGEST, address=HERE)
     [(kept, given)] = compared
     assert kept == given
     assert 32 == len(kept)
@@ -169,7 +169,7 @@ async def test_a_known_key_is_admitted_until_something_changes(registry: Registr
     """Each change of the key or of the settings, and the end of a secret, require a full check."""
     keys, name = registry.keys, "search team"
     secret = await a_key(registry)
-    access = Access(registry, clock=clock)
+    access = KeyAccess(registry, clock=clock)
 
     def known() -> KnownKey:
         access.admit(secret, INGEST, address=HERE)
@@ -207,7 +207,7 @@ async def test_guesses_are_limited_by_address(registry: Registry, clock: MovedCl
     do not wait.
     """
     secret = await a_key(registry)
-    access = Access(registry, clock=clock)
+    access = KeyAccess(registry, clock=clock)
     assert [401] * GUESSES == [refused(access, f"th_guess{n}").status for n in range(GUESSES)]
     limited = refused(access, "th_one_more")
     assert limited.status == 429
@@ -224,7 +224,7 @@ async def test_one_ipv6_host_is_one_address(registry: Registry, clock: MovedCloc
     """
     Two IPv6 addresses in one /64 network count as one address, because such a network belongs to one host.
     """
-    access = Access(registry, clock=clock)
+    access = KeyAccess(registry, clock=clock)
     for number in range(GUESSES):
         refused(access, "th_guess", address=f"2001:db8::{number:x}")
     assert 429 == refused(access, "th_guess", address="2001:db8::ffff").status
@@ -233,7 +233,7 @@ async def test_one_ipv6_host_is_one_address(registry: Registry, clock: MovedCloc
 
 def test_the_table_of_addresses_is_bounded(clock: MovedClock) -> None:
     """A flood from many addresses drops the least recently used ones instead of filling the memory."""
-    buckets = Buckets(clock, burst=1, per_s=1, size=100)
+    buckets = TokenBuckets(clock, burst=1, per_s=1, size=100)
     for number in range(1000):
         buckets.charge(str(number))
     assert 100 == len(buckets)
@@ -257,7 +257,7 @@ async def test_last_access_is_written_in_batches(
         await write(times)
 
     monkeypatch.setattr(registry.keys, "store_access_times", noted)
-    access = Access(registry, clock=clock)
+    access = KeyAccess(registry, clock=clock)
     for _ in range(100):
         clock.move(0.01)
         for secret in secrets[:2]:
@@ -273,7 +273,7 @@ async def test_last_access_is_written_in_batches(
 
 
 async def test_an_idle_flush_writes_nothing(registry: Registry, clock: MovedClock, tmp_path: Path) -> None:
-    access = Access(registry, clock=clock)
+    access = KeyAccess(registry, clock=clock)
     before = await audit_rows(registry), written(tmp_path)
     await access.store_uses()
     assert before == (await audit_rows(registry), written(tmp_path))
@@ -287,7 +287,7 @@ def written(directory: Path) -> dict[str, tuple[int, int]]:
 
 async def test_a_key_over_its_request_limit_waits(registry: Registry, clock: MovedClock) -> None:
     """One noisy sender gets 429 with Retry-After while another key is served."""
-    access = Access(registry, ServerSettings(max_key_requests_per_s=5), clock=clock)
+    access = KeyAccess(registry, ServerSettings(max_key_requests_per_s=5), clock=clock)
     noisy, quiet = Bearer("noisy", frozenset()), Bearer("quiet", frozenset())
     for _ in range(5):
         access.charge_request(noisy, requests=1, bytes=10**9)
@@ -307,7 +307,7 @@ async def test_one_body_above_the_byte_limit_passes_and_is_paid_off(
     """
     A body larger than the limit for one second is accepted once. The next body waits until the rate is met again.
     """
-    access = Access(registry, ServerSettings(max_key_bytes_per_s=1000), clock=clock)
+    access = KeyAccess(registry, ServerSettings(max_key_bytes_per_s=1000), clock=clock)
     bearer = Bearer("large", frozenset())
     access.charge_request(bearer, requests=1, bytes=11_000)
     with pytest.raises(Refusal) as caught:
@@ -321,7 +321,7 @@ async def test_a_key_over_its_byte_limit_is_refused_before_its_body_is_read(
     registry: Registry, clock: MovedClock
 ) -> None:
     """Bytes of a refused body also count, because reading it cost as much."""
-    access = Access(registry, ServerSettings(max_key_bytes_per_s=1000), clock=clock)
+    access = KeyAccess(registry, ServerSettings(max_key_bytes_per_s=1000), clock=clock)
     bearer = Bearer("bombs", frozenset())
     access.charge_request(bearer, requests=1, bytes=0)
     access.charge_refused_bytes(bearer, bytes=5000)
@@ -332,7 +332,7 @@ async def test_a_key_over_its_byte_limit_is_refused_before_its_body_is_read(
 
 
 async def test_without_limits_nothing_is_counted(registry: Registry, clock: MovedClock) -> None:
-    access = Access(registry, clock=clock)
+    access = KeyAccess(registry, clock=clock)
     for _ in range(1000):
         access.charge_request(Bearer("any", frozenset()), requests=1000, bytes=10**12)
 
@@ -342,7 +342,7 @@ async def test_device_keys_are_resolved_by_their_own_table(registry: Registry, c
     A `thd_` secret is resolved by the device table. A secret that the table does not know counts as a guess.
     """
     device = Bearer("laptop-1", frozenset({INGEST}), device="laptop-1")
-    access = Access(registry, clock=clock, devices={"thd_laptop-1_1_ab": device}.get)
+    access = KeyAccess(registry, clock=clock, devices={"thd_laptop-1_1_ab": device}.get)
     assert device == access.admit("thd_laptop-1_1_ab", INGEST, address=HERE)
     assert "unknown_key" == refused(access, "thd_laptop-2_1_ab").type
     assert "missing_scope" == refused(access, "thd_laptop-1_1_ab", BILLING_DROP).type
@@ -355,7 +355,7 @@ async def test_without_a_registry_senders_are_asked_to_repeat(clock: MovedClock,
     """
     file = tmp_path / "key"
     file.write_text("deployed-key")
-    access = Access(None, ServerSettings(api_key_file=file), clock=clock)
+    access = KeyAccess(None, ServerSettings(api_key_file=file), clock=clock)
     refusal = refused(access, "th_good_one")
     assert refusal.status == 503
     assert refusal.type == "keys_unavailable"
@@ -375,12 +375,12 @@ def test_a_key_file_that_holds_no_key_is_a_configuration_error(
     file = tmp_path / "key"
     file.write_text(text)
     with pytest.raises(ConfigError, match=r"server\.api_key_file"):
-        Access(None, ServerSettings(api_key_file=file), clock=clock)
+        KeyAccess(None, ServerSettings(api_key_file=file), clock=clock)
 
 
 def test_a_key_file_that_is_missing_is_a_configuration_error(clock: MovedClock, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"server\.api_key_file"):
-        Access(None, ServerSettings(api_key_file=tmp_path / "missing"), clock=clock)
+        KeyAccess(None, ServerSettings(api_key_file=tmp_path / "missing"), clock=clock)
 
 
 async def test_the_legacy_key_remembers_its_last_access(
@@ -389,12 +389,12 @@ async def test_the_legacy_key_remembers_its_last_access(
     """The last access of the deployment's key survives a restart, like that of other keys."""
     file = tmp_path / "key"
     file.write_text("deployed-key")
-    access = Access(registry, ServerSettings(api_key_file=file), clock=clock)
+    access = KeyAccess(registry, ServerSettings(api_key_file=file), clock=clock)
     await access.start()
     access.admit("deployed-key", INGEST, address=HERE)
     await access.stop()
     clock.move(100)
-    again = Access(registry, ServerSettings(api_key_file=file), clock=clock)
+    again = KeyAccess(registry, ServerSettings(api_key_file=file), clock=clock)
     await again.start()
     assert clock.now() - 100 == again.key("Legacy API Key").last_accessed
     await again.stop()
@@ -402,7 +402,7 @@ async def test_the_legacy_key_remembers_its_last_access(
 
 async def test_the_last_access_may_be_at_another_gateway(registry: Registry, clock: MovedClock) -> None:
     """If another gateway noted a later access of the key, that time is shown."""
-    access = Access(registry, clock=clock)
+    access = KeyAccess(registry, clock=clock)
     access.admit(await a_key(registry), INGEST, address=HERE)
     began = clock.now()
     assert began == access.key("search team").last_accessed

@@ -21,7 +21,7 @@ from gateway.service.addresses.areas import (
     FOR_SENDERS,
     OF_AN_AGENT,
     OPERATOR_AREAS,
-    Area,
+    AddressArea,
     operator_rows,
     sender_rows,
     with_resource_areas,
@@ -34,7 +34,7 @@ HOMES = (addresses, mcp, operations)
 every_area = pytest.mark.parametrize("area", AREAS, ids=lambda area: area.paths[0])
 
 
-def is_of(path: str, area: Area) -> bool:
+def is_of(path: str, area: AddressArea) -> bool:
     """Return whether a path is under one of the area's paths. Parameters match any text."""
     return any(path == each or path.startswith(f"{each}/") for each in area.paths)
 
@@ -67,7 +67,7 @@ def test_a_module_is_of_one_area() -> None:
 
 
 @every_area
-def test_a_row_is_of_the_whole_handler(area: Area) -> None:
+def test_a_row_is_of_the_whole_handler(area: AddressArea) -> None:
     """The row of a handler is its outermost decorator, because a decorator above the row would be skipped."""
     for module in map(import_module, area.modules):
         for name, value in vars(module).items():
@@ -77,7 +77,7 @@ def test_a_row_is_of_the_whole_handler(area: Area) -> None:
 
 
 @every_area
-def test_a_path_is_in_its_area_alone(area: Area) -> None:
+def test_a_path_is_in_its_area_alone(area: AddressArea) -> None:
     """A path belongs to one area only, because a request imports only the area that contains its row."""
     areas = WITH_KEYS if area in WITH_KEYS else OPERATOR_AREAS
     rows = sender_rows(area) if area in WITH_KEYS else operator_rows(area)
@@ -88,7 +88,7 @@ def test_a_path_is_in_its_area_alone(area: Area) -> None:
 
 
 @every_area
-def test_the_labels_of_an_area_are_those_of_its_rows(area: Area) -> None:
+def test_the_labels_of_an_area_are_those_of_its_rows(area: AddressArea) -> None:
     """
     The labels that an area declares equal those of its rows, because metric series start at 0 before the
     rows are imported.
@@ -100,7 +100,7 @@ def test_the_labels_of_an_area_are_those_of_its_rows(area: Area) -> None:
 
 
 @every_area
-def test_every_path_of_an_area_leads_to_a_row(area: Area) -> None:
+def test_every_path_of_an_area_leads_to_a_row(area: AddressArea) -> None:
     """Every path of an area leads to a row. Otherwise a request would import the area only to get 404."""
     rows = sender_rows(area) if area in WITH_KEYS else operator_rows(area)
     paths = [row.path.removeprefix(OPERATOR_API) for row in rows]
@@ -116,7 +116,7 @@ def test_a_resource_needs_no_area_of_its_own() -> None:
     add modules to the path.
     """
     [listed, own] = with_resource_areas(
-        [Area(modules=("gateway.operations.money.annotations", "more"), paths=("/annotations",))],
+        [AddressArea(modules=("gateway.operations.money.annotations", "more"), paths=("/annotations",))],
         {
             "annotations": ResourceModules("gateway.operations.money.annotations", "unused"),
             "racks": ResourceModules("gateway.operations.money.racks", "gateway.money.racks.declared"),

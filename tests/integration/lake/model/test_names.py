@@ -40,7 +40,7 @@ from exporters.lake.verification import (
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import Delivery, RouteSpec
 from spool.errors import TakenOver
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, NS
 from tests.exporters.spools import StoppedClock, call
 from tests.integration.lake.lakes import ROUTE, House, opened
@@ -198,12 +198,14 @@ class Model:
         deliveries = self.house.storage.deliveries
         try:
             keep_mark = partial(self._keep_mark, delivery)
-            settlement = await exporter.land(delivery, self._pieces(delivery), keep_mark)
+            settlement = await exporter.write_delivery(delivery, self._pieces(delivery), keep_mark)
             self._may_die()
-            await deliveries.settle(delivery, settlement)
+            await deliveries.store_settlement(delivery, settlement)
             self._may_die()
         except Retryable as error:
-            await deliveries.retry(delivery, reason=str(error), not_before=0.0, ambiguous=error.ambiguous)
+            await deliveries.schedule_retry(
+                delivery, reason=str(error), not_before=0.0, ambiguous=error.ambiguous
+            )
         except TakenOver:
             pass
         except Killed:
@@ -214,7 +216,7 @@ class Model:
         await self.house.storage.deliveries.store_mark(delivery, mark)
         self._may_die()
 
-    async def _pieces(self, delivery: Delivery) -> AsyncIterator[Entry]:
+    async def _pieces(self, delivery: Delivery) -> AsyncIterator[LogEntry]:
         """Yield the entries in random parts, as after a compaction of the log."""
         most = self._chance.randint(1, 5)
         for entry in await self.house.storage.log.read(AI_TELEMETRY, delivery.first, delivery.last):

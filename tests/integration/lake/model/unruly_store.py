@@ -38,7 +38,8 @@ class HeldPut:
 
 class UnrulyStore:
     """
-    A store as in `exporters.lake.stores.Store`. Like ObjectStore, it first checks whether the object exists.
+    A store as in `exporters.lake.stores.LakeStore`. Like ObjectStore, it first checks whether the object
+    exists.
     """
 
     def __init__(self, chance: Random, *, has_conditions: bool) -> None:

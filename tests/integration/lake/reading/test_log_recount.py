@@ -21,7 +21,7 @@ from exporters.lake.stores import FolderStore
 from exporters.lake.watch import compare_with_store
 from gateway.cli.lake.command import lake as command
 from spool.deliveries.protocols import LANDINGS, LakeRecount
-from spool.log.values import Entry
+from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, Record
 from tests.exporters.spools import calls, counter
 from tests.integration.lake.lakes import ROUTE, House, configured, opened
@@ -58,7 +58,7 @@ class ChangedLog:
         self._first = first
         self._number = number
 
-    async def read(self, topic: str, first: int, last: int, **_: object) -> list[Entry]:
+    async def read(self, topic: str, first: int, last: int, **_: object) -> list[LogEntry]:
         entries = []
         for entry in await self._log.read(topic, max(first, self._first), last):
             records: list[Any] = list(entry.records)

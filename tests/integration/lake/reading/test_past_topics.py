@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from gateway.cli.lake.command import lake as command
 from spool.deliveries.protocols import LANDINGS
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.values import Submission
 from spool.record import TOPICS, BillingDrop, Record, UnitCostOperation, UsageEvent, record_to_json
 from tests.exporters.spools import record_id
@@ -112,8 +112,8 @@ def record_of(topic: str, number: int) -> Record:
 
 async def add(house: House, topic: str, first: int, last: int) -> None:
     records = [record_of(topic, number) for number in range(first, last + 1)]
-    identities = [Identity(record.id) for record in records]
-    await house.storage.log.append(
+    identities = [RecordIdentity(record.id) for record in records]
+    await house.storage.log.append_submission(
         Submission(topic=topic, received=len(records), records=records, identities=identities)
     )
 

@@ -19,7 +19,12 @@ from msgspec.structs import replace as change
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation import reconciler
-from gateway.bills.reconciliation.comparing import BothSides, Reconciliation, Tolerance, compare_sides
+from gateway.bills.reconciliation.comparing import (
+    ComparisonInput,
+    DayTolerance,
+    Reconciliation,
+    compare_sides,
+)
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import MOST_MONTHS, Reconciler
 from gateway.intake.prices import PriceBook
@@ -57,7 +62,7 @@ class Work:
             self.days += 1
             return await usage_of_day(ledger, day)
 
-        def compared(sides: BothSides, *, has_causes: bool) -> Reconciliation:
+        def compared(sides: ComparisonInput, *, has_causes: bool) -> Reconciliation:
             self.threads.add(threading.get_ident())
             if has_causes:
                 self.searches += 1
@@ -191,7 +196,7 @@ async def put_elsewhere(server: OperatorServer, rows: Sequence[StatementRow]) ->
 async def test_new_prices_and_settings_are_seen(server: OperatorServer, work: Work) -> None:
     """A changed price list and a changed tolerance run the checks again, even if the list keeps its version."""
     cheap = {OPENAI: {name: replace(rates, input="0.01") for name, rates in MODELS[OPENAI].items()}}
-    books, tolerances = [book()], [Tolerance()]
+    books, tolerances = [book()], [DayTolerance()]
     first, _ = gateways(server, prices=lambda: books[-1], tolerance=lambda: tolerances[-1])
     await billed(first)
     work.take()
@@ -201,7 +206,7 @@ async def test_new_prices_and_settings_are_seen(server: OperatorServer, work: Wo
     books.append(book({**MODELS, **cheap}))
     await billed(first)
     assert work.take()[1]
-    tolerances.append(Tolerance(money=Decimal(90)))
+    tolerances.append(DayTolerance(money=Decimal(90)))
     await billed(first)
     assert work.take()[1]
 

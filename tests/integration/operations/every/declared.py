@@ -25,7 +25,7 @@ from docs.generate.http_api import EXAMPLES
 from gateway.core.mounts import AS, OPERATOR_API
 from gateway.http.address import Address
 from gateway.http.answers import JSON
-from gateway.http.lists import List
+from gateway.http.lists import ListDefinition
 from gateway.operations.managed import ManagedResource
 from gateway.operations.requests.address import OperatorAddress
 from gateway.service.addresses.areas import FOR_SENDERS as SENDER_AREAS
@@ -101,7 +101,7 @@ class Resource:
         return self.list.row.documented_path
 
     @cached_property
-    def lists(self) -> List[Any]:
+    def lists(self) -> ListDefinition[Any]:
         assert self.list.row.lists is not None
         return self.list.row.lists
 

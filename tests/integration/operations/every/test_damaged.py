@@ -8,7 +8,7 @@ from aiohttp import ClientSession, UnixConnector
 
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.core.mounts import socket_path
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from tests.integration.conftest import Serving
 from tests.integration.operations.every.declared import OPERATIONS, RESOURCES, World
 
@@ -25,7 +25,7 @@ async def test_a_damaged_registry_is_reported_and_is_no_500(tmp_path: Path) -> N
     directory.mkdir(mode=0o700)
     (directory / "registry.sqlite").write_bytes(b"not a database" * 1000)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
-    app = App(Config(data_dir=directory, server=server), version="0")
+    app = TollhouseApp(Config(data_dir=directory, server=server), version="0")
     await app.start()
     connector = UnixConnector(str(socket_path(directory)))
     async with ClientSession(connector=connector) as socket, ClientSession() as client:

@@ -300,13 +300,13 @@ async def test_the_work_of_an_apply_grows_with_its_objects(
     many documents.
     """
     decoded: list[int] = []
-    restore = DocumentKind.restore
+    restore = DocumentKind.build_row_from_body
 
     def counted(kind: DocumentKind[Any], body: Any) -> Any:
         decoded[-1] += 1
         return restore(kind, body)
 
-    monkeypatch.setattr(DocumentKind, "restore", counted)
+    monkeypatch.setattr(DocumentKind, "build_row_from_body", counted)
     server.services.installation.most = lambda _: 1000
     for count in (20, 80):
         views = [{**VIEW, "name": f"view {number:03}"} for number in range(count)]

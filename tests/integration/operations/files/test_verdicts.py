@@ -12,7 +12,7 @@ import pytest
 
 from gateway.money.budgets import verdicts
 from gateway.money.budgets.declared import BudgetTable
-from gateway.operations.files.applying import How
+from gateway.operations.files.applying import ApplyOptions
 from gateway.operations.files.calls import apply_and_activate
 from spool.registry.file_owners import owner_id
 from tests.integration.conftest import ACTOR
@@ -104,7 +104,7 @@ class Installation:
             for name, models in VIEWS.items()
         ]
         files = files_of({"views": views, "budgets": [*self._in_files.values()]})
-        outcome = await apply_and_activate(self._services, files, How(adopt=True), actor=ACTOR)
+        outcome = await apply_and_activate(self._services, files, ApplyOptions(adopt=True), actor=ACTOR)
         assert outcome.is_valid, (outcome.problems, outcome.conflicts)
 
     def _id(self, name: str) -> str:

@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
-from spool.identity import Identity
-from spool.log.values import Books, Entry, Submission
+from spool.identity import RecordIdentity
+from spool.log.values import LogAccounting, LogEntry, Submission
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent, utc_iso
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
 from tests.spool.contract.examples import add, call, submission
@@ -103,7 +103,7 @@ async def test_deliveries_are_a_list(server: OperatorServer) -> None:
     await add(server.services.spool.log, call(1), call(2))
     await server.services.spool.deliveries.mark_unknown(await due(server), reason="no answer")
     later = server.clock.now() + 30
-    await server.services.spool.deliveries.retry(await due(server), reason="503", not_before=later)
+    await server.services.spool.deliveries.schedule_retry(await due(server), reason="503", not_before=later)
     unknown, waiting = (await server.ask("GET", "/deliveries")).payload["deliveries"]
     assert {"route": ROUTE, "first": 1, "last": 1, "state": "unknown", "attempts": 0, "not_before": None,
             "last_error": "no answer", "replay": False, "id": unknown["id"]} == unknown  # fmt: skip
@@ -215,7 +215,7 @@ async def test_replay_counts_first_and_then_sends(server: OperatorServer) -> Non
     """
     await add(server.services.spool.log, call(1), call(2))
     for _ in range(2):
-        await server.services.spool.deliveries.settle(await due(server), Settlement(delivered=1))
+        await server.services.spool.deliveries.store_settlement(await due(server), Settlement(delivered=1))
     body = {"route": ROUTE, "since": "2026-09-21T14:00:00Z", "until": "2026-09-21T15:00:00+00:00"}
     dry = (await server.ask("POST", "/replay", {**body, "dry_run": True})).payload["replay"]
     assert dry["records"] == 2
@@ -268,7 +268,9 @@ async def test_a_receipt_tells_the_operator_what_became_of_it(server: OperatorSe
 async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
     """Entries of unrecognized data have the names, a count and the last time, newest first."""
     shape = ("gen_ai.strange", "llm.odd")
-    await server.services.spool.log.append(submission([], ignored={"unrecognised": 1}, unrecognised=[shape]))
+    await server.services.spool.log.append_submission(
+        submission([], ignored={"unrecognised": 1}, unrecognised=[shape])
+    )
     [row] = (await server.ask("GET", "/ignored")).payload["ignored"]
     assert list(shape) == row["names"]
     assert row["count"] == 1
@@ -361,7 +363,7 @@ async def test_a_record_on_file_is_found_without_reading_the_log(
     read: list[int] = []
     whole = log.read
 
-    async def counted(topic: str, first: int, last: int, **options: Any) -> Sequence[Entry]:
+    async def counted(topic: str, first: int, last: int, **options: Any) -> Sequence[LogEntry]:
         read.append(max(0, last - first + 1))
         return await whole(topic, first, last, **options)
 
@@ -412,10 +414,10 @@ async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
                 topic=USAGE_EVENTS,
                 received=1,
                 records=[event],
-                identities=[Identity(event.id)],
+                identities=[RecordIdentity(event.id)],
                 amount_of=lambda event: Decimal("0.10") if event.event_type in mapped else None,
             )
-            await server.services.spool.log.append(kept)
+            await server.services.spool.log.append_submission(kept)
         api_call, login = (await server.ask("GET", "/event-types")).payload["event_types"]
         assert {
             "type": "api_call", "count": 2, "amount": "0.2", "last_seen": "2026-09-21T14:13:20.000Z",
@@ -449,7 +451,7 @@ async def test_partial_refusals_are_listed(server: OperatorServer) -> None:
     The list of partial refusals has the record range and the message of each refusal in an accepting answer.
     """
     await add(server.services.spool.log, call(1))
-    await server.services.spool.deliveries.settle(
+    await server.services.spool.deliveries.store_settlement(
         await due(server), Settlement(delivered=0, refused=1, words="too old")
     )
     [row] = (await server.ask("GET", "/partial-refusals", route=ROUTE)).payload["partial_refusals"]
@@ -481,7 +483,7 @@ async def test_books_are_recounted_one_at_a_time(
     at_work, most = 0, 0
     begun, end = asyncio.Event(), asyncio.Event()
 
-    async def slowly() -> Books:
+    async def slowly() -> LogAccounting:
         nonlocal at_work, most
         at_work += 1
         most = max(most, at_work)

@@ -18,7 +18,7 @@ from spool.devices.device import Device
 from spool.listing import ListPage, ListQuery
 from spool.log.books import route_topic
 from spool.record import AI_TELEMETRY, UNIT_COST
-from spool.registry.insights import Concerned, Draft, Finding, Insight
+from spool.registry.insights import CallFilter, Finding, Insight, InsightDraft
 from spool.registry.notices import RUNNING, ChannelCounts, ChannelState
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.roles import FULL, IS, LIMITED, NewRole, RoleFilter, RoleLimits
@@ -50,7 +50,7 @@ async def needs(server: OperatorServer, headers: dict[str, str] | None = None) -
 
 
 async def critical(server: OperatorServer, title: str) -> str:
-    draft = Draft(title=title, category="delivery")
+    draft = InsightDraft(title=title, category="delivery")
     return (await server.registry.insights.create(draft, actor=ACTOR)).id
 
 
@@ -225,7 +225,7 @@ async def test_critical_insights_count_while_they_are_open(server: OperatorServe
     lower severity do not count.
     """
     ids = [await critical(server, title) for title in ("one", "two", "three")]
-    await server.registry.insights.create(Draft(title="dear", cost_impact="900"), actor=ACTOR)
+    await server.registry.insights.create(InsightDraft(title="dear", cost_impact="900"), actor=ACTOR)
     await server.registry.insights.change(ids[0], status="in_progress", actor=ACTOR)
     await server.registry.insights.change(ids[1], status="on_hold", actor=ACTOR)
     listed = await server.ask("GET", "/insights?status=new&status=in_progress&severity=critical")
@@ -240,7 +240,9 @@ async def test_many_insights(server: OperatorServer) -> None:
     """All critical insights count, and the first 200 are listed. Insights of a lower severity are not read."""
     for category, number in (("delivery", 230), ("prices", 40)):
         findings = [
-            Finding(key=f"{category}:{each}", draft=Draft(title=f"{category} {each}", category=category))
+            Finding(
+                key=f"{category}:{each}", draft=InsightDraft(title=f"{category} {each}", category=category)
+            )
             for each in range(number)
         ]
         await server.registry.insights.merge_findings(findings, looked_for=())
@@ -320,8 +322,8 @@ async def test_people_see_only_what_they_may(server: OperatorServer, is_limited:
         [
             Finding(
                 key=f"lost:{team}",
-                draft=Draft(title=f"of {team}", category="delivery"),
-                concerns=Concerned(include={"team": (team,)}),
+                draft=InsightDraft(title=f"of {team}", category="delivery"),
+                concerns=CallFilter(include={"team": (team,)}),
             )
             for team in ("search", "ads")
         ],

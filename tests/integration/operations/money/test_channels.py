@@ -9,7 +9,7 @@ from typing import Any
 import pytest_asyncio
 
 from gateway.configuration.sections import ChannelLimits, Config, ServerSettings
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.registry.notices import SENT
 from tests.exporters.notifications.examples import SECRET, settings
 from tests.exporters.upstream import FakeUpstream
@@ -29,7 +29,7 @@ async def console(tmp_path: Path) -> AsyncIterator[Console]:
         server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
         limits = ChannelLimits(max=2)
         config = Config(data_dir=tmp_path / "data", server=server, notify=(stated,), channels=limits)
-        app = App(config, version="0", reread=lambda: served.config)
+        app = TollhouseApp(config, version="0", reread=lambda: served.config)
         served = Console(app, receiver, config)
         await app.start()
         yield served
@@ -58,7 +58,7 @@ async def test_one_that_was_made_sends_also_after_a_restart(console: Console, tm
     await console.until(tested["notification"]["id"], SENT)
     assert "test" == verified(console.receiver.accepted[0])["type"]
     await console.app.stop()
-    console.app = App(console.config, version="0")
+    console.app = TollhouseApp(console.config, version="0")
     await console.app.start()
     tested = await console.ask("POST", f"{CHANNELS}/mine/test", {})
     await console.until(tested["notification"]["id"], SENT)

@@ -15,7 +15,7 @@ import pytest_asyncio
 from gateway.configuration.sections import CurrencyRate, CurrencySettings
 from gateway.money.budgets.evaluator import budget_gauges
 from gateway.money.insights.detectors.prices import missing_rate
-from gateway.money.insights.facts import Facts
+from gateway.money.insights.facts import InsightFacts
 from gateway.service.assembly.storage import ledger_rates
 from tests.integration.operations.money.costs.test_report import NOW, report
 from tests.integration.operations.server import OperatorServer, operator_server
@@ -156,6 +156,6 @@ async def test_a_budget_in_another_currency(server: OperatorServer) -> None:
 
 async def test_an_insight_names_what_has_no_rate() -> None:
     """Each currency without a rate has its own insight."""
-    found = missing_rate(Facts(now=AT, unconverted={"CHF": "3", "JPY": "7"}))
+    found = missing_rate(InsightFacts(now=AT, unconverted={"CHF": "3", "JPY": "7"}))
     assert ["No exchange rate for CHF", "No exchange rate for JPY"] == [each.draft.title for each in found]
     assert "3 CHF" in found[0].draft.description

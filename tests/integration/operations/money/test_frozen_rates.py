@@ -25,7 +25,7 @@ from gateway.configuration.sections import CurrencyRate, CurrencySettings
 from gateway.intake.prices import PriceBook
 from gateway.service.assembly.storage import ledger_rates
 from spool.engines import MEMORY, POSTGRES
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S
 from spool.record import AI_TELEMETRY, Correction, Inference
@@ -101,7 +101,7 @@ class Told(NamedTuple):
     currency: str
     amount: Decimal
 
-    def report(self, number: int, *, has_cost: bool = True) -> tuple[Inference, Identity]:
+    def report(self, number: int, *, has_cost: bool = True) -> tuple[Inference, RecordIdentity]:
         """Return the report of the call, with its amount or without a cost."""
         at = BEGIN + self.day * DAY_S + number * 200
         money = f"{self.amount:f}"
@@ -124,7 +124,7 @@ class Company:
 
         self.calls = {number: made() for number in range(calls)}
 
-    def settled(self, number: int, amount: str) -> tuple[Inference, Identity]:
+    def settled(self, number: int, amount: str) -> tuple[Inference, RecordIdentity]:
         """Return the final report of a call's seller, in dollars. 0 means that the call is not billed."""
         self.calls[number] = self.calls[number]._replace(currency="USD", amount=Decimal(amount))
         record, known_as = self.calls[number].report(number)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest_asyncio
 
 from spool.listing import MOST_KNOWN
-from spool.registry.insights import Draft
+from spool.registry.insights import InsightDraft
 from tests.integration.conftest import ACTOR
 from tests.integration.operations.server import OperatorServer, operator_server
 
@@ -21,7 +21,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
 
 
 async def make(server: OperatorServer, category: str, cost_impact: str) -> None:
-    draft = Draft(title=category or "none", category=category, cost_impact=cost_impact)
+    draft = InsightDraft(title=category or "none", category=category, cost_impact=cost_impact)
     await server.registry.insights.create(draft, actor=ACTOR)
 
 
@@ -75,7 +75,7 @@ async def test_the_most_urgent_come_first(server: OperatorServer) -> None:
         ("delivery", "0.02", "new"), ("own", "99.99", "new"),
     ]  # fmt: skip
     for category, cost_impact, status in made:
-        draft = Draft(title=cost_impact, category=category, cost_impact=cost_impact)
+        draft = InsightDraft(title=cost_impact, category=category, cost_impact=cost_impact)
         await server.registry.insights.create(draft, status=status, actor=ACTOR)
     expected = ["0.02", "0.01", "5", "-7", "99.99", "3", "1", "0", "4000000000"]
     answer = await server.ask("GET", "/insights")

@@ -19,8 +19,8 @@ from yarl import URL
 from gateway.cli import main
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.core.mounts import OPERATOR_API
-from gateway.service.app import App
-from spool.registry.insights import Draft, Finding
+from gateway.service.app import TollhouseApp
+from spool.registry.insights import Finding, InsightDraft
 from spool.registry.notices import SENT
 from tests.exporters.notifications.examples import SECRET, notice, settings
 from tests.exporters.upstream import FakeUpstream, Reply
@@ -32,7 +32,7 @@ ADA = "ada@example.com"
 class Console:
     """A client that calls a running server like the console and the command line."""
 
-    def __init__(self, app: App, receiver: FakeUpstream, config: Config) -> None:
+    def __init__(self, app: TollhouseApp, receiver: FakeUpstream, config: Config) -> None:
         self.app = app
         self.receiver = receiver
         self.config = config  # a reload reads this configuration
@@ -81,7 +81,7 @@ async def console(tmp_path: Path) -> AsyncIterator[Console]:
         channel = settings(url=f"{receiver.url}/hook", secret_file=tmp_path / "secret", insights="info")
         server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
         config = Config(data_dir=tmp_path / "data", server=server, notify=(channel,))
-        app = App(config, version="0", reread=lambda: served.config)
+        app = TollhouseApp(config, version="0", reread=lambda: served.config)
         served = Console(app, receiver, config)
         await app.start()
         yield served
@@ -91,7 +91,7 @@ async def console(tmp_path: Path) -> AsyncIterator[Console]:
 async def test_an_insight_reaches_the_receiver(console: Console) -> None:
     """An insight is sent once and signed. The list and the metrics show it as sent."""
     registry = console.app.services.operators.installation.require_registry()
-    finding = Finding(key="x:1", draft=Draft(title="a route is parked", category="delivery"))
+    finding = Finding(key="x:1", draft=InsightDraft(title="a route is parked", category="delivery"))
     for _ in range(2):
         await registry.insights.merge_findings([finding], looked_for=["x"])
     await console.receiver.until(lambda: len(console.receiver.accepted) == 1)

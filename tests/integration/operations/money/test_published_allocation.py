@@ -15,7 +15,7 @@ from aiohttp import ClientSession, FormData
 from gateway.configuration.sections import AllocationSettings, Config, LedgerSettings, ServerSettings
 from gateway.money.allocation.declared import OVER, PUBLISHING, VALIDATING, AllocationTable, NewNamespace
 from gateway.operations.services import OperatorServices
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.registry.scopes import GROUPS
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Serving
@@ -88,7 +88,7 @@ async def started(
         ledger=replace(LedgerSettings(), tags=tags),
         allocation=allocation,
     )
-    app = App(config, version="0")
+    app = TollhouseApp(config, version="0")
     await app.start()
     serving = Serving(app=app, key="", client=ClientSession())
     table = app.services.storage.registry

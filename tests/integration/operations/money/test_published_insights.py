@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from spool.registry.insights import Draft, Finding
+from spool.registry.insights import Finding, InsightDraft
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.spool.kept import audit_rows
 
@@ -296,7 +296,9 @@ async def test_found_again(serve: Serve) -> None:
         return item["status"], item["cost_impact"]
 
     def found(impact: str, newest: float | None = None) -> Finding:
-        return Finding(key="spike:monday", draft=Draft(title="Spike", cost_impact=impact), newest=newest)
+        return Finding(
+            key="spike:monday", draft=InsightDraft(title="Spike", cost_impact=impact), newest=newest
+        )
 
     await look(found("5"))
     id = (await reading.page())["insights"][0]["id"]

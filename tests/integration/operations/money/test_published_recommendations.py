@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from gateway.intake.prices import PriceBook
 from gateway.money.recommendations.list import TYPES
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, Inference
 from spool.registry.scopes import GROUPS
@@ -58,8 +58,10 @@ async def desk(serve: Serve) -> AsyncIterator[Desk]:
     for call in calls:
         BOOK.price_record(call)
     log = serving.app.services.storage.log
-    identities = [Identity(call.id) for call in calls]
-    await log.append(Submission(topic=AI_TELEMETRY, received=7, records=calls, identities=identities))
+    identities = [RecordIdentity(call.id) for call in calls]
+    await log.append_submission(
+        Submission(topic=AI_TELEMETRY, received=7, records=calls, identities=identities)
+    )
     yield Desk(serving, await serving.make_key("desk", scopes=GROUPS["Optimization & Savings"]))
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.intake.prices import PriceBook
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.record import NS, UNIT_COST, Inference, UnitCostOperation
 from spool.settings import SpoolSettings
 from spool.sqlite.spool import open_spool
@@ -114,7 +114,9 @@ async def test_the_cost_of_what_a_stream_counts(server: OperatorServer) -> None:
         )
         for number, (day, team, value) in enumerate(values)
     ]  # fmt: skip
-    await log.append(submission([(each, Identity(each.id)) for each in counted], topic=UNIT_COST))
+    await log.append_submission(
+        submission([(each, RecordIdentity(each.id)) for each in counted], topic=UNIT_COST)
+    )
     stream = "unit=stream:orders&show=units,cost_per_unit"
     whole = await asked(server, stream)
     assert ("55.5", f"{(Decimal(118) / Decimal('55.5')).quantize(Decimal(10) ** -12)}") == each(

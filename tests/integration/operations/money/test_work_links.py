@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.operations.money.work_links.declared import WorkLinkTable, expire_links, follow_links
 from spool.installation import FILE
-from spool.ledger.work import OTHER, Digests, unit_number
+from spool.ledger.work import OTHER, WorkDigests, unit_number
 from spool.ledger.work_links import UnitLinks
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, NewRole, RoleFilter, RoleLimits
@@ -441,7 +441,7 @@ async def test_by_command(tmp_path: Path) -> None:
     linked = await run("link", "--session", "first", "--pull-request", "acme/shop#42", "--json")
     assert 0 == linked.exit_code, linked.output
     id = orjson.loads(linked.stdout)["work_link"]["id"]
-    digests = Digests((tmp_path / FILE).read_bytes())
+    digests = WorkDigests((tmp_path / FILE).read_bytes())
     first, fork = (digests.digest_of_id("session", name) for name in ("first", "fork"))
     window = ("--from", "2026-09-01", "--until", "2026-09-30")
     branch = await run(

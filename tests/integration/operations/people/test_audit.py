@@ -21,14 +21,14 @@ from gateway.operations.services import OperatorServices
 from gateway.people.authentication.bearer import Bearer
 from gateway.people.authentication.legacy_key import LegacyKey
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.clock import SteadyClock
 from spool.clusters import ReportedCluster
 from spool.container_files.values import STATUS, ClusterIdentity, ContainerSender
 from spool.deliveries.protocols import LakeRepairs
 from spool.deliveries.values import RouteSpec
 from spool.record import AI_TELEMETRY, utc_iso
-from spool.registry.insights import Draft
+from spool.registry.insights import InsightDraft
 from spool.registry.scopes import ENROLL
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR
@@ -58,7 +58,7 @@ ROUTE, GONE = "archive/ai-telemetry", "gone/ai-telemetry"
 class Operators:
     """A client that sends requests as ADA and counts new rows in the audit list."""
 
-    def __init__(self, app: App, client: aiohttp.ClientSession) -> None:
+    def __init__(self, app: TollhouseApp, client: aiohttp.ClientSession) -> None:
         self.services: OperatorServices = app.services.operators
         self._url = app.url
         self._client = client
@@ -102,18 +102,18 @@ class Operators:
 
 
 @pytest_asyncio.fixture
-async def app(tmp_path: Path) -> AsyncIterator[App]:
+async def app(tmp_path: Path) -> AsyncIterator[TollhouseApp]:
     """Start a server whose configuration file has changed since its start."""
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
     config = Config(data_dir=tmp_path / "data", server=server, spool=SpoolSettings(hold=0))
     changed = replace(config, privacy=PrivacySettings(keep_attributes=("region",)))
-    app = App(config, version="0", reread=lambda: changed)
+    app = TollhouseApp(config, version="0", reread=lambda: changed)
     await app.start()
     yield app
     await app.stop()
 
 
-async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_change_is_audited(app: TollhouseApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Each operator address with a method other than GET leaves an audit row under the actor's name. every/test_life.py
     tests the addresses that create, change and delete a resource.
@@ -193,7 +193,7 @@ async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch
 
         await operators.change("inspect", "POST", "/insights/run", {})
         insight = await services.installation.require_registry().insights.create(
-            Draft(title="Spike"), actor=ACTOR
+            InsightDraft(title="Spike"), actor=ACTOR
         )
         await operators.change("set_insight", "PATCH", f"/insights/{insight.id}", {"status": "in_progress"})
         await operators.change(
@@ -345,7 +345,7 @@ async def _repaired(destination: str, *, dry_run: bool) -> LakeRepairs:
     return LakeRepairs(put=(), lost={})
 
 
-async def test_a_row_names_what_its_id_means(app: App) -> None:
+async def test_a_row_names_what_its_id_means(app: TollhouseApp) -> None:
     """
     A row shows the target's current name. If the target is deleted, the row shows its own recorded name, or
     else the last known name.
@@ -361,7 +361,7 @@ async def test_a_row_names_what_its_id_means(app: App) -> None:
         await ask("POST", "/roles", role)
         await ask("POST", "/keys", {"name": "laptop", "scopes": [INGEST]})
         registry = app.services.operators.installation.require_registry()
-        insight = await registry.insights.create(Draft(title="Spike"), actor=ACTOR)
+        insight = await registry.insights.create(InsightDraft(title="Spike"), actor=ACTOR)
         await ask("PATCH", f"/insights/{insight.id}", {"status": "in_progress"})
         await ask("POST", "/operators", {"email": "eve@example.com", "password": "correct horse battery"})
 

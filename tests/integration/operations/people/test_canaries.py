@@ -194,8 +194,8 @@ async def _pull_seats(world: World, tmp_path: Path) -> None:
         )
         for source in SEAT_SOURCES:
             checked(await world.ask("POST", "/plans", {"name": source, "view": "Of one"}))
-            await puller.pull(source)
-        assert {DONE} == {each.state for each in await puller.states()}
+            await puller.pull_statements(source)
+        assert {DONE} == {each.state for each in await puller.pull_states()}
     assert len(SEAT_SOURCES) == sum(
         any(MARK in seat.user for seat in plan.seats)
         for plan in registry.declared_table(PlanTable).all()
@@ -350,7 +350,7 @@ async def test_no_name_is_left_anywhere(
 
     async def is_sent() -> bool:
         clock.move(1)  # Kafka and data lakes wait for full deliveries
-        return all(not route.queued for route in await storage.deliveries.routes())
+        return all(not route.queued for route in await storage.deliveries.route_states())
 
     await until(is_sent)
     sent_before = written(outgoing, topic)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.money.insights.detectors.service import channel_down
-from gateway.money.insights.facts import Facts
+from gateway.money.insights.facts import InsightFacts
 from spool.registry.notices import FAILED, PARKED, ChannelCounts, ChannelState
 from tests.exporters.notifications.examples import NOW, notice
 from tests.integration.operations.people.test_sign_in import signed_in
@@ -61,7 +61,7 @@ async def test_members_see_the_status_of_an_answer_and_no_word(
 @answers
 def test_an_insight_has_the_status_of_an_answer_and_no_word(error: str, status: str) -> None:
     """Everybody who may view costs reads insights, and other channels send them."""
-    [finding] = channel_down(Facts(now=NOW, channels=[parked(error)]))
+    [finding] = channel_down(InsightFacts(now=NOW, channels=[parked(error)]))
     assert status in finding.draft.description
     assert SAID not in finding.draft.description
 

@@ -17,23 +17,23 @@ import pytest_asyncio
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.core.mounts import OPERATOR_API
 from gateway.operations.holders import demo_month
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import operator_server
 
 
 @pytest_asyncio.fixture
-async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
+async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TollhouseApp]:
     monkeypatch.setattr(demo_month, "RECORDS", 300)
     monkeypatch.setattr(demo_month, "DAYS", 3)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
-    app = App(Config(data_dir=tmp_path / "data", server=server), version="0")
+    app = TollhouseApp(Config(data_dir=tmp_path / "data", server=server), version="0")
     await app.start()
     yield app
     await app.stop()
 
 
-async def ask(app: App, method: str, path: str, body: object = None) -> tuple[int, Any]:
+async def ask(app: TollhouseApp, method: str, path: str, body: object = None) -> tuple[int, Any]:
     """Send a request over the operator socket."""
     socket = aiohttp.UnixConnector(str(app.config.data_dir / "operator.sock"))
     headers = {"X-Tollhouse-As": quote("ada@example.com")}
@@ -48,7 +48,7 @@ def state(answer: tuple[int, Any]) -> tuple[int, str]:
     return answer[0], answer[1]["demo"]["state"]
 
 
-async def test_a_demo_month_lies_apart_and_leaves_no_trace(app: App) -> None:
+async def test_a_demo_month_lies_apart_and_leaves_no_trace(app: TollhouseApp) -> None:
     """
     The demo month is readable only below /demo, survives a restart, and disappears with its folder. It never
     mixes with real calls.
@@ -63,7 +63,7 @@ async def test_a_demo_month_lies_apart_and_leaves_no_trace(app: App) -> None:
     await app.stop()
 
     (data / "demo.unfinished").mkdir()  # a killed process would leave this folder
-    again = App(app.config, version="0")
+    again = TollhouseApp(app.config, version="0")
     await again.start()
     try:
         _, kept = await ask(again, "GET", "/demo/report?by=team")
@@ -82,7 +82,7 @@ def error(answer: tuple[int, Any]) -> tuple[int, str]:
 
 
 async def test_a_demo_month_that_cannot_be_made_leaves_nothing(
-    app: App, monkeypatch: pytest.MonkeyPatch
+    app: TollhouseApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a demo month cannot be created, the answer reports the failure, and another attempt is possible."""
     monkeypatch.setattr(demo_month, "RECORDS", "none")

@@ -342,10 +342,10 @@ async def trouble(there: Attack, route: str, person: str) -> None:
     await deliveries.set_routes(settings[:1])
     first = await deliveries.take_due_delivery(route, now=now, max_records=1)
     assert first is not None
-    await deliveries.settle(first, Settlement(delivered=0, refused=1, words=words))
+    await deliveries.store_settlement(first, Settlement(delivered=0, refused=1, words=words))
     second = await deliveries.take_due_delivery(route, now=now, max_records=1)
     assert second is not None
-    await deliveries.retry(second, reason=f"503: {words}", not_before=now + 60)
+    await deliveries.schedule_retry(second, reason=f"503: {words}", not_before=now + 60)
     await deliveries.set_route_state(route, "parked", f"403: {words}")
 
 

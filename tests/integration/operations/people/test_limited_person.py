@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.core.first_use import Once
+from gateway.core.first_use import LazyValue
 from gateway.core.mounts import OPERATOR_API
 from gateway.devices.reports import DeviceReport
 from gateway.money.insights.findings import build_finding
@@ -28,9 +28,9 @@ from gateway.operations.records import changes
 from gateway.operations.requests.address import OPERATION, SLICED, WHOLE, OperatorAddress
 from gateway.people.authentication.bearer import Bearer
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.record import USAGE_EVENTS, UsageEvent
-from spool.registry.insights import LOW, Concerned, Draft
+from spool.registry.insights import LOW, CallFilter, InsightDraft
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import ALL, PERMISSION_SETS
 from spool.registry.registry import Registry
@@ -182,7 +182,7 @@ async def prepare(
         registry.recommendations,
         services.installation.clock,
     )
-    services.money.adviser = Once(lambda: adviser)
+    services.money.adviser = LazyValue(lambda: adviser)
     made = await server.ask("POST", "/allocation/publish", {"definition": DEFINITION, "base": 0})
     assert 201 == made.status, made.payload
     registry.notices.channels = (CHANNEL,)
@@ -211,7 +211,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
     event = UsageEvent(
         id=bytes([number]) * 16, source="e", event_type=f"{name}-type", subject=f"{name}-subject"
     )
-    await add(services.spool.log, (event, Identity(event.id)), topic=USAGE_EVENTS)
+    await add(services.spool.log, (event, RecordIdentity(event.id)), topic=USAGE_EVENTS)
     await server.create(f"{name} key", scopes=[INGEST], description=name)
     await services.senders.require_devices().enrol_or_update(
         DeviceReport(id=f"{name}-device", fingerprint="print"), FLEET, ""
@@ -231,7 +231,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
         [
             build_finding(
                 "spend_spike", (name,), title=f"{name} insight", seen=f"{name} seen", advice="Look.", effort=LOW,
-                category="spend", concerns=Concerned(include={"team": (name,)}),
+                category="spend", concerns=CallFilter(include={"team": (name,)}),
             )
         ],
         looked_for=(),
@@ -248,7 +248,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
     )
     await registry.insights.add_comment(insight.id, f"{name} remark", actor=ROOT)
     if name == FOREIGN:  # an insight that a person wrote may be about any calls
-        await registry.insights.create(Draft(title=f"{name} note"), actor=ROOT)
+        await registry.insights.create(InsightDraft(title=f"{name} note"), actor=ROOT)
     work = {"source": "otel", "provider": "p", "model": f"{name}-model", "team": name, "tag:service": "s"}
     saving = replace(SAVING, key=f"priority_tier:{name}", title=f"{name} saving", dimensions={"team": [name]},
                      measured_by={"team": name}, concerns=work)  # fmt: skip

@@ -22,7 +22,7 @@ import pytest
 from msgspec import structs
 
 from gateway.core.mounts import OPERATOR_API
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.ledger.work import TREES, UNITS
 from spool.record import Inference
 from spool.registry.operators import Actor
@@ -64,7 +64,7 @@ LINKS = (
     {"run": RUNS[11], "parent_run": RUNS[8]},
     {"run": RUNS[8], "parent_run": RUNS[10]},
 )
-Call = tuple[Inference, Identity]
+Call = tuple[Inference, RecordIdentity]
 
 
 def made_calls(chance: random.Random, now: float) -> list[Call]:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.core.mounts import OPERATOR_API
-from gateway.http.lists import List
+from gateway.http.lists import ListDefinition
 from gateway.operations.requests.address import OperatorAddress
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.listing import MOST_KNOWN
@@ -22,7 +22,7 @@ from tests.integration.operations.server import ADA, OperatorServer
 __all__ = ["quick_beat"]  # a fixture for all tests in this file
 
 
-def plain_lists() -> list[tuple[OperatorAddress, List[Any]]]:
+def plain_lists() -> list[tuple[OperatorAddress, ListDefinition[Any]]]:
     """Return the lists that need no parameters."""
     rows = [row for row in OPERATOR_ADDRESSES if "GET" in row.methods and not row.path_parameters]
     return [(row, row.lists) for row in rows if row.lists is not None and not row.required]

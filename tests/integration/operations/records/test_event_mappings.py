@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from exporters.service.events import event_operation
 from gateway.service.assembly.parts import to_event_stream
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.values import Submission
 from spool.record import USAGE_EVENTS, UsageEvent
 from tests.exporters.spools import record_id
@@ -38,12 +38,12 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
             event(3, plan="free"),
             event(4, "export", pages=9),
         ]
-        await server.services.spool.log.append(
+        await server.services.spool.log.append_submission(
             Submission(
                 topic=USAGE_EVENTS,
                 received=len(events),
                 records=events,
-                identities=[Identity(each.id) for each in events],
+                identities=[RecordIdentity(each.id) for each in events],
             )
         )
         yield server

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from gateway.operations.records import filters, listing, tail
 from gateway.operations.records import published as records
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.values import Submission
 from spool.record import BILLING_DATA, NS, USAGE_EVENTS, BillingDrop, UsageEvent
 from tests.integration.operations.server import OperatorServer, operator_server
@@ -197,8 +197,8 @@ async def test_records_of_a_day_are_found_behind_newer_ones(
 async def test_a_billing_drop_is_shown_without_its_body(server: OperatorServer) -> None:
     """The list leaves out the body of a billing file, which may be as large as a request."""
     drop = BillingDrop(id=b"d" * 16, connection_id="c-1", body=b'{"rows": []}')
-    await server.services.spool.log.append(
-        Submission(topic=BILLING_DATA, received=1, records=[drop], identities=[Identity(drop.id)])
+    await server.services.spool.log.append_submission(
+        Submission(topic=BILLING_DATA, received=1, records=[drop], identities=[RecordIdentity(drop.id)])
     )
     [row] = (await server.ask("GET", "/records")).payload["records"]
     assert row["kind"] == "billing_drop"
@@ -219,9 +219,9 @@ async def test_the_newest_usage_events(server: OperatorServer, monkeypatch: pyte
         for n, type in enumerate(("old", "login", "store", "login"))
     ]
     events[2].data = {"gb": "0.50"}
-    identities = [Identity(event.id) for event in events]
+    identities = [RecordIdentity(event.id) for event in events]
     kept = Submission(topic=USAGE_EVENTS, received=4, records=events, identities=identities)
-    await server.services.spool.log.append(kept)
+    await server.services.spool.log.append_submission(kept)
     await add(server.services.spool.log, *(call(n) for n in range(1, 6)))
     answer = (await server.ask("GET", "/events")).payload
     assert [("u3", None), ("u2", "0.5"), ("u1", None)] == [

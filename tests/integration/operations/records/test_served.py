@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from gateway.normalise.otlp.metrics import SERVERS
 from gateway.operations.records import served
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.planning.corrections import shadow_correction
 from spool.record import NS, UsageMetric
 from tests.integration.operations.server import OperatorServer, operator_server
@@ -40,13 +40,13 @@ def counter(
     model: str | None = MODEL,
     shadow: bool = True,
     unit: str = "{token}",
-) -> tuple[UsageMetric, Identity]:
+) -> tuple[UsageMetric, RecordIdentity]:
     id = number.to_bytes(16)
     metric = UsageMetric(
         id=id, source=source, name=f"{source}:{kind}", model=model, token_type=kind, value=value, unit=unit,
         start_time=int(at) * NS, shadow=shadow, tags={"service": "gpu-3"},
     )  # fmt: skip
-    return metric, Identity(id)
+    return metric, RecordIdentity(id)
 
 
 def told(number: int, at: float, **fields: Any) -> Any:
@@ -65,7 +65,7 @@ async def test_served_less_told(server: OperatorServer) -> None:
     await add(
         server.services.spool.log,
         twice,
-        (gone, Identity(gone.id)),
+        (gone, RecordIdentity(gone.id)),
         counter(1, "input", 1000, at=now),
         counter(2, "output", 90, at=now),
         counter(3, "cache_read", 700, at=now),  # cached tokens are a part of the input tokens

@@ -10,7 +10,7 @@ from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.merge_window import SharedMergeWindow
-from gateway.intake.shadows import Shadows
+from gateway.intake.shadows import ReportedCallers
 from gateway.intake.waiting_counters import WaitingCounters
 from spool.postgres.storage import PostgresSpool
 from tests.integration.order.dealt.judging import Judged, judge
@@ -50,7 +50,7 @@ class SharedGateways:
         stack = AsyncExitStack()
         opened = await open_node(stack, self._schema, SETTINGS, self._clock, Observed())
         stack.push_async_callback(opened.close)
-        shadows = Shadows(self._clock, heard=opened.heard)
+        shadows = ReportedCallers(self._clock, heard=opened.heard)
         limits: Any = {"max_items": 1000, "max_bytes": 2**24}
         counters = WaitingCounters(opened.log, shadows, self._clock, wait_s=WAIT_S, **limits)
         await counters.load_waiting(opened.partial_reports, hold_s=HOLD_S)
@@ -75,7 +75,7 @@ class SharedGateways:
 
     async def take(self, request: Request) -> None:
         outcome, reports = await normalised(request)
-        await self._nodes[next(self._turns)].window.store(outcome, request.bearer, reports)
+        await self._nodes[next(self._turns)].window.store_outcome(outcome, request.bearer, reports)
 
     async def restart(self) -> None:
         """Stop and start the next node."""

@@ -74,10 +74,13 @@ async def files(open_files: Opener) -> ContainerFiles:
 
 
 async def announce(
-    files: ContainerFiles, *references: str, cluster: ClusterIdentity = CLUSTER, by: ContainerSender = AGENT
+    files: ContainerFiles,
+    *references: str,
+    cluster: ClusterIdentity = CLUSTER,
+    sender: ContainerSender = AGENT,
 ) -> list[ContainerFile]:
     announced = [AnnouncedFile(reference=reference) for reference in references]
-    return list(await files.announce(cluster, announced, by, expires_at=files._clock.now() + HOUR))
+    return list(await files.announce_files(cluster, announced, sender, expires_at=files._clock.now() + HOUR))
 
 
 async def send(files: ContainerFiles, id: str, data: bytes) -> bool:
@@ -99,7 +102,7 @@ async def put(
     cluster: ClusterIdentity = CLUSTER,
     by: ContainerSender | None = None,
 ) -> str:
-    [file] = await announce(files, reference, cluster=cluster, by=by or AGENT)
+    [file] = await announce(files, reference, cluster=cluster, sender=by or AGENT)
     assert await send(files, file.id, data)
     return file.id
 
@@ -189,12 +192,12 @@ async def test_a_file_must_be_what_was_announced(files: ContainerFiles) -> None:
     """Bytes with a different size or checksum are refused and leave nothing behind."""
     right = hashlib.sha256(b"metrics").hexdigest()
     wrong = [AnnouncedFile(reference="size", size=8), AnnouncedFile(reference="sum", sha256="0" * 64)]
-    for file in await files.announce(CLUSTER, wrong, AGENT, expires_at=1e12):
+    for file in await files.announce_files(CLUSTER, wrong, AGENT, expires_at=1e12):
         with pytest.raises(Invalid):
             await send(files, file.id, b"metrics")
         assert ANNOUNCED == await state(files, file.id)
     both = AnnouncedFile(reference="both", size=7, sha256=right.upper())
-    [file] = await files.announce(CLUSTER, [both], AGENT, expires_at=1e12)
+    [file] = await files.announce_files(CLUSTER, [both], AGENT, expires_at=1e12)
     assert await send(files, file.id, b"metrics")
     assert 7 == files.sums.total_bytes
 
@@ -203,8 +206,10 @@ async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles
     """A sender cannot abandon an uploaded file. A sender that abandoned a file may still upload it later."""
     uploaded = await put(files, "uploaded", b"metrics")
     [announced, foreign] = await announce(files, "announced", "foreign")
-    assert 1 == await files.abandon(CLUSTER, {"uploaded": "gone", "announced": "gone", "unknown": ""}, AGENT)
-    assert 0 == await files.abandon(
+    assert 1 == await files.mark_files_abandoned(
+        CLUSTER, {"uploaded": "gone", "announced": "gone", "unknown": ""}, AGENT
+    )
+    assert 0 == await files.mark_files_abandoned(
         CLUSTER, {"foreign": "gone", "announced": "gone"}, ContainerSender(key="another")
     )
     states = [await state(files, id) for id in (uploaded, announced.id, foreign.id)]
@@ -255,7 +260,7 @@ async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(
     assert [] == list(await files.missing_files(OTHER, key="agent", limit=10))
     [first] = [file for file in missing if file.reference == "first"]
     assert await send(files, first.id, b"metrics again")
-    assert 1 == await files.abandon(CLUSTER, {"second": "purged"}, AGENT)
+    assert 1 == await files.mark_files_abandoned(CLUSTER, {"second": "purged"}, AGENT)
     [untold] = await files.unreported_files(limit=10)
     assert untold.reference == "second"
     assert untold.problem == "purged"
@@ -427,7 +432,7 @@ async def test_files_that_are_done_are_forgotten_for_new_ones(open_files: Opener
     with pytest.raises(SpoolFull, match=r"container\.max_files"):
         await announce(files, "three")
     other = ContainerSender(key="other")
-    await announce(files, "three", by=other)
+    await announce(files, "three", sender=other)
     clock.move(2 * HOUR)
     await files.delete_expired(has_upstream=True)
     assert 3 == files.sums.sum_term(UNUSED, FILE)
@@ -456,14 +461,14 @@ async def test_without_an_upstream_files_are_kept_for_their_time(
 
 async def test_an_operator_discards_what_waits(files: ContainerFiles) -> None:
     id = await put(files, "one.parquet", b"metrics")
-    assert DISCARDED == (await files.discard(id)).state
+    assert DISCARDED == (await files.discard_file(id)).state
     assert files.sums.total_bytes == 0
     assert list(await files.due_files(FILE, limit=1)) == []
     assert await send(files, id, b"metrics") is False
     with pytest.raises(NotAllowed):
-        await files.discard(id)
+        await files.discard_file(id)
     with pytest.raises(NotThere):
-        await files.discard("none")
+        await files.discard_file("none")
     assert await balanced(files)
 
 
@@ -471,13 +476,13 @@ async def test_what_did_not_leave_waits(files: ContainerFiles, clock: MovedClock
     """A failed file waits until its retry time, with the reason."""
     await put(files, "one.parquet", b"metrics")
     [file] = await files.due_files(FILE, limit=1)
-    await files.postpone(file, "400 no", not_before=clock.now() + 60)
+    await files.postpone_sending(file, "400 no", not_before=clock.now() + 60)
     assert [] == list(await files.due_files(FILE, limit=1))
     clock.move(61)
     [file] = await files.due_files(FILE, limit=1)
     assert "400 no" == file.problem
     # The retry time is too late, because a clock that was ahead has set it.
-    await files.postpone(file, "400 no", not_before=clock.now() + 5 * 3600)
+    await files.postpone_sending(file, "400 no", not_before=clock.now() + 5 * 3600)
     assert 1 == len(await files.due_files(FILE, limit=1))
 
 

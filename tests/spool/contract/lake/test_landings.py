@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from spool.deliveries.protocols import LANDINGS
-from spool.deliveries.values import Delivery, Landing, RouteSpec, Settlement
+from spool.deliveries.values import Delivery, LakeDelivery, RouteSpec, Settlement
 from spool.engines import open_storage
 from spool.errors import NotAllowed
 from spool.record import AI_TELEMETRY
@@ -39,8 +39,8 @@ async def next_due(storage: Storage) -> Delivery:
     return delivery
 
 
-def landing(delivery: Delivery, body: bytes = b"{}") -> Landing:
-    return Landing(route=ROUTE, first=delivery.first, last=delivery.last, edition="3f9c1a2b", body=body)
+def landing(delivery: Delivery, body: bytes = b"{}") -> LakeDelivery:
+    return LakeDelivery(route=ROUTE, first=delivery.first, last=delivery.last, edition="3f9c1a2b", body=body)
 
 
 async def test_a_manifest_is_kept_with_its_settlement(closed_storage: Storage) -> None:
@@ -49,7 +49,9 @@ async def test_a_manifest_is_kept_with_its_settlement(closed_storage: Storage) -
     delivery = await one_due(storage)
     landings = storage.small.open_table(LANDINGS)
     assert [] == await landings.landings_after(ROUTE, after=0, most=10)
-    await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery, b"one")))
+    await storage.deliveries.store_settlement(
+        delivery, Settlement(delivered=2, landing=landing(delivery, b"one"))
+    )
     assert [landing(delivery, b"one")] == await landings.landings_after(ROUTE, after=0, most=10)
     assert landing(delivery, b"one") == await landings.landing_before(ROUTE, delivery.last + 1)
     assert await landings.landing_before(ROUTE, delivery.first) is None
@@ -60,11 +62,11 @@ async def test_whoever_lost_a_delivery_keeps_no_manifest(closed_storage: Storage
     """A process that lost the delivery to another one cannot store its manifest."""
     storage = closed_storage
     delivery = await one_due(storage)
-    await storage.deliveries.retry(delivery, reason="away", not_before=0.0)
+    await storage.deliveries.schedule_retry(delivery, reason="away", not_before=0.0)
     again = await next_due(storage)
     assert delivery.first == again.first
     assert delivery.last == again.last
-    await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery)))
+    await storage.deliveries.store_settlement(delivery, Settlement(delivered=2, landing=landing(delivery)))
     assert 1 == storage.deliveries.fenced
     assert [] == await storage.small.open_table(LANDINGS).landings_after(ROUTE, after=0, most=10)
 
@@ -104,14 +106,14 @@ async def test_a_lake_gets_nothing_again(closed_storage: Storage) -> None:
     delivery = await one_due(storage)
     await storage.small.open_table(LANDINGS).find_or_begin_editions(ROUTE, delivery.first)
     with pytest.raises(NotAllowed, match="lake"):
-        await storage.deliveries.replay(ROUTE, since=0.0, until=10.0**10, dry_run=False)
+        await storage.deliveries.replay_records(ROUTE, since=0.0, until=10.0**10, dry_run=False)
 
 
 async def test_a_dropped_route_forgets_its_manifests(closed_storage: Storage) -> None:
     """A dropped route leaves no manifests, so another route may use its name."""
     storage = closed_storage
     delivery = await one_due(storage)
-    await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery)))
+    await storage.deliveries.store_settlement(delivery, Settlement(delivered=2, landing=landing(delivery)))
     await storage.deliveries.set_routes([])
     await storage.deliveries.delete_route(ROUTE)
     assert [] == await storage.small.open_table(LANDINGS).landed_counts_by_route()

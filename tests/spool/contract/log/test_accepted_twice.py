@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import pytest
 
 from spool import identity
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log import accepted_twice
 from spool.log.accepted_twice import RepeatedAcceptances
 from spool.log.duplicates import DuplicateIndex
 from spool.log.protocols import Log
-from spool.log.values import Entry, Submission
+from spool.log.values import LogEntry, Submission
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, USAGE_EVENTS, Inference, Record
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
@@ -36,7 +36,7 @@ def forgotten(submission: Submission) -> Submission:
         topic=submission.topic,
         received=submission.received,
         records=submission.records,
-        identities=[Identity(record.id, certain=False) for record in submission.records],
+        identities=[RecordIdentity(record.id, certain=False) for record in submission.records],
     )
 
 
@@ -48,20 +48,20 @@ async def test_an_id_that_was_accepted_twice_is_found(open_spool: Opener, clock:
     log = (await open_spool(hold=10)).log
     calls = submission([call(number) for number in range(5)])
     for one in (calls, keyed(USAGE_EVENTS, 1, "1"), keyed(UNIT_COST, 1, "1"), delta(1)):
-        await log.append(one)
+        await log.append_submission(one)
     await add(log, call(9))
     assert {} == await found(log)
     for later_s in (0, 100_000):
         clock.move(later_s)
-        await log.append(forgotten(calls))
-        await log.append(forgotten(delta(1)))
-        await log.append(forgotten(keyed(UNIT_COST, 1, "1")))
+        await log.append_submission(forgotten(calls))
+        await log.append_submission(forgotten(delta(1)))
+        await log.append_submission(forgotten(keyed(UNIT_COST, 1, "1")))
     expected = [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
     assert {AI_TELEMETRY: (12, expected[:10]), UNIT_COST: (2, [2, 3])} == await found(log)
     await assert_books_balance(log, accepted_twice=True)
 
 
-def unidentified() -> tuple[Record, Identity]:
+def unidentified() -> tuple[Record, RecordIdentity]:
     record = Inference(id=b"", source="otel", start_time=NOON * NS)
     known_as = identity.call_identity(record)
     assert not known_as.certain
@@ -79,12 +79,12 @@ async def test_what_was_accepted_rightly_is_not_named(open_spool: Opener, clock:
     await add(log, *[unidentified() for _ in range(3)])
     await add(log, report(1, b"name of the call"), call(2, cost=None), call(3, shadow=True))
     await add(log, report(4, b"name of the call"), call(2, user="ada"))
-    await log.append(delta(1))
+    await log.append_submission(delta(1))
     await send(log, "1", "2")
     clock.move(11)
     await add(log, call(2, cost="0.5", cost_source="reported"))
     await add(log, call(2, cost="0.5", cost_source="reported"), call(1), call(3))
-    await log.append(delta(1))
+    await log.append_submission(delta(1))
     await send(log, "1", "2")
     clock.move(80_000)
     await add(log, call(7))
@@ -108,9 +108,9 @@ async def test_ids_over_the_bound_are_forgotten_rightly(open_spool: Opener, cloc
     assert {} == await found(log)
 
 
-def entry_of(ids: list[int], first: int) -> Entry:
+def entry_of(ids: list[int], first: int) -> LogEntry:
     records: list[Record | None] = [call(id)[0] for id in ids]
-    return Entry(topic=AI_TELEMETRY, first=first, committed_at=NOON, records=records)
+    return LogEntry(topic=AI_TELEMETRY, first=first, committed_at=NOON, records=records)
 
 
 async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     twice = RepeatedAcceptances(
         DuplicateIndex(b"k", window_s=86_400, max_ids=400), window_s=86_400, max_ids=400
     )
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     most = 0
     for number in range(0, 2000, 10):
         ids = list(range(number, number + 10))
@@ -135,7 +135,7 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         most = max(most, sum(map(len, twice._chunks)) + len(twice._latest))
     twice.collect_suspects(is_last=True)
 
-    async def read(topic: str, first: int, last: int) -> list[Entry]:
+    async def read(topic: str, first: int, last: int) -> list[LogEntry]:
         return [one for one in entries if first <= one.first <= last]
 
     [(topic, judged)] = (await twice.find_accepted_twice(read)).items()

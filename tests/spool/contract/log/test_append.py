@@ -11,7 +11,7 @@ import pytest
 
 from spool import identity
 from spool.errors import NotThere, SpoolUnavailable
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.ledger.verdicts import counting_verdict
 from spool.log.counted_names import MAX_SHAPES, MAX_TYPES, EventType
 from spool.log.protocols import Log
@@ -69,14 +69,14 @@ async def test_where_the_record_of_an_id_is(log: Log, clock: MovedClock) -> None
     """
     known = call(2)[1].id
     await add(log, call(1), call(2, at=NOON - 7200))
-    place = log.whereabouts(known)
+    place = log.find_id_place(known)
     assert place is not None and (AI_TELEMETRY, 2) == place.place
     clock.move(90_000)
     await add(log, call(3))  # this call moves the ids of the day before into a run
-    later = log.whereabouts(known)
+    later = log.find_id_place(known)
     assert later is not None and later.place is None
     assert later.since <= NOON - 7200 - 3600 and NOON == later.until
-    assert log.whereabouts(call(4)[1].id) is None
+    assert log.find_id_place(call(4)[1].id) is None
 
 
 async def test_known_ids_are_folded_beside_the_commits(
@@ -90,10 +90,10 @@ async def test_known_ids_are_folded_beside_the_commits(
         await add(spool.log, *calls[first : first + 6])
 
     async with asyncio.timeout(60):
-        place = spool.log.whereabouts(calls[0][1].id)
+        place = spool.log.find_id_place(calls[0][1].id)
         while place is None or place.place is not None:
             await add(spool.log, calls[0])
-            place = spool.log.whereabouts(calls[0][1].id)
+            place = spool.log.find_id_place(calls[0][1].id)
     before = (await topic_terms(spool.log)).get("duplicates", 0)
     await add(spool.log, *calls)
     terms = await topic_terms(spool.log)
@@ -105,7 +105,7 @@ async def test_known_ids_are_folded_beside_the_commits(
 async def test_topics_count_apart(log: Log) -> None:
     await add(log, call(1), call(2))
 
-    await log.append(submission([call(3)], topic=USAGE_EVENTS))
+    await log.append_submission(submission([call(3)], topic=USAGE_EVENTS))
 
     assert log.closed_below(AI_TELEMETRY) == 3
     assert log.closed_below(USAGE_EVENTS) == 2
@@ -199,7 +199,7 @@ async def test_a_submission_needs_one_identity_per_record(log: Log) -> None:
     before it is stored.
     """
     with pytest.raises(ValueError, match="identity"):
-        await log.append(Submission(topic=AI_TELEMETRY, received=1, records=[call(1)[0]]))
+        await log.append_submission(Submission(topic=AI_TELEMETRY, received=1, records=[call(1)[0]]))
 
 
 # -- duplicates ----------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ async def test_a_short_id_is_known_within_the_neighbour_steps(log: Log, seconds:
     Two reports with the same short id are one call if they are a few seconds apart, and two calls at a minute.
     """
 
-    def reported(at: int) -> tuple[Inference, Identity]:
+    def reported(at: int) -> tuple[Inference, RecordIdentity]:
         record = Inference(id=b"", source="x", start_time=at * NS, input_tokens=1, output_tokens=1)
         known_as = identity.call_identity(record, response_id="chatcmpl-7")
         record.id = known_as.id
@@ -317,7 +317,7 @@ async def test_without_an_identity_nothing_is_a_duplicate(log: Log, observed: Ob
     """A record that no rule identifies is stored every time and counted as unidentified."""
     for number in range(3):
         id = number.to_bytes(16)  # for such a record, the rules generate a new id each time
-        await add(log, (Inference(id=id, source="script"), Identity(id, certain=False)))
+        await add(log, (Inference(id=id, source="script"), RecordIdentity(id, certain=False)))
 
     assert 3 == len(await everything(log))
     assert 3 == observed.terms["unidentified", "script"]
@@ -423,13 +423,13 @@ async def test_a_receipt_says_what_became_of_a_submission(open_spool: Opener, cl
         "id": receipt.id, "topic": AI_TELEMETRY, "at": NOON, "received": 6, "records": 3, "new": 2, "duplicates": 1,
         "amended": 0, "ignored": {"not_ai": 2}, "rejected": {"malformed": 1}, "first_number": 2, "last_number": 3,
     }  # fmt: skip
-    assert {**expected, "state": "open"} == await log.receipt(receipt.id)
+    assert {**expected, "state": "open"} == await log.describe_receipt(receipt.id)
     clock.move(11)
-    assert {**expected, "state": "kept"} == await log.receipt(receipt.id)
+    assert {**expected, "state": "kept"} == await log.describe_receipt(receipt.id)
     clock.move(200)
     await log.run_retention()
     with pytest.raises(NotThere, match="retention"):
-        await log.receipt(receipt.id)
+        await log.describe_receipt(receipt.id)
 
 
 @pytest.mark.rule
@@ -442,9 +442,9 @@ async def test_receipts_cannot_be_forged_or_read(open_spool: Opener) -> None:
     assert 20 == len({id[:6] for id in ids})
     for forged in ["", "x", "é" * 32, ids[0][:-1], "a" * 32, ("b" if ids[0][0] != "b" else "c") + ids[0][1:]]:
         with pytest.raises(NotThere):
-            await log.receipt(forged)
+            await log.describe_receipt(forged)
     with pytest.raises(NotThere):
-        await (await open_spool()).log.receipt(ids[0])
+        await (await open_spool()).log.describe_receipt(ids[0])
 
 
 async def test_unrecognised_shapes_are_counted_and_bounded(log: Log) -> None:
@@ -473,7 +473,7 @@ async def test_types_of_usage_events_are_counted_and_bounded(open_spool: Opener)
     shadow[0].shadow = True
     for batch in (events, events[:1], [event(4, "api_call"), event(6, "api_call"), shadow]):
         records, identities = zip(*batch, strict=True)
-        await spool.log.append(
+        await spool.log.append_submission(
             Submission(
                 topic=USAGE_EVENTS,
                 received=len(batch),
@@ -488,7 +488,7 @@ async def test_types_of_usage_events_are_counted_and_bounded(open_spool: Opener)
     assert seen == list(await spool.log.event_types())
     many = [event(number, f"type {number}") for number in range(10, 3000)]
     records, identities = zip(*many, strict=True)
-    await spool.log.append(
+    await spool.log.append_submission(
         Submission(topic=USAGE_EVENTS, received=len(many), records=records, identities=identities)
     )
     assert MAX_TYPES == len(await spool.log.event_types())
@@ -503,7 +503,7 @@ async def test_made_up_names_push_out_made_up_names(log: Log, clock: MovedClock)
         clock.move(1)
         events = [event(next(numbers), name) for name in names for _ in range(times)]
         records, identities = zip(*events, strict=True)
-        await log.append(
+        await log.append_submission(
             Submission(topic=USAGE_EVENTS, received=len(events), records=records, identities=identities)
         )
         shown = [(name,) for name in names for _ in range(times)]
@@ -525,9 +525,9 @@ async def test_made_up_names_push_out_made_up_names(log: Log, clock: MovedClock)
     assert len(shapes) == MAX_SHAPES
 
 
-def event(number: int, type: str) -> tuple[UsageEvent, Identity]:
+def event(number: int, type: str) -> tuple[UsageEvent, RecordIdentity]:
     id = number.to_bytes(16)
-    return UsageEvent(id=id, source="app", event_type=type), Identity(id)
+    return UsageEvent(id=id, source="app", event_type=type), RecordIdentity(id)
 
 
 async def test_an_observer_is_told_of_every_commit(log: Log, observed: Observed) -> None:
@@ -559,7 +559,7 @@ async def test_a_failing_observer_undoes_nothing(
     log = (await open_spool()).log
     monkeypatch.setattr(observed, "note_commit", fails)
     records = [call(number)[0] for number in range(3)]
-    alone = [(record, Identity(record.id, certain=False)) for record in records]
+    alone = [(record, RecordIdentity(record.id, certain=False)) for record in records]
 
     receipts = await asyncio.gather(*[add(log, one) for one in alone])
 

@@ -11,7 +11,7 @@ from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import EntryBody
 from spool.log.protocols import Log
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.record import AI_TELEMETRY, Inference, Record, UsageMetric
 from tests.exporters.plain_spans import random_calls
 from tests.exporters.spools import Spooled, record_id
@@ -34,10 +34,10 @@ def count_bodies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return places
 
 
-async def read(log: Log, first: int, last: int, packed: Native | None = None) -> list[Record | None]:
+async def read(log: Log, first: int, last: int, native: NativeModule | None = None) -> list[Record | None]:
     return [
         record
-        for entry in await log.read(AI_TELEMETRY, first, last, packed=packed)
+        for entry in await log.read(AI_TELEMETRY, first, last, native=native)
         for record in entry.records
     ]
 
@@ -59,7 +59,7 @@ async def test_a_reader_that_keeps_up_reads_no_bodies(
     has been read before it.
     """
     opened: Any = await open_spool(hold=60)
-    packed = Native(module()) if is_packed else None
+    packed = NativeModule(module()) if is_packed else None
     places = count_bodies(monkeypatch)
     for number in range(1, 9):
         record, known_as = call(number)
@@ -95,7 +95,7 @@ async def test_entries_in_memory_equal_those_in_the_storage(
         newest = opened.log.closed_below(AI_TELEMETRY) - 1
         places.clear()
         found = await read(opened.log, done + 1, newest)
-        packed = await read(opened.log, done + 1, newest, Native(module()))
+        packed = await read(opened.log, done + 1, newest, NativeModule(module()))
         assert done == 0 or not places
         with monkeypatch.context() as patched:
             patched.setattr(EntryCache, "find", lambda *key: None)

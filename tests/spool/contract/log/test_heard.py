@@ -51,9 +51,9 @@ async def test_who_told_calls_is_kept_with_them(
     await add(spool.log, call(2), heard=[OF_ALICE, AGAIN], heard_by="team-b")
     # The SQLite spool reads the stored senders only at its start, so the test reads them again as after a kill.
     if isinstance(spool, SqliteSpool):
-        assert not spool.heard.knows_any
+        assert not spool.heard.has_any_sender
         await spool.heard.open()
-    assert spool.heard.knows_any
+    assert spool.heard.has_any_sender
     found = dict(await spool.heard.find_senders_of_callers([ALICE]))
     assert {OF_ALICE: clock.now(), AGAIN: clock.now()} == found
     assert {OF_BOB: first} == dict(
@@ -87,7 +87,7 @@ async def test_a_start_reads_what_was_kept(tmp_path: Path) -> None:
     await spool.close()
     clock.move(1)
     spool = await open_files(tmp_path, clock)
-    assert not spool.heard.knows_any
+    assert not spool.heard.has_any_sender
     await spool.close()
 
 

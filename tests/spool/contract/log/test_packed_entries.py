@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spool.packed.native import Native
+from spool.packed.native import NativeModule
 from spool.packed.records import PackedRecords
 from spool.record import AI_TELEMETRY, UsageMetric
 from tests.exporters.spools import Spooled, call, record_id
@@ -25,16 +25,16 @@ async def test_packed_records_are_those_that_others_read(open_spool: Opener, clo
     await spooled.add([call(number) for number in range(30, 40)])
     await spooled.add([call(7, user="told-later"), call(33, team="told-later"), call(50)])
     clock.move(3600)
-    native = Native(module())
+    native = NativeModule(module())
     for first, last in ((1, 31), (5, 8), (7, 7), (20, 20), (19, 24)):
         plain = await spooled.log.read(AI_TELEMETRY, first, last)
-        packed = await spooled.log.read(AI_TELEMETRY, first, last, packed=native)
+        packed = await spooled.log.read(AI_TELEMETRY, first, last, native=native)
         assert [(one.first, one.committed_at, list(one.records)) for one in plain] == [
             (one.first, one.committed_at, list(one.records)) for one in packed
         ]
     found = [record for entry in plain for record in entry.records]
     assert 6 == len(found)
-    whole = await spooled.log.read(AI_TELEMETRY, 1, 31, packed=native)
+    whole = await spooled.log.read(AI_TELEMETRY, 1, 31, native=native)
     told = [record for entry in whole for record in entry.records if "told-later" in repr(record)]
     assert 2 == len(told)
     assert all(isinstance(entry.records, PackedRecords) for entry in whole)
@@ -46,5 +46,5 @@ async def test_where_many_records_are_no_plain_calls_all_are_decoded(open_spool:
     spooled = Spooled(log=opened.log, deliveries=opened.deliveries, clock=MovedClock())
     counters = [UsageMetric(id=record_id(n), source="s", name="n", value=n) for n in range(1, 9)]
     await spooled.add(counters)
-    [entry] = await spooled.log.read(AI_TELEMETRY, 1, 8, packed=Native(module()))
+    [entry] = await spooled.log.read(AI_TELEMETRY, 1, 8, native=NativeModule(module()))
     assert counters == list(entry.records)

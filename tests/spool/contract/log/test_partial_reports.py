@@ -93,14 +93,16 @@ async def test_reports_are_found_by_key_and_by_kind(open_spool: Opener) -> None:
     spool = await open_spool()
     told = [PartialReport(TOLD + bytes([number]), float(number), bytes(number)) for number in (3, 1, 2, 255)]
     await add(spool.log, keep=[OLD, NEW, *told], pending=2)
-    assert {b"old": OLD} == await spool.partial_reports.find([b"old", b"never"])
-    assert {b"new": NEW, told[3].key: told[3]} == await spool.partial_reports.find(
+    assert {b"old": OLD} == await spool.partial_reports.find_reports([b"old", b"never"])
+    assert {b"new": NEW, told[3].key: told[3]} == await spool.partial_reports.find_reports(
         [b"new"], under=[told[3].key, b"other/"]
     )
-    assert {one.key for one in told} == set(await spool.partial_reports.find([], under=[TOLD]))
-    assert [told[1], told[2]] == list(await spool.partial_reports.oldest(TOLD, before=3.0, most=2))
-    assert [told[1], told[2], told[0]] == list(await spool.partial_reports.oldest(TOLD, before=3.0, most=9))
-    assert [OLD] == list(await spool.partial_reports.oldest(PARTS, before=2.0, most=9))
+    assert {one.key for one in told} == set(await spool.partial_reports.find_reports([], under=[TOLD]))
+    assert [told[1], told[2]] == list(await spool.partial_reports.oldest_reports(TOLD, before=3.0, most=2))
+    assert [told[1], told[2], told[0]] == list(
+        await spool.partial_reports.oldest_reports(TOLD, before=3.0, most=9)
+    )
+    assert [OLD] == list(await spool.partial_reports.oldest_reports(PARTS, before=2.0, most=9))
     for kind, sizes in ((PARTS, (2, 15)), (TOLD, (4, 261)), (COUNTERS, (0, 0))):
         assert sizes == await spool.partial_reports.count_reports_and_bytes(kind)
 
@@ -154,7 +156,7 @@ async def test_a_version_is_of_time_and_content(open_spool: Opener) -> None:
     """A report has the same version wherever it is read."""
     spool = await open_spool()
     await add(spool.log, keep=[OLD], pending=1)
-    found = (await spool.partial_reports.find([b"old"]))[b"old"]
+    found = (await spool.partial_reports.find_reports([b"old"]))[b"old"]
     assert report_version(OLD) == report_version(found) != NOTHING
     assert 3 == len(
         {report_version(OLD), report_version(OLD._replace(at=2.0)), report_version(OLD._replace(body=b""))}

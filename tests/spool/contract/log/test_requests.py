@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from spool.errors import KeyReused, Stale
-from spool.identity import Identity, RequestNames, build_request_names, request_item_id
+from spool.identity import RecordIdentity, RequestNames, build_request_names, request_item_id
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
@@ -34,10 +34,10 @@ async def send(log: Log, *values: str, key: str = "k1", at: float = NOON, is_rep
     ids = [request_item_id(request, place) for place in range(len(values))]
     operations = [operation(value, id, at) for value, id in zip(values, ids, strict=True)]
     submission = Submission(
-        topic=UNIT_COST, received=len(values), records=operations, identities=[Identity(id) for id in ids],
+        topic=UNIT_COST, received=len(values), records=operations, identities=[RecordIdentity(id) for id in ids],
         request=request, is_repeat=is_repeat,
     )  # fmt: skip
-    return await log.append(submission)
+    return await log.append_submission(submission)
 
 
 async def kept(log: Log) -> list[str | None]:

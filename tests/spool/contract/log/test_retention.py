@@ -8,7 +8,7 @@ import pytest
 
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.errors import NotThere, SpoolFull
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.record import AI_TELEMETRY, Inference
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener, Spool
@@ -23,7 +23,7 @@ from tests.spool.contract.examples import (
 )
 
 
-def wide(number: int) -> tuple[Inference, Identity]:
+def wide(number: int) -> tuple[Inference, RecordIdentity]:
     """Return a call of about four kilobytes that do not compress."""
     noise = random.Random(number)
     return call(number, tags={f"t{place}": noise.randbytes(120).hex() for place in range(32)})
@@ -35,7 +35,7 @@ async def deliver(spool: Spool, route: str, clock: MovedClock, records: int = 10
     while (
         delivery := await spool.deliveries.take_due_delivery(route, now=clock.now(), max_records=records)
     ) is not None:
-        await spool.deliveries.settle(delivery, Settlement(delivered=delivery.count))
+        await spool.deliveries.store_settlement(delivery, Settlement(delivered=delivery.count))
         delivered += delivery.count
     return delivered
 
@@ -88,7 +88,7 @@ async def test_a_clock_that_was_ahead_keeps_no_commit_for_ever(open_spool: Opene
     await spool.log.run_retention()
 
     with pytest.raises(NotThere):
-        await spool.log.receipt(receipt.id)
+        await spool.log.describe_receipt(receipt.id)
     await assert_books_balance(spool.log)
 
 
@@ -197,7 +197,7 @@ async def test_records_without_an_identity_go_too(open_spool: Opener, clock: Mov
     spool = await open_spool(retention=100, late_window=0)
     record, _ = call(1)
     for _ in range(3):
-        await add(spool.log, (record, Identity(record.id, certain=False)))
+        await add(spool.log, (record, RecordIdentity(record.id, certain=False)))
     clock.move(1000)
     assert 3 == await spool.log.run_retention()
     assert 0 == (await topic_terms(spool.log))["kept"]

@@ -83,9 +83,9 @@ async def test_the_lowest_open_number_of_a_required_route_is_needed(needs: Needs
     await needs.spooled.deliveries.set_routes([REQUIRED, OPTIONAL])
     assert 1 == await needs.lowest_needed(AI_TELEMETRY)
     first, second = await taken(needs, REQUIRED, 5), await taken(needs, REQUIRED, 5)
-    await needs.spooled.deliveries.settle(first, Settlement(delivered=5))
+    await needs.spooled.deliveries.store_settlement(first, Settlement(delivered=5))
     assert 6 == await needs.lowest_needed(AI_TELEMETRY)
-    await needs.spooled.deliveries.settle(second, Settlement(delivered=5))
+    await needs.spooled.deliveries.store_settlement(second, Settlement(delivered=5))
     await needs.spooled.deliveries.set_routes([])
     assert 11 == await needs.lowest_needed(AI_TELEMETRY)
 
@@ -106,9 +106,9 @@ async def test_only_optional_routes_skip(needs: Needs) -> None:
     """
     await needs.spooled.deliveries.set_routes([REQUIRED, OPTIONAL])
     settled, waiting, straddling = [await taken(needs, OPTIONAL, 5) for _ in range(3)]
-    await needs.spooled.deliveries.settle(settled, Settlement(delivered=5))
+    await needs.spooled.deliveries.store_settlement(settled, Settlement(delivered=5))
     for delivery in (waiting, straddling):
-        await needs.spooled.deliveries.retry(delivery, reason="503", not_before=0)
+        await needs.spooled.deliveries.schedule_retry(delivery, reason="503", not_before=0)
     assert 8 == await needs.skip_below(AI_TELEMETRY, 14)
     assert {"delivered": 5, "skipped": 8, "queued": 7} == await needs.spooled.terms(OPTIONAL.name)
     assert {"queued": 20} == await needs.spooled.terms(REQUIRED.name)
@@ -123,5 +123,5 @@ async def test_what_was_skipped_in_mid_air_is_counted_once(needs: Needs) -> None
     await needs.spooled.deliveries.set_routes([OPTIONAL])
     delivery = await taken(needs, OPTIONAL, 10)
     assert 20 == await needs.skip_below(AI_TELEMETRY, 21)
-    await needs.spooled.deliveries.settle(delivery, Settlement(delivered=10))
+    await needs.spooled.deliveries.store_settlement(delivery, Settlement(delivered=10))
     assert {"skipped": 20} == await needs.spooled.terms(OPTIONAL.name)

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 import spool.sqlite.spool
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.ledger.verdicts import counting_verdict
 from spool.record import AI_TELEMETRY, Correction, Inference, Record, record_to_json
 from spool.settings import SpoolSettings
@@ -23,7 +23,7 @@ from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import Observed, add, assert_books_balance, call, everything, topic_terms
 
 BY_TRACE, BY_CALL = b"trace-and-moment", b"call-and-moment-"
-Report = tuple[Record, Identity]
+Report = tuple[Record, RecordIdentity]
 
 
 def report(number: int, *also: bytes, **fields: Any) -> Report:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.record import (
     Correction,
     Inference,
@@ -46,7 +46,7 @@ class Call:
         record.id = id
         if record.cost is not None or record.charges:
             record.cost_source = "reported"
-        return record, Identity(id, also=tuple(name + f"{self._number:012}".encode() for name in names))
+        return record, RecordIdentity(id, also=tuple(name + f"{self._number:012}".encode() for name in names))
 
     def guess(self, *names: bytes, **fields: Any) -> Report:
         record, identity = self.report(*names, **{"cost": "7", "sender_key": "assistant"} | fields)

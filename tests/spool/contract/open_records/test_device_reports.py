@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from spool.identity import Identity, response_call_id
+from spool.identity import RecordIdentity, response_call_id
 from spool.log.amendments import TOKENS
 from spool.log.planning.device_reports import ADDED, DECIDED, OF_RECORD, OWNER
 from spool.record import DEVICE_KEYS, NS, Correction, Inference
@@ -243,9 +243,9 @@ async def test_a_device_makes_no_two_calls_one(
         claim, _ = call(1, **DEVICE, request_id=answers[0], input_tokens=1)
         records = [*both, claim]
         identities = [
-            Identity(ids[0], also=(requests[0],)),
-            Identity(ids[1], also=(requests[1],)),
-            Identity(ids[0], also=(requests[1],)),
+            RecordIdentity(ids[0], also=(requests[0],)),
+            RecordIdentity(ids[1], also=(requests[1],)),
+            RecordIdentity(ids[0], also=(requests[1],)),
         ]
         for record, known_as in zip(records, identities, strict=True):
             record.id = known_as.id

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import spool.sqlite.spool
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, Record
 from spool.settings import SpoolSettings
@@ -25,7 +25,7 @@ from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, topic_terms
 
 DAY_S = 90_000.0
-Report = tuple[Record, Identity]
+Report = tuple[Record, RecordIdentity]
 
 
 def report(number: int, *names: bytes, **fields: Any) -> Report:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import spool.sqlite.spool
-from spool.identity import OF_SERVICE, Identity, build_nesting
+from spool.identity import OF_SERVICE, RecordIdentity, build_nesting
 from spool.record import NS, Correction, Inference, Record
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
@@ -27,7 +27,7 @@ from tests.spool.contract.examples import (
     topic_terms,
 )
 
-Report = tuple[Record, Identity]
+Report = tuple[Record, RecordIdentity]
 START = int(NOON) * NS
 
 

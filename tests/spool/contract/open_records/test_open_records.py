@@ -158,7 +158,7 @@ async def test_reports_that_disagree_are_shown(
 
     assert [call(1, cost="0.25", request_id="r-1")[0], call(2, cost="1")[0]] == await everything(log)
     assert 2 == observed.terms["conflict", "otel/litellm"]
-    (row,) = await log.conflicts()
+    (row,) = await log.list_conflicts()
     assert (AI_TELEMETRY, "otel", "litellm", 2, "r-1") == tuple(
         row[name] for name in ("topic", "first_source", "second_source", "count", "request_id")
     )
@@ -182,7 +182,7 @@ async def test_sources_that_a_sender_makes_up_are_counted_together(
         await add(log, call(1, source=source, input_tokens=7))
     await add(log, *[call(1, source=source, input_tokens=8) for source in ("e", "mine")])
     assert {("otel", "a"): 2, ("otel", "mine"): 1, ("other", "other"): 4} == {
-        (row["first_source"], row["second_source"]): row["count"] for row in await log.conflicts()
+        (row["first_source"], row["second_source"]): row["count"] for row in await log.list_conflicts()
     }
     assert 7 == (await topic_terms(log))["conflict"]
 
@@ -194,7 +194,7 @@ async def test_what_a_source_never_said_has_no_sum(open_spool: Opener) -> None:
     for number, cost in ((1, "0.25"), (2, None), (3, "0.5")):
         await add(log, call(number, cost=cost, cache_read_tokens=1))
         await add(log, call(number, source="sdk", input_tokens=None, cache_read_tokens=2))
-    (row,) = await log.conflicts()
+    (row,) = await log.list_conflicts()
     assert {"input_tokens": 300, "output_tokens": 30, "cost": "0.75"} == row["first"]
     assert {"input_tokens": None, "output_tokens": 30, "cost": None} == row["second"]
 

@@ -19,7 +19,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import spool.sqlite.in_memory
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.ledger.sums import COUNTS, HourlySums
 from spool.ledger.verdicts import counting_verdict
 from spool.log import duplicates
@@ -48,7 +48,7 @@ MSG, REQ, SPAN = b"msg_ of a call..", b"req_ of a call..", b"span of a call.."
 NO_TOKENS: dict[str, Any] = {"input_tokens": None, "output_tokens": None}
 
 
-def told(number: int, *names: bytes, status: str = "ok", **fields: Any) -> tuple[Record, Identity]:
+def told(number: int, *names: bytes, status: str = "ok", **fields: Any) -> tuple[Record, RecordIdentity]:
     """Return a report whose identity does not depend on its status."""
     record, known_as = report(number, *names, **fields)
     assert isinstance(record, Inference)

@@ -75,9 +75,9 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
     assert ["text", "newer"] == [await again.version_text(again.version("", number)) for number in (1, 2)]
     assert [waiting] == list(again.unfinished_jobs())
     assert "waits" == await again.job_text(waiting.id)
-    assert again.job(failed.id).state == FAILED
-    assert again.job(failed.id).faults == (fault,)
-    assert CANCELLED == again.job(cancelled.id).state
+    assert again.find_job(failed.id).state == FAILED
+    assert again.find_job(failed.id).faults == (fault,)
+    assert CANCELLED == again.find_job(cancelled.id).state
     done = min((job for job in again.jobs() if job.state == DONE), key=lambda job: job.number)
     assert done.version == 1
     assert done.border == BORDER
@@ -100,7 +100,7 @@ async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> 
         await table.publish_job_version(second.id, dimensions=[], border={}, most=9)
     with pytest.raises(NotAllowed, match="based on version 0"):
         await submit(table, base=0)
-    assert table.job(second.id).state == PUBLISHING
+    assert table.find_job(second.id).state == PUBLISHING
     assert table.latest_version_number("") == 1
 
 

@@ -15,9 +15,9 @@ from gateway.money.budgets.declared import (
     KEPT_S,
     MAX_PLANNED,
     Alert,
+    BudgetDocuments,
     BudgetTable,
-    Judged,
-    Kept,
+    JudgedBudgets,
     NewBudget,
     PeriodAlerts,
     Silence,
@@ -28,7 +28,7 @@ from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.listing import ListQuery, SortField
 from spool.registry.audit import AuditRow
 from spool.registry.documents import replace_fields
-from spool.registry.insights import Draft, Finding
+from spool.registry.insights import Finding, InsightDraft
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -175,7 +175,7 @@ async def test_a_change_of_the_rules_has_its_time(registry: Registry, clock: Mov
     assert made.rules_since + 60 == (await change(registry, made.id, default_amount="7")).rules_since
 
 
-def judged(budget: SpendBudget, *, end: float) -> Judged:
+def judged(budget: SpendBudget, *, end: float) -> JudgedBudgets:
     alert = Alert(
         kind=ACTUAL, percent=80, state=FIRED, since=1.0, value="8", limit="10", fired_at=1.0, told=True
     )
@@ -183,8 +183,8 @@ def judged(budget: SpendBudget, *, end: float) -> Judged:
         budget_id=budget.id, first_day="2026-11-01", end=end, rules="r", owners={"a": (alert,)}
     )
     notice = Notice(id="bgt_1", kind="budget.threshold_crossed", title="Budget", at=1.0)
-    finding = Finding(key="budget:1", draft=Draft(title="Budget"))
-    return Judged(alerts=[period], notices=[(notice, ["costs", "oncall"])], findings=[finding])
+    finding = Finding(key="budget:1", draft=InsightDraft(title="Budget"))
+    return JudgedBudgets(alerts=[period], notices=[(notice, ["costs", "oncall"])], findings=[finding])
 
 
 async def test_an_evaluation_is_kept_as_a_whole(open_registry: RegistryOpener, clock: MovedClock) -> None:
@@ -211,7 +211,7 @@ async def test_an_evaluation_is_kept_as_a_whole(open_registry: RegistryOpener, c
     assert ["Budget"] == [each.title for each in (await registry.insights.page(query)).rows]
 
 
-def _as_found(found: Judged, _: Kept) -> Judged:
+def _as_found(found: JudgedBudgets, _: BudgetDocuments) -> JudgedBudgets:
     return found
 
 
@@ -219,7 +219,7 @@ async def test_old_alerts_go(registry: Registry, clock: MovedClock) -> None:
     """Alerts are deleted some months after their period, or with their budget."""
     first = await view(registry)
     made, other = await create(registry, first), await create(registry, first, name="other")
-    nothing = Judged(alerts=[], notices=[], findings=None)
+    nothing = JudgedBudgets(alerts=[], notices=[], findings=None)
     for budget in (made, other):
         found = judged(budget, end=clock.now())
         await registry.declared_table(BudgetTable).judge_and_store_alerts(partial(_as_found, found))

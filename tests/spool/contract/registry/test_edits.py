@@ -14,7 +14,7 @@ from gateway.money.allocation.declared import AllocationTable, NewNamespace
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from spool.errors import NotAllowed
 from spool.registry.connections import ConnectionDraft
-from spool.registry.insights import Draft
+from spool.registry.insights import InsightDraft
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, NewRole, RoleLimits
@@ -47,7 +47,9 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
     await registry.declared_table(AllocationTable).create(
         NewNamespace(name="n"), id="space", most=9, actor=ADA
     )
-    insight = await registry.insights.create(Draft(title="t", description="d", category="c"), actor=ADA)
+    insight = await registry.insights.create(
+        InsightDraft(title="t", description="d", category="c"), actor=ADA
+    )
     note = await registry.insights.add_comment(insight.id, "first", actor=ADA)
     await registry.operators.add("eve@example.com", role="viewer", password="a long password", actor=ADA)
     await registry.recommendations.merge_savings([SAVING], looked_for=[SAVING.type])
@@ -96,7 +98,7 @@ async def test_what_changes_nothing_leaves_no_trace(registry: Registry, clock: M
         clock.move(60)
         assert done == await edit(BEN), name
         assert audited == len(await audit_rows(registry)), name
-    empty = await registry.insights.create(Draft(title="t", description="d", category="c"), actor=ADA)
+    empty = await registry.insights.create(InsightDraft(title="t", description="d", category="c"), actor=ADA)
     clock.move(60)
     assert empty == await registry.insights.change(empty.id, fields={}, actor=BEN)
 

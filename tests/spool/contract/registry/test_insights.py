@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spool.errors import Invalid, NotAllowed, NotThere
-from spool.registry.insights import Concerned, Draft, Finding, Insight, Merged
+from spool.registry.insights import CallFilter, Finding, Insight, InsightDraft, Merged
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
@@ -50,7 +50,7 @@ async def insights(open_registry: RegistryOpener, clock: MovedClock) -> Insights
 
 
 def found(key: str, impact: str = "5", newest: float | None = None) -> Finding:
-    return Finding(key=key, draft=Draft(title=f"about {key}", cost_impact=impact), newest=newest)
+    return Finding(key=key, draft=InsightDraft(title=f"about {key}", cost_impact=impact), newest=newest)
 
 
 @pytest.mark.every_engine
@@ -149,7 +149,7 @@ async def test_what_is_over_and_nobodys_goes(insights: Insights) -> None:
     """
     await insights.look(found("spike:gone"), found("spike:commented"), found("spike:still"))
     await insights.table.add_comment((await insights.all())["spike:commented"].id, "why?", actor=ADA)
-    await insights.table.create(Draft(title="by hand"), actor=ADA)
+    await insights.table.create(InsightDraft(title="by hand"), actor=ADA)
     await insights.look(found("spike:still"))
     insights.clock.move(KEPT_S - 1200)
     await insights.look(found("spike:still"))
@@ -179,7 +179,7 @@ async def test_deleted_and_still_true(insights: Insights) -> None:
 @pytest.mark.every_engine
 async def test_a_deleted_comment(insights: Insights) -> None:
     """Deleting a comment keeps the other comments, and no later comment gets its number."""
-    id = (await insights.table.create(Draft(title="t"), actor=ADA)).id
+    id = (await insights.table.create(InsightDraft(title="t"), actor=ADA)).id
     one, two = [await insights.table.add_comment(id, text, actor=ADA) for text in ("one", "two")]
     await insights.table.delete_comment(id, two.id, actor=ADA)
     assert [one] == list(await insights.table.comments(id))
@@ -190,7 +190,7 @@ async def test_a_deleted_comment(insights: Insights) -> None:
 
 async def test_a_change_that_is_refused_changes_nothing(insights: Insights) -> None:
     """A change with one invalid field is refused as a whole."""
-    insight = await insights.table.create(Draft(title="t"), actor=ADA)
+    insight = await insights.table.create(InsightDraft(title="t"), actor=ADA)
     with pytest.raises(Invalid, match="cost_impact"):
         await insights.table.change(
             insight.id, status="addressed", fields={"cost_impact": "1e999"}, actor=ADA
@@ -207,10 +207,10 @@ async def test_bounds(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> No
     """The number of insights is limited, and so is the number of comments per insight."""
     monkeypatch.setattr(tables, "MAX_INSIGHTS", 2)
     monkeypatch.setattr(tables, "MAX_COMMENTS", 1)
-    insight = await insights.table.create(Draft(title="one"), actor=ADA)
-    await insights.table.create(Draft(title="two"), actor=ADA)
+    insight = await insights.table.create(InsightDraft(title="one"), actor=ADA)
+    await insights.table.create(InsightDraft(title="two"), actor=ADA)
     with pytest.raises(NotAllowed, match="limit of 2 insights"):
-        await insights.table.create(Draft(title="three"), actor=ADA)
+        await insights.table.create(InsightDraft(title="three"), actor=ADA)
     assert Merged(new=0, again=0, reopened=0, gone=0, left_out=1) == await insights.look(found("spike:a"))
     await insights.table.add_comment(insight.id, "first", actor=ADA)
     with pytest.raises(NotAllowed, match="at most 1 comments"):
@@ -219,7 +219,7 @@ async def test_bounds(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> No
 
 async def test_amounts_are_plain_decimals(insights: Insights) -> None:
     """Amounts have no exponent and no rounding. A lone surrogate is replaced, because it cannot be stored."""
-    insight = await insights.table.create(Draft(title="a\ud800b", cost_impact="1E-7"), actor=ADA)
+    insight = await insights.table.create(InsightDraft(title="a\ud800b", cost_impact="1E-7"), actor=ADA)
     assert insight.title == "a?b"
     assert insight.cost_impact == "0.0000001"
     assert insight == await insights.table.get(insight.id)
@@ -229,7 +229,7 @@ async def test_amounts_are_plain_decimals(insights: Insights) -> None:
 async def test_they_survive_a_restart(open_registry: RegistryOpener) -> None:
     """Status and comments of an insight are stored before the answer."""
     registry = await open_registry()
-    insight = await registry.insights.create(Draft(title="t"), status="on_hold", actor=ADA)
+    insight = await registry.insights.create(InsightDraft(title="t"), status="on_hold", actor=ADA)
     comment = await registry.insights.add_comment(insight.id, "soon", actor=ADA)
     await registry.close()
     registry = await open_registry()
@@ -247,10 +247,12 @@ async def test_links_are_web_addresses(insights: Insights, link: str) -> None:
     """
     table = insights.table
     with pytest.raises(Invalid, match="link must be"):
-        await table.create(Draft(title="x", link=link), actor=ADA)
+        await table.create(InsightDraft(title="x", link=link), actor=ADA)
     with pytest.raises(Invalid, match="link must be"):
-        await table.merge_findings([Finding(key="a:b", draft=Draft(title="x", link=link))], looked_for=["a"])
-    kept = await table.create(Draft(title="x", link=" https://example.com/a?b=c "), actor=ADA)
+        await table.merge_findings(
+            [Finding(key="a:b", draft=InsightDraft(title="x", link=link))], looked_for=["a"]
+        )
+    kept = await table.create(InsightDraft(title="x", link=" https://example.com/a?b=c "), actor=ADA)
     assert "https://example.com/a?b=c" == kept.link
     with pytest.raises(Invalid, match="link must be"):
         await table.change(kept.id, fields={"link": link}, actor=ADA)
@@ -270,7 +272,7 @@ async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) ->
     insight with an audit row.
     """
     table = insights.table
-    draft = Draft(title="Spike", description="o3 doubled", category="spend")
+    draft = InsightDraft(title="Spike", description="o3 doubled", category="spend")
     first = await table.find_or_add(draft, actor=ADA)
     await table.change(first.id, status="ignored", actor=ADA)
     again = await table.find_or_add(draft, actor=ADA)
@@ -286,10 +288,10 @@ async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) ->
 async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the limit, a new insight is refused, but a known insight is still returned."""
     monkeypatch.setattr(tables, "MAX_INSIGHTS", 1)
-    one = await insights.table.find_or_add(Draft(title="one"), actor=ADA)
+    one = await insights.table.find_or_add(InsightDraft(title="one"), actor=ADA)
     with pytest.raises(NotAllowed, match="1 insights"):
-        await insights.table.find_or_add(Draft(title="two"), actor=ADA)
-    assert one == await insights.table.find_or_add(Draft(title="one"), actor=ADA)
+        await insights.table.find_or_add(InsightDraft(title="two"), actor=ADA)
+    assert one == await insights.table.find_or_add(InsightDraft(title="one"), actor=ADA)
 
 
 @pytest.mark.every_engine
@@ -298,7 +300,7 @@ async def test_open_insights_are_counted_by_detector_and_severity(insights: Insi
     table = insights.table
     assert {} == await table.count_open_insights()
     await insights.look(found("spike:a"), found("spike:b"), found("spike:c", impact="100"), found("key:d"))
-    note = await table.create(Draft(title="a note", category="delivery"), actor=ADA)
+    note = await table.create(InsightDraft(title="a note", category="delivery"), actor=ADA)
     present = {("spike", "info"): 2, ("spike", "warning"): 1, ("key", "info"): 1, ("", "critical"): 1}
     assert present == await table.count_open_insights()
     rows = await insights.all()
@@ -341,9 +343,9 @@ async def test_what_an_insight_is_about_follows_what_was_found(insights: Insight
     An insight's scope is that of its newest finding. An insight that a person logged has no scope. A finding
     that differs only in scope is no update.
     """
-    about = Concerned(include={"team": ("search", "")}, exclude={"user": ("ada",)})
+    about = CallFilter(include={"team": ("search", "")}, exclude={"user": ("ada",)})
     await insights.look(found("spike:a"))
-    await insights.table.create(Draft(title="a note"), actor=ADA)
+    await insights.table.create(InsightDraft(title="a note"), actor=ADA)
     [before] = await insights.table.detector_insights()
     await insights.look(replace(found("spike:a"), concerns=about))
     [after] = await insights.table.detector_insights()

@@ -10,7 +10,7 @@ from gateway.money.allocation.declared import AllocationTable, NewNamespace
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from spool.errors import AlreadyThere, NotAllowed
 from spool.registry.connections import ConnectionDraft
-from spool.registry.insights import Draft, Finding
+from spool.registry.insights import Finding, InsightDraft
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, NewRole, RoleLimits
@@ -80,7 +80,7 @@ async def namespaces(registry: Registry) -> tuple[Make, Delete]:
 
 async def insights(registry: Registry) -> tuple[Make, Delete]:
     async def make(name: str, by: Actor) -> str:
-        return (await registry.insights.find_or_add(Draft(title=name), actor=by)).id
+        return (await registry.insights.find_or_add(InsightDraft(title=name), actor=by)).id
 
     async def delete(id: str) -> None:
         await registry.insights.delete(id, actor=ADA)
@@ -148,15 +148,15 @@ async def test_a_key_that_logs_insights_leaves_room_for_findings(registry: Regis
     """
     Detectors' findings are stored, however many insights an assistant logs. Known words are still returned.
     """
-    first = await registry.insights.find_or_add(Draft(title="0"), actor=FLEET)
-    await registry.insights.find_or_add(Draft(title="1"), actor=FLEET)
+    first = await registry.insights.find_or_add(InsightDraft(title="0"), actor=FLEET)
+    await registry.insights.find_or_add(InsightDraft(title="1"), actor=FLEET)
     with pytest.raises(NotAllowed):
-        await registry.insights.find_or_add(Draft(title="2"), actor=FLEET)
+        await registry.insights.find_or_add(InsightDraft(title="2"), actor=FLEET)
     with pytest.raises(NotAllowed):
-        await registry.insights.create(Draft(title="2"), actor=FLEET)
-    assert first == await registry.insights.find_or_add(Draft(title="0"), actor=FLEET)
+        await registry.insights.create(InsightDraft(title="2"), actor=FLEET)
+    assert first == await registry.insights.find_or_add(InsightDraft(title="0"), actor=FLEET)
     merged = await registry.insights.merge_findings(
-        [Finding(key="spike:a", draft=Draft(title="a"))], looked_for=["spike"]
+        [Finding(key="spike:a", draft=InsightDraft(title="a"))], looked_for=["spike"]
     )
     assert merged.new == 1
     assert merged.left_out == 0
@@ -164,7 +164,7 @@ async def test_a_key_that_logs_insights_leaves_room_for_findings(registry: Regis
 
 async def test_a_key_that_comments_leaves_room_for_another(registry: Registry) -> None:
     """One key's comments leave space for another key's, on insights and on recommendations."""
-    insight = await registry.insights.create(Draft(title="t"), actor=ADA)
+    insight = await registry.insights.create(InsightDraft(title="t"), actor=ADA)
     await registry.recommendations.merge_savings([SAVING], looked_for=[SAVING.type])
     [saving] = await registry.recommendations.all()
     for text in ("one", "two"):

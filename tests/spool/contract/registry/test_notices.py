@@ -9,7 +9,7 @@ import pytest
 import spool.registry.notices as notices
 from spool.errors import Invalid, NotThere
 from spool.listing import ListQuery, SortField
-from spool.registry.insights import Draft, Finding
+from spool.registry.insights import Finding, InsightDraft
 from spool.registry.notices import (
     FAILED,
     KEPT_S,
@@ -170,7 +170,7 @@ async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) 
     seen.append(await table.change_count("mail"))
     assert sorted(set(seen)) == seen
     await table.add([NOTICE], ["chat"])
-    await registry.insights.create(Draft(title="x"), actor=ADA)
+    await registry.insights.create(InsightDraft(title="x"), actor=ADA)
     assert seen[-1] == await table.change_count("mail")
 
 
@@ -234,9 +234,9 @@ async def test_channels_are_told_of_insights_that_open(registry: Registry, clock
         InsightSubscription(channel="urgent", severity="critical"),
         InsightSubscription(channel="keys", severity="info", categories=("keys",)),
     )
-    parked = Finding(key="x:1", draft=Draft(title="parked", category="delivery"), newest=clock.now())
-    idle = Finding(key="x:2", draft=Draft(title="idle", category="keys", cost_impact="7"))
-    await registry.insights.create(Draft(title="by hand", category="delivery"), actor=ADA)
+    parked = Finding(key="x:1", draft=InsightDraft(title="parked", category="delivery"), newest=clock.now())
+    idle = Finding(key="x:2", draft=InsightDraft(title="idle", category="keys", cost_impact="7"))
+    await registry.insights.create(InsightDraft(title="by hand", category="delivery"), actor=ADA)
     for _ in range(2):
         await registry.insights.merge_findings([parked, idle], looked_for=["x"])
     told = [
@@ -271,7 +271,7 @@ async def test_an_insight_that_becomes_more_severe_is_sent_again(
     time, and not while people put it off. Without a stated severity, nothing is sent again.
     """
     registry.notices.subscriptions = (InsightSubscription(channel="mail", severity="warning"),)
-    found = Finding(key="x:1", draft=Draft(title="lost", category="keys"))
+    found = Finding(key="x:1", draft=InsightDraft(title="lost", category="keys"))
 
     async def look(severity: str, csv: str = "") -> None:
         clock.move(60)
@@ -299,7 +299,10 @@ async def test_channels_of_a_view_are_told_of_its_anomalies(registry: Registry, 
     registry.notices.channels = ("chat", "mail", "pager")
     registry.notices.subscriptions = (InsightSubscription(channel="mail", severity="info"),)
     spike = Finding(
-        key="x:1", draft=Draft(title="The view spent"), newest=clock.now(), channels=("chat", "mail", "gone")
+        key="x:1",
+        draft=InsightDraft(title="The view spent"),
+        newest=clock.now(),
+        channels=("chat", "mail", "gone"),
     )
     for _ in range(2):
         await registry.insights.merge_findings([spike], looked_for=["x"])
@@ -341,5 +344,7 @@ async def test_a_name_that_no_channel_has_is_refused(open_registry: RegistryOpen
 async def test_how_severe_an_insight_is(
     registry: Registry, category: str, impact: str, severity: str
 ) -> None:
-    made = await registry.insights.create(Draft(title="x", category=category, cost_impact=impact), actor=ADA)
+    made = await registry.insights.create(
+        InsightDraft(title="x", category=category, cost_impact=impact), actor=ADA
+    )
     assert severity == insight_severity(made)

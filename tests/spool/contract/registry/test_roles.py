@@ -20,11 +20,11 @@ from spool.registry.roles import (
     FULL,
     LIMITED,
     NO_DATA,
-    Holder,
     NewRole,
     Rights,
     Role,
     RoleFilter,
+    RoleHolder,
     RoleLimits,
 )
 from tests.moved_clock import MovedClock
@@ -54,7 +54,7 @@ async def create(registry: Registry, draft: NewRole, limits: RoleLimits = RoleLi
     return await registry.roles.create(draft, known=KNOWN, limits=limits, actor=ACTOR)
 
 
-async def change(registry: Registry, id: str, asker: Holder | None = None, **changes: Any) -> Role:
+async def change(registry: Registry, id: str, asker: RoleHolder | None = None, **changes: Any) -> Role:
     return await registry.roles.change(
         id, changes, known=KNOWN, limits=RoleLimits(), actor=ACTOR, asker=asker
     )
@@ -69,16 +69,16 @@ async def test_a_role_is_there_after_a_restart(open_registry: RegistryOpener) ->
     """Every field of a role, and the rights that it grants, survive a restart."""
     registry = await open_registry()
     made = await create(registry, DRAFT)
-    rights = registry.roles.holder_rights(Holder(person=BOB))
+    rights = registry.roles.holder_rights(RoleHolder(person=BOB))
     assert rights.roles == ("Search",)
     assert frozenset((VIEW_COSTS,)) == rights.permission_sets
     assert (DRAFT.filters,) == rights.slice.parts
     await registry.close()
     again = (await open_registry()).roles
     assert [*BUILTIN.values(), made] == again.all()
-    assert rights == again.holder_rights(Holder(person=BOB))
+    assert rights == again.holder_rights(RoleHolder(person=BOB))
     assert replace(rights, person="eve@x.y") == again.holder_rights(
-        Holder(person="eve@x.y", groups=("finance",))
+        RoleHolder(person="eve@x.y", groups=("finance",))
     )
     assert [made] * 3 == [
         again.get(made.id),
@@ -102,9 +102,9 @@ async def test_a_change_holds_at_once(registry: Registry, clock: MovedClock) -> 
     changed = await change(registry, made.id, members=[ADA], name=DRAFT.name)
     assert replace_fields(made, members=(ADA,), last_updated=made.created + 60) == changed
     assert (Rights(person=BOB), ("Search",)) == tuple(
-        registry.roles.holder_rights(Holder(person=each))
+        registry.roles.holder_rights(RoleHolder(person=each))
         if each == BOB
-        else registry.roles.holder_rights(Holder(person=each)).roles
+        else registry.roles.holder_rights(RoleHolder(person=each)).roles
         for each in (BOB, ADA)
     )
     row = (await audit_rows(registry))[-1]
@@ -227,11 +227,11 @@ async def test_nobody_takes_his_own_administration_away(registry: Registry, chan
     made = await create(
         registry, NewRole(name="People", data_access=FULL, permission_sets=sets, members=(ADA,))
     )
-    own = Holder(person=ADA, base=VIEWER if "filters" not in changes else "")
+    own = RoleHolder(person=ADA, base=VIEWER if "filters" not in changes else "")
     with pytest.raises(NotAllowed, match="your own right to administer"):
         await change(registry, made.id, own, **changes)
     await change(registry, made.id, own, description="Still there")
-    await change(registry, made.id, Holder(person=BOB, base=ADMIN), **changes)
+    await change(registry, made.id, RoleHolder(person=BOB, base=ADMIN), **changes)
     assert not registry.roles.holder_rights(own).can_administer
 
 
@@ -239,9 +239,9 @@ async def test_a_draft_is_tried_without_being_kept(registry: Registry) -> None:
     """A draft of a role is evaluated, without being stored, next to the existing roles or in place of one."""
     made = await create(registry, DRAFT)
     tried = NewRole(name="Tried", data_access=NO_DATA, permission_sets=(), members=(BOB,))
-    assert ("Search", "Tried") == registry.roles.rights_if_saved(Holder(person=BOB), tried).roles
-    assert ("Tried",) == registry.roles.rights_if_saved(Holder(person=BOB), tried, replaced=made.id).roles
-    assert ("Search",) == registry.roles.holder_rights(Holder(person=BOB)).roles
+    assert ("Search", "Tried") == registry.roles.rights_if_saved(RoleHolder(person=BOB), tried).roles
+    assert ("Tried",) == registry.roles.rights_if_saved(RoleHolder(person=BOB), tried, replaced=made.id).roles
+    assert ("Search",) == registry.roles.holder_rights(RoleHolder(person=BOB)).roles
 
 
 async def test_a_person_of_a_provider_whom_a_role_names(registry: Registry) -> None:

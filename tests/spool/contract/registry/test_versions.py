@@ -46,7 +46,7 @@ def tables(registry: Registry) -> Iterator[DocumentTable[Any]]:
 
 async def keep(registry: Registry, table: DocumentTable[Any], row: Any) -> None:
     def work(rows: RegistryRows) -> None:
-        table.kind.put(rows, row)
+        table.kind.store_row(rows, row)
 
     await registry._changes.change_rows(work)
 

@@ -37,14 +37,16 @@ BARE = NewView(name="everything", filter={}, principal_dimension="team")
 pytestmark = pytest.mark.rule
 
 
-async def create(registry: Registry, draft: NewView, *, most: int = 10, known: Sequence[str] = KNOWN) -> View:
-    return await registry.views.create(draft, known=known, most=most, actor=ADA)
+async def create(
+    registry: Registry, draft: NewView, *, most: int = 10, known_names: Sequence[str] = KNOWN
+) -> View:
+    return await registry.views.create(draft, known=known_names, most=most, actor=ADA)
 
 
 async def change(
-    registry: Registry, id: str, changes: dict[str, Any], *, known: Sequence[str] = KNOWN
+    registry: Registry, id: str, changes: dict[str, Any], *, known_names: Sequence[str] = KNOWN
 ) -> View:
-    return await registry.views.change(id, changes, known=known, actor=ADA)
+    return await registry.views.change(id, changes, known=known_names, actor=ADA)
 
 
 @pytest.mark.every_engine
@@ -102,10 +104,10 @@ async def test_a_view_whose_tag_is_gone_is_broken(registry: Registry) -> None:
     made, known = await create(registry, DRAFT), KNOWN[:-1]
     assert made.broken_reason(KNOWN) is None
     assert "tag:service" in (made.broken_reason(known) or "")
-    assert "renamed" == (await change(registry, made.id, {"name": "renamed"}, known=known)).name
+    assert "renamed" == (await change(registry, made.id, {"name": "renamed"}, known_names=known)).name
     with pytest.raises(Invalid, match="tag:service"):
-        await change(registry, made.id, {"group_by": ("team",)}, known=known)
-    assert (await change(registry, made.id, {"filter": {}}, known=known)).broken_reason(known) is None
+        await change(registry, made.id, {"group_by": ("team",)}, known_names=known)
+    assert (await change(registry, made.id, {"filter": {}}, known_names=known)).broken_reason(known) is None
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from spool.billing import (
     MonthSize,
     month_json,
 )
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.listing import ListQuery, SortField
 from spool.log.values import Submission
 from spool.record import BILLING_DATA, BillingDrop
@@ -51,8 +51,8 @@ def drop(
 
 
 async def take(storage: Storage, *drops: BillingDrop) -> None:
-    identities = [Identity(each.id) for each in drops]
-    await storage.log.append(
+    identities = [RecordIdentity(each.id) for each in drops]
+    await storage.log.append_submission(
         Submission(topic=BILLING_DATA, received=len(drops), records=list(drops), identities=identities)
     )
 

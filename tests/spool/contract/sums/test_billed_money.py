@@ -13,7 +13,7 @@ from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, RESTATED, BilledDay, BilledSum
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import BILLED, BILLED_TYPES, CostQuery, Derived
+from spool.ledger.queries import BILLED, BILLED_TYPES, CostQuery, DerivedDimension
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import Dimensions
 from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter
@@ -75,7 +75,7 @@ async def test_an_arrangement_is_a_choice_of_rows(ledgers: Ledgers) -> None:
     """Every cost type has the same total by every dimension. Only the place of discounts differs."""
     ledger = await ledgers.open()
     await ledger.store_billed_days([(made(), SUMS)])
-    own = Derived(name="half", label="", sources=("team",), value=lambda each: each[0][:1])
+    own = DerivedDimension(name="half", label="", sources=("team",), value=lambda each: each[0][:1])
     for arranged, alone in ((1, {"unallocated": 3}), (2, {"unallocated": 7, "shared": -4})):
         whole = {("exact",): HUGE, ("value",): 5} | {(name,): units for name, units in alone.items()}
         assert whole == await sums(ledger, asked(arranged, "basis"))
@@ -154,7 +154,7 @@ async def test_counted_money_does_not_change(ledgers: Ledgers) -> None:
     assert before[0].cost == row.cost
     assert [] == await ledger.costs(asked(0, include={"charge": ("tax",)}))
     assert [] == await ledger.values("api_key")
-    own = Derived(name="half", label="", sources=("model",), value=lambda each: each[0][:5])
+    own = DerivedDimension(name="half", label="", sources=("model",), value=lambda each: each[0][:5])
     assert "model" not in await ledger.values(own)
 
 

@@ -17,10 +17,10 @@ from spool.ledger.costs import query_costs
 from spool.ledger.days import remembered
 from spool.ledger.days.remembered import RememberedCosts
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow, Derived
+from spool.ledger.queries import CostQuery, CostRow, DerivedDimension
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
-from spool.ledger.usages import Usages, usages_by_group
+from spool.ledger.usages import UsageByGroup, usages_by_group
 from spool.people import KEEP, People
 from spool.record import NS, Inference
 from tests.spool.ledger.engines import Ledgers
@@ -133,7 +133,7 @@ async def test_every_change_is_in_the_next_answer(ledgers: Ledgers) -> None:
             assert await fresh(ledgers, query) == await ledger.costs(query), change.__name__
     assert 4 == sum(row.calls for row in await ledger.costs(OF_AUGUST))
     for word in ("one", "other"):
-        part = Derived(name="Part", label="Part", sources=("team",), value=partial(_always, word))
+        part = DerivedDimension(name="Part", label="Part", sources=("team",), value=partial(_always, word))
         ledger.set_derived_dimensions([part])
         [row] = await ledger.costs(replace(OF_AUGUST, group_by=("Part",)))
         assert (word,) == row.group
@@ -231,8 +231,8 @@ class Orders:
         """Return a query by a dimension that it defines. It has names in memory, and depends on links."""
         shown = self.people.shown_name
 
-        def define() -> Derived:
-            return Derived(
+        def define() -> DerivedDimension:
+            return DerivedDimension(
                 name="(who)", label="", sources=("user",), value=lru_cache(lambda names: shown(names[0]))
             )
 
@@ -307,7 +307,7 @@ async def test_the_running_month_is_added_up_after_each_change(ledgers: Ledgers,
         assert times == counted.times
         log.add([called(OCTOBER, f"late {times}")], at=LATE.timestamp())
         await ledger.catch_up(log)
-    own = Derived(name="Part", label="Part", sources=("team",), value=lambda values: values[0])
+    own = DerivedDimension(name="Part", label="Part", sources=("team",), value=lambda values: values[0])
     for _ in range(2):
         await ledger.costs(replace(OF_AUGUST, group_by=("Part",), derived={"Part": own}))
     # These queries do not use the remembered results, so they are not counted.
@@ -337,7 +337,7 @@ async def test_usages_are_read_again_after_each_change(
     sides = [OF_AUGUST, replace(OF_SEPTEMBER, until=LATE)]
     read: list[datetime] = []
 
-    def counting(rows: Any, queries: Sequence[CostQuery], *others: Any) -> Iterator[Usages]:
+    def counting(rows: Any, queries: Sequence[CostQuery], *others: Any) -> Iterator[UsageByGroup]:
         read.extend(query.since for query in queries)
         return usages_by_group(rows, queries, *others)
 

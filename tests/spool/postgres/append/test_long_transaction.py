@@ -82,7 +82,7 @@ def blocks(looking: psycopg.Connection[tuple[object, ...]], database: Database, 
     since = {"id": last.id, "period": last.period, "limit": FOLLOWED_AT_ONCE, "now": database.now_parameter()}
     asked: list[tuple[str, dict[str, object]]] = [(queries.LOCK_HEAD, {}), (queries.FOLLOW, {**since})]
     try:
-        return sum(blocks_of(looking, database.fill_in_names(query), values) for query, values in asked)
+        return sum(blocks_of(looking, database.fill_in_table_names(query), values) for query, values in asked)
     finally:
         looking.rollback()
 

@@ -75,5 +75,5 @@ async def test_a_period_that_is_gone_does_not_come_back(open_log: LogOpener) -> 
 
 async def rows(log: PostgresLog, query: str) -> list[Any]:
     return await log._database.read(
-        lambda connection: connection.execute(log._database.fill_in_names(query)).fetchall()
+        lambda connection: connection.execute(log._database.fill_in_table_names(query)).fetchall()
     )

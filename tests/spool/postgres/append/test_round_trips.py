@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.partial_reports import NOTHING, Expectation, PartialReport
 from spool.log.values import Submission
 from spool.postgres.storage import PostgresSpool
@@ -16,7 +16,7 @@ from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
 from spool.registry.bearers import valid_key_expectation
 from spool.registry.streams import stream_expectation
 from spool.settings import SpoolSettings
-from spool.streams import SUM, Stream
+from spool.streams import SUM, TelemetryStream
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import open_node
 from tests.spool.contract.examples import NOON, Observed, add, call, point
@@ -56,10 +56,10 @@ async def test_an_append_takes_two(nodes: tuple[PostgresSpool, PostgresSpool], t
     operation = UnitCostOperation(
         id=b"u" * 16, stream="calls", stream_type="allocation", operation=SUM, value="1", start_time=NOON * NS
     )
-    stream = Stream(name="calls", type="allocation", granularity=None, keys=None, created_at=0.0)
+    stream = TelemetryStream(name="calls", type="allocation", granularity=None, keys=None, created_at=0.0)
     with round_trips(append, tmp_path) as counted:
-        await one.log.append(
-            Submission(topic=UNIT_COST, received=1, records=[operation], identities=[Identity(operation.id)],
+        await one.log.append_submission(
+            Submission(topic=UNIT_COST, received=1, records=[operation], identities=[RecordIdentity(operation.id)],
                        expects=[stream_expectation(stream)])
         )  # fmt: skip
     assert 2 == counted.count
@@ -83,7 +83,7 @@ async def test_calls_that_are_told_again_take_one_more(
         told = [call(number, user="ada") for number in (*range(10, 16), *range(20, 26), 30)]
         receipt = await add(one.log, *told)
     assert 3 == again.count
-    view = await one.log.receipt(receipt.id)
+    view = await one.log.describe_receipt(receipt.id)
     assert view["new"] == 1
     assert view["duplicates"] == 12
     expected = [call(1), call(2)]

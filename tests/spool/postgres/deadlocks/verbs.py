@@ -15,12 +15,12 @@ from spool.container_files.container_rows import CONTAINER_USAGE, UsageDocument
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.deliveries.values import PARKED, RUNNING, Delivery, RouteSpec
 from spool.devices.device import ENROLLED, REVOKED, Device
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.partial_reports import Expectation, PartialReport, read_expectations
 from spool.log.values import Submission
 from spool.postgres.leases import PostgresLeases
 from spool.record import AI_TELEMETRY, BILLING_DATA, NS, UNIT_COST, BillingDrop, Inference, UnitCostOperation
-from spool.registry.insights import Draft, Finding
+from spool.registry.insights import Finding, InsightDraft
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -41,7 +41,7 @@ OUTCOMES = "delivered", "delivered", "partly refused", "unknown", "set aside", "
 CALLS = 400  # number of different calls
 MONTH = "2026-11"
 CLUSTERS = [ClusterIdentity("1", "eu", name) for name in "ab"]
-FINDINGS = [Finding(key=f"finding {n}", draft=Draft(title=f"title {n}")) for n in range(4)]
+FINDINGS = [Finding(key=f"finding {n}", draft=InsightDraft(title=f"title {n}")) for n in range(4)]
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Gateway:
         return self.chance.sample(range(of), self.chance.randint(1, min(of, most)))
 
 
-def reported(number: int, told: int) -> tuple[Inference, Identity]:
+def reported(number: int, told: int) -> tuple[Inference, RecordIdentity]:
     """Return a report of a call. Each report adds another tag."""
     return call(
         number,
@@ -91,7 +91,7 @@ def reported(number: int, told: int) -> tuple[Inference, Identity]:
 async def report_calls(gateway: Gateway) -> None:
     numbers, chance = gateway.some(CALLS, 8), gateway.chance
     points = [point(chance.randrange(1000), at=time.time(), series=bytes([n]) * 16) for n in gateway.some(6)]
-    await gateway.storage.log.append(
+    await gateway.storage.log.append_submission(
         submission(
             [reported(number, chance.randrange(3)) for number in numbers],
             points=points,
@@ -105,10 +105,10 @@ async def report_calls(gateway: Gateway) -> None:
 
 async def keep_partial_reports(gateway: Gateway) -> None:
     keys = [b"part %d" % n for n in gateway.some(6)]
-    found = await gateway.storage.partial_reports.find(keys)
+    found = await gateway.storage.partial_reports.find_reports(keys)
     kept = [PartialReport(key, time.time(), gateway.chance.randbytes(4)) for key in keys if key not in found]
     terms = {"pending": len(kept) - len(found), "expects": read_expectations(keys, found)}
-    await gateway.storage.log.append(submission([], keep=kept, forget=sorted(found), **terms))
+    await gateway.storage.log.append_submission(submission([], keep=kept, forget=sorted(found), **terms))
 
 
 async def report_operations(gateway: Gateway) -> None:
@@ -140,8 +140,8 @@ async def report_billing(gateway: Gateway) -> None:
 
 
 async def append(gateway: Gateway, topic: str, records: Sequence[UnitCostOperation | BillingDrop]) -> None:
-    identities = [Identity(record.id) for record in records]
-    await gateway.storage.log.append(
+    identities = [RecordIdentity(record.id) for record in records]
+    await gateway.storage.log.append_submission(
         Submission(topic=topic, received=len(records), records=list(records), identities=identities)
     )
 
@@ -153,7 +153,7 @@ async def retain(gateway: Gateway) -> None:
 async def read_books(gateway: Gateway) -> None:
     books = await gateway.storage.log.books()
     assert [] == list(books.imbalances)
-    await gateway.storage.log.conflicts()
+    await gateway.storage.log.list_conflicts()
     await gateway.storage.log.unrecognised_items()
 
 
@@ -212,7 +212,7 @@ async def resolve(gateway: Gateway) -> None:
 
 async def replay(gateway: Gateway) -> None:
     now = time.time()
-    await gateway.storage.deliveries.replay(gateway.route, since=now - 1.0, until=now, dry_run=False)
+    await gateway.storage.deliveries.replay_records(gateway.route, since=now - 1.0, until=now, dry_run=False)
 
 
 async def set_state(gateway: Gateway) -> None:
@@ -330,10 +330,10 @@ async def keep_container_files(gateway: Gateway) -> None:
     files, chance = gateway.storage.container_files, gateway.chance
     by, cluster = ContainerSender(key="agent", expects=gateway.expects), chance.choice(CLUSTERS)
     announced = [AnnouncedFile(reference=f"file {n}") for n in gateway.some(4)]
-    rows = await files.announce(cluster, announced, by, expires_at=time.time() + 60)
+    rows = await files.announce_files(cluster, announced, by, expires_at=time.time() + 60)
     what = chance.randrange(3)
     if what == 0:
-        await files.abandon(cluster, {file.reference: "gone" for file in announced}, by)
+        await files.mark_files_abandoned(cluster, {file.reference: "gone" for file in announced}, by)
     elif what == 1:
         await files.put_status(cluster, "status", by, request="/", body=chance.randbytes(8))
     else:

@@ -17,7 +17,7 @@ from spool.postgres.devices import PostgresDevices
 from spool.postgres.migrations import migrate_schema
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.connections import ConnectionDraft
-from spool.registry.insights import Draft
+from spool.registry.insights import InsightDraft
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, NewRole, RoleLimits
 from spool.registry.scopes import INGEST
@@ -79,7 +79,9 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
     )
     await registry.statements.import_statement(statement(row()), actor=ACTOR)
     [month] = await registry.statements.months()
-    insight = await registry.insights.create(Draft(title="t", description="d", category="c"), actor=ACTOR)
+    insight = await registry.insights.create(
+        InsightDraft(title="t", description="d", category="c"), actor=ACTOR
+    )
     await registry.operators.add("ada@example.com", role="viewer", password="a long password", actor=ACTOR)
     return {
         "key": lambda: registry.keys.delete("key", confirm="key", actor=ACTOR),
@@ -131,7 +133,7 @@ async def test_what_is_there_on_one_machine_is_not_answered_as_done(strict: Data
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     await registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await registry.org_context.set_text("notes", actor=ACTOR)
-    note = Draft(title="t", description="d", category="c")
+    note = InsightDraft(title="t", description="d", category="c")
     await registry.insights.find_or_add(note, actor=ACTOR)
     await table.replace_row(device())
     asked: Mapping[str, Change] = {

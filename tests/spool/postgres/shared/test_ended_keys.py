@@ -14,7 +14,7 @@ import pytest
 
 from spool.devices.device import Device, require_known
 from spool.errors import KeyEnded
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.log.partial_reports import Expectation
 from spool.log.values import Receipt, Submission
 from spool.postgres.database import Connection
@@ -60,7 +60,7 @@ async def registries(node: PostgresSpool, clock: MovedClock) -> tuple[Registry, 
 
 
 def submission(n: int, *expects: Expectation) -> Submission:
-    identity = Identity(record_id(n))
+    identity = RecordIdentity(record_id(n))
     return Submission(
         topic=AI_TELEMETRY, received=1, records=[call(id=identity.id)], identities=[identity], expects=expects
     )
@@ -80,14 +80,14 @@ async def test_what_comes_under_it_is_refused_alone(
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     good = expected(there, secret)
-    assert isinstance(await node.log.append(submission(1, good)), Receipt)
+    assert isinstance(await node.log.append_submission(submission(1, good)), Receipt)
     if end == "delete":
         await here.keys.delete("one", confirm="one", actor=ACTOR)
     elif end == "disable":
         await here.keys.disable("one", actor=ACTOR)
     else:
         await here.keys.rotate("one", overlap_s=0, actor=ACTOR)
-    sent = [node.log.append(one) for one in (submission(2), submission(3, good), submission(4))]
+    sent = [node.log.append_submission(one) for one in (submission(2), submission(3, good), submission(4))]
     answers = await asyncio.gather(*sent, return_exceptions=True)
     assert [Receipt, KeyEnded, Receipt] == [type(answer) for answer in answers]
     assert 4 == node.log.next_number(AI_TELEMETRY)
@@ -100,10 +100,10 @@ async def test_a_secret_that_still_overlaps_is_good(
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await here.keys.rotate("one", overlap_s=60, actor=ACTOR)
     good = expected(there, secret)
-    assert isinstance(await node.log.append(submission(1, good)), Receipt)
+    assert isinstance(await node.log.append_submission(submission(1, good)), Receipt)
     clock.move(61)
     with pytest.raises(KeyEnded):
-        await node.log.append(submission(2, good))
+        await node.log.append_submission(submission(2, good))
 
 
 WAITING = """
@@ -121,7 +121,7 @@ async def test_a_key_ends_after_what_is_being_kept(
     """
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
-    good, sql = expected(there, secret), node.database.fill_in_names
+    good, sql = expected(there, secret), node.database.fill_in_table_names
     with psycopg.connect(cluster.dsn) as keeping, psycopg.connect(cluster.dsn, autocommit=True) as looking:
         if holds == "another transaction":
             lock_keys(keeping, sql, [good])
@@ -136,7 +136,7 @@ async def test_a_key_ends_after_what_is_being_kept(
         await ending
         assert {good} == ended_keys(looking, sql, [good], now=None)
     with pytest.raises(KeyEnded):
-        await node.log.append(submission(1, good))
+        await node.log.append_submission(submission(1, good))
 
 
 @pytest.mark.parametrize("what", ["a key", "a device"])
@@ -156,14 +156,16 @@ async def test_who_ends_one_holds_up_nobody_here(
     device = Device(id="d", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, has_key=True)
     await node.devices.replace_row(device)
     with psycopg.connect(cluster.dsn) as keeping:
-        keeping.execute(node.database.fill_in_names(LOCK_HEAD))
+        keeping.execute(node.database.fill_in_table_names(LOCK_HEAD))
         if what == "a key":
-            ended = node.database.fill_in_names("SELECT 1 WHERE NOT EXISTS (SELECT FROM {schema}.keys)")
+            ended = node.database.fill_in_table_names("SELECT 1 WHERE NOT EXISTS (SELECT FROM {schema}.keys)")
             ending: asyncio.Task[object] = asyncio.create_task(
                 here.keys.delete("one", confirm="one", actor=ACTOR)
             )
         else:
-            ended = node.database.fill_in_names("SELECT 1 FROM {schema}.devices WHERE state = 'revoked'")
+            ended = node.database.fill_in_table_names(
+                "SELECT 1 FROM {schema}.devices WHERE state = 'revoked'"
+            )
             ending = asyncio.create_task(node.devices.replace_row(replace(device, state="revoked")))
         async with asyncio.timeout(60):
             while (1,) not in await node.database.read(
@@ -215,14 +217,14 @@ async def test_a_key_that_was_only_edited_is_good(
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     good, database = expected(there, secret), node.database
     with psycopg.connect(cluster.dsn) as editing, psycopg.connect(cluster.dsn, autocommit=True) as looking:
-        rows = PostgresRegistryRows(editing, database.fill_in_names)
+        rows = PostgresRegistryRows(editing, database.fill_in_table_names)
         key = rows.find_key_by_name("one")
         assert key is not None
         rows.put_key(replace(key, description="new"))
 
         def keeps(connection: Connection) -> Collection[Expectation]:
-            lock_keys(connection, database.fill_in_names, [good])
-            return ended_keys(connection, database.fill_in_names, [good], now=database.now_parameter())
+            lock_keys(connection, database.fill_in_table_names, [good])
+            return ended_keys(connection, database.fill_in_table_names, [good], now=database.now_parameter())
 
         keeping = asyncio.create_task(database.transaction(keeps))
         while looking.execute(WAITING, (editing.info.backend_pid,)).fetchone() == (0,):
@@ -239,10 +241,10 @@ async def test_a_device_that_is_revoked_or_reset(node: PostgresSpool) -> None:
     )
     await node.devices.replace_row(device)
     good = current_device_expectation("a/b:c", 3)
-    assert isinstance(await node.log.append(submission(1, good)), Receipt)
+    assert isinstance(await node.log.append_submission(submission(1, good)), Receipt)
     await node.devices.update("a/b:c", require_known(lambda known: replace(known, generation=4)))
     with pytest.raises(KeyEnded):
-        await node.log.append(submission(2, good))
+        await node.log.append_submission(submission(2, good))
     await node.devices.update("a/b:c", require_known(lambda known: replace(known, state="revoked")))
     with pytest.raises(KeyEnded):
-        await node.log.append(submission(3, current_device_expectation("a/b:c", 4)))
+        await node.log.append_submission(submission(3, current_device_expectation("a/b:c", 4)))

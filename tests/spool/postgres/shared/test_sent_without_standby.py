@@ -68,7 +68,9 @@ async def node(strict: Database) -> AsyncIterator[Node]:
 
 async def cut(database: Database) -> tuple[int, int]:
     """Return the number of deliveries and of attempts."""
-    row = await database.read(lambda connection: connection.execute(database.fill_in_names(CUT)).fetchone())
+    row = await database.read(
+        lambda connection: connection.execute(database.fill_in_table_names(CUT)).fetchone()
+    )
     assert row is not None
     return row[0], row[1]
 
@@ -101,7 +103,7 @@ async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, stric
         lambda: deliveries.settle_unknown(10**6, sent=True),
         lambda: deliveries.retry_dead_letters([dead.id]),
         lambda: deliveries.discard_dead_letters([10**6]),
-        lambda: deliveries.replay(ROUTE, since=0.0, until=1e12, dry_run=False),
+        lambda: deliveries.replay_records(ROUTE, since=0.0, until=1e12, dry_run=False),
     ]
     for ask in refused:
         with pytest.raises(SpoolUnavailable, match=GONE):
@@ -130,7 +132,7 @@ async def test_what_was_taken_while_the_standby_went_is_not_sent(
     await waiting
     [(key,)] = await strict.read(
         lambda one: one.execute(
-            strict.fill_in_names("SELECT idempotency_key FROM {schema}.deliveries")
+            strict.fill_in_table_names("SELECT idempotency_key FROM {schema}.deliveries")
         ).fetchall()
     )
     strict.needs_standby = False
@@ -144,7 +146,7 @@ async def test_what_was_taken_while_the_standby_went_is_not_sent(
         await node.deliveries.store_mark(delivery, "7")
     # The settlement is not refused. If an unconfirmed position is lost, the delivery is sent again under
     # the same key.
-    await node.deliveries.settle(delivery, Settlement(delivered=10))
+    await node.deliveries.store_settlement(delivery, Settlement(delivered=10))
     assert 0 == (await node.state()).ambiguous
 
 

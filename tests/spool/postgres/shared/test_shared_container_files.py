@@ -38,7 +38,7 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[ContainerFiles, Con
 
 
 async def announce(files: ContainerFiles, name: str) -> ContainerFile:
-    [file] = await files.announce(
+    [file] = await files.announce_files(
         CLUSTER, [AnnouncedFile(reference=name)], AGENT, expires_at=files._clock.now() + 60
     )
     return file
@@ -124,7 +124,7 @@ async def test_no_more_files_than_may_be_on_all_together(fresh_schema: Schema) -
             # each key announces so few files that it stays within its share
             by = ContainerSender(key=f"{place}-{n // 2}")
             file = AnnouncedFile(reference=f"{place}-{n}")
-            await nodes[place].announce(CLUSTER, [file], by, expires_at=nodes[place]._clock.now() + 60)
+            await nodes[place].announce_files(CLUSTER, [file], by, expires_at=nodes[place]._clock.now() + 60)
 
         outcomes = await asyncio.gather(
             *(announced(n % 2, n // 2) for n in range(10)), return_exceptions=True

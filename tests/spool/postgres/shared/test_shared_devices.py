@@ -309,8 +309,8 @@ async def test_both_processes_share_the_uses_of_a_token(nodes: tuple[Node, Node]
     in no memory, and a device that has the token already is changed.
     """
 
-    def enrolled(known: Device | None, id: str = "") -> Device:
-        return known or device(id, token="t")
+    def enrolled(known_device: Device | None, id: str = "") -> Device:
+        return known_device or device(id, token="t")
 
     outcomes = await asyncio.gather(
         *(

@@ -230,7 +230,7 @@ async def test_a_number_that_is_given_again_is_another_change(
         "DELETE FROM {schema}.registry_changes WHERE seq = 2; UPDATE {schema}.registry_head SET seq = 1"
     )
     async with migrated(fresh_schema) as database:
-        await database.run(lambda connection: connection.execute(database.fill_in_names(undo)))
+        await database.run(lambda connection: connection.execute(database.fill_in_table_names(undo)))
     await there.keys.create(name="later", scopes=[INGEST], actor=ACTOR)
     for node in nodes:
         await node.catch_up()

@@ -165,16 +165,16 @@ def test_a_crash_between_record_and_file_is_no_foreign_file(
     """
     applied.apply_bundle(checked(tmp_path / "first", "codex"), LINUX, root)
     newer = checked(tmp_path / "second", "codex", endpoint="http://127.0.0.1:14318", number=2)
-    write = applied._Tree.write_file
+    write = applied._FileTree.write_file
 
-    def crashes(tree: applied._Tree, path: str, content: bytes) -> None:
+    def crashes(tree: applied._FileTree, path: str, content: bytes) -> None:
         if path.startswith("/var") or is_written:
             write(tree, path, content)
         if not path.startswith("/var"):
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(applied._Tree, "write_file", crashes)
+        patch.setattr(applied._FileTree, "write_file", crashes)
         with pytest.raises(KeyboardInterrupt):
             applied.apply_bundle(newer, LINUX, root)
     assert applied.apply_bundle(newer, LINUX, root).foreign == {}

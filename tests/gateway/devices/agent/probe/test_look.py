@@ -58,7 +58,7 @@ def user_settings(tree: Tree, assistant: str, endpoint: str) -> Path:
     policy = ASSISTANTS[assistant]
     text = ""
     for key, value in policy.keys(endpoint).items():
-        text = policy.editor.put(text, key, value)
+        text = policy.editor.put_value(text, key, value)
     return tree.write(f"home/ada/{PLACES[assistant].settings[tree.system]}", text)
 
 

@@ -11,7 +11,7 @@ import pytest
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise import any_format
 from gateway.normalise.formats.list import FORMAT_NAMES
-from gateway.normalise.outcome import PART, Options
+from gateway.normalise.outcome import PART, ReadOptions
 from gateway.normalise.payload import body_limits
 from tests.gateway.normalise.formats.payloads import assert_balanced, read, run
 
@@ -36,7 +36,7 @@ def test_the_smallest_items_are_work_too() -> None:
     """However small the items of a body are, the event loop gets its turn after a number of items."""
     count = 10_000
     (outcome, _), turns = run(
-        any_format.normalise_body("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=Options())
+        any_format.normalise_body("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=ReadOptions())
     )
     assert_balanced(outcome)
     assert turns >= count * body_limits.ITEM_BYTES // body_limits.SLICE_BYTES
@@ -48,7 +48,7 @@ def test_a_body_of_too_many_items_is_given_up(item: Any) -> None:
     The limit on items counts unreadable items, because they need memory for their positions, and nulls,
     because they need time.
     """
-    options = Options(max_items=10)
+    options = ReadOptions(max_items=10)
     assert 10 == read("kong", [item] * 10, options=options).received
     with pytest.raises(Refusal, match=r"more than 10 items \(server.max_items\)") as refused:
         read("kong", [item] * 11, options=options)

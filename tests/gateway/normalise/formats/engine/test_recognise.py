@@ -14,7 +14,7 @@ import pytest
 
 from gateway.core.errors import BadPayload
 from gateway.normalise.formats.list import FORMAT_NAMES, recognise_format, recognise_format_or_refuse
-from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, Outcome
+from gateway.normalise.outcome import NOT_AI, UNRECOGNISED_AI, ReadOutcome
 from tests.gateway.normalise.formats.payloads import Case, case, cases, read, told
 
 SIGNS: list[tuple[str, dict[str, Any]]] = [
@@ -198,6 +198,6 @@ def shuffled(value: Any, shuffler: random.Random) -> Any:
     return [shuffled(one, shuffler) for one in value] if isinstance(value, list) else value
 
 
-def rows(outcome: Outcome) -> list[str]:
+def rows(outcome: ReadOutcome) -> list[str]:
     """Return each record as text, with its internal id if it has one."""
     return sorted(json.dumps(row, sort_keys=True) for row in told(outcome))

@@ -8,18 +8,24 @@ import msgspec
 import pytest
 
 from gateway.normalise.formats.langfuse.generations import TURN
-from gateway.normalise.formats.langfuse.merger import Merge, Merger, Released, Sender, keys_of_reports
+from gateway.normalise.formats.langfuse.merger import (
+    BatchMerge,
+    ReleasedReports,
+    ReportMerger,
+    Sender,
+    keys_of_reports,
+)
 from gateway.normalise.outcome import MERGED, NOT_AI
 from spool.log.partial_reports import PartialReport
 from spool.record import Inference
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 from tests.gateway.normalise.formats.payloads import assert_balanced, read_batch
 
-merger_of = partial(Merger, window_s=600.0, hold_s=0.0, max_reports=20_000, max_bytes=2**24)
+merger_of = partial(ReportMerger, window_s=600.0, hold_s=0.0, max_reports=20_000, max_bytes=2**24)
 ALICE, BOB = Sender("alice", {"team": "search"}), Sender("bob")
 
 
-def merged(merger: Merger, *events: object, sender: Sender = ALICE, now: float = 0.0) -> Merge:
+def merged(merger: ReportMerger, *events: object, sender: Sender = ALICE, now: float = 0.0) -> BatchMerge:
     merge = begun(*events, sender=sender, now=now)
     for _ in merger.merge_batch(merge):
         pass
@@ -27,12 +33,12 @@ def merged(merger: Merger, *events: object, sender: Sender = ALICE, now: float =
     return merge
 
 
-def begun(*events: object, sender: Sender = ALICE, now: float = 0.0) -> Merge:
+def begun(*events: object, sender: Sender = ALICE, now: float = 0.0) -> BatchMerge:
     outcome, reports = read_batch("langfuse", batch(*events))
-    return Merge(outcome=outcome, reports=reports, sender=sender, now=now)
+    return BatchMerge(outcome=outcome, reports=reports, sender=sender, now=now)
 
 
-def records(yielded: Merge | Released) -> list[Inference]:
+def records(yielded: BatchMerge | ReleasedReports) -> list[Inference]:
     return [record for record in yielded.outcome.records if isinstance(record, Inference)]
 
 
@@ -344,7 +350,7 @@ def test_a_key_that_fills_the_window_makes_room_for_others(bound: dict[str, int]
     If one key fills the window, only its own oldest reports are released early, even if a report of another
     key is older.
     """
-    merger: Merger = merger_of(**bound)  # type: ignore[arg-type]
+    merger: ReportMerger = merger_of(**bound)  # type: ignore[arg-type]
     merged(merger, create("b-0"), sender=BOB, now=0.0)
     number = 0
     while not merger.exceeds_limits or number < 5:

@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder
 from gateway.normalise.otlp.metrics import SeriesKeys
-from gateway.normalise.otlp.model import END_OF_TIME, LogRecord, Point
+from gateway.normalise.otlp.model import END_OF_TIME, LogRecord, MetricPoint
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.items import NOW
 from tests.gateway.normalise.otlp.payloads import attribute, in_json
@@ -20,7 +20,7 @@ ENCODINGS = ("json", "protobuf")
 every_encoding = pytest.mark.parametrize("encoding", ENCODINGS)
 
 
-def points(encoding: str, *encoded: dict[str, Any]) -> list[Point]:
+def points(encoding: str, *encoded: dict[str, Any]) -> list[MetricPoint]:
     """Encode and decode the points of a cumulative histogram."""
     metric = {
         "name": "gen_ai.client.token.usage",

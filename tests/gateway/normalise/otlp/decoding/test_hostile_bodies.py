@@ -14,7 +14,7 @@ from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import protobuf_decoder, wire
-from gateway.normalise.outcome import Options, Outcome
+from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.normalise.payload.body_limits import ITEM_BYTES, Allowance
 from tests.gateway.normalise.otlp.items import finished
 
@@ -42,8 +42,8 @@ def in_json(signal: Signal, items: str) -> bytes:
     return f'{{"{outer}":[{{"{middle}":[{{"{inner}":[{items}]}}]}}]}}'.encode()
 
 
-def read(signal: Signal, body: bytes, *, json: bool = False, max_items: int = 250_000) -> Outcome:
-    return finished(otlp.normalise_otlp(signal, body, json=json, options=Options(max_items=max_items)))
+def read(signal: Signal, body: bytes, *, json: bool = False, max_items: int = 250_000) -> ReadOutcome:
+    return finished(otlp.normalise_otlp(signal, body, json=json, options=ReadOptions(max_items=max_items)))
 
 
 # Before the limits, each of these bodies took 100 to 700 times its size in memory, or seconds without a turn
@@ -73,7 +73,7 @@ def test_a_bomb_is_refused_before_it_unfolds(name: str) -> None:
     tracemalloc.start()
     began = time.thread_time()
     with pytest.raises(Refusal):
-        for _ in otlp.normalise_otlp("traces", body, json=False, options=Options(max_items=50_000)):
+        for _ in otlp.normalise_otlp("traces", body, json=False, options=ReadOptions(max_items=50_000)):
             now = time.thread_time()
             longest, began = max(longest, now - began), now
     _, peak = tracemalloc.get_traced_memory()
@@ -177,7 +177,9 @@ def test_small_items_are_held_for_what_they_cost(signal: Signal, encoding: str) 
     body = (
         in_json(signal, ",".join(["{}"] * 50_000)) if encoding == "json" else of_items(b"\x12\x00" * 50_000)
     )
-    finished(otlp.normalise_otlp(signal, body, json=encoding == "json", options=Options(), hold=held.append))
+    finished(
+        otlp.normalise_otlp(signal, body, json=encoding == "json", options=ReadOptions(), hold=held.append)
+    )
     assert 0.9 < (sum(held) + len(body)) / (50_000 * ITEM_BYTES) < 1.1
 
 

@@ -13,7 +13,7 @@ from gateway.core.errors import BadPayload
 from gateway.normalise.otlp.decoding import json_decoder, json_request
 from gateway.normalise.payload import json_cut
 from gateway.normalise.payload.body_limits import Allowance
-from gateway.normalise.payload.json_cut import JsonCut
+from gateway.normalise.payload.json_cut import JsonScanner
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.payloads import any_value, attribute, in_json, normalised, span, traces
 from tests.gateway.normalise.otlp.test_span_cases import cases
@@ -51,7 +51,7 @@ def test_a_case_that_is_cut_is_the_same_case(path: Any, request: pytest.FixtureR
 
 
 def cut_elements(text: bytes) -> list[Any]:
-    cut = JsonCut(text, Allowance())
+    cut = JsonScanner(text, Allowance())
     work = cut.read_document(cut.locate_elements)
     while True:
         try:

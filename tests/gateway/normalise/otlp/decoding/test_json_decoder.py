@@ -14,7 +14,7 @@ from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_decoder, pieces
 from gateway.normalise.otlp.model import Span
-from gateway.normalise.outcome import MALFORMED, Options, Outcome
+from gateway.normalise.outcome import MALFORMED, ReadOptions, ReadOutcome
 from spool.record import Inference
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
@@ -25,8 +25,8 @@ ROOTS: dict[Signal, str] = {"traces": "resourceSpans", "metrics": "resourceMetri
 every_signal = pytest.mark.parametrize("signal", ROOTS)
 
 
-def read(signal: Signal, body: bytes) -> Outcome:
-    outcome = finished(otlp.normalise_otlp(signal, body, json=True, options=Options()))
+def read(signal: Signal, body: bytes) -> ReadOutcome:
+    outcome = finished(otlp.normalise_otlp(signal, body, json=True, options=ReadOptions()))
     assert_balanced(outcome)
     return outcome
 

@@ -25,7 +25,7 @@ from gateway.normalise.otlp.decoding import (
     protobuf_decoder,
     wire,
 )
-from gateway.normalise.outcome import MALFORMED, Options, Outcome, Reject
+from gateway.normalise.outcome import MALFORMED, ReadOptions, ReadOutcome, Reject
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
 from tests.gateway.normalise.otlp.payloads import in_json, in_protobuf, span, traces
@@ -36,8 +36,8 @@ CALL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.us
 every_signal = pytest.mark.parametrize("signal", SIGNALS)
 
 
-def read(signal: Signal, body: bytes) -> Outcome:
-    outcome = finished(otlp.normalise_otlp(signal, body, json=False, options=Options()))
+def read(signal: Signal, body: bytes) -> ReadOutcome:
+    outcome = finished(otlp.normalise_otlp(signal, body, json=False, options=ReadOptions()))
     assert_balanced(outcome)
     return outcome
 

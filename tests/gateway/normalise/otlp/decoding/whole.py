@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TypeVar
 
-from gateway.normalise.otlp.decoding.pieces import Piece
+from gateway.normalise.otlp.decoding.pieces import PayloadPiece
 
 T = TypeVar("T")
 
 
-def in_one(parts: Iterable[Piece[T]]) -> Piece[T]:
+def in_one(parts: Iterable[PayloadPiece[T]]) -> PayloadPiece[T]:
     """Combine all slices into one."""
     every = list(parts)
-    return Piece(
+    return PayloadPiece(
         received=sum(part.received for part in every),
         items=[item for part in every for item in part.items],
         rejects=[reject for part in every for reject in part.rejects],

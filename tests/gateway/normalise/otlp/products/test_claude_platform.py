@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.outcome import MERGED, NOT_AI, TEST_SPAN, Outcome
+from gateway.normalise.outcome import MERGED, NOT_AI, TEST_SPAN, ReadOutcome
 from spool.record import Inference
 from tests.gateway.normalise.otlp.payloads import (
     ENCODINGS,
@@ -50,16 +50,16 @@ def turn(number: int, attributes: dict[str, Any], **changes: Any) -> dict[str, A
     return span(number, {**ended, **attributes}, name="anthropic.session.turn", kind=1, **changes)
 
 
-def outcome_of(*spans: dict[str, Any], scope: str = SCOPE) -> Outcome:
+def outcome_of(*spans: dict[str, Any], scope: str = SCOPE) -> ReadOutcome:
     return normalised(traces(*spans, scope=scope, resource={"service.name": "claude-platform"}))
 
 
-def counted(outcome: Outcome) -> list[tuple[int | None, int | None]]:
+def counted(outcome: ReadOutcome) -> list[tuple[int | None, int | None]]:
     found = [record for record in outcome.records if isinstance(record, Inference)]
     return [(record.input_tokens, record.output_tokens) for record in found]
 
 
-def ids(outcome: Outcome) -> list[str | None]:
+def ids(outcome: ReadOutcome) -> list[str | None]:
     return [record.request_id for record in outcome.records if isinstance(record, Inference)]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.outcome import NOT_AI, Options
+from gateway.normalise.outcome import NOT_AI, ReadOptions
 from spool.record import Inference, UsageMetric
 from tests.gateway.normalise.otlp.items import log, point, read_logs, read_points
 
@@ -124,7 +124,7 @@ def test_counters_repeat_the_events_unless_it_is_said(
         ),
         point("cursor.cost.usage", 0.5, {"cursor.model.name": "m"}, resource=CURSOR, cumulative=cumulative),
     ]
-    outcome = read_points(*points, options=Options(counted=frozenset(counted)))
+    outcome = read_points(*points, options=ReadOptions(counted=frozenset(counted)))
     found = [one for one in outcome.records if isinstance(one, UsageMetric)]
     found += [one.template for one in outcome.points]
     assert [(shadow, "input_uncached", None), (shadow, None, "m")] == [

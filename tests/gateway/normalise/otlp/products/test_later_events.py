@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Options
+from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, ReadOptions
 from spool.record import Inference, UsageMetric
 from tests.gateway.normalise.otlp.items import log, point, read_logs, read_points
 
@@ -101,7 +101,7 @@ def test_coders_gateway_counts_what_others_tell(counted: bool) -> None:
         for name in ("ai_gateway", "aibridged")
         for type in ("input", "cache_read_input", "prompt_cached")
     ]
-    outcome = read_points(*points, options=Options(counted=frozenset(["coder"] if counted else [])))
+    outcome = read_points(*points, options=ReadOptions(counted=frozenset(["coder"] if counted else [])))
     assert {MERGED: 4} == dict(outcome.ignored)
     found = [one for one in outcome.records if isinstance(one, UsageMetric)]
     assert [("coder", "input_uncached", "u-1", not counted), ("coder", "cache_read", "u-1", not counted)] == [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.normalise.outcome import MERGED, Options
+from gateway.normalise.outcome import MERGED, ReadOptions
 from spool.record import UsageMetric
 from tests.gateway.normalise.otlp.items import point, read_points
 
@@ -45,7 +45,7 @@ def test_what_was_served_is_shown_and_not_counted(
         point(each, 5, {"model_name": "qwen3", "engine": "0"}, cumulative=cumulative)
         for each in sorted(names)
     ]
-    outcome = read_points(*points, options=Options(counted=frozenset([source] if counted else ["otel"])))
+    outcome = read_points(*points, options=ReadOptions(counted=frozenset([source] if counted else ["otel"])))
     found = [one for one in outcome.records if isinstance(one, UsageMetric)]
     found += [one.template for one in outcome.points]
     assert [(source, token_type, "qwen3", not counted)] * len(names) == [

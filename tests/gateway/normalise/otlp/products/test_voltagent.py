@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.outcome import Outcome
+from gateway.normalise.outcome import ReadOutcome
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, span, traces
 from tests.gateway.normalise.outcomes import inferences
 
@@ -27,11 +27,11 @@ LAST_CALL = span(2, {**MODEL, "llm.tools.count": 2, **used("llm.", 200, 20, 0.5)
 ONLY_CALL = span(2, {**MODEL, **used("llm.", 300, 30, 0.5)}, parent=1)
 
 
-def counted(outcome: Outcome) -> list[tuple[Any, ...]]:
+def counted(outcome: ReadOutcome) -> list[tuple[Any, ...]]:
     return sorted((one.status, one.input_tokens, one.output_tokens, one.cost) for one in inferences(outcome))
 
 
-def sent(*spans: dict[str, Any], encoding: str = "json", scope: str = SCOPE) -> Outcome:
+def sent(*spans: dict[str, Any], encoding: str = "json", scope: str = SCOPE) -> ReadOutcome:
     return normalised(traces(*spans, scope=scope), encoding=encoding)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.bills.contracts.declared import NewContract, Term, check_contract
+from gateway.bills.contracts.declared import ContractTerm, NewContract, check_contract
 from spool.errors import Invalid
 from tests.integration.operations.test_commands import run_on
 
@@ -91,7 +91,7 @@ GOOD = {"kind": "capacity", "unit": "ptu", "number": "1", "price": "1", "per": "
     ],
 )
 def test_a_wrong_term_is_refused(terms: list[dict[str, object]], message: str) -> None:
-    stated = tuple(Term(**term) for term in terms)  # type: ignore[arg-type]
+    stated = tuple(ContractTerm(**term) for term in terms)  # type: ignore[arg-type]
     with pytest.raises(Invalid, match=message.replace(".", r"\.")):
         check_contract(NewContract(name="a", provider="openai", since="2026-11-01", terms=stated))
 
@@ -108,12 +108,12 @@ def test_a_wrong_term_is_refused(terms: list[dict[str, object]], message: str) -
 def test_a_wrong_field_is_refused(fields: dict[str, str], message: str) -> None:
     given = {"name": "a", "provider": "openai", "since": "2026-11-01", **fields}
     with pytest.raises(Invalid, match=message):
-        check_contract(NewContract(**given, terms=(Term(**GOOD),)))  # type: ignore[arg-type]
+        check_contract(NewContract(**given, terms=(ContractTerm(**GOOD),)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("until", "is_allowed"), [("2036-11-08", True), ("2036-11-09", False)])
 def test_a_term_about_the_whole_contract_needs_at_most_ten_years(until: str, is_allowed: bool) -> None:
-    minimum = Term(kind="minimum", amount="1", per="term")
+    minimum = ContractTerm(kind="minimum", amount="1", per="term")
     draft = NewContract(name="a", provider="openai", since="2026-11-01", until=until, terms=(minimum,))
     if is_allowed:
         check_contract(draft)
@@ -128,7 +128,7 @@ def test_a_workload_needs_dollars() -> None:
         provider="vllm",
         since="2026-11-01",
         currency="EUR",
-        terms=(Term(**WORKLOAD),),  # type: ignore[arg-type]
+        terms=(ContractTerm(**WORKLOAD),),  # type: ignore[arg-type]
     )
     with pytest.raises(
         Invalid, match="currency must be USD for a workload, because container costs are in USD"

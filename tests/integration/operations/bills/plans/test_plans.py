@@ -26,7 +26,7 @@ from gateway.cli import main
 from gateway.money.recommendations.adviser import Adviser
 from gateway.money.recommendations.gathering import Sources
 from spool.engines import MEMORY, POSTGRES
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.people import DROP
 from spool.record import NS, Correction, Inference, Record
 from spool.registry.operators import Actor
@@ -120,7 +120,7 @@ def a_call(number: int, at: str, user: str | None, source: str = "claude_code", 
 # -- the company ---------------------------------------------------------------------------------------------
 
 
-def august(chance: random.Random) -> list[tuple[Inference, Identity]]:
+def august(chance: random.Random) -> list[tuple[Inference, RecordIdentity]]:
     """
     Return calls of all people in three sources: estimated, reported, failed, answered by a cache, and
     without a price.
@@ -283,7 +283,7 @@ async def test_a_month_of_a_company_beside_an_arithmetic_of_its_own(server: Oper
         id=b"c" * 16, source="kong", corrects=corrected.id, reason="late_usage", known_at=int(NOW.timestamp()) * NS,
         start_time=corrected.start_time or 0, before=records[covered], after=corrected,
     )  # fmt: skip
-    await add(server.services.spool.log, (late, Identity(late.id)))
+    await add(server.services.spool.log, (late, RecordIdentity(late.id)))
     records[covered] = corrected
     after = await check_company(server, records)
     changed = [row for row, old in zip(after["rows"], before["rows"], strict=True) if row != old]

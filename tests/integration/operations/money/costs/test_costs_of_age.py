@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from spool.clock import SystemClock
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.record import NS, Inference
 from spool.settings import SpoolSettings
 from spool.sqlite.ledger import open_ledger
@@ -143,7 +143,7 @@ def aged(tmp_path: Path) -> Iterator[tuple[Path, list[int]]]:
     yield tmp_path / "store", sent
 
 
-def _spend(number: int, at: int) -> tuple[Inference, Identity]:
+def _spend(number: int, at: int) -> tuple[Inference, RecordIdentity]:
     return call(
         number, at=at, provider="openai", request_model="gpt-4o", cost="0.0006", cost_source="reported"
     )

@@ -23,7 +23,7 @@ from gateway.money.allocation.language import parse_definition
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs import published as costs
 from spool.clock import SystemClock
-from spool.identity import Identity
+from spool.identity import RecordIdentity
 from spool.ledger.billed import CONNECTION, EVERY, BilledDay
 from spool.record import NS, Inference
 from spool.registry.operators import Actor
@@ -439,7 +439,7 @@ async def test_no_dimension_is_hidden(serve: Serve) -> None:
     assert "include_hidden must be one of true, false" == told["error"]["message"]
 
 
-def filled(directory: Path, *calls: tuple[Inference, Identity]) -> None:
+def filled(directory: Path, *calls: tuple[Inference, RecordIdentity]) -> None:
     """Create a data directory with these calls as closed records, and no server on it."""
 
     async def fill() -> None:
@@ -469,7 +469,7 @@ SPENT: tuple[dict[str, Any], ...] = (
 )
 
 
-def spending() -> list[tuple[Inference, Identity]]:
+def spending() -> list[tuple[Inference, RecordIdentity]]:
     return [
         call(
             number, start_time=START_S * NS, provider="openai", input_tokens=1000, output_tokens=100, **fields

@@ -16,7 +16,7 @@ import pytest_asyncio
 from gateway.cli.operator.client import quote_segment
 from gateway.configuration.sections import ConfigError, ServerSettings
 from gateway.core.errors import Refusal
-from gateway.people.authentication.access import Access
+from gateway.people.authentication.access import KeyAccess
 from spool.engines import SQLITE
 from spool.registry import scopes
 from spool.registry.scopes import SCOPES, SEND_AI_TELEMETRY, SEND_BILLING_DATA
@@ -199,7 +199,7 @@ async def test_a_gateway_with_another_file_does_not_start(server: OperatorServer
     for secret in ("an-old-secret", "a-new-secret"):
         file.write_text(secret)
         settings = ServerSettings(api_key_file=file)
-        access = Access(server.registry, settings, clock=server.clock, others=others)
+        access = KeyAccess(server.registry, settings, clock=server.clock, others=others)
         if secret == "an-old-secret":
             await access.start()
             await access.stop()

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.core.errors import Refusal
 from gateway.people.authentication.access import GUESSES
-from gateway.service.app import App
+from gateway.service.app import TollhouseApp
 from spool.engines import SQLITE
 from spool.registry.keys import DISABLED, ENABLED, LEGACY_NAME
 from spool.registry.scopes import SEND_AI_TELEMETRY
@@ -275,7 +275,7 @@ async def test_a_whole_server_with_a_damaged_registry_takes_its_calls(serve: Ser
     kept = {path: path.read_bytes() for path in data.glob("registry.sqlite*")}
     for path in kept:
         path.write_bytes(b"not a database" * 1000)
-    damaged = App(before.app.config, version="0")
+    damaged = TollhouseApp(before.app.config, version="0")
     await damaged.start()
     try:
         before.app = damaged
@@ -289,7 +289,7 @@ async def test_a_whole_server_with_a_damaged_registry_takes_its_calls(serve: Ser
         path.unlink()
     for path, content in kept.items():
         path.write_bytes(content)
-    before.app = App(damaged.config, version="0")
+    before.app = TollhouseApp(damaged.config, version="0")
     await before.app.start()
     assert [200, 200] == [
         (await before.send("/v1/traces", traces, key=key)).status for key in (SECRET, other)
