@@ -25,7 +25,9 @@ DIGEST = "overview.digest"
 
 
 def digest() -> str:
-    """Return a digest of the style sheet and of all modules that draw the overview."""
+    """
+    Return a digest of the style sheet and of all modules that draw the overview. Fields of dialogs are not on it.
+    """
     texts = {**stripped_modules(), "style.css": load_console().assets["style.css"].body.decode()}
     files = sorted(
         {
@@ -34,6 +36,7 @@ def digest() -> str:
                 imports_by_module(stripped_modules()), ("app.mjs", "pages/overview.mjs")
             ),
         }
+        - {"lib/resource_fields.mjs"}
     )
     return sha256("\0".join(f"{path}\0{texts[path]}" for path in files).encode()).hexdigest()
 
