@@ -175,7 +175,6 @@ class _EnforcerSums:
         return self._unpriced[key]
 
     async def has_succeeded(self, dimension: str, value: str, since: float) -> bool:
-        """Return whether a call with this value of the dimension succeeded."""
         names = (dimension,) if dimension else ()
         known = await self.cost_by_values(names, since, _next_hour(self.now), ("ok",))
         return ((value,) if dimension else ()) in known

@@ -97,7 +97,6 @@ class EnforcerReader:
         await self._read_and_store(self._require_enforcer(name))
 
     def check_exists(self, name: str) -> None:
-        """Raise NotThere if no enforcer has this name."""
         self._require_enforcer(name)
 
     async def statuses(self) -> Sequence[EnforcerStatus]:

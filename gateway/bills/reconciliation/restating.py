@@ -429,7 +429,6 @@ def last_digit_in_currency(amounts: Iterable[BilledMoney], conversion: BillConve
 def convert_at_fixed_rate(
     amounts: Sequence[BilledMoney], conversion: BillConversion, fixed: FixedRate
 ) -> list[BilledMoney]:
-    """Convert amounts at the fixed rate instead of the rate of the day."""
     return [
         replace(row, amount=round(row.amount * fixed.rate / conversion.rate(row.day)))
         if row.source in conversion.sources and row.day in conversion.rates

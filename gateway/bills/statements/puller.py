@@ -125,7 +125,6 @@ class StatementPuller:
         return [pull.name for pull in self._settings().pull]
 
     def check_exists(self, name: str) -> None:
-        """Raise NotThere if no pull has this name."""
         self._require_pull(name)
 
     async def run(self) -> None:

@@ -118,7 +118,6 @@ class BudgetEvaluator:
         self._basis: _Basis | None = None
 
     def budget_ledger(self) -> BudgetLedger:
-        """Return a view of the totals for budgets as of now."""
         return BudgetLedger(
             ledger=self._ledger,
             now=self._clock.now(),

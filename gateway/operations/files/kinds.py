@@ -160,7 +160,6 @@ class FileKind(ABC):
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """Return the defaults of fields in JSON form."""
         return {name: value for name, value in json_defaults(self.new).items() if name in self.field_names}
 
     @cached_property

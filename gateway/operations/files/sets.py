@@ -227,7 +227,6 @@ async def files_from_registry(registry: Registry) -> Mapping[str, str]:
 
 
 async def object_text(registry: Registry, kind: FileKind, row: Any) -> str:
-    """Write one object in the form of its file."""
     fields = await kind.file_fields(registry, row)
     if kind.files.is_folder:
         return _last_field_text(kind, fields)

@@ -279,11 +279,10 @@ class SpoolServices:
     """
     Services of the spool.
 
-    - `wake` makes a route try at once, on the gateway that runs it, after an operator changed its work.
+    - `wake` makes a route try at once, on the gateway that runs it.
     - `syncs` returns the states of the tables that are sent upstream. It is empty without a server.
-    - `destination_types` returns the type of each configured destination by name.
-    - `events_sent_as` returns the upstream name for a type of usage events, or None if the type is not sent.
-    - `is_unmapped` returns whether a type is not sent because its line in [upstream.events] is missing.
+    - `events_sent_as` returns the upstream name for a type of usage events, or None if it is not sent. `is_unmapped`
+      returns whether the reason is a missing line in [upstream.events].
     - `map_event` returns what an event sends to a stream with a given mapping, or None.
     - `event_amount` returns the amount of an event, according to the line of its type.
     - `lakes` returns the data lakes of files. `past` reads records that the log has deleted from one of these lakes.
@@ -379,7 +378,7 @@ class PeopleServices(WithRegistry):
 
     - `hosts` are the host names, without port, of the console. Loopback and plain IP addresses are always allowed.
     - `oidc` is None if no OpenID provider is configured.
-    - `is_behind_tls`: a proxy in front of the operator API receives the browsers' HTTPS.
+    - `is_behind_tls`: a proxy in front of the operator API receives the HTTPS requests.
     - `assistants` accepts people's tokens for assistant tools. It needs an OpenID provider.
     """
 

@@ -616,7 +616,6 @@ DEFINITION_KIND = DefinitionKind()
     may_be_empty=True,
 )
 async def create_namespace(request: KeyRequest[MoneyServices, NewNamespace]) -> Result:
-    """Create the namespace whose id is in the path."""
     new_namespace = NewNamespaceOfId(
         id=request.path_parameter("namespace"), **msgspec.structs.asdict(request.body)
     )

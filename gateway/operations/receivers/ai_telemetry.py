@@ -1,12 +1,12 @@
 """
-Receivers for AI telemetry in the formats of gateways, and for the protocols of other products. The address
-names the format, or the format is detected.
+Receivers for AI telemetry in the formats of gateways, and for protocols of other products. The address names
+the format, or the format is detected.
 
-PUT and PATCH mean the same as POST, because some products let their users choose the method.
+PUT and PATCH mean the same as POST, because some products let users choose the method.
 
 Helicone's webhook cannot set a header, so its key is the last part of the URL. Logs of other systems contain
-URLs, so this address accepts only keys with no other scope, and Tollhouse never logs its path. Helicone also
-signs its bodies. Langfuse clients send requests to further addresses besides the one for batches.
+URLs, so this address accepts only keys without other scopes, and Tollhouse never logs its path. Helicone also
+signs its bodies. Langfuse clients send requests to several addresses.
 """
 
 from __future__ import annotations
