@@ -166,14 +166,16 @@ def split_by_hour(body: bytes) -> list[HourRows]:
 
 
 def hour_start(time: str) -> int:
-    """Return the start of the hour in epoch seconds. A time without a zone is read as UTC."""
+    """
+    Return the start of the hour that contains `time`, in epoch seconds. A time without a zone is read as UTC.
+    """
     moment = datetime.fromisoformat(time.strip())
     seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return int(seconds // HOUR_S) * HOUR_S
 
 
 def month_json(hours: Iterable[HourRows]) -> Iterator[bytes]:
-    """Yield a JSON array, one hour at a time."""
+    """Yield one JSON array of all rows, one hour at a time."""
     before = b"["
     for hour in hours:
         yield before + hour.json_rows

@@ -233,7 +233,7 @@ class ClusterTable:
             self._version += 1
 
     async def read_foreign_changes(self) -> None:
-        """Read what other processes wrote or deleted."""
+        """Read the clusters that other processes have written or deleted."""
         async with self._writing:
             stored = {cluster.id: cluster for cluster in await self._rows.load()}
             if stored != self._clusters:

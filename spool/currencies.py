@@ -104,7 +104,7 @@ def find_no_rate(_from: str, _to: str, _day: int) -> int | None:
 
 
 def scale_rate(rate: Decimal) -> int:
-    """Return the rate as an integer, rounded half to even."""
+    """Return the rate times SCALE as an integer, rounded half to even."""
     return int(
         rate.quantize(Decimal(1).scaleb(-RATE_DECIMALS), ROUND_HALF_EVEN, _EXACT).scaleb(
             RATE_DECIMALS, _EXACT

@@ -254,12 +254,12 @@ def with_span_above(identity: RecordIdentity, span: str) -> RecordIdentity:
 
 
 def random_identity() -> RecordIdentity:
-    """Return a random id, which is never a duplicate."""
+    """Return an identity with a random id, which is never a duplicate."""
     return RecordIdentity(os.urandom(16), certain=False)
 
 
 def response_call_id(response_id: str) -> bytes:
-    """Return the id by rule 2, of a long response id."""
+    """Return the dedup key by rule 2 of this module, from a long response id."""
     return _hash_text(2, response_id)
 
 
@@ -518,7 +518,7 @@ def _links_by_end(call: str, end_time: int, own: str, other: str) -> tuple[tuple
 
 
 def span_call_id(trace_id: str, span_id: str) -> bytes:
-    """Return the id by rule 4, of a span."""
+    """Return the dedup key by rule 4 of this module, from a span."""
     return _hash_text(4, f"{trace_id}\0{span_id}")
 
 
@@ -591,12 +591,12 @@ def _token_count_texts(record: Inference, *, is_of_provider: bool) -> tuple[str,
 
 
 def point_id(series: bytes, start_time: int, time: int) -> bytes:
-    """Return the id by rule 7, of a data point of a metric."""
+    """Return the dedup key by rule 7 of this module, of a data point of a metric."""
     return hash_parts(7, series.hex(), start_time, time)
 
 
 def cloud_event_id(source: str, event_id: str) -> bytes:
-    """Return the id by rule 7, of a CloudEvent."""
+    """Return the dedup key by rule 7 of this module, of a CloudEvent."""
     return hash_parts(7, source, event_id)
 
 

@@ -531,7 +531,6 @@ class ContainerFiles:
         await self._kept.delete_expired(has_upstream=has_upstream)
 
     async def read_foreign_changes(self) -> None:
-        """Update the sums in memory if other processes changed rows."""
         await self._kept.read_foreign_changes()
 
     async def cluster_files(self) -> Sequence[ClusterFiles]:

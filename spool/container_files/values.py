@@ -50,7 +50,7 @@ class ContainerSender:
     """
     The sender of a file: the name of its key, and the agent's name and version as reported.
 
-    `expects` fail on writing if another process has ended the key.
+    `expects`: a write is refused if another process has ended the key.
     """
 
     key: str
@@ -131,7 +131,7 @@ class ContainerBooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingFiles:
-    """`oldest` is when the earliest waiting file was uploaded, or None."""
+    """The files that wait for delivery. `oldest`: when the first of them was uploaded, or None."""
 
     files: int
     bytes: int

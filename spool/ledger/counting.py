@@ -52,7 +52,10 @@ _NO_WORK: Mapping[DimensionValues, Mapping[Units, Measures]] = {}
 
 
 def read_state(rows: LedgerRows) -> dict[str, int]:
-    """Return the stored state without the change marks. Missing values have their defaults."""
+    """
+    Return the ledger's stored state (numbers by name) without the change marks. Missing numbers have their
+    defaults.
+    """
     values = {
         "reach": 1,
         "rebuilding": 0,

@@ -1033,7 +1033,6 @@ class Ledger:
         )
 
     async def close(self) -> None:
-        """Close the store, after a running count has ended."""
         async with self._turn:
             await self._store.close()
 

@@ -84,7 +84,8 @@ class TagList(NamedTuple):
 
 def new_change_mark() -> int:
     """
-    Return a random number to store. If it differs from the one another process read, the rows have changed.
+    Return a random number to store whenever rows change. A process that knows another number reads the rows
+    again.
     """
     return randbits(62)
 
@@ -177,9 +178,7 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def delete_damaged(self) -> None:
-        """Delete damaged names, and damaged sets without sums."""
-        ...
+    def delete_damaged(self) -> None: ...
 
     def replace_unit_sums(
         self, start: int, gone: Iterable[tuple[int, int]], new: Iterable[tuple[int, int, Measures]]

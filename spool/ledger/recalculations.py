@@ -46,8 +46,9 @@ class Recalculations:
         self, call: Inference, number: int | None, hour: int, *, note: NotePriced | None = None
     ) -> Inference:
         """
-        Return a call with the estimate that its sums have. If the record's `number` is unknown, return the
-        call unchanged. `note` is called with each recalculation that covers the call, until one has a price.
+        Return a call with the estimate that recalculations gave to its sums. If the record's `number` is
+        unknown, return the call unchanged. `note` is called with each recalculation that covers the call,
+        until one has a price.
         """
         if number is None or number >= self.reach or (row := call_sum(call)) is None:
             return call

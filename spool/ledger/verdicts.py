@@ -47,7 +47,7 @@ def counted_time_us(record: Record, committed_at: float) -> int:
 
 
 def counting_verdict(record: Record) -> CallVerdict:
-    """Return what a record adds. A duplicate kept for reference adds nothing."""
+    """Return the amounts that a record adds, none for a duplicate that is stored for reference."""
     if isinstance(record, Inference):
         verdict = _call_verdict(record)
     elif isinstance(record, UsageMetric):

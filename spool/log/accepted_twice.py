@@ -31,7 +31,7 @@ ReadEntries = Callable[[str, int, int], Awaitable[Sequence[LogEntry]]]
 
 class RepeatedAcceptances:
     """
-    The search in one recount.
+    The search for repeated ids in one recount.
 
     Entries must be added by topic, in ascending order. If there are more than `max_ids`, each id is compared
     with at least half as many earlier ids.

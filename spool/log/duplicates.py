@@ -109,7 +109,7 @@ class DuplicateIndex:
     # -- lookup ----------------------------------------------------------------------------------------------
 
     def short_id(self, identity: bytes) -> int:
-        """Return the eight bytes of a 128-bit id that the index uses."""
+        """Return the part of a 128-bit id that the index stores, which has eight bytes."""
         return (int.from_bytes(identity) * self._factor % PRIME) & MASK
 
     def find_place(self, ids: Iterable[int], hours: Iterable[int], now: float) -> int | None:
@@ -209,8 +209,8 @@ class DuplicateIndex:
 
     def check_fold_due(self, now: float, closed_below: Mapping[str, int]) -> bool:
         """
-        Return whether a fold is due: a batch of the newest ids is closed, there are too many ids, or some are
-        too old.
+        Return whether ids should be moved to runs now: a batch of the newest ids is closed, there are too
+        many, or some are too old.
         """
         count = len(self._newest)
         if not count:

@@ -22,7 +22,7 @@ MOST_FACTS = 32  # limit of kinds of calls per caller, because an index limits a
 
 class StoredSenders(Protocol):
     """
-    The stored senders. A submission adds them in `Submission.heard` with their calls.
+    The stored senders of recent calls. A submission adds them with its calls (`Submission.heard`).
 
     `is_shared`: other processes write the same table. `has_any_sender`: False if every lookup would find nothing.
     """

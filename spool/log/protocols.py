@@ -79,7 +79,9 @@ class Log(ReadableLog, Protocol):
         whole: bool = False,
         native: NativeModule | None = None,
     ) -> Sequence[LogEntry]:
-        """Return records. With `with_open`, also return open ones, as they are now."""
+        """
+        Return records as `ReadableLog.read` does. With `with_open`, also return open ones, as they are now.
+        """
         ...
 
     async def append_submission(self, submission: Submission) -> Receipt:

@@ -47,7 +47,10 @@ class IdRun:
 def build_run(
     key: int, hour: int, arrived_at: float, ids: array[int], native: NativeModule | None = None
 ) -> IdRun:
-    """Build a run. Its marks have four to eight bits per id, which exclude seven of eight unknown ids."""
+    """
+    Build a run from sorted ids. Its marks have four to eight bits per id, which exclude seven of eight
+    unknown ids.
+    """
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
     if native is not None and (native_marks := native.low_end_marks(ids.tobytes(), bits >> 3)) is not None:
@@ -60,7 +63,7 @@ def build_run(
 
 
 def merge_runs(one: array[int], other: array[int], native: NativeModule | None = None) -> array[int]:
-    """Merge two runs, one slice of the range of ids at a time."""
+    """Merge two runs into one sorted array, one slice of the range of ids at a time."""
     merged = array("Q")
     if native is not None and (merged_bytes := native.merge_runs(one.tobytes(), other.tobytes())) is not None:
         merged.frombytes(merged_bytes)

@@ -262,7 +262,7 @@ def load_if_enabled(wanted: bool) -> NativeUse:
 
 
 def load_native() -> NativeModule:
-    """Load the module. Raises ImportError with the reason."""
+    """Load the compiled module. Raises ImportError with the reason."""
     module = importlib.import_module(MODULE)
     found = getattr(module, "INTERFACE", None)
     if found != INTERFACE:

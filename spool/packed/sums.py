@@ -34,7 +34,7 @@ class PackedSums:
         self._rows = _row_adder(native, sums)
 
     async def add_entry(self, entry: LogEntry) -> None:
-        """Add the records of an entry. While Python adds the odd ones, other tasks can run."""
+        """Add the records of an entry to the sums. While Python adds the odd ones, other tasks can run."""
         records = entry.records
         if not isinstance(records, PackedRecords):
             for part in entry.split(max_records_at_once()):

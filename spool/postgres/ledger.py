@@ -102,7 +102,7 @@ def dimensions_digest(dimensions: DimensionValues) -> bytes:
 
 
 def storable_value(value: Any) -> Any:
-    """Replace U+0000 and lone surrogates in texts."""
+    """Return a value that PostgreSQL can store: U+0000 and lone surrogates in texts are replaced."""
     if not isinstance(value, str):
         return value
     return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
@@ -146,7 +146,7 @@ _LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
 
 
 def lock_sums(connection: Connection, database: Database) -> None:
-    """Lock the sums. Later reads in this transaction see all changes of sums by other processes."""
+    """Lock the sums for this transaction. Its later reads see all changes of sums by other processes."""
     connection.execute(database.fill_in_table_names(_LOCK))
 
 
@@ -418,7 +418,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, chosen: str, parameters: StatementParameters, max_numbers: int
     ) -> Sequence[int] | None:
         """
-        Return the numbers of the sets of dimensions that pass, or None if there are more than `max_numbers`.
+        Return the numbers of the sets of dimensions that pass the filters `chosen`, or None if there are more
+        than `max_numbers`.
 
         The last result is cached, because one query reads several spans.
         """
@@ -524,7 +525,6 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _filter_conditions(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
     ) -> Iterator[str]:
-        """Return SQL conditions of the filters. `known` has the SQL expression of each dimension."""
         for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
             for name, wanted_values in chosen.items():
                 yield f"{known[name]} {word}({parameters.add(list(map(storable_value, wanted_values)))}::text[])"

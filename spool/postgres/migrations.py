@@ -133,7 +133,7 @@ async def read_schema(database: Database) -> FoundSchema:
 
 
 async def read_usable_schema(database: Database) -> FoundSchema:
-    """Return the schema. Raises OtherSchema if this build cannot use it."""
+    """Return the schema that the database has. Raises OtherSchema if this build cannot use it."""
     found = await read_schema(database)
     found.require_usable()
     return found

@@ -23,7 +23,9 @@ class Brought(Protocol):
 
 
 def valid_key_expectation(digest: bytes) -> Expectation:
-    """Return the expectation that the secret with this keyed hash is still valid."""
+    """
+    Return the expectation that the secret with this keyed hash is still valid, for a submission or change.
+    """
     return Expectation(KEYS + digest, GOOD)
 
 

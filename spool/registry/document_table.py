@@ -162,7 +162,7 @@ DocumentCheck = Callable[[RegistryRows, Mapping[str, Row], Row], None]
 
 class DocumentTable(Generic[Row]):
     """
-    A table of documents. Each change is one transaction with its audit row, or nothing if it raises.
+    A table of documents. Each change is one transaction with its audit row; if it raises, nothing changes.
 
     A subclass declares its kind, its draft and its limit, and uses `_add_row`, `_edit_row` and `_remove_row`.
     """
@@ -468,7 +468,7 @@ class NamedTable(DocumentTable[NamedRow]):
         return next((row for row in self.all() if row.name.casefold() == folded_name and sees(row)), None)
 
     def require_by_id_or_name(self, id_or_name: str, sees: Sees[NamedRow] = sees_everything) -> NamedRow:
-        """Search a row by id, then by name. Raises NotThere."""
+        """Return the row with this id, or else with this name. Raises NotThere."""
         row = self.find(id_or_name)
         if row is None or not sees(row):
             row = self.find_by_name(id_or_name, sees)

@@ -76,7 +76,10 @@ class Key:
 
     @property
     def current_scopes(self) -> frozenset[str]:
-        """Return the scopes. Use cases are resolved at each call, not when the key is created."""
+        """
+        Return the scopes that the key has now. Use cases are resolved at each call, not when the key is
+        created.
+        """
         return resolve_scopes(scopes=self.scopes, use_cases=self.use_cases)
 
     @property
@@ -100,7 +103,7 @@ class Key:
 
     @property
     def overlap_ends_at(self) -> float | None:
-        """Return the time until which older secrets work, or None."""
+        """Return until when the secrets before the newest one work, or None."""
         ends = [secret.ends_at for secret in self.secrets[:-1] if secret.ends_at is not None]
         return max(ends, default=None)
 

@@ -239,7 +239,6 @@ class Registry:
 
     @property
     def version(self) -> int:
-        """Return a number that grows with every change."""
         return self._changes.version
 
     async def wait_for_change(self) -> None:

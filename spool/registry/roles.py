@@ -338,8 +338,8 @@ class Rights:
     @property
     def can_administer(self) -> bool:
         """
-        Return whether the person may manage roles. This requires access to all data, because it gives access
-        to everyone's.
+        Return whether the person may manage roles. This requires access to all data, because a role can give
+        access to all data.
         """
         return ORGANIZATION_ADMINISTRATION in self.permission_sets and self.slice.is_everything
 

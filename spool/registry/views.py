@@ -197,7 +197,7 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
 
     @property
     def include(self) -> WantedValues:
-        """Return the included values, as CostQuery has them."""
+        """Return the view's included values by dimension, as CostQuery has them."""
         return {name: values for name, values in self.filter.items() if not name.startswith(EXCLUDES)}
 
     @property

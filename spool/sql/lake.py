@@ -80,7 +80,7 @@ class SqlLandings:
 
 
 def new_edition() -> str:
-    """Return a random id of eight hex digits."""
+    """Return a new edition: a random id of eight hex digits."""
     return secrets.token_hex(4)
 
 

@@ -71,7 +71,10 @@ class DiskContents:
 
 
 def copy_contents(directory: Path, into: Path) -> None:
-    """Copy the contents. A file that is deleted meanwhile is left out, because it was already delivered."""
+    """
+    Copy the contents of all container files. A file that is deleted meanwhile is left out, because it was
+    already delivered.
+    """
     source = directory / DIRECTORY
     target = into / DIRECTORY
     if not source.exists():

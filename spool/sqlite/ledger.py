@@ -503,7 +503,8 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def _filtered_numbers(self, chosen: str, values: Sequence[str], max_numbers: int) -> Sequence[int] | None:
         """
-        Return the numbers of the sets of dimensions that pass, or None if there are more than `max_numbers`.
+        Return the numbers of the sets of dimensions that pass the filters `chosen`, or None if there are more
+        than `max_numbers`.
 
         The last result is cached, because one query reads several time ranges and should scan the dimensions
         once.

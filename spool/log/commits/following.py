@@ -373,7 +373,7 @@ def pack_names(at: float, names: Iterable[tuple[int, int, int]]) -> bytes:
 
 
 def unpack_names(data: bytes) -> tuple[float, NewIds]:
-    """Decode `pack_names`. Raises ValueError if the bytes are damaged."""
+    """Decode the result of `pack_names`: its time and new ids. Raises ValueError if the bytes are damaged."""
     try:
         names = _names.decode(data)
     except NO_RECORD as error:

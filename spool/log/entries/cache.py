@@ -80,7 +80,7 @@ class CachedEntry:
 
 
 class CommittedEntry(NamedTuple):
-    """An entry of a commit, as the storage gets it and as the cache does."""
+    """An entry of a commit in two forms: as the storage gets it, and as the cache does."""
 
     topic: str
     first: int

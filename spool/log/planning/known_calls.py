@@ -69,8 +69,8 @@ class KnownCalls:
     """
     The reports of one submission, compared with known calls. `terms` counts the results.
 
-    Without `amends`, records are closed at once, except those of the same submission. A late report becomes a
-    correction if it changes a cost or a count.
+    Without `amends`, only records of this submission can still change; all others are closed. A late report
+    becomes a correction if it changes a cost or a count.
     """
 
     def __init__(

@@ -81,7 +81,8 @@ def _count_filed(key: str, step: int, place_of: PlaceOf, *, is_inner: bool) -> i
 
 def count_filed_reports(name_of: Callable[[int], bytes], place_of: PlaceOf) -> int:
     """
-    Return the number of stored reports. `name_of`: returns the name for an ordinal; ordinals have no gap.
+    Return how many reports are stored under one key and time step. `name_of`: returns the name for an
+    ordinal, without gaps.
     """
 
     def is_filed(ordinal: int) -> bool:

@@ -52,8 +52,8 @@ class LostCommits:
 
     def has_commit(self, commit: ConfirmedCommit) -> bool:
         """
-        Return whether a commit is among these. The time is compared as well, because a restored database uses
-        the same numbers again.
+        Return whether a commit is among the lost ones. The time is compared as well, because a restored
+        database uses the same numbers again.
         """
         return self.first <= commit.id <= self.last and self.since <= commit.at <= self.until
 
@@ -170,7 +170,7 @@ def _sum_losses(missing: Sequence[ConfirmedCommit]) -> LostCommits:
 
 
 def _read_confirmed(directory: Path, incarnation: str) -> Sequence[ConfirmedCommit]:
-    """Read the list. A list that belongs to another installation is ignored."""
+    """Return the list of confirmed commits in the file. A list of another installation is ignored."""
     path = directory / CONFIRMED_FILE
     contents = _read_json(path, {})
     try:

@@ -135,7 +135,8 @@ def _cached_entries(
     database: Database, connection: Connection, topic: str, rows: Sequence[EntryRow], cache: EntryCache
 ) -> dict[int, CachedEntry | EntryUnreadable]:
     """
-    Return entries from the cache, or decoded. Entries that were set aside are never taken from the cache.
+    Return entries by first number, from the cache or decoded. Entries that were set aside are never taken
+    from the cache.
     """
     entries: dict[int, CachedEntry | EntryUnreadable] = {}
     for row in rows:

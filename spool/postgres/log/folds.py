@@ -27,8 +27,8 @@ class NodeFolds:
 
     async def fold_due_ids(self) -> None:
         """
-        Fold ids if it is due, in the background if commits need not wait for it. The caller must hold the
-        turn lock.
+        Move known ids to runs if it is time, in the background if commits need not wait. The caller must hold
+        the turn lock.
 
         Ids of open records are not moved, because late reports look them up. Ids that other nodes have stored
         are moved as well.
@@ -47,7 +47,7 @@ class NodeFolds:
         await self._aside.wait_for_fold()
 
     async def fold_all(self) -> None:
-        """Fold all closed ids. If another node has stored runs since, read everything again first."""
+        """Move all closed ids to runs. If another node has stored runs since, read everything again first."""
         memory = self._memory
         async with memory.turn:
             for _ in range(2):

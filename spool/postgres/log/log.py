@@ -248,7 +248,10 @@ class PostgresLog:
         return entries
 
     async def _set_entries_aside(self, topic: str, damage: Sequence[EntryDamage]) -> None:
-        """Set damaged entries aside. The records of each entry are counted and logged only once."""
+        """
+        Mark damaged entries, so that they are never read again. The records of each are counted and logged
+        only once.
+        """
         log_damage(topic, damage)
         damaged = sorted({damaged_range.first: damaged_range.records for damaged_range in damage}.items())
         facts = {
@@ -370,10 +373,6 @@ class PostgresLog:
         return await self._repeated.refreshed_count(self._memory.index)
 
     async def run_retention(self) -> int:
-        """
-        Delete old entries. Database errors are only logged, because the next run repeats the work and
-        readiness reports them.
-        """
         return await self._upkeep.run_retention()
 
     def note_settled(self) -> None:

@@ -56,7 +56,7 @@ class RecountBorder:
 
     @property
     def kept_counts(self) -> TermCounter:
-        """Return the number of stored records, computed from the numbers."""
+        """Return how many records each topic stores, computed from record numbers."""
         sums: TermCounter = Counter()
         for topic, number in self.next.items():
             if number > 1:
@@ -65,7 +65,10 @@ class RecountBorder:
 
 
 def read_border(database: Database, connection: Connection, routes: RouteTerms) -> RecountBorder:
-    """Read the border in one snapshot, which keeps counters, uncounted commits and routes consistent."""
+    """
+    Read the counters and the range to recount in one snapshot, so that counters, uncounted commits and routes
+    agree.
+    """
     marks = connection.execute(database.fill_in_table_names(queries.MARKS)).fetchone()
     newest = connection.execute(database.fill_in_table_names(queries.NEWEST)).fetchone()
     assert marks is not None
@@ -103,7 +106,9 @@ async def recount_commits(database: Database, border: RecountBorder) -> Recount:
 
 
 async def recount_log(database: Database, border: RecountBorder, twice: RepeatedAcceptances) -> Recount:
-    """Count all records and commits within the border again. `twice` gets every entry."""
+    """
+    Count all records and commits within the border again. Every entry is also passed to the search `twice`.
+    """
     recounted = await recount_commits(database, border)
     for topic in TOPICS:
         first = border.kept_from.get(topic, 1)

@@ -119,7 +119,7 @@ class PostgresRetention:
         return await self._database.pool.run_joined(partial(self._begin_period, number=number, now=now))
 
     def _make_partitions(self, connection: Connection, number: int) -> None:
-        """Create partitions ahead of need, so that no commit waits for them."""
+        """Create the partitions of a period before it begins, so that no commit waits for them."""
         connection.execute(self._database.fill_in_table_names(queries.LOCK_PERIODS))
         for table in queries.PARTITIONED:
             names = {"table": table, "period": number, "after": number + 1}
@@ -131,7 +131,7 @@ class PostgresRetention:
                 connection.execute(self._database.fill_in_table_names(queries.ATTACH_PARTITION % names))
 
     def _begin_period(self, transaction: JoinedTransaction, number: int, now: float) -> bool:
-        """Begin a period. The head lock is held for one round trip only."""
+        """Begin a period. The head lock is held for only one round trip."""
         with transaction.begin_with_statements():
             pass
         with transaction.commit_with_statements():
@@ -153,7 +153,7 @@ class PostgresRetention:
         return self._read_periods(connection)[0].size
 
     def estimated_sender_bytes(self, connection: Connection) -> int:
-        """Estimate the bytes of the remembered senders; see `spool.log.heard`."""
+        """Estimate the bytes of the stored senders (see `spool.log.heard`)."""
         [rows] = connection.execute(self._database.fill_in_table_names(queries.HEARD_ROWS)).fetchone() or (0,)
         return int(rows) * HEARD_ROW_BYTES
 

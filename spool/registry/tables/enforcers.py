@@ -74,7 +74,9 @@ class EnforcerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnforcerTable:
-    """The readings. They are compressed, because an enforcer may have thousands of limits."""
+    """
+    The readings of enforcers' limits. They are compressed, because an enforcer may have thousands of limits.
+    """
 
     def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes

@@ -19,7 +19,7 @@ Counts = Mapping[tuple[str, str], int]  # counts by kind and source
 
 
 class LateReportTable:
-    """The counts, with one document per day."""
+    """The daily counts of late reports, with one document per day."""
 
     def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes

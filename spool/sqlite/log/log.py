@@ -276,7 +276,8 @@ class SqliteLog:
 
     async def _fold_due_ids(self) -> None:
         """
-        Fold ids if it is due, in the background if commits need not wait. The caller must hold the turn lock.
+        Move known ids to runs if it is time, in the background if commits need not wait. The caller must hold
+        the turn lock.
         """
         now = deletion_time(self._clock)
         while self._index.check_fold_due(now, self._horizon.closed_watermarks()):

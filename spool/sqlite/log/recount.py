@@ -80,7 +80,7 @@ async def recount_log(
     database: Database, border: RecountBorder, twice: RepeatedAcceptances
 ) -> tuple[TermCounter, list[str], list[tuple[str, EntryDamage]], list[int]]:
     """
-    Count records and commits again. `twice` gets every entry.
+    Count records and commits again. Every entry is also passed to the search `twice`.
 
     Returns the terms, one sentence for each problem, the damage, and the commits whose terms are damaged.
     """
