@@ -85,7 +85,7 @@ class BilledPrices:
 
     def list_price_factor(self, model: str, tier: str, day: int) -> Fraction | None:
         """
-        Return the factor of the prices without a contract that the bill charges, or None if it charges the
+        Return the factor at which the bill charges the prices without a contract, or None if it charges the
         contract's prices.
         """
         group = self._price_group(model, tier)

@@ -334,8 +334,8 @@ class _DefinitionParser:
 
     def _parse_source_name(self, node: YamlNode, path: Path) -> str:
         """
-        Return the name of a source as the totals or an earlier dimension name it. Return "" if the
-        source is unknown.
+        Return the id of the dimension that a source names: one of the totals, or an earlier one of the
+        definition. Return "" if it is unknown.
         """
         text = self._parse_value(node, path)
         if not text:

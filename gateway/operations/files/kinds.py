@@ -130,7 +130,7 @@ class FileKind(ABC):
     async def delete(self, caller: MoneyCaller, row: Any) -> None: ...
 
     def plan_remark(self, row: Any) -> str:
-        """Return a remark about an object for the plan, or ""."""
+        """Return a remark about a changed object for people who plan to apply files, or ""."""
         return ""
 
     def secret_mark(self, row: Any) -> object:

@@ -229,7 +229,7 @@ WorkLinkItem = item_struct(
 
 
 class WorkLinkTable(ManagedTable[WorkLink]):
-    """The table of links."""
+    """The stored links of units of work."""
 
     kind = DocumentKind("work_link", WorkLink, "link")
     draft = NewWorkLink
