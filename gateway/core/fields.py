@@ -76,8 +76,10 @@ def item_struct(
     has_id: bool = True,
 ) -> Any:
     """
-    Return the class of a stored resource in answers. A field in `types` has another type and, unless that
-    states its own, the words of the new resource. An answer may lack a field whose type includes UnsetType.
+    Return the class that describes a stored resource in answers.
+
+    A field in `types` has another type. It keeps the annotations (description, example) it has in `new`
+    unless that type has its own. An answer may lack a field whose type includes UnsetType.
     """
     noun = _snake_case(_resource_noun(new))
     id_type = Annotated[str, words("The id of the {item}."), example(example_id(noun))]

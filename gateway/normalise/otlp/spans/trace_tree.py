@@ -460,8 +460,9 @@ class UsageSpan(NamedTuple):
 
 def find_repeated_guesses(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, SpanCall]:
     """
-    Return the calls that guessed calls repeat, by the position of the guess. A guessed call names neither an
-    operation nor a kind. Its sibling with the same usage names at least one of them.
+    Return the calls whose usage a guessed call repeats, by the position of the guessed call. A guessed call
+    names neither an operation nor a kind. The call it repeats is a sibling that has the same usage and names
+    at least one of them.
     """
     siblings = _calls_by_place(calls)
     repeated_by_place: dict[int, SpanCall] = {}
