@@ -50,8 +50,8 @@ async def main(data: Path, address: str, wanted: str, *, transactions: bool = Tr
 
             return wrapped
 
-        deliveries.mark = armed("mark", deliveries.mark)
-        deliveries.settle = armed("settle", deliveries.settle)
+        deliveries.store_mark = armed("mark", deliveries.store_mark)
+        deliveries.store_settlement = armed("settle", deliveries.store_settlement)
         producer: Any = AIOKafkaProducer
         producer.begin_transaction = armed("begin", producer.begin_transaction)
         producer.commit_transaction = armed("commit", producer.commit_transaction)

@@ -119,7 +119,7 @@ async def main(data: Path, wanted: str, settings: dict[str, Any]) -> None:
         )
         victim = Victim(wanted, is_second=landed > 0)
         deliveries: Any = house.storage.deliveries
-        settle = victim.before(deliveries.settle, "settle")
+        settle = victim.before(deliveries.store_settlement, "settle")
 
         async def settled(*arguments: Any) -> None:
             await settle(*arguments)
@@ -127,7 +127,7 @@ async def main(data: Path, wanted: str, settings: dict[str, Any]) -> None:
             victim.is_second = True
 
         deliveries.store_mark = victim.before(deliveries.store_mark, "mark")
-        deliveries.settle = settled
+        deliveries.store_settlement = settled
         for store in _stores():
             store.create_object = victim.creating(store.create_object)
         exporter.new_delivery_files = victim.making(formats.new_delivery_files)  # type: ignore[attr-defined]

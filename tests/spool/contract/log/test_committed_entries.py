@@ -114,7 +114,7 @@ async def test_a_record_that_its_sender_changes_after_the_commit_is_read_as_it_i
     await read(opened.log, 1, 1)
     record, known_as = call(1, user="first")
     kept = submission([(record, known_as)])
-    await opened.log.append(kept)
+    await opened.log.append_submission(kept)
     record.user = "changed"
     record.id = b"changed"
     clock.move(61)

@@ -60,7 +60,7 @@ async def test_an_edit_is_accepted_after_notes_of_the_machine(registry: Registry
     noted = set()
     for table in tables(registry):
         kind: Any = table.kind
-        row = kind.restore(STORED[kind.name])
+        row = kind.build_row_from_body(STORED[kind.name])
         await keep(registry, table, row)
         notes = set(field_names(kind.row)) - set(field_names(table.draft)) - WRITTEN_BY_EDITS
         for name in notes:
@@ -76,7 +76,7 @@ async def test_an_edit_is_accepted_after_notes_of_the_machine(registry: Registry
 async def test_each_field_of_a_draft_changes_the_version(registry: Registry) -> None:
     for table in tables(registry):
         kind: Any = table.kind
-        row = kind.restore(STORED[kind.name])
+        row = kind.build_row_from_body(STORED[kind.name])
         for name in field_names(table.draft):
             if type(value := getattr(row, name)) in (str, float, tuple):
                 assert row.version != replace_fields(row, **{name: other(value)}).version, (kind.name, name)
