@@ -19,6 +19,9 @@ def answer_problems(row: Address, answer: Any) -> Iterator[str]:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         for value in answer[row.lists.root] if row.lists else [answer]:
             yield from _problems(value, kind, f"{row.name}: {kind.__name__}")
+    for name, beside in row.lists.beside.items() if row.lists else ():
+        if isinstance(beside, type):
+            yield from _problems(answer[name], beside, f"{row.name}: {name}")
 
 
 def _problems(value: Any, kind: Any, at: str) -> Iterator[str]:

@@ -27,7 +27,7 @@ from gateway.http.turns import Questions
 from gateway.operations.requests import admission
 from gateway.operations.requests.admission import answer_with_etag
 from gateway.people.authentication.bearer import Bearer
-from gateway.service.addresses.table import OPERATOR_ADDRESSES
+from gateway.service.addresses.table import ADDRESSES
 from gateway.service.app import TollhouseApp
 from gateway.service.assembly import background
 from spool.clock import Clock
@@ -150,12 +150,12 @@ def forgotten_servers() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def declared_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Compare each answer to an operator with the type that its operation declares."""
+    """Compare each answer with the type that its operation declares."""
     found: list[str] = []
 
     def check(request: web.Request, value: object, status: int = 200) -> None:
         resource = request.match_info.route.resource
-        row = _operator_rows().get((request.method, resource.canonical)) if resource else None
+        row = _documented_rows().get((request.method, resource.canonical)) if resource else None
         is_json = not isinstance(value, (web.StreamResponse, answers.Pieces))
         if row is not None and status == row.status and is_json:
             found.extend(answer_problems(row, orjson.loads(orjson.dumps(value))))
@@ -187,10 +187,10 @@ def declared_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @cache
-def _operator_rows() -> Mapping[tuple[str, str], Address]:
+def _documented_rows() -> Mapping[tuple[str, str], Address]:
     return {
         (method, row.documented_path): row
-        for row in OPERATOR_ADDRESSES
+        for row in ADDRESSES
         for method in row.operation_ids_by_method
     }
 

@@ -249,7 +249,7 @@ async def test_insight_and_metric(server: OperatorServer) -> None:
     about = [each for each in found if "was counted, on" in each["title"]]
     assert sorted(PROVIDERS) == sorted(each["title"].split(" ")[0] for each in about)
     assert all("2026-03" in each["title"] for each in about)
-    assert 2 <= sum("unreported_traffic" in each["description"] for each in about)
+    assert 2 <= sum("unreported traffic" in each["description"] for each in about)
     newest = server.services.money.require_reconciler().newest
     ratios = {(each.provider, each.measure): each.ratio for each in reconciliation_gauges(newest.values())}
     assert {(provider, measure) for provider in PROVIDERS for measure in ("tokens", "money")} == set(ratios)
