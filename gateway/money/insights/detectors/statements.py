@@ -31,9 +31,9 @@ from gateway.money.insights.findings import (
 from spool.ledger import money as units
 from spool.registry.insights import LOW, MEDIUM, Finding
 
-# Thresholds of the detector coverage_drop. RECOARSEST and BEFORE are numbers of settled days: the recent days,
+# Thresholds of the detector coverage_drop. RECENT and BEFORE are numbers of settled days: the recent days,
 # and the earlier days to compare them with. LEAST_BEFORE is the minimum of earlier days.
-RECOARSEST, BEFORE, LEAST_BEFORE = 7, 28, 7
+RECENT, BEFORE, LEAST_BEFORE = 7, 28, 7
 POINTS = Decimal(5)  # minimum drop of the coverage, in percentage points
 # Thresholds of the detector statement_stale.
 MONTHLY = 2  # number of months with an import, after which an import is expected every month
@@ -166,9 +166,9 @@ def _find_drop(measure: str, amounts: LineAmounts, settled: Sequence[Line]) -> _
     Compare the recent billed days with the days before. Return None if the counted share fell by at most
     POINTS, or if too few earlier days are billed.
     """
-    lines = [line for line in settled if amounts(line)[1] > 0][-(RECOARSEST + BEFORE) :]
-    newest = lines[-RECOARSEST:]
-    older = lines[:-RECOARSEST]
+    lines = [line for line in settled if amounts(line)[1] > 0][-(RECENT + BEFORE) :]
+    newest = lines[-RECENT:]
+    older = lines[:-RECENT]
     if len(older) < LEAST_BEFORE:
         return None
     before = _counted_percent(amounts, older)
@@ -205,7 +205,7 @@ def _fallen_share_finding(provider: str, months: Sequence[Reconciliation], drop:
         (provider,),
         title=f"The counted share of the {drop.measure} that {printable_name(provider)} billed fell {rates}",
         seen=(
-            f"From {format_day(drop.first)} to {format_day(drop.last)} ({RECOARSEST} settled days), "
+            f"From {format_day(drop.first)} to {format_day(drop.last)} ({RECENT} settled days), "
             f"{drop.now:.1f}% was "
             f"counted. On the days before, {drop.before:.1f}% was counted. {format_money(missing)} of the recent "
             f"days was billed but not counted.{why}"
