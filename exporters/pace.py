@@ -156,10 +156,11 @@ class RouteThrottle:
 
     def is_suspect(self, delivery: Delivery) -> bool:
         """
-        Return whether to split a delivery that fails, even if no other delivery has succeeded meanwhile.
+        Return whether a delivery has failed so often that its records may be at fault, so that it is to be
+        split even if no other delivery has succeeded meanwhile.
 
-        On a quiet route there may be no other. If the destination is at fault, splitting costs little,
-        because one request is sent at a time and each half must fail equally often.
+        On a quiet route there may be no other delivery. If the destination is at fault, splitting costs
+        little, because one request is sent at a time and each half must fail equally often.
         """
         return self._suspects[delivery.id] >= (1 if delivery.proven else SUSPECT_AFTER)
 

@@ -376,7 +376,7 @@ class StatementStore(Protocol):
     async def months(self) -> Sequence[StatementMonth]: ...
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        """Raises NotThere."""
+        """Delete the rows of a statement. Raises NotThere if no statement has this id."""
         ...
 
     async def read_pull_state(self, name: str) -> Mapping[str, Any] | None:

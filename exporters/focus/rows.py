@@ -165,8 +165,8 @@ def _count_fields(row: Mapping[str, object]) -> dict[str, Any]:
 @dataclass(slots=True)
 class FeeShares:
     """
-    The division of users' monthly fees over their calls, by value. The order of the calls affects the
-    rounding.
+    Divides each user's monthly fees over the user's calls, in proportion to the value of each call. The
+    order of the calls affects the rounding.
     """
 
     fees: Mapping[str, int]  # fees in money units, by user in lower case

@@ -217,8 +217,9 @@ class _StoredManifests:
 
     async def read_manifests(self, scratch: Path) -> AsyncIterator[ManifestResult]:
         """
-        Yield the manifests of repairs, imports and adoptions from the store. Then yield each stored manifest,
-        with how the store's manifest differs from it.
+        Yield the manifests of repairs, imports and adoptions, read from the lake's store. Then yield the
+        manifest of each delivery as the log stored it, after the difference if the store's object has
+        another size or is missing.
         """
         kinds = (names.parse_repair_number, names.parse_import_part, names.parse_adoption_range)
         for name in sorted(name for name in self._listed if any(kind(name) for kind in kinds)):
@@ -246,8 +247,8 @@ class _StoredManifests:
 
     async def _compare_landing(self, landing: LakeDelivery) -> LakeDifference | None:
         """
-        Return how the store's manifest differs from a stored one. A manifest that is not listed may have been
-        written after the list was made.
+        Return how the manifest in the lake's store differs from the delivery's own, or None if it does not.
+        A manifest that is not listed may have been written after the list was made.
         """
         name = _manifest_name(landing)
         size = self._listed.pop(name, None)

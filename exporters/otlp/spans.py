@@ -258,7 +258,10 @@ class SpanEncoder:
         return b"".join(parts)
 
     def encode_combination(self, record: Inference) -> bytes:
-        """Return name, kind, status and attributes of a call, as far as many other calls share them."""
+        """
+        Return the encoded name, kind, status and those attributes of a call that many other calls have with
+        equal values. Results are cached.
+        """
         r = record
         key = (
             r.operation,

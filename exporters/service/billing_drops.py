@@ -83,8 +83,8 @@ _answer = msgspec.json.Decoder(_ValidationAnswer)
 
 async def probe_validation(client: Client, url: str, *, authorization: str) -> Probe:
     """
-    Let the upstream validate a drop of one row. Any result of the validation proves that the key and
-    the address work.
+    Let the upstream validate an example of a billing drop, with one row. Any result of the validation
+    proves that the key and the address work.
     """
     try:
         answer = await client.send(

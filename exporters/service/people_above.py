@@ -124,8 +124,10 @@ class UpstreamPeople:
 
     async def _try_request(self, action: str, request: Awaitable[None]) -> float | None:
         """
-        Await a request. Return None, or the seconds to wait after an error. Each change of an answered error
-        is logged once; that the upstream cannot be reached is logged by routes.
+        Await a request to the upstream. Return None, or the seconds to wait after an error.
+
+        An error in an answer is logged once until the error changes. Routes log that the upstream cannot be
+        reached, so it is not logged here.
         """
         try:
             await request

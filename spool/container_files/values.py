@@ -190,8 +190,8 @@ def encode_head(file: ContainerFile) -> bytes:
 
 def decode_head(head: bytes) -> ContainerFile | None:
     """
-    Return the file that the line describes, or None if the line is invalid. Size and checksum are not
-    included.
+    Return the file that a line of `encode_head` describes, or None if the line is invalid. The line has no
+    size and no checksum.
     """
     try:
         facts = json.loads(head)

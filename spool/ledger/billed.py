@@ -2,8 +2,8 @@
 Billed costs, stored next to the counted sums: their values, and rules for queries. Pure.
 
 They are computed from bills and counted sums, and change no counted sum. A bill can be arranged in several
-ways, such as by invoice or amortized. Each billed cost type selects one arrangement; a row belongs to one or
-more.
+ways; for example, a commitment's fee is on the day of purchase or assigned to the usage that it covers.
+Each billed cost type selects one arrangement; a row belongs to one or more.
 """
 
 from __future__ import annotations

@@ -228,7 +228,10 @@ class RecountedSums:
 
 
 class PartialPrices:
-    """The periods in which a recalculation priced some calls of a sum but not others."""
+    """
+    Collects in `places` the periods in which a recalculation priced some calls with equal dimensions but
+    not others.
+    """
 
     def __init__(self, hourly: int) -> None:
         self.places: set[PeriodStart] = set()

@@ -504,8 +504,8 @@ class Ledger:
 
     async def _unlist_beyond_limit(self, now: int) -> None:
         """
-        Unlist units of work beyond the limit, in several transactions, because one could block counting and
-        queries for seconds.
+        Unlist units of work beyond the limit of units per month: their calls count as REST, not by name.
+        This takes several transactions, because one could block counting and queries for seconds.
         """
         if (unchecked := self._unchecked_work) <= self._work.ids_per_month // 10:
             return

@@ -58,10 +58,11 @@ class MeterSum:
 
 class Recalculation(NamedTuple):
     """
-    A recalculation of the estimates in sums from `since` on (epoch seconds), and of records below `reach`.
+    A recalculation of the estimates in sums from `since` on (epoch seconds), and of records with numbers
+    below `reach`.
 
-    Before `hourly` (epoch seconds), daily sums were recalculated. `list`: digest of the price list. `own`:
-    the prices that override it.
+    Daily sums were recalculated before `hourly` (epoch seconds), and hourly sums from then on. `list`:
+    digest of the price list. `own`: the prices that override it.
     """
 
     since: int

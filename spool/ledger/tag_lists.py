@@ -39,7 +39,10 @@ class TagLists:
         return None if self.lists and newest.tags == tags else TagList(first, newest.since, tags)
 
     def with_list(self, tag_list: TagList) -> TagLists:
-        """Return the lists with a newer one, without lists that no longer apply to any record."""
+        """
+        Return the tag lists with `tag_list` added as the newest. Lists that it replaces for every record
+        are left out.
+        """
         if not tag_list.since and self.lists and all(each.tags == tag_list.tags for each in self.lists):
             return TagLists(self.mark, [tag_list._replace(first=0)])
         older = [each for each in self.lists if each.first < tag_list.first or each.since < tag_list.since]

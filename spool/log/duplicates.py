@@ -226,7 +226,8 @@ class DuplicateIndex:
 
     def plan_fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> IdFold:
         """
-        Plan the fold of one batch or, with `closed_below`, of every closed id. This changes nothing yet.
+        Plan to move the oldest ids from the dict into runs: one batch or, with `closed_below`, every id of
+        a closed record. The index does not change before `apply_fold`.
         """
         return self.oldest_ids_to_fold(now, closed_below).plan_fold()
 
@@ -321,7 +322,10 @@ class DuplicateIndex:
         return [run for runs in self._runs.values() for run in runs]
 
     def runs_by_hour(self) -> dict[int, list[IdRun]]:
-        """Return a copy of the runs by hour, because the index may change while the caller reads."""
+        """
+        Return the runs of ids by start hour. The lists are copies, because the index may change while the
+        caller reads.
+        """
         return {hour: list(runs) for hour, runs in self._runs.items()}
 
     def is_in_runs(self, id: int, hour: int) -> bool:
@@ -355,7 +359,7 @@ class OldestIds:
     folds: int  # number of folds so far; after another fold, this plan is useless
 
     def plan_fold(self) -> IdFold:
-        """Plan the fold. Call this once, on any thread."""
+        """Plan to move the ids into runs. Call this once, on any thread."""
         ordered = sorted(self.ids)
         plan = self.plan
         for hour, ids in self._group_by_hour(ordered):
@@ -403,7 +407,7 @@ class OldestIds:
 
 
 class _FoldPlan:
-    """The runs as they will be after a fold."""
+    """The index's runs of ids as they will be after a fold (a move of ids from the dict into runs)."""
 
     def __init__(self, index: DuplicateIndex) -> None:
         self._runs = index.runs_by_hour()

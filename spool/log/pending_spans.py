@@ -150,8 +150,8 @@ class _TraceIndex:
 
     def calls_below(self, span: bytes) -> Iterator[bytes]:
         """
-        Yield the calls below a span, but only one for each run below it, which is then enough to state what
-        is above the run.
+        Yield the ids of the calls below a span in the trace. Of the calls in a run (of an agent) only one
+        is yielded, because one is enough to state what is above the run.
         """
         waiting = list(self.below.get(span, ()))
         passed = {span}
@@ -400,7 +400,7 @@ class PendingSpans:
                     yield index.spans[call][1] & ~_IS_BESIDE
 
     def has_calls_beside_others(self, name: str) -> bool:
-        """Return whether, under this key, a scope reported calls that other scopes also report."""
+        """Return whether a scope of the sender `name` reported calls that other scopes also report."""
         sender = self._senders.get(name)
         return sender is not None and bool(sender.besides)
 

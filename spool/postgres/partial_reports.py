@@ -2,7 +2,8 @@
 Waiting reports, and senders of recent calls. Every process reads the rows when it needs them, without a
 cache.
 
-`follow` writes a commit's changes to these rows, while the commit holds the head lock.
+`PostgresPartialReports.write_changes` writes a commit's changes to the reports, while the commit holds the
+head lock.
 """
 
 from __future__ import annotations

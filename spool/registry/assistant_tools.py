@@ -100,8 +100,8 @@ class ToolCallTable:
 
     async def count_call_if_allowed(self, name: str, *, day: int, most: int, actor: Actor) -> bool:
         """
-        Count a call. Return False, without counting, if the caller already has `most` calls today. Raises
-        KeyEnded.
+        Count the caller's call of a tool. Return False, without counting, if the caller already has `most`
+        calls today. Raises KeyEnded.
         """
         id = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 

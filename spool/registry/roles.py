@@ -319,7 +319,8 @@ class Rights:
 
     @property
     def visible_slice(self) -> LedgerSlice:
-        """Return the calls that are visible, singly or in large groups."""
+        """Return the slice of calls that a person may see, either each call or only sums of large
+        groups."""
         return self.groups if self.groups.parts else self.slice
 
     @property

@@ -167,7 +167,7 @@ class ViewConnections(Notified, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Anomalies(AnomalySettings, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """The stored setting to report unusually expensive days, from a growth over earlier days on."""
+    """The stored settings of a view for anomaly detection, which reports unusually expensive days."""
 
     threshold_type: str = AUTOMATIC  # also a type of a newer release
 

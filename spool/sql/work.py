@@ -573,8 +573,10 @@ class SqlWorkRows(ABC):
 
     def _filtered_sums_table_sql(self, query: CostQuery, sums: str = "") -> str:
         """
-        Return SQL: a table of sums and the beginning of a condition on it. `sums`: replaces the table,
-        limited to sets that can pass.
+        Return SQL: a table of sums, WHERE, and the query's filters by units of work, each followed by AND,
+        so that another condition must follow.
+
+        `sums`: a table to use instead, limited to the sets of dimensions that can pass the filters.
         """
         # the filter by this unit applies to aggregated costs
         of_tree = query.unit_of_work if query.aggregated else None
