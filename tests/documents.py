@@ -56,12 +56,22 @@ class ConnectPage:
     @property
     def lock_files(self) -> list[str]:
         """Return the lock files that pin the product's version, as the evidence page lists them."""
-        return re.findall(r"`(tests/clients/[\w/.]+)`", _evidence()[self.name][0])
+        return re.findall(r"`(tests/clients/[\w/.]+)`", _evidence().get(self.name, ("", ""))[0])
 
     @property
     def payloads(self) -> list[Path]:
-        """Return the sample payloads that the evidence page lists."""
-        return [ROOT / path for path in re.findall(r"`([^`]+)`", _evidence()[self.name][1])]
+        """Return the sample payloads that the evidence page lists, or the first case of the format with a call."""
+        if self.name in _evidence():
+            return [ROOT / path for path in re.findall(r"`([^`]+)`", _evidence()[self.name][1])]
+        folder = ROOT / "tests/cases/gateway" / self.facts["source"].strip("`")
+        cases = [path for path in sorted(folder.glob("*.expected.json")) if '"inference"' in path.read_text()]
+        names = [path.name.removesuffix(".expected.json") for path in cases[:1]]
+        return [
+            path
+            for name in names
+            for path in (folder / f"{name}.json", folder / f"{name}.ndjson")
+            if path.exists()
+        ]
 
     def blocks(self, language: str = "") -> list[Block]:
         """Return the code blocks of the section "Settings"."""

@@ -63,6 +63,7 @@ def test_a_page_has_the_form_of_all_pages(page: ConnectPage) -> None:
     one more section. Only an address or a key that differs from docs/connect/index.md is stated.
     """
     assert FACTS == list(page.facts)
+    assert page.payloads
     assert [name for name in FACTS if name in page.stated_facts] == list(page.stated_facts)
     usual = {"send to": "`http://HOST:4318`", "key": "`Authorization: KEY`"}
     assert {} == dict(usual.items() & page.stated_facts.items())
