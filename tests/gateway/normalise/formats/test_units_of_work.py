@@ -72,8 +72,11 @@ PLACES: Mapping[str, Mapping[str, Callable[[Payload], None]]] = {
     "agentgateway": {"fields of the log line": in_line},
     "higress": {"fields of `ai_log`": in_ai_log},
 }
-# These formats have no place for words of the caller or the operator.
-NOWHERE = {"azure_apim", "bifrost", "openmeter", "openrouter", "aisix", "helicone"}
+# Usual places for words of the caller or the operator. A format without a line in PLACES reads no unit there.
+USUAL = (
+    in_line,
+    *map(under, ("metadata", "METADATA", "requestMetadata", "request_tags", "tags", "labels", "properties")),
+)
 CASES = [(format, place) for format, places in PLACES.items() for place in places]
 
 
@@ -89,9 +92,15 @@ def test_every_unit_arrives(format: str, place: str) -> None:
     assert (FOUND["run_id"], FOUND["parent_run_id"]) == (record.run, record.parent_run)
 
 
-def test_every_format_is_known() -> None:
-    """Each new format must state here where it has units of work, or that it has none."""
-    assert BY_NAME.keys() == PLACES.keys() | NOWHERE, "add the format to PLACES or NOWHERE of this module"
+@pytest.mark.parametrize("place", USUAL)
+@pytest.mark.parametrize("format", [name for name in BY_NAME if name not in PLACES])
+def test_a_format_that_reads_units_has_a_line(format: str, place: Callable[[Payload], None]) -> None:
+    payload = BY_NAME[format].example(ExampleCall())
+    [first] = payload if isinstance(payload, list) else [payload]
+    place(first)
+    record = one(format, payload)
+    Attribution(Config()).attribute_record(record, NO_LABELS)
+    assert not FOUND.keys() & record.tags.keys(), "add the format to PLACES of this module"
 
 
 @pytest.mark.parametrize("name", ["branch", "commit", "pull_request", "ticket"])
