@@ -44,6 +44,7 @@ from spool.devices.device import (
     TooManyDevices,
     is_device_id,
     require_known,
+    share_labels,
 )
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, SpoolError
@@ -250,7 +251,7 @@ class DeviceLifecycle:
 
     def _apply_privacy_rules(self, report: DeviceReport) -> DeviceReport:
         user = self._people.recorded_form(report.user)
-        labels = self._people.recorded_values(report.labels)
+        labels = share_labels(self._people.recorded_values(report.labels))
         return replace(report, user=user or "", labels=labels)
 
     def note_revoked_and_build_refusal(self, device: Device, bearer: Bearer) -> Refusal:

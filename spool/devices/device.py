@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 from spool.errors import NotAllowed, NotThere, SpoolUnavailable
@@ -111,15 +112,28 @@ class Unenrolled:
     key: str  # the key that last sent the name
 
 
-MAPPINGS = ("labels", "operator_labels", "newest_calls")  # columns with JSON
+LABELS = ("labels", "operator_labels")
+MAPPINGS = (*LABELS, "newest_calls")  # columns with JSON
+MOST_SHARED = 4096  # number of different labels that devices share
 
 
-def decode_interned_json(text: str) -> Mapping[str, Any]:
-    """Decode a JSON object. Equal texts return one shared object, to save memory."""
+def decode_mappings(columns: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Decode the columns with JSON. Devices share equal labels and names of assistants."""
+    newest = json.loads(columns["newest_calls"])
     return {
-        sys.intern(name): sys.intern(value) if isinstance(value, str) else value
-        for name, value in json.loads(text).items()
+        **{name: share_labels(json.loads(columns[name])) for name in LABELS},
+        "newest_calls": {sys.intern(name): time for name, time in newest.items()},
     }
+
+
+def share_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Return equal labels, as one object for all devices, because own ones take 250 bytes per device."""
+    return _labels_of_items(tuple(sorted(labels.items())))
+
+
+@lru_cache(MOST_SHARED)
+def _labels_of_items(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    return {sys.intern(name): sys.intern(value) for name, value in items}
 
 
 DeviceChange = Callable[[Device | None], Device]

@@ -23,7 +23,7 @@ from spool.devices.device import (
     Expectations,
     Unenrolled,
     WriteConditions,
-    decode_interned_json,
+    decode_mappings,
 )
 from spool.errors import SpoolUnavailable
 from spool.log.partial_reports import Expectation
@@ -399,7 +399,7 @@ def _device_values(device: Device) -> dict[str, object]:
 
 def _read_device(row: Sequence[Any]) -> Device:
     values = dict(zip(_NAMES, row, strict=True))
-    values.update({name: decode_interned_json(values[name]) for name in MAPPINGS})
+    values.update(decode_mappings(values))
     return Device(**values)
 
 

@@ -15,7 +15,7 @@ from spool.devices.device import (
     DeviceWrite,
     Expectations,
     Unenrolled,
-    decode_interned_json,
+    decode_mappings,
 )
 from spool.errors import SpoolUnavailable
 from spool.sql.devices import ALL_NAMES, DELETE, FORGET_NAME
@@ -96,6 +96,6 @@ def _device_values(device: Device) -> list[Any]:
 
 def _read_device(row: Sequence[Any]) -> Device:
     values = dict(zip(_COLUMNS, row, strict=True))
-    values.update({name: decode_interned_json(values[name]) for name in MAPPINGS})
+    values.update(decode_mappings(values))
     values.update({name: bool(values[name]) for name in _FLAGS})
     return Device(**values)

@@ -14,17 +14,15 @@ from gateway.devices.states import SAME_HARDWARE
 from spool.devices.device import ENROLLED, PENDING, Device
 from spool.registry.tables.inventory import Machine
 
-_Claims = tuple[str, str, bytes]
-
 
 class ExpectedMachines:
     """The machines of the inventory, for look-ups. A hostname that occurs twice identifies no machine."""
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self.machines = machines
-        # device id -> what its heartbeat claims, and its place in the list; cached, because decoding is
+        # device id -> what its heartbeat claims and, at the end, its place in the list; cached, because decoding is
         # expensive
-        self._places: dict[str, tuple[_Claims, int | None]] = {}
+        self._places: dict[str, tuple[str, str, bytes, int | None]] = {}
         self._by_serial = {
             machine.serial.casefold(): place for place, machine in enumerate(machines) if machine.serial
         }
@@ -88,12 +86,11 @@ class ExpectedMachines:
         return {device.id: place for place, device in device_of.items()}, device_of
 
     def _remembered_position(self, device: Device) -> int | None:
-        claims = _identity_claims(device)
-        known, place = self._places.get(device.id, (None, None))
-        if known != claims:
-            place = self._find_position_of_device(device)
+        claims = device.serial, device.hostname, device.heartbeat
+        known = self._places.get(device.id)
+        place = self._find_position_of_device(device) if known is None or known[:3] != claims else known[3]
         # replace equal claims as well, so that the objects of the earlier heartbeat are freed
-        self._places[device.id] = claims, place
+        self._places[device.id] = *claims, place
         return place
 
     def _find_position_of_device(self, device: Device) -> int | None:
@@ -124,10 +121,6 @@ def reported_serial_hash(device: Device) -> str:
     if b'"serial_hash"' not in device.heartbeat:
         return ""
     return str(decode_heartbeat(device.heartbeat).get("serial_hash") or "")
-
-
-def _identity_claims(device: Device) -> _Claims:
-    return device.serial, device.hostname, device.heartbeat
 
 
 def folded_short_hostname(hostname: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,6 +36,11 @@ class Machine(msgspec.Struct, frozen=True, array_like=True):
     os: str = ""
     last_seen: float | None = None
     seen_before: float | None = None
+
+    def __post_init__(self) -> None:
+        # few teams and systems occur in many machines, which share their texts
+        for name in ("team", "os"):
+            msgspec.structs.force_setattr(self, name, sys.intern(getattr(self, name)))
 
     @property
     def key(self) -> tuple[str, str]:

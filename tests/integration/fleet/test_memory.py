@@ -6,11 +6,16 @@ import gc
 import tracemalloc
 from pathlib import Path
 
+from gateway.devices.fleet.inventory_lists import read_inventory_list
+from gateway.devices.fleet.matching import ExpectedMachines
 from tests.integration.fleet.test_outage import DEVICES, Site
 from tests.integration.operations.server import operator_server
 
 # maximum memory in bytes of a device with the states of six assistants, and of its rows in two lists
 MAX_BYTES = 5_400
+MACHINES = 2_000
+# maximum memory in bytes of a machine of the inventory, and of what finds its device
+MAX_MACHINE_BYTES = 720
 
 
 async def test_a_device_is_small_and_its_earlier_rows_are_released(tmp_path: Path) -> None:
@@ -64,3 +69,28 @@ async def _look(site: Site) -> None:
 def _traced() -> int:
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
+
+
+def test_a_machine_of_the_inventory_is_small() -> None:
+    """The machines share the texts of their teams and systems."""
+    content = _listed_machines(MACHINES)
+    assert 1 == len(ExpectedMachines(read_inventory_list("list", _listed_machines(1)).machines).machines)
+    tracemalloc.start()
+    try:
+        before = _traced()
+        expected = ExpectedMachines(read_inventory_list("list", content).machines)
+        size = _traced() - before
+    finally:
+        tracemalloc.stop()
+    assert MACHINES == len(expected.machines)
+    assert size / MACHINES < MAX_MACHINE_BYTES
+
+
+def _listed_machines(machines: int) -> bytes:
+    rows = (
+        f"C02{n:09},laptop-{n}.example.com,user-{n}@example.com,Team number {n % 40},macOS {n % 3}.1"
+        for n in range(machines)
+    )
+    return "\n".join(
+        ("serial number,computer name,email address,department,operating system", *rows)
+    ).encode()

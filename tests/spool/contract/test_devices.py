@@ -124,6 +124,20 @@ async def test_a_kept_device_is_found_again_whole(rows: Counted) -> None:
     await again.close()
 
 
+async def test_devices_share_equal_labels(rows: Counted) -> None:
+    """Devices with equal labels have one object for them after a start, because own ones take 250 bytes each."""
+    table = await DeviceTable.open(rows)
+    for id in ("laptop-1", "laptop-2"):
+        await table.replace_row(device(id, labels={"team": "search"}, operator_labels={"floor": "2"}))
+    await table.close()
+    again = await DeviceTable.open(rows)
+    one, other = again.all()
+    assert one.labels is other.labels
+    assert one.operator_labels is other.operator_labels
+    assert ({"team": "search"}, {"floor": "2"}) == (one.labels, one.operator_labels)
+    await again.close()
+
+
 async def test_who_waits_together_is_written_together(rows: Counted) -> None:
     """A thousand simultaneous devices need few transactions."""
     table = await DeviceTable.open(rows)
