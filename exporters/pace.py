@@ -262,7 +262,7 @@ class SendLinger:
 
 class CommitLinger:
     """
-    Delays records as `Linger` does, but from their commit on, so that neither a restart nor a stop writes a
+    Delays records as `SendLinger` does, but from their commit on, so that neither a restart nor a stop writes a
     file early.
 
     A record waits at most until ten minutes after the end of its UTC day. `uncut` returns the lowest record

@@ -66,7 +66,7 @@ class TakenOver(SpoolError):
 
 
 class SpoolLocked(SpoolError):
-    """Another process holds the directory. An operator decides."""
+    """Another process holds the directory's lock. An operator decides which process is to run."""
 
 
 class NotCertain(SpoolUnavailable):

@@ -214,7 +214,7 @@ class StreamBook:
 
     @contextmanager
     def claim_stream(self, stream: TelemetryStream) -> Iterator[None]:
-        """Reserve the definition of a stream in the block. The caller must have checked it against `find`."""
+        """Reserve the definition of a stream in the block. The caller must have checked it against `find_stream`."""
         name = stream.name
         _, users = self._claimed.get(name, (stream, 0))
         self._claimed[name] = stream, users + 1

@@ -756,8 +756,8 @@ class Ledger:
 
     def _has_own_dimensions(self, query: CostQuery) -> bool:
         """
-        Return whether every derived dimension of the query is the ledger's own or a lasting one. Results by
-        other dimensions are not cached, because their values may change.
+        Return whether every derived dimension of the query is the ledger's own or made by
+        `lasting_dimension`. Results by other dimensions are not cached, because their values may change.
         """
         own = {**self._derived, _PERSON: self.person_dimension}
         is_lasting = self._remembered_costs.has_dimension

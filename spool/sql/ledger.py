@@ -46,10 +46,10 @@ def rows_among_most_expensive(
     read: Callable[[int], Sequence[tuple[Any, ...]]], dearest: int
 ) -> Sequence[tuple[Any, ...]]:
     """
-    Return the rows that may be among the `dearest` most expensive.
+    Return the rows that, by their approximate costs, may be among the `dearest` most expensive.
 
-    `read`: returns a number of rows by approximate cost, which is their last value, in billionths of a
-    dollar.
+    `read`: returns at most a number of rows, the most expensive first. The last value of a row is its
+    approximate cost in billionths of a dollar.
     """
     row_limit = dearest + ALIKE
     while len(rows := read(row_limit)) >= dearest:

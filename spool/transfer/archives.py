@@ -69,9 +69,9 @@ async def export_archive(
     progress: Progress = no_progress,
 ) -> ArchiveManifest:
     """
-    Write an archive. No server may have the storage open.
+    Write a storage's data to an archive. No server may have the storage open.
 
-    Raises AlreadyThere, NotAllowed if `to` cannot be written, or SpoolDamaged if the accounting does not
+    Raises AlreadyThere, NotAllowed if `target` cannot be written, or SpoolDamaged if the accounting does not
     balance.
     """
     if engine.tables is None:

@@ -52,9 +52,9 @@ async def back_up(
     records: Mapping[str, int],
 ) -> Manifest:
     """
-    Make a backup in `to`. `copy`: fills an empty directory.
+    Make a backup in the new directory `target`. `copy`: fills an empty directory with the data.
 
-    Files of a killed run are deleted. Raises AlreadyThere, or NotAllowed if `to` cannot be written.
+    Files of a killed run are deleted. Raises AlreadyThere, or NotAllowed if `target` cannot be written.
     """
     draft = _draft_path(target)
 

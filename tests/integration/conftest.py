@@ -188,11 +188,7 @@ def declared_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @cache
 def _documented_rows() -> Mapping[tuple[str, str], Address]:
-    return {
-        (method, row.documented_path): row
-        for row in ADDRESSES
-        for method in row.operation_ids_by_method
-    }
+    return {(method, row.documented_path): row for row in ADDRESSES for method in row.operation_ids_by_method}
 
 
 @pytest.fixture(autouse=True, scope="session")
