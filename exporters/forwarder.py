@@ -78,7 +78,7 @@ class Forwarder:
         leases: Leases | None = None,
         native: NativeModule | None = None,
     ) -> None:
-        """`native` reads packed records for routes that accept them."""
+        """`native`: the compiled module that reads packed records, for routes that accept them."""
         self._leases = leases or SoleNode()
         self._deliveries = deliveries
         self._log = log

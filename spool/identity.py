@@ -644,8 +644,8 @@ def stand_in_span_ids(record_id: bytes) -> tuple[bytes, bytes]:
 
 def with_trace_names(identity: RecordIdentity, record: Inference, chosen: str, scope: str) -> RecordIdentity:
     """
-    Return the identity of a span with a short or shared id, so that spans of other scopes in its trace match
-    it.
+    Return the identity of a span's record whose response id is short or shared, with names by which spans
+    of other scopes in the same trace match it.
     """
     call = f"{record.trace_id}\0{_call_text(record, chosen)}"
     same, *near = [hash_parts(3, f"{call}{step}\0in trace") for step in _nearby_start_steps(record)]

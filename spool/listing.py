@@ -76,9 +76,10 @@ class Position:
 @dataclass(frozen=True, slots=True)
 class SortField:
     """
-    A field to sort by: its value, the value's index in `words`, or the number in its text.
+    A field to sort rows by. Without options, its value decides.
 
-    `is_text`: sort as text, ignoring case.
+    `words`: its possible texts in ascending order. `numeric`: the number in its text decides. `is_text`:
+    sort as text, ignoring case.
     """
 
     name: str

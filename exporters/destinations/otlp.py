@@ -20,7 +20,7 @@ SIGNALS = {TRACES: "/v1/traces", METRICS: "/v1/metrics"}
 
 
 class OtlpEndpoint:
-    """An endpoint. Its paths follow the OTLP specification."""
+    """The address, headers and secret of an OTLP receiver. Its paths follow the OTLP specification."""
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._base = settings.url.rstrip("/")

@@ -64,8 +64,8 @@ class BilledDay:
     Corrections of closed months, and invoice amounts that belong to no day, are stored as such days of their
     own.
 
-    `reasons`: amounts without known calls, by reason. `accrued`: the part of them in AMORTIZED types. Both
-    are in units of `spool.ledger.money`. `foreign`: the number of rows in other currencies.
+    `reasons`: amounts without known calls, by reason. `accrued`: amounts that the AMORTIZED cost types add
+    to these. Both are in units of `spool.ledger.money`. `foreign`: the number of rows in other currencies.
     """
 
     day: int  # epoch seconds

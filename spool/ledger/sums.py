@@ -174,7 +174,8 @@ class HourlySums:
     """
     Sums of log entries, by hour. `skip`: returns whether a number and hour are left out. Without `digests`,
     units of work are not counted. `restated`: returns a call with its estimate after recalculations.
-    `tags_of`: returns the tags to count by for a number and hour; `tags` are for all.
+    `tags`: the tags by which calls are counted. `tags_of`, if set, returns these tags for a record number
+    and an hour.
     """
 
     def __init__(

@@ -35,8 +35,8 @@ T = TypeVar("T", bound=Any)  # number or digest of a run
 
 def countable_name(name: str) -> str:
     """
-    Return a sender's name as it is counted. The text OTHER counts as no name, because it stands for joined
-    values.
+    Return a sender's name of a unit of work as it is counted. The text OTHER counts as no name, because it
+    stands for values that are counted together.
     """
     return "" if name == OTHER else name
 

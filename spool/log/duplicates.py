@@ -191,8 +191,8 @@ class DuplicateIndex:
 
     def can_fold_later(self, now: float) -> bool:
         """
-        Return whether a due fold may be planned aside: it is large, and none of its ids is too old, so
-        commits need not wait.
+        Return whether ids that are due to be moved to runs may be moved later, while commits go on: there
+        are many, but not too many, and none is too old.
         """
         return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old(now)
 

@@ -310,8 +310,8 @@ class Rights:
 
     def limited_to_own(self, own: RoleFilter | None) -> Rights:
         """
-        Return the rights limited to calls that pass `own` (None: no calls). All calls of the present `slice`
-        become `groups`.
+        Return the rights limited to calls that pass the filter `own` (None: no calls). The other calls of
+        the present `slice` stay visible only in large groups.
         """
         shown = () if own is None else tuple((types, (*part, own)) for types, part in self.shown)
         rights = replace(self, shown=shown, groups=self.slice)

@@ -144,7 +144,10 @@ def divide_periods(
 def divide_billed_periods(
     rows: LedgerRows, query: CostQuery, time_ranges: Sequence[tuple[datetime, datetime]], spans: Spans
 ) -> Iterator[SpanQuestion]:
-    """Yield the reads that cover the periods of a query for billed costs. `spans` yields their whole days."""
+    """
+    Yield the reads that cover the periods of a query for billed costs. `spans`: divides a time range into
+    whole days.
+    """
     moments = distinct_moments(time_ranges)
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= high:

@@ -36,7 +36,7 @@ class ExpiredTries:
 
 
 class ExpiredTryTable:
-    """The numbers by key id, in one document."""
+    """The numbers of requests with expired keys, by key id, in one stored document."""
 
     def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes

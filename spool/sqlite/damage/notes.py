@@ -64,7 +64,10 @@ def read_name_aside(directory: Path) -> str:
 
 
 def choose_name_aside(directory: Path, at: float) -> str:
-    """Choose and store that name before any file is moved, so that every attempt uses the same name."""
+    """
+    Return the name of `read_name_aside`. If there is none, choose and store one, before any file is moved,
+    so that every attempt uses the same name.
+    """
     name = read_name_aside(directory)
     if not name:
         existing = {path.name for path in directory.iterdir()}
