@@ -61,6 +61,7 @@ from gateway.service.demo.plants import (
 )
 from gateway.service.demo.samples import EVENTS, SENDER
 from gateway.service.demo.workloads import PEOPLE, TUTOR, WORKLOADS
+from spool.clock import SystemClock
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import HOUR_S
@@ -622,6 +623,22 @@ async def test_a_served_demo_reports_only_what_it_planted(tmp_path: Path) -> Non
     assert sorted(f"Planted by the demo: {PLANTS[word]}." for word in words) == sorted(
         comment["message"] for [comment] in comments
     )
+
+
+async def test_the_newest_records_are_calls(tmp_path: Path) -> None:
+    """The first page of Calls shows calls. Events and unit costs are older."""
+    period = Period(end=int(time.time()), days=3, records=300)
+    await fill_directory(tmp_path, period, seed=1, plants=(EXAMPLES, "unknown-arrival"), clock=SystemClock())
+    app = TollhouseApp(
+        Config(data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0"
+    )
+    await app.start()
+    try:
+        async with operator_client(tmp_path) as ask:
+            newest = (await ask("/records?limit=40"))["records"]
+    finally:
+        await app.stop()
+    assert [AI_TELEMETRY] * 40 == [record["topic"] for record in newest]
 
 
 async def test_examples_fill_each_page(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from gateway.service.demo.samples import (
     ACTOR,
     SENDER,
     SetClock,
+    add_events_and_sums,
     add_idle_seat_plan,
     add_samples,
     build_note,
@@ -239,6 +240,7 @@ async def fill_directory(
         ledger = storage.ledger
         bills = Bills(book, plan.words)
         month = Month(period, seed=seed, plants=plan, prices=book, bill=bills.add_call)
+        await add_events_and_sums(storage, now=registry_clock.now(), words=plan.words)
         await _send_month(storage, month, book, clock, progress)
         await add_samples(storage, registry, registry_clock, begin=period.begin, words=plan.words)
         await ledger.catch_up(storage.log)

@@ -94,6 +94,14 @@ class SetClock:
         return self.at
 
 
+async def add_events_and_sums(storage: Storage, *, now: float, words: frozenset[str]) -> None:
+    """Add records that are no calls. They come before the calls, so that the newest records of a demo are calls."""
+    if "unknown-arrival" in words:
+        await storage.log.append_submission(_unit_cost_submission(now))
+    if EXAMPLES in words:
+        await storage.log.append_submission(_order_submission(now))
+
+
 async def add_samples(
     storage: Storage, registry: Registry, clock: SetClock, *, begin: int, words: frozenset[str]
 ) -> None:
@@ -106,10 +114,6 @@ async def add_samples(
             Submission(topic=AI_TELEMETRY, received=SHAPES, ignored=ignored, unrecognised=[SHAPE] * SHAPES)
         )
     routes = [word for word in ROUTES if word in words]
-    if "unknown-arrival" in words:
-        await storage.log.append_submission(_unit_cost_submission(now))
-    if EXAMPLES in words:
-        await storage.log.append_submission(_order_submission(now))
     if routes:
         await _add_routes(storage.deliveries, routes, now)
     await _add_sender_hours(registry, now, words)
