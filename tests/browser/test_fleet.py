@@ -22,12 +22,13 @@ MACHINES = "serial,hostname,user,team,os\n" + "".join(
 )
 
 
-def beat(house: Tollhouse, key: str, name: str, assistants: Mapping[str, Any]) -> None:
+def beat(house: Tollhouse, key: str, name: str, assistants: Mapping[str, Any], **facts: Any) -> None:
     body = {
         "device_id": f"laptop-{name}",
         "hostname": f"laptop-{name}",
         "user": name,
         "assistants": assistants,
+        **facts,
     }
     request = Request(
         f"{house.url}/v1/ai-control-plane/heartbeat",
@@ -67,6 +68,10 @@ def test_a_cause_leads_to_its_machines(house: Tollhouse, open_console: OpenConso
     console.settle()
     assert 0 == console.overhang()
     console.screenshot("fleet-phone")
+    repair = page.get_by_role("table", name="Causes").locator(
+        "small", has_text="Ask the person who uses this endpoint"
+    )
+    expect(repair).to_be_visible()
     console.resize(WIDE)
     causes = page.get_by_role("table", name="Causes")
     cell = causes.get_by_role("row", name="sends to another endpoint").get_by_role("link", name="2")
@@ -85,3 +90,26 @@ def test_a_cause_leads_to_its_machines(house: Tollhouse, open_console: OpenConso
     page.get_by_role("link", name="Fleet", exact=True).first.click()
     page.get_by_role("link", name="1 never seen").click()
     expect(page.get_by_role("table", name="machines").get_by_role("link", name="laptop-zoe")).to_be_visible()
+
+
+def test_a_gateway_without_calls_names_machines_that_lose_them(
+    house: Tollhouse, open_console: OpenConsole
+) -> None:
+    """
+    Overview names lost calls before the first call arrives. The figure of Fleet leaves out machines whose calls wait
+    for long, and says so.
+    """
+    created = house.json("keys", "create", "--name", "fleet", *(f"--scope={scope}" for scope in SCOPES))
+    off = {"state": "telemetry_off", "cause": "settings", "use": "losing"}
+    beat(house, created["secret"], "ada", {"codex": off})
+    waits = {"state": "unreachable", "cause": "dns"}
+    beat(house, created["secret"], "ben", {"codex": waits}, spool={"records": 3, "oldest_age_s": 2 * 86400})
+    console = open_console(house)
+    console.open("/")
+    expect(console.page.get_by_role("heading", name="No records yet")).to_be_visible()
+    expect(console.page.locator("details.attention")).to_contain_text("Lost calls on 1 laptop")
+    console.open("/fleet")
+    expect(console.page.get_by_text("0 of 2 report")).to_be_visible()
+    expect(
+        console.page.get_by_text("Not included: 1 machine whose calls wait longer than a day.")
+    ).to_be_visible()

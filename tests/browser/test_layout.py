@@ -90,6 +90,9 @@ CLIPPED = """() => {
   scrollTo(0, 0);
   return found;
 }"""
+# Hints that are no text
+WITHOUT_TEXT = """() => [...document.querySelectorAll("[title*='[object'], [aria-label*='[object']")]
+  .map((each) => each.outerHTML.slice(0, 100))"""
 HEAD_TOP = "document.querySelector('main thead th').getBoundingClientRect().top"
 
 
@@ -102,8 +105,9 @@ def widths_of(number: int) -> Sequence[int]:
 
 
 def badly_laid_out(console: Console, widths: Sequence[int] = WIDTHS) -> list[str]:
-    """Return texts that are clipped at one of the widths, glued words, and headings that skip a level."""
-    found = [*console.page.evaluate(GLUED), *console.page.evaluate(SKIPPED), *clipped(console, widths)]
+    """Return clipped texts at one of the widths, glued words, hints without text, and headings that skip a level."""
+    found = [text for check in (GLUED, SKIPPED, WITHOUT_TEXT) for text in console.page.evaluate(check)]
+    found += clipped(console, widths)
     return sorted({each[:90] for each in found})[:6]
 
 

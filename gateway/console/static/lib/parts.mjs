@@ -173,17 +173,14 @@ function head({title, kind, wide, sort: key}, sort) {
     <button type="button" onClick=${() => sort.by(key)}>${title}<span aria-hidden="true">${{asc: " ↑", desc: " ↓"}[order]}</span></button></th>`;
 }
 
-const shownIn = (column, row, nameOf) => {
-  const value = column.value(row);
-  return isHash(value) ? nameOf(value) : value;
-};
+const named = (value, nameOf) => (isHash(value) ? nameOf(value) : value);
 
 /** `lead`: of the first column, the column whose value is the row's name, and the facts below it. */
 function cell(column, row, lead, address, nameOf = (each) => each) {
-  const named = lead ? lead.title : column;
-  const value = named.value(row);
-  const shown = shownIn(named, row, nameOf);
-  const title = named.exact?.(row) ?? (shown !== value ? value : isHash(value) ? OF_HASH : undefined);
+  const {value: valueOf, exact} = lead ? lead.title : column;
+  const value = valueOf(row);
+  const shown = named(value, nameOf);
+  const title = exact?.(row) ?? (shown !== value ? value : isHash(value) ? OF_HASH : undefined);
   if (!lead) return html`<td class=${classOf(column)} title=${title}>${shown}</td>`;
   return html`<th scope="row" class=${classOf(column)} title=${title}>${column.mark?.(row)}${address ? html`<a href=${address}>${shown}</a>` : shown}
     ${lead.facts && html`<${Facts} ...${{column, row, lead, nameOf}} />`}</th>`;
@@ -192,7 +189,7 @@ function cell(column, row, lead, address, nameOf = (each) => each) {
 /** The second line of a row. */
 function Facts({column, row, lead, nameOf}) {
   const fact = (each) => {
-    const shown = shownIn(each, row, nameOf);
+    const shown = named(each.value(row), nameOf);
     if ([undefined, null, false, "", "–", "unknown"].includes(shown)) return null;
     return /number/.test(each.kind) ? html`${each.title}: ${shown}` : shown;
   };

@@ -24,7 +24,7 @@ function Choice() {
   const [word, setWord] = useState("");
   const shown = TOOLS.filter((each) => each.title.toLowerCase().includes(word.trim().toLowerCase()));
   const choices = (tools) => html`<ul class="choices">${tools.map((each) => html`<li key=${each.id}><a href=${here({tool: each.id})}>${each.title}</a></li>`)}</ul>`;
-  return html`<p>Choose the program that sends calls to Tollhouse. You get its settings, with this gateway's address and a new key.</p>
+  return html`<p>Choose the program that sends calls. You get its settings with this gateway's address and a new key.</p>
     <h2>Used most</h2>
     ${choices([...COMMON.map((id) => TOOLS.find((each) => each.id === id)), {id: ANY, title: "Anything else: OpenTelemetry"}])}
     <h2>All ${TOOLS.length}</h2>

@@ -120,7 +120,7 @@ function FirstReceiver() {
       <button type="submit" class="main" disabled=${isBusy}>Test</button></form>
     ${problem && html`<p role="alert" class="wrong">${problem}</p>`}
     ${done && html`<p role="status"><${State} word=${done.status} kind=${kind} /> ${words} ${done.words}</p>
-      <p>On the gateway's machine, add these lines to the configuration. The key is in a file, so that no setting contains it:</p>
+      <p>Add these lines to the gateway's configuration. The key is in a file:</p>
       <${Copy} label="lines for the configuration" text=${text.replace(/https:[^"]+/, () => done.url)} />
       <${Copy} label="commands" text=${`umask 077 && mkdir -p keys && cat > ${file}  # paste the key, then press Ctrl+D\ntollhouse check`} />
       <p class="bar"><button type="button" onClick=${apply}>Reload the configuration</button> ${applied && html`<span role="status">${applied}</span>`}</p>`}</section>`;

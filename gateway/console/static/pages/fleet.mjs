@@ -56,11 +56,11 @@ function Coverage() {
 function causeColumns(causes) {
   const assistants = [...new Set(causes.flatMap((each) => Object.keys(each.assistants)))].sort();
   return [
-    {title: "What is wrong", value: (row) => html`<a href=${listed({cause: wordOf(row)})}>${row.words}</a>`},
+    {title: "What is wrong", kind: "words", value: (row) => html`<a href=${listed({cause: wordOf(row)})}>${row.words}</a>`},
     {title: "Machines", kind: "number", value: (row) => exactCount(row.devices)},
     ...assistants.map((name) => ({title: titleOf(name), kind: "number", wide: 2, value: (row) => (row.assistants[name]
       ? html`<a href=${listed({cause: `${name}.${wordOf(row)}`})}>${exactCount(row.assistants[name])}</a>` : "–")})),
-    {title: "Repair", kind: "words", wide: 1, value: (row) => withCode(row.repair)},
+    {title: "Repair", kind: "words", wide: 1, onPhone: "fact", value: (row) => withCode(row.repair)},
   ];
 }
 
