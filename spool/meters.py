@@ -27,8 +27,8 @@ _MOST_UNITS: Final = 10**9  # so that a day's millionths fit 64 bits
 
 class Meter(NamedTuple):
     """
-    A meter. `wholes`: fields and meters whose counts include this meter. `limit`: largest plausible quantity
-    per call.
+    A kind of usage that is measured, with its unit. `wholes`: fields and meters whose counts include it.
+    `limit`: largest plausible quantity per call.
     """
 
     unit: str

@@ -317,8 +317,8 @@ class LedgerRows(Protocol):
 
     def drop_hours(self, before: int) -> int:
         """
-        Delete hourly sums before a midnight. Period rows of the hours are merged into those of their days.
-        Return the number of deleted sums.
+        Delete hourly sums before a midnight (epoch seconds). The stored lowest record number of each day
+        becomes that of its hours. Return the number of deleted sums.
         """
         ...
 

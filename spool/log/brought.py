@@ -38,9 +38,9 @@ def build_import_submission(
     certain: bool,
 ) -> Submission:
     """
-    Return a submission of imported records. `note`: key of the imported numbers. `done`: all numbers imported
-    after this submission. `certain`: False if the log may know the ids of records that it does not have; then
-    duplicates are not checked.
+    Return a submission of imported records. `done`: the ranges of all numbers imported after this
+    submission, which are stored under the key `note`. `certain`: False if the log may know the ids of
+    records that it does not have; then duplicates are not checked.
     """
     times = Counter(record.id for record in records)
     return Submission(

@@ -122,7 +122,11 @@ class ItemMemory(Protocol):
         ...
 
     def name(self, name: bytes, rule: int, slot: int) -> bool:
-        """Learn how a rule reads a name, and which part of it varies."""
+        """
+        Add an attribute name that rules read. `rule`: the number of the rule. `slot`: what `find` returns
+        of its value: 0 nothing, a low number a count, TAG a tag, any other number a text. Return False at
+        the limit.
+        """
         ...
 
     def context(self, number: int, texts: Sequence[bytes]) -> None: ...

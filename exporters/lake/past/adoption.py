@@ -105,8 +105,8 @@ class LakeSettler:
 
     async def settle_added_records(self, first: int, last: int) -> list[Delivery]:
         """
-        Settle numbers of records that are in the data lake under other numbers. Return the deliveries before
-        them.
+        Settle the records `first` to `last`, which are in the data lake under other numbers. Return the
+        deliveries of lower numbers, which this takes as well.
         """
         await self._wait_until_closed(last)
         held = []

@@ -177,7 +177,10 @@ class NestedReports:
         return not any(times_from_names(further_names(record), is_inner=is_inner) for record in records)
 
     def _is_within_another(self, fit: _NestedFit) -> bool:
-        """Return whether another call also contains the SDK's report, so that it was stored separately."""
+        """
+        Return whether the report of an SDK in `fit` also lies within another call. Then it was stored
+        separately, because it may belong to either.
+        """
         key_of_call, _, _ = fit.key.rpartition("\0")
         keys = tuple([f"{key_of_call}\0{count}" for count in possible_input_counts(fit.record)])
         return bool(self._fitting_calls(fit.record, NestedReport(True, keys, *fit.times)))
