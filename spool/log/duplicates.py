@@ -163,7 +163,7 @@ class DuplicateIndex:
             self._arrivals.append((now, len(ids)))
 
     def find_place_in_memory(self, id: int) -> int | None:
-        """Return the id's place, IN_A_RUN if only its run is known, or None if it is not in memory."""
+        """Return the id's place, or None if the place is not in memory, even if a run has the id."""
         return self._newest.get(id) or self._places.find_place(id)
 
     def is_among_newest(self, id: int) -> bool:

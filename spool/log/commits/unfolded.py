@@ -35,8 +35,8 @@ class FoldedIds(msgspec.Struct):
 
 class UnfoldedCommits:
     """
-    The commits with ids in no run, in order, with their first number of each kind. A kind is a topic, or
-    another place that stores ids.
+    The commits with ids in no run (a sorted list of ids), in order, with their first record number of each
+    kind. A kind is a topic, or another place that stores ids.
     """
 
     def __init__(self) -> None:

@@ -45,7 +45,10 @@ class SenderHours:
 
 
 def join_hours(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> SenderHours:
-    """Return the union of the hours of all parts, under the pair of the first part."""
+    """
+    Return the union of the hours of all parts, for the key and source of the first part. Only the newest
+    `kept` hours stay.
+    """
     end = max(part.end for part in parts)
     hours = 0
     for part in parts:

@@ -128,8 +128,8 @@ def count_frames_read(shared: Path) -> int:
 
 def has_hidden_commits(frames: Sequence[WalFrame], seen: int) -> bool:
     """
-    Return whether SQLite dropped commits that were on disk. A single commit after the `seen` frames does not
-    count, because it may be an incomplete write.
+    Return whether SQLite dropped commits that were on disk, after the `seen` frames that it read. A single
+    commit does not count if a frame is damaged, because it may be an incomplete write.
     """
     behind = frames[seen:]
     commits = sum(frame.is_sound and frame.pages_after > 0 for frame in behind)
