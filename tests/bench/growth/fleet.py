@@ -38,6 +38,10 @@ def serial(number: int) -> str:
     return f"C02{number:09d}"
 
 
+def labels(number: int) -> dict[str, str]:
+    return {"team": f"team-{number % TEAMS}", "cost_center": f"cc-{number % 100}"}
+
+
 async def enrol(directory: Path, devices: int) -> None:
     """Enrol the devices with their labels and a call of each second assistant, while no server runs."""
     now = time.time()
@@ -47,7 +51,7 @@ async def enrol(directory: Path, devices: int) -> None:
                 Device(
                     id=device_id(n),
                     hostname=device_id(n),
-                    labels={"team": f"team-{n % TEAMS}", "cost_center": f"cc-{n % 100}"},
+                    labels=labels(n),
                     has_key=True,
                     enrolled_at=now - 86_400,
                     enrolled_by="fleet",
@@ -67,6 +71,7 @@ def heartbeat(number: int) -> bytes:
         "platform": "macos",
         "agent_version": "1.4.0",
         "user": f"user-{number}@example.com",
+        "labels": labels(number),
         "sent_at": time.time(),
         "spool": {"records": 0, "oldest_age_s": 0.0},
         "serial": serial(number),
