@@ -533,7 +533,7 @@ def largest_groups(
     Return the groups that may be among the largest over all periods together.
 
     Return none if finding them requires reading all groups, or if the result would contain all anyway. Raises
-    the errors of `costs`.
+    the errors of `query_costs`.
     """
     periods = list(time_ranges)
     if not periods or not _can_read_largest_first(query) or (state := read_state(rows))["charged"]:

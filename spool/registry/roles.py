@@ -271,7 +271,8 @@ class Role(NewRole, frozen=True, kw_only=True, forbid_unknown_fields=False):
 
     def broken_reason(self, known_names: Collection[str]) -> str | None:
         """
-        Return why the role's filters match nothing, or None: they use a dimension that is not in `known`.
+        Return why the role's filters match nothing, or None: they use a dimension that is not in
+        `known_names`.
         """
         unknown = sorted({role_filter.dimension for role_filter in self.filters} - set(known_names))
         if not unknown:

@@ -63,7 +63,7 @@ def read_entries(
 
     The records of a damaged entry are None. Newly found damage is appended to `damage`, so that the caller
     can mark it. With `whole`, raises NotClosed if this database, which may have changed, has not assigned all
-    of these numbers. With `packed`, plain records stay packed.
+    of these numbers. With `native`, plain records stay packed.
     """
     if first > last:
         return []

@@ -53,7 +53,7 @@ def read_entries(
 
     The records of a damaged entry are None. Newly found damage is appended to `damage`, so that the caller
     can mark it. A damaged page that leads to entries raises an error, because these entries may be intact,
-    and a salvage can find them. With `packed`, plain records stay packed.
+    and a salvage can find them. With `native`, plain records stay packed.
     """
     if first > last:
         return []
