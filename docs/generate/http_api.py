@@ -51,10 +51,9 @@ def _operators(*paths: str) -> tuple[str, ...]:
 
 
 def _pages_for_keys() -> Iterator[ApiPage]:
-    """Yield a page for each resource that keys manage, unless its path has another name."""
-    first_parts = {row.path.split("/")[2] for row in ADDRESSES if row.path.startswith("/v2/")}
-    for name in RESOURCES:
-        if name in first_parts:
+    """Yield a page for each listed resource that keys manage."""
+    for name, modules in RESOURCES.items():
+        if modules.has_keys:
             words = name.replace("-", " ")
             yield ApiPage(name, words.capitalize(), f"Manage {words}.", (f"/v2/{name}",))
 

@@ -17,20 +17,23 @@ if TYPE_CHECKING:
 class ResourceModules:
     """
     The module that declares a resource, and the module with its fields and its table, which is another one if rules
-    below `operations` use them.
+    below `operations` use them. With `has_keys`, keys manage it at `/v2/` and its word.
     """
 
     resource: str
     fields: str
+    has_keys: bool = False
 
 
-def _in_one(module: str) -> ResourceModules:
-    return ResourceModules(module, module)
+def _in_one(module: str, *, has_keys: bool = False) -> ResourceModules:
+    return ResourceModules(module, module, has_keys)
 
 
 # The modules by the word of the resource in commands and addresses.
 RESOURCES: Mapping[str, ResourceModules] = {
-    "budgets": ResourceModules("gateway.operations.money.budgets", "gateway.money.budgets.declared"),
+    "budgets": ResourceModules(
+        "gateway.operations.money.budgets", "gateway.money.budgets.declared", has_keys=True
+    ),
     "allocation": ResourceModules(
         "gateway.operations.money.published_allocation", "gateway.money.allocation.declared"
     ),

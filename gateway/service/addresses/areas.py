@@ -46,7 +46,7 @@ class AddressArea:
     is_in_demo: bool = True
 
 
-FOR_SENDERS = (
+_LISTED_FOR_SENDERS = (
     AddressArea(
         modules=("gateway.operations.receivers.otlp_http", "gateway.operations.receivers.ai_telemetry"),
         paths=(
@@ -155,6 +155,26 @@ FOR_SENDERS = (
         modules=("gateway.operations.people.roles",), paths=("/v2/access-control",), endpoints=("roles",)
     ),
 )
+
+
+def with_resource_areas(
+    listed: Sequence[AddressArea], resources: Mapping[str, ResourceModules], *, of_keys: bool = False
+) -> tuple[AddressArea, ...]:
+    """
+    Return the listed areas, and an area for each resource whose path is in none of them. All rows of such an
+    area come from its module. `of_keys`: the paths are those of keys.
+    """
+    listed_paths = {path for area in listed for path in area.paths}
+    areas = list(listed)
+    for name, modules in resources.items():
+        path = f"/v2/{name}" if of_keys else f"/{name}"
+        if path not in listed_paths and (modules.has_keys or not of_keys):
+            endpoints = (name,) if of_keys else ()
+            areas.append(AddressArea(modules=(modules.resource,), paths=(path,), endpoints=endpoints))
+    return tuple(areas)
+
+
+FOR_SENDERS = with_resource_areas(_LISTED_FOR_SENDERS, RESOURCES, of_keys=True)
 
 # Only an agent has these addresses, for programs on its own machine.
 OF_AN_AGENT = (
@@ -355,24 +375,6 @@ _LISTED = (
         is_in_demo=False,
     ),
 )
-
-
-def with_resource_areas(
-    listed: Sequence[AddressArea], resources: Mapping[str, ResourceModules]
-) -> tuple[AddressArea, ...]:
-    """
-    Return the listed areas, and an area for each resource whose path is in none of them. All rows of such an
-    area come from its module.
-    """
-    paths = {path for area in listed for path in area.paths}
-    return (
-        *listed,
-        *(
-            AddressArea(modules=(modules.resource,), paths=(f"/{name}",))
-            for name, modules in resources.items()
-            if f"/{name}" not in paths
-        ),
-    )
 
 
 OPERATOR_AREAS = with_resource_areas(_LISTED, RESOURCES)

@@ -127,3 +127,21 @@ def test_a_resource_needs_no_area_of_its_own() -> None:
     assert own.modules == ("gateway.operations.money.racks",)
     assert own.paths == ("/racks",)
     assert own.endpoints == ()
+
+
+def test_a_resource_of_keys_needs_no_area_of_its_own() -> None:
+    """A resource that keys manage has its rows at `/v2/` and its word, which is the label in metrics as well."""
+    racks = ResourceModules("gateway.operations.money.racks", "gateway.money.racks.declared", has_keys=True)
+    shelves = ResourceModules("gateway.operations.money.shelves", "gateway.money.shelves.declared")
+    [own] = with_resource_areas([], {"racks": racks, "shelves": shelves}, of_keys=True)
+    assert (own.modules, own.paths, own.endpoints) == ((racks.resource,), ("/v2/racks",), ("racks",))
+
+
+def test_the_list_says_which_resources_keys_manage() -> None:
+    for name, modules in RESOURCES.items():
+        declared = [
+            value.keys.path
+            for value in vars(import_module(modules.resource)).values()
+            if isinstance(value, ManagedResource) and value.keys is not None
+        ]
+        assert (f"/v2/{name}" in declared) == modules.has_keys, name
