@@ -11,7 +11,7 @@ from playwright.sync_api import Route, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import NARROW
+from tests.browser.console import NARROW, Console
 
 ANN = "ann@example.com"
 
@@ -134,3 +134,11 @@ def test_somebody_is_limited_from_a_row_of_costs(busy: Tollhouse, open_console: 
     console.open(f"/views?open={answer.json()['view']['id']}")
     page.get_by_role("link", name="Restrict access to this view's calls").click()
     expect(section).to_contain_text("team!=search")
+
+
+def test_a_phone_shows_whole_names_of_permission_sets(console: Console) -> None:
+    console.resize(NARROW)
+    console.open("/roles?tab=sets")
+    name = console.page.get_by_role("link", name="Answer Privacy Requests")
+    expect(name).to_be_visible()
+    assert not name.evaluate("(each) => each.closest('th').scrollWidth > each.closest('th').clientWidth")

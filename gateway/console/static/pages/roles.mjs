@@ -174,7 +174,7 @@ const list = (known) => ({
 
 const SETS = {
   path: "/permission-sets", root: "permission_sets", at: PATH, caption: "permission sets", identity: (row) => row.id, heading: (row) => row.name,
-  columns: [{title: "Name", value: (row) => row.name, sort: "name"}, {title: "Allows", kind: "words", value: (row) => row.description},
+  columns: [{title: "Name", kind: "words", value: (row) => row.name, sort: "name"}, {title: "Allows", kind: "words", value: (row) => row.description},
     {title: "Includes", kind: "words", wide: true, value: (row) => row.includes.join(", ").replaceAll("_", " ") || "–"}],
 };
 
