@@ -94,7 +94,7 @@ async def test_fields_are_counted_before_they_are_filled_in(log_of: Log, clock: 
 
 async def test_only_stored_payloads_count(clock: MovedClock) -> None:
     class Away:
-        async def append(self, _: object) -> None:
+        async def append_submission(self, _: object) -> None:
             raise SpoolUnavailable("away")
 
     counter = SenderFieldCounter(clock)

@@ -45,7 +45,7 @@ class HealthSources(SoleNode):
         assert self.stats_now is not None
         return self.stats_now
 
-    async def routes(self) -> Sequence[RouteState]:
+    async def route_states(self) -> Sequence[RouteState]:
         if isinstance(self.states, SpoolUnavailable):
             raise self.states
         return self.states
