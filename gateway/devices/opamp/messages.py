@@ -3,7 +3,7 @@ OpAMP messages: the part of the protocol that Tollhouse reads or writes.
 
 Numbers, names and types are those of opamp.proto and anyvalue.proto of the OpAMP specification 0.18.0
 (https://github.com/open-telemetry/opamp-spec, Copyright The OpenTelemetry Authors, Apache License 2.0). All
-other fields, such as `effective_config`, are unknown fields here: the parser skips them, and no code can read
+other fields are unknown fields here: the parser skips them, and no code can read
 them. Attribute values are read only if they are scalars.
 """
 

@@ -46,8 +46,8 @@ TAG: Final = 255
 OF_RESOURCE: Final = ("service.name",)
 # Parts of texts for which rules search. If a text of a span contains one of these parts, the rules read the span.
 PARTS: Final = ("..", CACHE_HIT)
-# Sums of counts. The sign of each sum is part of a kind, because `settle`, `agreeing` and `with_thoughts`
-# only compare these sums with 0.
+# Sums of counts. The sign of each sum is part of a kind, because `normalise_counts`,
+# `usage_if_consistent` and `with_missing_reasoning` only compare these sums with 0.
 SUMS: Final = (
     (-1, 0, 1, 1, 0, 0),
     (0, -1, 0, 0, 1, 0),

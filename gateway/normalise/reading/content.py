@@ -89,7 +89,7 @@ _DOUBTFUL_WORDS = frozenset({
     "rewrite", "script", "scripts", "sentence", "sentences", "sms", "sql", "stderr", "stdin", "stdout",
     "transcribed", "truth", "turn", "turns", "writing",
 })  # fmt: skip
-# Words with which a name that has a doubtful word states a fact, such as `code_owner` and `log_group`.
+# Words with which a name that has a doubtful word states a fact, such as `code_owner`.
 _DOUBTFUL_FACTS = _FACT_WORDS | {
     "account",
     "app",

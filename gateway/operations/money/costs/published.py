@@ -316,9 +316,8 @@ def _describe_tag(tag: TagValues) -> dict[str, Any]:
 
 class _CostRows:
     def __init__(self, money: MoneyServices, people: People) -> None:
-        self.beside: dict[
-            str, object
-        ] = {}  # other members of the response's root object, which `build_page` adds
+        # other members of the response's root object, which `read_costs` adds
+        self.beside: dict[str, object] = {}
         self._money = money
         self._people = people
         self._reads = cost_reader_for_key(money)
