@@ -30,9 +30,10 @@ from tests.bench.server.backlog import opened_storage
 from tests.bench.server.meters import busy_seconds, cpu_seconds
 from tests.bench.server.table import machine
 from tests.browser.console import MONTH, WIDE, Console, filled, launched
+from tests.moved_clock import MovedClock
 
 PAGES = ("/", "/costs", "/calls", "/reconciliation", "/insights", "/fleet")
-BATCH, BATCHES_PER_COUNT = 4096, 16
+DAYS_PER_COUNT = 30
 USERS, TEAMS, MODELS, PULL_REQUESTS = 500, 20, 20, 2000
 # the requests since the page was loaded, those that the network carried, and their bytes
 _TRANSFERRED = """() => {
@@ -48,18 +49,24 @@ def store_calls(directory: Path, calls: int, days: int) -> None:
 
 
 async def _store_calls(directory: Path, calls: int, days: int) -> None:
-    chance, end = random.Random(calls), time.time() - 60
-    async with opened_storage(directory) as storage:
-        for first in range(0, calls, BATCH):
-            numbers = range(first, min(calls, first + BATCH))
-            records = [stored_call(n, chance, end - days * DAY_S * (1 - n / calls)) for n in numbers]
-            identities = [RecordIdentity(record.id) for record in records]
+    chance, begin = random.Random(calls), time.time() - days * DAY_S
+    clock = MovedClock(begin)
+    async with opened_storage(directory, clock) as storage:
+        for day in range(days):
+            numbers = range(calls * day // days, calls * (day + 1) // days)
+            records = [stored_call(n, chance, begin + DAY_S * days * n / calls) for n in numbers]
+            clock.move(DAY_S)  # the calls of a day arrive at its end
             await storage.log.append_submission(
-                Submission(topic=AI_TELEMETRY, received=len(records), records=records, identities=identities)
+                Submission(
+                    topic=AI_TELEMETRY,
+                    received=len(records),
+                    records=records,
+                    identities=[RecordIdentity(record.id) for record in records],
+                )
             )
-            if first // BATCH % BATCHES_PER_COUNT == 0:
+            if day % DAYS_PER_COUNT == 0:
                 await storage.ledger.catch_up(storage.log)
-                click.echo(f"{first:,} calls", err=True)
+                click.echo(f"{numbers.start:,} calls", err=True)
         await storage.ledger.catch_up(storage.log)
         await storage.ledger.sum_up_and_delete_hours()
 

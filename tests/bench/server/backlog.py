@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gateway.configuration.sections import Config
 from gateway.service.assembly.storage import open_storage
-from spool.clock import SystemClock
+from spool.clock import Clock, SystemClock
 from spool.devices.device import Device
 from spool.identity import RecordIdentity
 from spool.log.values import Submission
@@ -71,10 +71,10 @@ async def _add_devices(directory: Path, devices: int) -> None:
 
 
 @asynccontextmanager
-async def opened_storage(directory: Path) -> AsyncIterator[Storage]:
+async def opened_storage(directory: Path, clock: Clock | None = None) -> AsyncIterator[Storage]:
     settings = SpoolSettings(hold=0.0)
     async with open_storage(
-        Config(data_dir=directory / DATA, spool=settings), clock=SystemClock()
+        Config(data_dir=directory / DATA, spool=settings), clock=clock or SystemClock()
     ) as storage:
         yield storage
 
