@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,9 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     assert [] == console.audit()
     console.screenshot("budgets-open")
     expect(dialog.get_by_role("table", name="Periods").locator("tbody tr")).to_have_count(1)
-    expect(dialog.locator("figure path.band")).to_have_count(1)
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    bands = 0 if tomorrow.day == 1 else 1  # the last day of a month has no days ahead
+    expect(dialog.locator("figure path.band")).to_have_count(bands)
     dialog.get_by_role("button", name="Show as table").click()
     twin = dialog.get_by_role("table", name="Spent so far")
     days = console.ask(f"/budgets/{budget['id']}?expand=burnup")["budget"]["burnup"]["daily"]
