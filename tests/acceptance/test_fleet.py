@@ -137,7 +137,7 @@ def test_each_laptop_that_does_not_report_is_named_with_its_cause(installations:
     found = house.json("insights", "check") and house.json("insights", "list", "--limit", "100")["insights"]
     titles = {row["title"] for row in found}
     assert {
-        "copilot on 30 machines of the team new was never set up",
-        "copilot on 25 machines of the team elsewhere sends to another endpoint",
+        "Copilot on 30 machines of the team new was never set up",
+        "Copilot on 25 machines of the team elsewhere sends to another endpoint",
         "20 machines of the team missing never reported",
     } <= titles

@@ -173,9 +173,9 @@ THINGS = (
     ),
     Thing(
         name="why a laptop loses calls",
-        console="codex on laptop-losing is used while the agent is stopped",
+        console="Codex on laptop-losing is used while the agent is stopped",
         command=INSIGHTS,
-        printed="codex on laptop-losing is used while the agent is stopped",
+        printed="Codex on laptop-losing is used while the agent is stopped",
         metric=_is_over_zero('tollhouse_insights{detector="assistant_not_reporting",severity="info"}'),
     ),
 )

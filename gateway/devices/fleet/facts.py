@@ -63,6 +63,15 @@ _ASSISTANTS_OF_LIBRARIES: Mapping[tuple[str, str], str] = {("vercel_ai", "openco
 # The list is closed, because each name becomes a label of metrics.
 ASSISTANTS = tuple(dict.fromkeys(_ASSISTANTS.values()))
 
+ASSISTANT_TITLES: Mapping[str, str] = {  # as the console's page Fleet writes them
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "copilot": "Copilot",
+    "gemini-cli": "Gemini CLI",
+    "qwen-code": "Qwen Code",
+    "opencode": "opencode",
+}
+
 SERIAL_PREFIX = b"tollhouse serial number\n"
 
 KIND, CLUSTER = "kind", "cluster"  # label of a device that reports for a cluster, and its value

@@ -13,7 +13,13 @@ from typing import NamedTuple
 
 from gateway.devices.fleet.assistant_states import to_gateway_time
 from gateway.devices.fleet.coverage import FleetRow
-from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED, decode_heartbeat, parse_time_to_epoch
+from gateway.devices.fleet.facts import (
+    ASSISTANT_TITLES,
+    NO_AGENT,
+    NOT_CONFIGURED,
+    decode_heartbeat,
+    parse_time_to_epoch,
+)
 from gateway.devices.fleet.matching import reported_serial_hash, serial_of_device
 from gateway.devices.fleet.repairs import repair_of_cause
 from gateway.devices.fleet.severity import severity_of_machines
@@ -117,7 +123,12 @@ def _cause_findings(detector: str, facts: InsightFacts, causes: Iterable[Cause])
         severity = severity_of_machines(having, facts.fleet)
         for team, rows in _rows_by_team(having).items():
             assistants = sorted(
-                {each.name for row in rows for each in row.assistants if (each.state, each.cause) == cause}
+                {
+                    ASSISTANT_TITLES[each.name]
+                    for row in rows
+                    for each in row.assistants
+                    if (each.state, each.cause) == cause
+                }
             )
             subject = assistants[0] if len(assistants) == 1 else "A coding assistant"
             findings.append(

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
 from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.fleet.coverage import FleetRow, fleet_row_of_device, fleet_row_of_missing
-from gateway.devices.fleet.facts import CAUSES, NO_AGENT, NO_RECORD, NOT_FORWARDED
+from gateway.devices.fleet.facts import (
+    ASSISTANT_TITLES,
+    ASSISTANTS,
+    CAUSES,
+    NO_AGENT,
+    NO_RECORD,
+    NOT_FORWARDED,
+)
 from gateway.devices.fleet.repairs import _REPAIRS, repair_of_cause
 from gateway.devices.machine_state import (
     CLOCK_WRONG,
@@ -31,6 +39,7 @@ from spool.devices.device import REVOKED_UPSTREAM, Device
 from spool.record import utc_iso
 from spool.registry.insights import Finding
 from spool.registry.tables.inventory import Machine
+from tests.documents import ROOT
 
 NOW = 1_800_000_000.0
 
@@ -83,11 +92,11 @@ def test_assistants_that_do_not_report() -> None:
     assert (
         "A coding assistant on 31 machines of the team search sends to another endpoint" == first.draft.title
     )
-    assert "Calls of claude-code, codex do not" in first.draft.description
+    assert "Calls of Claude Code, Codex do not" in first.draft.description
     assert "s0: ada" in first.draft.description and "and 19 more" in first.draft.description
-    assert "codex on lone sends to another endpoint" == second.draft.title
+    assert "Codex on lone sends to another endpoint" == second.draft.title
     assert "It belongs to bob." in second.draft.description
-    assert ["codex on policy of the team ads has not received the policy"] == titles(
+    assert ["Codex on policy of the team ads has not received the policy"] == titles(
         policy_not_applied(facts)
     )
     assert len({each.key for each in (first, second, *policy_not_applied(facts))}) == 3
@@ -194,3 +203,12 @@ def test_machines_with_an_older_policy() -> None:
         first = [with_policy("new", 5, days, offset_s=offset_s) for days in (0.9, 1)]
         assert not policy_outdated(InsightFacts(now=NOW, fleet=[*old, first[0]]))
         assert policy_outdated(InsightFacts(now=NOW, fleet=[*old, first[1]]))
+
+
+def test_insights_name_assistants_as_the_console_does() -> None:
+    page = (ROOT / "gateway/console/static/pages/fleet.mjs").read_text()
+    [titles] = re.findall(r"const TITLES = {(.*)};", page)
+    assert ASSISTANT_TITLES == {
+        name.strip('"'): title for name, title in re.findall(r'([\w"-]+): "([^"]+)"', titles)
+    }
+    assert set(ASSISTANTS) == set(ASSISTANT_TITLES)
