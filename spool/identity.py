@@ -28,7 +28,7 @@ STAND_IN = b"tollhouse-span"
 LONG_ENOUGH = 16
 STEP_NS = 4 * NS
 CHECK_ID = (
-    # of the call by `tollhouse check`: no hash, and never stored
+    # the id of the test call of `tollhouse check`, which is not hashed and never stored
     b"tollhouse check."
 )
 AS_SPAN, AS_EVENT = "span", "event"  # the two kinds of reports of a call

@@ -51,7 +51,7 @@ def changes_struct(
     """
     Return the struct of a change, with all fields optional.
 
-    Fields in `once` cannot be changed later. Fields in `types` have another type.
+    Fields in `once` cannot be changed later. Fields in `types` have the type given there.
     """
     fields: list[Any] = []
     if has_version:

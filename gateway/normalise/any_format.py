@@ -85,7 +85,7 @@ def join_otlp_requests(named: str, body: bytes, allowance: Allowance) -> Generat
                 resources.append(resource)
         elif recognise_item_format(members) in OTLP_SIGNALS:
             raise BadPayload(
-                f"request {index} does not contain {named}; send each signal in a request of its own"
+                f"export {index} in the body does not contain {named}; send each signal in a body of its own"
             )
         elif bytes(request) not in (b"{}", b"null"):
             other_places.append(index)

@@ -385,7 +385,9 @@ def _require_same_stream(known_stream: TelemetryStream | None, operation: UnitCo
         if not set(names) <= set(known_stream.keys):
             raise _Bad("the stream's records do not have these dimensions")
     elif known_stream.keys != names:
-        raise _Bad("dimensions must be the same in every record of the stream")
+        raise _Bad(
+            f"dimensions must be the same in every record of the stream: {', '.join(known_stream.keys)}"
+        )
 
 
 def _with_article(kind: str) -> str:

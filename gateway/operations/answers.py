@@ -126,7 +126,7 @@ class StoredRecord(msgspec.Struct, kw_only=True):
     known_at: Annotated[str | UnsetType, words("When a correction became known.")] = UNSET
     name: Annotated[str | UnsetType, words("The name of a counter.")] = UNSET
     value: Annotated[
-        str | int | UnsetType | None, words("The increase of a counter, or the amount of a unit-cost record.")
+        str | int | UnsetType | None, words("The increase of a counter, or the value of a unit-cost record.")
     ] = UNSET
     unit: Annotated[str | UnsetType | None, words("The unit of a counter.")] = UNSET
     model: Annotated[str | UnsetType | None, words("The model of a counter.")] = UNSET

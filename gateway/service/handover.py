@@ -128,7 +128,8 @@ class Predecessor:
             message, descriptors, _, _ = socket.recv_fds(connection, MAX_MESSAGE, 8)
             if not message:
                 raise ConnectionResetError(
-                    "the server on this data directory ended during the handover; start again"
+                    "the old server on this data directory ended before it handed over to this one; "
+                    "start Tollhouse again"
                 )
         except (FileNotFoundError, ConnectionRefusedError):
             connection.close()

@@ -54,10 +54,11 @@ class OwnRecords:
         self, slice: Hashable, is_own: IsOwn, *, dimensions: Hashable, most: int
     ) -> Sequence[OwnRecord]:
         """
-        Return at most `most` closed calls of the slice from the last LOOK_BACK_S seconds, newest first.
+        Return at most `most` calls of the slice from the last LOOK_BACK_S seconds, newest first. Calls that may
+        still get a report are left out.
 
-        `is_own` returns whether a call is in the slice; if the `dimensions` that it uses change, the search
-        starts again.
+        `is_own` returns whether a call is in the slice. It uses `dimensions`: after a query with others, the
+        calls are searched from the start.
         """
         remembered = self._slices.get(slice)
         if remembered is None or remembered.dimensions != dimensions:

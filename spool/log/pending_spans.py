@@ -191,7 +191,7 @@ class _KeySpans:
         self.traces: dict[str, _Trace] = {}
         self.rows: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
         self.count = 0
-        # Values by number, of which those of forgotten spans are replaced.
+        # The distinct values of the spans. A span has the index of its values; an index that no span has is used again.
         self.given: list[GivenValues] = [NOTHING_GIVEN]
         self._numbers: dict[GivenValues, int] = {}
         self._uses: Counter[int] = Counter()

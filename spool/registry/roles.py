@@ -671,7 +671,7 @@ def check_admin_remains(were: Collection[str], remaining: Collection[str]) -> No
     """Raise NotAllowed if no enabled account could do everything."""
     if were and not remaining:
         raise NotAllowed(
-            f"{', '.join(sorted(were)[:_SHOWN])} is the last enabled Admin. Make another account "
+            f"{', '.join(sorted(were)[:_SHOWN])} must stay Admin: no other Admin is enabled. Make another account "
             "an Admin first"
         )
 

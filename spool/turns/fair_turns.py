@@ -102,7 +102,7 @@ class FairTurns:
         self._renew_at = self._forget_at = 0.0
         self._parties: dict[str, Party] = {}
         self._in_hand: dict[str, Party] = {}
-        # parties that committed recently
+        # parties that stored records recently
         self._submitting: dict[str, Party] = {}
         self._waiting: dict[str, Party] = {}
         self._is_looking = False  # whether the next pass of the event loop runs `_let_waiting_continue`

@@ -196,7 +196,7 @@ async def read_month_charges(
 
 
 def prepaid_charges(terms: Iterable[PrepaidCapacity], uses: Iterable[CapacityUse]) -> Iterator[DayCharge]:
-    """Yield the cost of prepaid terms by day. A day without a covered call is unused."""
+    """Yield the cost of prepaid contract terms by day. A day without a covered call has the charge UNUSED."""
     for term, use in zip(terms, uses, strict=True):
         for day, amount in term.by_day.items():
             of_teams = use.by_day.get(day, {})

@@ -2,7 +2,7 @@
 Options for commands that create or change a resource, made from the declaration of its fields.
 
 A field of a simple type becomes an option with its name and description. Fields that need another notation on
-the command line, such as filters and plans, are options of the command itself.
+the command line, such as filters and plans, have options that the command defines by hand.
 """
 
 from __future__ import annotations

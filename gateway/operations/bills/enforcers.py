@@ -137,10 +137,14 @@ class EnforcerLimitItem(msgspec.Struct, kw_only=True):
         example("month"),
     ]
     starts_at: Annotated[
-        str | None, words("When the current window began, or null."), example("2026-11-01T00:00:00.000Z")
+        str | None,
+        words("When the current window began, or null if it is unknown."),
+        example("2026-11-01T00:00:00.000Z"),
     ]
     resets_at: Annotated[
-        str | None, words("When the current window ends, or null."), example("2026-12-01T00:00:00.000Z")
+        str | None,
+        words("When the current window ends, or null if it is unknown."),
+        example("2026-12-01T00:00:00.000Z"),
     ]
     enforcing: Annotated[bool, words("Whether the enforcer rejects calls above the limit."), example(True)]
     read_at: Annotated[str, words("When the limit was read."), example("2026-11-27T01:45:24.022Z")]

@@ -194,7 +194,8 @@ def reasons_not_applied(outcome: ApplyOutcome) -> list[str]:
     gives={JSON: ReleasedObject},
 )
 async def release_object(request: OperatorRequest[InstallationServices, ObjectToRelease]) -> Result:
-    """Release an object, so that people may change it. The next apply of its file reports a conflict."""
+    """End the management of an object by its file, so that people may change it. The next apply of the file
+    reports a conflict."""
     registry, body = request.registry, request.body
     kind = _require_kind(body.kind)
     for row in (await kind.rows_by_id(registry)).values():

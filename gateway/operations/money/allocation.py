@@ -114,7 +114,7 @@ class DiffDefinitionAnswer(msgspec.Struct, kw_only=True):
 
 class PublishDefinitionAnswer(msgspec.Struct, kw_only=True):
     version: Annotated[VersionItem, words("The version, with the fields below.")]
-    publish_job: Annotated[PublishJobItem, words("The job that publishes the version.")]
+    publish_job: Annotated[PublishJobItem, words("The job that puts the new version in force.")]
 
 
 @operator_call(

@@ -103,9 +103,9 @@ class UnitsOfRecord(msgspec.Struct, kw_only=True):
     pull_request: Annotated[
         str | UnsetType, words("The pull request of the call."), example("acme/shop#42")
     ] = UNSET
-    branch: Annotated[str | UnsetType, words("The branch of the call.")] = UNSET
-    commit: Annotated[str | UnsetType, words("The commit of the call.")] = UNSET
-    run: Annotated[str | UnsetType, words("The run of the call.")] = UNSET
+    branch: Annotated[str | UnsetType, words("The Git branch of the call.")] = UNSET
+    commit: Annotated[str | UnsetType, words("The Git commit of the call.")] = UNSET
+    run: Annotated[str | UnsetType, words("The agent run of the call.")] = UNSET
     repository: Annotated[str | UnsetType, words("The repository of the call.")] = UNSET
     ticket: Annotated[str | UnsetType, words("The ticket of the call.")] = UNSET
 

@@ -145,7 +145,7 @@ class Month:
             yield self._report_with_identity(workload, msgspec.structs.replace(call))
         twin = self._plants.twin_report(day, workload, call)
         if twin is not None:
-            # if the sources are equal, the twin is another call and not a second report of the same call
+            # a report with the same source is of another call; with another source, it is a second report of this call
             if twin.source == call.source:
                 self._bill(twin)
             twin.span_id = f"{self._random.getrandbits(64):016x}"

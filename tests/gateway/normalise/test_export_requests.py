@@ -68,7 +68,7 @@ def test_requests_of_two_signals_are_refused_whole() -> None:
     A body with requests of two signals is refused as a whole, because each signal has its own reader and
     nothing may be dropped silently.
     """
-    with pytest.raises(BadPayload, match="request 1 does not contain"):
+    with pytest.raises(BadPayload, match="export 1 in the body does not contain"):
         read(None, lines(request(1), {"resourceLogs": []}))
 
 

@@ -1,4 +1,4 @@
-"""Tokens without an amount on the bill: those of paid capacity, and tokens that are free on each day."""
+"""Tokens without an amount on the bill: those of paid capacity, and a daily number of free tokens."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _Served = tuple[str, str]  # a served model and its tier
 
 def claim_commitment(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
-    Claim paid capacity: the bill's lines for throughput, and the tokens that it served. The amount is that of
-    the lines minus the value of the tokens.
+    Yield claims that a difference is paid capacity: the bill charges capacity by lines for throughput, and no
+    money for the tokens of the served model and tier. The amount of a claim is that of these lines minus what
+    the tokens cost by the ledger.
 
-    The bill must have such a line on each of these days, and no money for any token of the model and tier. If
-    only some of the days are like this, or several models may be served, the cause is only likely.
+    The cause is exact if on all days with such a line no token of the model and tier has money, and only one
+    model may be served. Otherwise it is only likely.
     """
     lines = [entry for entry in comparison.remainder.entries_of_part(OTHER) if entry[2] in _CAPACITY]
     for name in sorted({cell.model for _, cell, _ in lines}):
