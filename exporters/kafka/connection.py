@@ -260,7 +260,7 @@ async def fetch_partitions(reader: Any, topic: str) -> list[int]:
 async def seek_to_beginning(reader: Any, topic: str, partitions: Sequence[int]) -> set[int]:
     """Go to the first message of each partition. Return the partitions with deleted first messages."""
     places = [TopicPartition(topic, partition) for partition in partitions]
-    reader.assign_items(places)
+    reader.assign(places)
     begins = await reader.beginning_offsets(places)
     for partition, offset in begins.items():
         reader.seek(partition, offset)

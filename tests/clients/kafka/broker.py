@@ -118,7 +118,7 @@ class Broker:
         await reader.start()
         try:
             places = [TopicPartition(topic, number) for number in range(partitions)]
-            reader.assign_items(places)
+            reader.assign(places)
             ends = await reader.end_offsets(places)
             for place, begin in (await reader.beginning_offsets(places)).items():
                 reader.seek(place, begin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,8 +11,11 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
 
 from exporters.errors import Misconfigured, Retryable
+from exporters.kafka import connection, exporter, recount
 from exporters.kafka.connection import AwsIdentity, client_options
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
@@ -110,3 +114,19 @@ async def test_a_token_goes_to_no_plain_address(tmp_path: Path) -> None:
     }
     with pytest.raises(Misconfigured, match="does not begin with https://"):
         await AwsIdentity(SETTINGS, environ=environ).current_keys()
+
+
+def test_the_library_has_each_method_that_is_called() -> None:
+    """The types of the library are unknown to the type checker, so a wrong name would be seen only at a broker."""
+    kinds = {"reader": AIOKafkaConsumer, "producer": AIOKafkaProducer, "admin": AIOKafkaAdminClient}
+    called = {
+        (node.func.value.id, node.func.attr)
+        for module in (connection, exporter, recount)
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+    }
+    used = [(kinds[name], method) for name, method in called if name in kinds]
+    assert len(used) > 10
+    assert [] == [(kind, method) for kind, method in used if not hasattr(kind, method)]
