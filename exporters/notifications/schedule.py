@@ -45,9 +45,9 @@ class Schedule:
             digest = self._next_moment(self.digest, min(notice.at, now))
         if digest > now:
             return digest
-        return self._quiet_until(now)
+        return self._end_of_quiet_hours(now)
 
-    def _quiet_until(self, now: float) -> float:
+    def _end_of_quiet_hours(self, now: float) -> float:
         if self.quiet is None:
             return 0.0
         begins, ends = self.quiet

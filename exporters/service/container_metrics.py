@@ -220,7 +220,7 @@ class ContainerSync:
         answer = await self._upstream.post(
             UPLOAD, body, query=query, headers=_agent_headers(by), max_answer_bytes=MAX_ADDRESSES_BYTES
         )
-        addresses = _decode_addresses(answer)
+        addresses = _decode_upload_addresses(answer)
         for file in files:
             address = addresses.get(file.reference)
             if address is None:
@@ -371,7 +371,7 @@ def _agent_headers(sender: ContainerSender) -> dict[str, str]:
     return {name: value for name, value in headers.items() if value}
 
 
-def _decode_addresses(answer: HttpAnswer) -> Mapping[str, str]:
+def _decode_upload_addresses(answer: HttpAnswer) -> Mapping[str, str]:
     try:
         return msgspec.json.decode(answer.body, type=dict[str, str])
     except (msgspec.DecodeError, RecursionError) as error:

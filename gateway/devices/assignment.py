@@ -46,7 +46,7 @@ class DeviceAssignment:
         self._table = lifecycle.table
         self._count_claims = claimed
 
-    async def assign_items(self, outcome: ReadOutcome, bearer: Bearer) -> None:
+    async def assign_or_reject_items(self, outcome: ReadOutcome, bearer: Bearer) -> None:
         """
         Assign items to the device of their sender. Items of a revoked device are rejected. Records that
         another Tollhouse forwarded are rejected if the key may not forward. All other items are stored. Under

@@ -137,7 +137,7 @@ class Intake:
         """Store a part of a payload. The order of the steps matters."""
         arrived_at = self._read_arrival_time(outcome)
         if self._devices is not None:
-            await self._devices.assign_items(outcome, bearer)
+            await self._devices.assign_or_reject_items(outcome, bearer)
         default_users = await self._fill_labels(outcome, bearer)
         await self._price_records(outcome)
         repeaters = await self._note_calls(outcome, bearer, default_users, arrived_at)

@@ -295,7 +295,7 @@ def _add_up_amounts(view: ComparedParts, cells: Iterable[CheckedSum]) -> Amounts
     amounts = defaultdict[tuple[int | None, DimensionValues], Counter[str]](Counter)
     for cell in cells:
         units = None if cell.units is None else cell.units if view.has_sets else 0
-        of_sum = amounts[units, view.compared_dimensions(cell.values)]
+        of_sum = amounts[units, view.reduce_dimensions(cell.values)]
         for name, amount in (
             *cell.meters.items(),
             *zip(MEASURES, view.compared_measures(cell), strict=False),

@@ -58,7 +58,7 @@ class ComparedParts(NamedTuple):
     has_unit_estimates: bool = True
     has_sets: bool = True
 
-    def compared_dimensions(self, values: DimensionValues) -> DimensionValues:
+    def reduce_dimensions(self, values: DimensionValues) -> DimensionValues:
         reduced = stored_dimensions(values)
         if self.level:
             reduced = (replace_owners_with_other, replace_work_with_other)[self.level - 1](reduced)
@@ -110,7 +110,7 @@ class Checksums:
         if factor is None:
             if len(factors) >= _MEMO:
                 factors.clear()
-            factor = factors[values] = self._pseudo_random(repr((*view.compared_dimensions(values),)))
+            factor = factors[values] = self._pseudo_random(repr((*view.reduce_dimensions(values),)))
         return factor
 
     def _pseudo_random(self, of: str) -> int:

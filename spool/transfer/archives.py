@@ -198,18 +198,18 @@ class ArchiveTables:
         self.names: Sequence[str] = [name.removeprefix(TABLES) for name in members]
 
     def table(self, name: str) -> KeptTable:
-        frames = self._read_frames(f"{TABLES}{name}")
+        frames = self._decode_member(f"{TABLES}{name}")
         columns = next(frames)
         return KeptTable(columns=columns, rows=(tuple(row) for part in frames for row in part))
 
     def contents(self) -> Iterator[KeptContent]:
         names = [name for name in self._archive.namelist() if name.startswith(CONTENTS)]
         for name in names:
-            frames = self._read_frames(name)
+            frames = self._decode_member(name)
             id, head = next(frames)
             yield KeptContent(id=id, head=head, pieces=frames)
 
-    def _read_frames(self, name: str) -> Iterator[Any]:
+    def _decode_member(self, name: str) -> Iterator[Any]:
         with self._archive.open(name) as member, zstd.ZstdFile(member) as packed:
             while length := packed.read(_LENGTH.size):
                 (size,) = _LENGTH.unpack(length)

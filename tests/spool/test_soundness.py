@@ -22,7 +22,7 @@ def check() -> Iterator[RowCheck]:
 
 
 def problem(check: RowCheck, table: str, values: dict[str, Any]) -> str:
-    return check.find_problem(table, [values[name] for name in check.column_names(table, len(values))])
+    return check.find_problem(table, [values[name] for name in check.first_column_names(table, len(values))])
 
 
 @pytest.mark.parametrize(

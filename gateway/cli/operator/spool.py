@@ -294,7 +294,7 @@ list_command(
 @with_client
 def delete_route(client: OperatorClient, name: str, as_json: bool) -> None:
     """Delete a route whose destination is no longer configured. Its waiting records are discarded."""
-    payload = client.request("DELETE", _route_path(name))
+    payload = client.request("DELETE", _delivery_route_path(name))
     show_json(payload) if as_json else click.echo(f"{name} deleted, {payload['discarded']} records discarded")
 
 
@@ -304,13 +304,13 @@ def delete_route(client: OperatorClient, name: str, as_json: bool) -> None:
 @with_client
 def try_route(client: OperatorClient, name: str, as_json: bool) -> None:
     """Let a paused or waiting route send at once, after you repaired its key or destination."""
-    payload = client.request("POST", f"{_route_path(name)}/try", body={})
+    payload = client.request("POST", f"{_delivery_route_path(name)}/try", body={})
     show_json(payload) if as_json else click.echo(
         f"{name} tries now; see the result with `tollhouse spool route list`"
     )
 
 
-def _route_path(name: str) -> str:
+def _delivery_route_path(name: str) -> str:
     destination, slash, topic = name.rpartition("/")
     if not slash or not destination or not topic:
         exit_with_message("write a route as DESTINATION/TOPIC, such as archive/ai-telemetry", 2)
@@ -399,14 +399,14 @@ def format_accounting(
         reasons = {name: n for name, n in terms.items() if name.startswith(_REASONS)}
         parts = {name: terms.get(name, 0) for name in (*_KEEPING, DUPLICATES, PENDING)} | reasons
         damaged = f"; {terms[DAMAGED]:,} stored records cannot be read" if terms.get(DAMAGED) else ""
-        yield f"{topic}: received {came:,}{split} = {_format_accounting_sum(parts.items())}{damaged}"
+        yield f"{topic}: received {came:,}{split} = {_format_record_counts(parts.items())}{damaged}"
     for route, terms in routes.items():
         whole = topics.get(route_topic(route), {}).get(ACCEPTED, 0)
-        sum_text = _format_accounting_sum((name, terms.get(name, 0)) for name in ROUTE_TERMS)
+        sum_text = _format_record_counts((name, terms.get(name, 0)) for name in ROUTE_TERMS)
         yield f"{route}: accepted {whole:,} = {sum_text}"
 
 
-def _format_accounting_sum(parts: Iterable[tuple[str, int]]) -> str:
+def _format_record_counts(parts: Iterable[tuple[str, int]]) -> str:
     return " + ".join(f"{_format_accounting_term(name)} {n:,}" for name, n in parts if n) or "0"
 
 

@@ -100,8 +100,8 @@ def compare_definitions(
     differences = []
     for id in (*new_decisions, *(id for id in old_decisions if id not in new_decisions)):
         check()
-        old = _spend_by_element(old_decisions.get(id), sources, rows)
-        new = _spend_by_element(new_decisions.get(id), sources, rows)
+        old = _spend_by_allocation_element(old_decisions.get(id), sources, rows)
+        new = _spend_by_allocation_element(new_decisions.get(id), sources, rows)
         elements = [
             ElementDifference(
                 element=element, before=_spend_or_none(old, element), after=_spend_or_none(new, element)
@@ -120,7 +120,7 @@ def compare_definitions(
     return Difference(total=total, dimensions=differences)
 
 
-def _spend_by_element(
+def _spend_by_allocation_element(
     decision: Decision | None, sources: Sequence[str], rows: Sequence[CostRow]
 ) -> Mapping[str, ElementSpend] | None:
     if decision is None:

@@ -256,7 +256,7 @@ def _describe_quarters(
             for month in (last_month, *periods_before(last_month, MONTHLY, budget.zone, 2))
         ]
         actual = [spent[month.first_day] for month in months_so_far]
-        shown[quarter.first_day] = _actual_and_planned(_sum_or_none(actual), _sum_or_none(planned))
+        shown[quarter.first_day] = _actual_and_planned(_sum_if_all_known(actual), _sum_if_all_known(planned))
     return shown
 
 
@@ -265,7 +265,7 @@ def _planned_units(budget: SpendBudget, period: BudgetPeriod) -> int | None:
     return money.text_to_units(amount) if amount else None
 
 
-def _sum_or_none(values: list[int | None]) -> int | None:
+def _sum_if_all_known(values: list[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
 

@@ -375,7 +375,7 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     figures = await _require_biller(request.services).close_month(
         month, provider, invoices, store_month_closing
     )
-    request.services.wake_dependents()
+    request.services.request_budget_evaluation()
     described = {**_describe_figures(figures), **accuracy}
     return {"closed_month": _closed_month(registry, provider, month.name), "month_closing": described}
 
@@ -400,7 +400,7 @@ async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
         await registry.closed_months.remove(id, actor=request.actor, action="closed_month.reopen")
 
     await _require_biller(request.services).reopen_month(month, delete_month_closing)
-    request.services.wake_dependents()
+    request.services.request_budget_evaluation()
     return {"closed_month": {"provider": provider, "month": month.name}}
 
 

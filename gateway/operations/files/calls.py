@@ -178,7 +178,7 @@ async def apply_and_activate(
         await services.money.billing_connections.delete_orphaned_rows()
         if services.money.publishing is not None:
             await services.money.publishing.load_versions_in_force()
-        services.money.wake_dependents()
+        services.money.request_budget_evaluation()
     return outcome
 
 

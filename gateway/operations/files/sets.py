@@ -93,13 +93,15 @@ def read_file_set(files: Mapping[str, str]) -> FileSet:
         message = f"no such kind of objects{suggestion(file, known)}"
         problems.append(Problem(file=file, line=1, column=1, message=message))
     for kind, names in of_kinds.items():
-        read_objects = _read_whole_file if kind.files.is_folder else _read_objects
+        read_objects = _read_file_as_one_object if kind.files.is_folder else _read_objects
         for file in names:
             found.objects.extend(read_objects(kind, file, files[file], problems))
     return found
 
 
-def _read_whole_file(kind: FileKind, file: str, text: str, _: list[Problem]) -> Iterator[StatedObject]:
+def _read_file_as_one_object(
+    kind: FileKind, file: str, text: str, _: list[Problem]
+) -> Iterator[StatedObject]:
     places: Places = {(): (1, 1)}
     # only the places of faults are needed here, because the kind checks the text
     with suppress(InvalidDefinition):

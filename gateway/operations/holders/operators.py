@@ -487,7 +487,7 @@ class MoneyServices(WithRegistry):
             self._known_at = now
         return self._known
 
-    def wake_dependents(self) -> None:
+    def request_budget_evaluation(self) -> None:
         """Make dependent services read the ledger again, after a recount or a recalculation."""
         if self.budgets is not None and self.budgets.made is not None:
             self.budgets.made.request_evaluation()
@@ -518,7 +518,7 @@ class MoneyServices(WithRegistry):
             limits=self.allocation_limits,
             max_versions=lambda: self.allocation().max_versions,
             max_jobs=lambda: self.allocation().max_jobs,
-            changed=self.wake_dependents,
+            changed=self.request_budget_evaluation,
         )
 
     def allocation_limits(self) -> Limits:

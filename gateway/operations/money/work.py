@@ -206,11 +206,11 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
     question.check_span()
     reads = request.cost_reader
     await reads.ledger.catch_up(request.services.log)
-    make = partial(_unit_answer, request, question.query, unit, name)
+    make = partial(_work_unit_answer, request, question.query, unit, name)
     return await repeat_while_listing_changes(reads.whole, question.query, make)
 
 
-async def _unit_answer(
+async def _work_unit_answer(
     request: OperatorRequest[MoneyServices, None], query: CostQuery, unit: str, name: str
 ) -> Result:
     reads, links = request.cost_reader, all_links(request.shared.registry)

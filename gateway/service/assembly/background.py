@@ -156,7 +156,7 @@ async def _run_ledger_mender(assembler: Assembler, operators: OperatorServices) 
     from spool.ledger import comparing as mending
 
     storage = assembler.storage
-    changed = operators.money.wake_dependents
+    changed = operators.money.request_budget_evaluation
     await mending.LedgerMender(
         ledger=storage.ledger, log=storage.log, clock=assembler.clock, changed=changed
     ).run()

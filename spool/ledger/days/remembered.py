@@ -178,11 +178,11 @@ def change_marks(
     state: Mapping[str, int], since: datetime, until: datetime, *, is_billed: bool = False
 ) -> Marks:
     of_state, every = (_OF_BILLED, EVERY_BILLED) if is_billed else (_OF_STATE, EVERY)
-    names = (*of_state, *_mark_names(since, until, every))
+    names = (*of_state, *_change_mark_names(since, until, every))
     return tuple(map(state.get, names))
 
 
-def _mark_names(since: datetime, until: datetime, every: str) -> Iterator[str]:
+def _change_mark_names(since: datetime, until: datetime, every: str) -> Iterator[str]:
     at, end = since.astimezone(UTC), until.astimezone(UTC)
     while at < end:
         yield change_mark_name(at, every)

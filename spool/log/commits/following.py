@@ -261,7 +261,7 @@ class FollowedLog:
         before = self.last.at
         return before if now < before <= now + SOONER_S else now
 
-    def next_close_at(self) -> float | None:
+    def next_commit_closes_at(self) -> float | None:
         with self._lock:
             return self._open[0].at + self._hold_s if self._open else None
 

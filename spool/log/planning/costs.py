@@ -38,8 +38,8 @@ def cost_rank(report: Inference, identity: RecordIdentity) -> CostRank:
 
 def first_report_names(report: Inference, rank: CostRank) -> tuple[bytes, ...]:
     if rank == CostRank.GUESS:
-        return (_guess_name(report.id),)
-    return (_final_name(report.id),) if rank == CostRank.FINAL else ()
+        return (_guessed_cost_id(report.id),)
+    return (_final_cost_id(report.id),) if rank == CostRank.FINAL else ()
 
 
 class KnownCosts:
@@ -77,22 +77,26 @@ class KnownCosts:
     ) -> tuple[bytes, ...]:
         """Return the names that a record gets when it takes a cost that one of these keys reported."""
         if rank == CostRank.GUESS:
-            return (_guess_name(known_record.id),)
-        names: tuple[bytes, ...] = (_final_name(known_record.id),) if rank == CostRank.FINAL else ()
-        if known_record.sender_key in keys and not self._is_known(_guess_name(known_record.id)):
+            return (_guessed_cost_id(known_record.id),)
+        names: tuple[bytes, ...] = (_final_cost_id(known_record.id),) if rank == CostRank.FINAL else ()
+        if known_record.sender_key in keys and not self._is_known(_guessed_cost_id(known_record.id)):
             return names
-        return (*names, _taken_over_name(known_record.id), *[_key_name(known_record.id, key) for key in keys])
+        return (
+            *names,
+            _later_report_cost_id(known_record.id),
+            *[_key_cost_id(known_record.id, key) for key in keys],
+        )
 
     def _known_rank(self, known_record: Inference) -> CostRank:
         if not has_cost(known_record):
             return CostRank.NONE
-        if self._is_known(_final_name(known_record.id)):
+        if self._is_known(_final_cost_id(known_record.id)):
             return CostRank.FINAL
         return CostRank.GUESS if self.is_cost_guessed(known_record) else CostRank.REPORTED
 
     def is_cost_guessed(self, known_record: Inference) -> bool:
-        return self._is_known(_guess_name(known_record.id)) and not self._is_known(
-            _taken_over_name(known_record.id)
+        return self._is_known(_guessed_cost_id(known_record.id)) and not self._is_known(
+            _later_report_cost_id(known_record.id)
         )
 
     def _is_cost_from(self, known_record: Inference, key: str | None) -> bool:
@@ -100,22 +104,22 @@ class KnownCosts:
         Return whether the key reported the record's cost. `sender_key` of a record is only the key of its
         first report.
         """
-        if self._is_known(_taken_over_name(known_record.id)):
-            return self._is_known(_key_name(known_record.id, key))
+        if self._is_known(_later_report_cost_id(known_record.id)):
+            return self._is_known(_key_cost_id(known_record.id, key))
         return known_record.sender_key == key
 
 
-def _guess_name(record_id: bytes) -> bytes:
+def _guessed_cost_id(record_id: bytes) -> bytes:
     return derived_id(record_id, "guessed cost")
 
 
-def _final_name(record_id: bytes) -> bytes:
+def _final_cost_id(record_id: bytes) -> bytes:
     return derived_id(record_id, "final cost")
 
 
-def _taken_over_name(record_id: bytes) -> bytes:
+def _later_report_cost_id(record_id: bytes) -> bytes:
     return derived_id(record_id, "cost of a later report")
 
 
-def _key_name(record_id: bytes, key: str | None) -> bytes:
+def _key_cost_id(record_id: bytes, key: str | None) -> bytes:
     return derived_id(record_id, f"cost from {key}")

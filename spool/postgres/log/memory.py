@@ -100,7 +100,7 @@ class PostgresHorizon:
         return due != last.closed or not is_proven or last.at > now + SOONER_S
 
     def _next_close_in_s(self) -> float | None:
-        closes_at = self._following.next_close_at()
+        closes_at = self._following.next_commit_closes_at()
         return None if closes_at is None else closes_at - self._clock.now()
 
 

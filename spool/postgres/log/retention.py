@@ -207,7 +207,7 @@ class PostgresRetention:
         candidates = [Candidate._make(row) for row in rows]
         removable = retention.removable_entries(candidates, limit=limit, before=before, excess=0)
         if removable:
-            self._skip_undelivered(connection, {topic: removable[-1].last + 1})
+            self._skip_on_optional_routes(connection, {topic: removable[-1].last + 1})
             self._mark_removed_below(
                 connection, topic, removable[-1].last + 1, entries=len(removable), needed=needed
             )
@@ -225,7 +225,7 @@ class PostgresRetention:
                 limit = limits.get(topic, 1) if needed is None else min(needed, limits.get(topic, 1))
                 if after.firsts[topic] > limit:
                     return 0
-            self._skip_undelivered(connection, after.firsts)
+            self._skip_on_optional_routes(connection, after.firsts)
             for topic, needed in needs.items():
                 first = lowest_stored_number(self._database, connection, topic)
                 if first >= after.firsts[topic]:
@@ -251,7 +251,7 @@ class PostgresRetention:
         term = books.EXPIRED if needed is None else books.RETIRED
         add_term_counts(self._database, connection, queries.COUNT, Counter({(topic, term): number - first}))
 
-    def _skip_undelivered(self, connection: Connection, numbers: Mapping[str, int]) -> None:
+    def _skip_on_optional_routes(self, connection: Connection, numbers: Mapping[str, int]) -> None:
         for topic, skipped in self._routes.skip_records_below(connection, numbers).items():
             if skipped:
                 _log.warning(

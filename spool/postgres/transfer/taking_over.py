@@ -534,7 +534,7 @@ class NewestIds:
         id_runs: Iterable[Mapping[str, Any]],
     ) -> None:
         self._index = DuplicateIndex(secret, window_s=0.0, max_ids=1)
-        self._index.load_runs(_read_runs(id_runs), 0.0)
+        self._index.load_runs(_read_id_runs(id_runs), 0.0)
         self._through = through
         self._apart = list(apart)
         self._known: set[int] = set()
@@ -599,7 +599,7 @@ class NewestIds:
         return _pack_ids(left_ids + [name for name in self._apart if name[0] not in self._known])
 
 
-def _read_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[IdRun]:
+def _read_id_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[IdRun]:
     """Yield the stored runs. A damaged run is yielded without ids, as at a start."""
     for row in rows:
         ids = runs.unpack_ids(row["ids"], row["checksum"])

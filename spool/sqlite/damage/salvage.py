@@ -179,7 +179,9 @@ def salvage_rows(
 
 
 def _copy_row(connection: sqlite3.Connection, table: str, row: Sequence[Any], check: RowCheck) -> str:
-    columns = f" ({', '.join(check.column_names(table, len(row)))})" if table in check.table_names else ""
+    columns = (
+        f" ({', '.join(check.first_column_names(table, len(row)))})" if table in check.table_names else ""
+    )
     marks = ", ".join("?" * len(row))
     try:
         connection.execute(f"INSERT OR REPLACE INTO {table}{columns} VALUES ({marks})", row)

@@ -72,7 +72,7 @@ class RowCheck:
     def table_names(self) -> list[str]:
         return list(self._columns)
 
-    def column_names(self, table: str, width: int) -> list[str]:
+    def first_column_names(self, table: str, width: int) -> list[str]:
         """
         Return the names of a row's columns. `width`: their number, which is lower in files of earlier
         versions.

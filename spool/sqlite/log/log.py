@@ -243,7 +243,7 @@ class SqliteLog:
         if uses_at_least(connection, self._settings.max_bytes - wal_excess):
             raise self._drain.spool_full()
         reader = store.SqlitePlanReader(connection, self._write_cache)
-        check = self._check_overtaken if self._writer.may_give_way else None
+        check = self._raise_if_lighter_party_waits if self._writer.may_give_way else None
         plan = self._planner.plan_group(group, reader, closed_below, now, check)
         commit = store.write_plan(connection, plan, self._names + 1, check, copies=copies)
         receipts = [
@@ -254,7 +254,7 @@ class SqliteLog:
             check()
         return plan, plan.build_answers(receipts)
 
-    def _check_overtaken(self) -> None:
+    def _raise_if_lighter_party_waits(self) -> None:
         if self._writer.is_overtaken:
             raise GroupOvertaken
 

@@ -38,7 +38,7 @@ async def test_records_beside_refused_ones_keep_their_own_device() -> None:
         named={1: "laptop-1", 3: "laptop-2", 4: "laptop-3"},
     )
     bearer = Bearer("fleet", frozenset({ENROLL}), may_chain=False)
-    await DeviceAssignment(lifecycle).assign_items(outcome, bearer)
+    await DeviceAssignment(lifecycle).assign_or_reject_items(outcome, bearer)
     await table.close()
     kept = [(record.session, record.device) for record in outcome.records]
     assert [(name, name) for name in names if name != "far"] == kept
@@ -59,7 +59,7 @@ async def test_rejected_calls_leave_no_session() -> None:
         outcome.add_record(record, RecordIdentity(record.id), device=name)
         for session in sessions:
             outcome.note_resource_session(record, session, device=name)
-    await DeviceAssignment(lifecycle).assign_items(outcome, Bearer("fleet", frozenset({ENROLL})))
+    await DeviceAssignment(lifecycle).assign_or_reject_items(outcome, Bearer("fleet", frozenset({ENROLL})))
     await table.close()
     assert ["laptop"] == [record.device for record in outcome.records]
     assert {("otel", None, "both"), ("otel", None, "other")} == outcome.sessions.keys()
@@ -78,7 +78,7 @@ async def test_costs_of_programs_on_the_agents_machine_are_kept() -> None:
         call = Inference(id=b"1" * 16, source="claude_code", cost="0.5", cost_source="reported")
         outcome = ReadOutcome(received=1)
         outcome.add_record(call, RecordIdentity(call.id))
-        await DeviceAssignment(lifecycle).assign_items(outcome, bearer)
+        await DeviceAssignment(lifecycle).assign_or_reject_items(outcome, bearer)
         costs.append((call.cost, call.cost_source))
     await table.close()
     assert [(None, "none"), ("0.5", "reported"), ("0.5", "reported")] == costs

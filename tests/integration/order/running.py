@@ -72,7 +72,7 @@ async def normalised(request: Request) -> Any:
         lifecycle = DeviceLifecycle(
             table, settings=DeviceSettings(), clock=MovedClock(NOON), secret=b"s" * 32
         )
-        await DeviceAssignment(lifecycle).assign_items(outcome, request.bearer)
+        await DeviceAssignment(lifecycle).assign_or_reject_items(outcome, request.bearer)
         await table.close()
     return outcome, reports
 

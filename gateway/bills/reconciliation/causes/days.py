@@ -114,7 +114,7 @@ def claim_shifted_times(comparison: BillComparison) -> Iterator[CauseClaim]:
     if abs(amount - price * sum(by_day.values())) > CARRIED * price * difference:
         evidence += "; the month does not agree in money, so tokens of another tier or kind are among them"
         beside.append(OTHERS)
-    is_apart = _has_difference_beyond_edges(comparison)
+    is_apart = _differs_by_more_than_edge_days(comparison)
     if is_apart:
         evidence += (
             "; over the month, a model, tier or kind of token differs by more than the edges of the month"
@@ -138,7 +138,7 @@ def claim_shifted_times(comparison: BillComparison) -> Iterator[CauseClaim]:
         yield claim
 
 
-def _has_difference_beyond_edges(comparison: BillComparison) -> bool:
+def _differs_by_more_than_edge_days(comparison: BillComparison) -> bool:
     """
     Return whether some tokens differ over the whole month by more than their number on its first and last
     day. Tokens are grouped by key, model, tier and kind. A shift only moves tokens over the edges of the

@@ -322,9 +322,9 @@ def _has_opposite_rates_left(claim: CauseClaim, comparison: BillComparison) -> b
     coarse = comparison.split.levels.coarse_cell
     claimed, left = Counter[ComparisonCell](), Counter[ComparisonCell]()
     for (part, cell, _), portion in claim.parts.items():
-        claimed[_model_cell(coarse(cell))] += portion.amount if part == VOLUME else 0
+        claimed[_reduce_to_day_and_model(coarse(cell))] += portion.amount if part == VOLUME else 0
     for (part, cell, _), amount in comparison.remainder.amounts.items():
-        left[_model_cell(cell)] += amount if part == RATE else 0
+        left[_reduce_to_day_and_model(cell)] += amount if part == RATE else 0
     opposite = sum(
         min(abs(amount), abs(left[cell])) for cell, amount in claimed.items() if amount * left[cell] < 0
     )
@@ -343,7 +343,7 @@ def _is_within_rounding(claim: CauseClaim, comparison: BillComparison) -> bool:
     return 2 * chance > sum(abs(portion.amount) for portion in claim.parts.values())
 
 
-def _model_cell(cell: ComparisonCell) -> ComparisonCell:
+def _reduce_to_day_and_model(cell: ComparisonCell) -> ComparisonCell:
     return ComparisonCell(cell.day, model=cell.model)
 
 

@@ -100,7 +100,7 @@ async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
     async with request.audited_change("ledger.rebuild", "ledger", {}):
         done = await ledger.rebuild(services.log)
     await ledger.catch_up(services.log)
-    services.wake_dependents()
+    services.request_budget_evaluation()
     return {
         "rebuild": {
             "periods": done.periods,
@@ -158,7 +158,7 @@ async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Unfreeze the exchange rates of a month, so that the configuration and its rates file apply again."""
     month = _parse_month(request.http.match_info["month"])
     await request.registry.frozen_rates.remove(month.name, actor=request.actor, action="ledger.thaw_rates")
-    request.services.wake_dependents()
+    request.services.request_budget_evaluation()
     return {}
 
 
@@ -176,5 +176,5 @@ async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
     basis = {"since": since.isoformat(), "price_book": book.version}
     async with request.audited_change("ledger.reprice", "ledger", basis):
         done = await ledger.reprice(book, since=since)
-    services.wake_dependents()
+    services.request_budget_evaluation()
     return {"reprice": {**basis, **asdict(done)}}
