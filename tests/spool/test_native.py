@@ -80,7 +80,7 @@ class PackedLog(FakeLog):
 
     async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[LogEntry]:
         entries = await super().read(topic, first, last)
-        native = options.get("packed")
+        native = options.get("native")
         if native is None:
             return entries
         self.packed_reads += 1
