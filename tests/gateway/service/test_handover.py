@@ -46,7 +46,7 @@ async def test_a_server_that_ends_before_its_answer_is_no_server(tmp_path: Path)
         accepted, _ = await asyncio.to_thread(ending.accept)
         with accepted:
             assert b"take" == await asyncio.to_thread(accepted.recv, 16)
-        with pytest.raises(OSError, match="start again"):
+        with pytest.raises(OSError, match="start Tollhouse again"):
             await asking
 
 

@@ -379,7 +379,7 @@ def test_operators_are_kept_by_command(run: Run) -> None:
     assert row["role"] == "admin"
     run("operators", "password", "ada@example.com", input="another horse battery\n")
     assert "12" in run("operators", "create", "eve@example.com", input="short\n", code=2).stderr
-    assert "last enabled Admin" in run("operators", "delete", "ada@example.com", code=2).stderr
+    assert "no other Admin is enabled" in run("operators", "delete", "ada@example.com", code=2).stderr
     run("operators", "create", "root@example.com", "--role", "admin", input="correct horse battery\n")
     run("operators", "delete", "ada@example.com")
     assert ["root@example.com"] == [

@@ -306,7 +306,7 @@ async def test_the_last_admin_stays(storage: Storage) -> None:
         "ada@example.com", role=ADMIN, password="long enough password", actor=ROOT
     )
     await store(storage, [call(user="ada@example.com")])
-    with pytest.raises(NotAllowed, match="last enabled Admin"):
+    with pytest.raises(NotAllowed, match="no other Admin is enabled"):
         await erased(storage, erasure_of(people, ADA, NOON + 1))
     assert {"ada@example.com": 1} == await stored_users(storage)
 

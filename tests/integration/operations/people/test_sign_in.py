@@ -317,7 +317,7 @@ async def test_the_last_organizer_is_kept_on_the_socket_too(server: OperatorServ
     for method, body in (("DELETE", None), ("PATCH", {"status": "Disabled"}), ("PATCH", {"role": "none"})):
         answer = await server.ask(method, f"/operators/{ADA}", body, by="root@example.com")
         assert answer.status == 409
-        assert "the last enabled Admin. Make another account an Admin" in answer.error[2]
+        assert "no other Admin is enabled. Make another account an Admin" in answer.error[2]
 
 
 async def test_a_role_document_holds_from_the_next_request_on(server: OperatorServer) -> None:
