@@ -47,14 +47,16 @@ DECISIONS_OF_A_ROW = 10  # maximum decisions per row, so that the evaluation tak
 LEAST_ELEMENTS = 20  # minimum elements that are shown per dimension
 
 
-class DefinitionDraft(RequestBody):
-    """A request to compare a definition with the one in force."""
+class DraftToValidate(RequestBody):
+    """A request to check a definition."""
 
     definition: Annotated[str, words("The text of the definition, as YAML.")]
-    namespace: Annotated[
-        str,
-        words("The id of the namespace whose definition it would replace; empty for the default namespace."),
-    ] = ""
+    namespace: Annotated[str, words("The id of the namespace; empty for the default namespace.")] = DEFAULT
+
+
+class DefinitionDraft(DraftToValidate):
+    """A request to compare a definition with the one of its namespace in force."""
+
     month: Annotated[str, words("The month to compare, such as `2026-10`, in UTC; default: this month.")] = ""
 
 
@@ -227,13 +229,6 @@ def _parse_month(text: str, now: float) -> tuple[datetime, datetime]:
         raise Invalid(f"month is in the future; the running month is {running:%Y-%m}")
     end = (since + timedelta(days=32)).replace(day=1)
     return since, min(end, next_full_hour(now))
-
-
-class DraftToValidate(RequestBody):
-    """A request to check a definition."""
-
-    definition: Annotated[str, words("The text of the definition, as YAML.")]
-    namespace: Annotated[str, words("The id of the namespace; empty for the default namespace.")] = DEFAULT
 
 
 class DraftToPublish(DraftToValidate):
