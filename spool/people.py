@@ -323,7 +323,8 @@ def _all_forms(forms_of: Callable[[str], Iterable[str]], names: Iterable[str]) -
 
 @lru_cache(maxsize=8)
 def _address_hash_cache(secret: bytes) -> CachedResults[str | None]:
-    """Return a cache of the hash of each text that is an address, because a person makes many calls."""
+    """Return a cache of the hashes of e-mail addresses. Other texts have None. A cache pays, because a person makes
+    many calls."""
 
     def hash_of(text: str) -> str | None:
         address = _parse_address(text)  # parsed again, because this result is cached

@@ -341,7 +341,7 @@ async def store_lake_verdict(table: StatementStore, verdict: LakeVerdict) -> Non
 
 
 async def read_landing_time(table: StatementStore, route: str) -> float | None:
-    """Return when a file was last written to the lake (a time rounded to minutes), or None."""
+    """Return when a file was last written to the lake, rounded to minutes. Return None if there was none."""
     stored = await table.read_pull_state(_LANDED_AS + route)
     return None if stored is None else float(stored["at"])
 

@@ -65,7 +65,7 @@ class StoredDeadLetter(DeadLetter):
 
 
 class StoredRoute(Struct, frozen=True, kw_only=True):
-    """A row of an engine: a route without its deliveries. `counts` has every name of COUNTS."""
+    """A route as an engine stores it, without its deliveries. `counts` has a number for each name in COUNTS."""
 
     name: str
     topic: str

@@ -147,7 +147,7 @@ def unpack_terms(packed: bytes) -> list[SubmissionTerms]:
 
 
 def unpack_checked_terms(packed: object, checksum: object) -> list[SubmissionTerms] | None:
-    """Decode the terms of a commit row. Return None if they are damaged."""
+    """Decode the terms of the submissions of a commit. Return None if the row is damaged."""
     if not isinstance(packed, bytes) or zlib.crc32(packed) != checksum:
         return None
     try:

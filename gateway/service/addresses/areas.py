@@ -416,12 +416,12 @@ async def read_rows_at(paths: Collection[str]) -> Mapping[str, OperatorAddress]:
         wanted = {path for path in paths if any(f"{path}/".startswith(f"{top}/") for top in area.paths)}
         if wanted:
             await import_area(area)
-            found |= {path: row for path, row in _rows_for_reading(area).items() if path in wanted}
+            found |= {path: row for path, row in _get_operations_by_path(area).items() if path in wanted}
     return found
 
 
 @cache
-def _rows_for_reading(area: AddressArea) -> Mapping[str, OperatorAddress]:
+def _get_operations_by_path(area: AddressArea) -> Mapping[str, OperatorAddress]:
     return {row.path.removeprefix(OPERATOR_API): row for row in operator_rows(area) if "GET" in row.methods}
 
 

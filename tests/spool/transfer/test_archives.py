@@ -14,14 +14,14 @@ from spool.transfer.tables import BYTES_AT_ONCE, KeptTable, no_progress
 from tests.spool.transfer.places import Places
 
 
-async def exported(places: Places, name: str, target: Path) -> Path:
+async def export_place(places: Places, name: str, target: Path) -> Path:
     options = places.options[name]
     engine = load_engine(options.storage.engine)
     await export_archive(options, engine, target, version="1.2.3", made_at="2026-11-21T00:00:00Z")
     return target
 
 
-async def imported(places: Places, archive: Path, name: str) -> None:
+async def import_into_place(places: Places, archive: Path, name: str) -> None:
     options = places.options[name]
     await import_archive(archive, options, load_engine(options.storage.engine))
 
@@ -31,21 +31,23 @@ async def test_there_and_back_in_a_file(places: Places, receipt: str, tmp_path: 
     A copy is equal after it was made from files to a database and back to files, each time through an archive.
     """
     before = await places.said("files")
-    first = await exported(places, "files", tmp_path / "first.archive")
+    first = await export_place(places, "files", tmp_path / "first.archive")
     assert 0o600 == first.stat().st_mode & 0o777
     with pytest.raises(AlreadyThere):
-        await exported(places, "files", first)
-    await imported(places, first, "postgres")
+        await export_place(places, "files", first)
+    await import_into_place(places, first, "postgres")
     assert before == await places.said("postgres")
-    await imported(places, await exported(places, "postgres", tmp_path / "second.archive"), "other files")
+    await import_into_place(
+        places, await export_place(places, "postgres", tmp_path / "second.archive"), "other files"
+    )
     assert before == await places.said("other files")
     with pytest.raises(NotAllowed, match="not empty"):
-        await imported(places, first, "other files")
+        await import_into_place(places, first, "other files")
 
 
 async def test_a_damaged_file_makes_nothing(places: Places, receipt: str, tmp_path: Path) -> None:
     """A truncated file or an unrelated file creates nothing, because the whole file is checked first."""
-    archive = await exported(places, "files", tmp_path / "archive")
+    archive = await export_place(places, "files", tmp_path / "archive")
     whole = archive.read_bytes()
     with zipfile.ZipFile(archive) as opened:
         entries = opened.getinfo("tables/entries")
@@ -57,7 +59,7 @@ async def test_a_damaged_file_makes_nothing(places: Places, receipt: str, tmp_pa
     ):
         archive.write_bytes(damaged)
         with pytest.raises((NotAllowed, SpoolDamaged), match="archive"):
-            await imported(places, archive, "other files")
+            await import_into_place(places, archive, "other files")
         assert not places.options["other files"].directory.exists()
 
 

@@ -18,7 +18,7 @@ from spool.postgres.migrations import migrate_schema
 from spool.sqlite import transfer as into_files
 from spool.sqlite.transfer import FILES
 from tests.spool.transfer.places import Places
-from tests.spool.transfer.test_archives import exported, imported
+from tests.spool.transfer.test_archives import export_place, import_into_place
 
 MADE_UP = {"": "made_up", "registry": "registered", "ledger": "summed"}  # name of the new table in each file
 _OF_FILE = """
@@ -94,8 +94,8 @@ async def test_a_new_table_is_copied(places: Places, later_release: None, tmp_pa
     assert [[*ROWS, (9,)]] * 3 == [kept(directory, file) for file in FILES]
     await places.copy("files", "postgres")
     await places.copy("postgres", "other postgres")
-    archive = await exported(places, "other postgres", tmp_path / "archive")
-    await imported(places, archive, "other files")
+    archive = await export_place(places, "other postgres", tmp_path / "archive")
+    await import_into_place(places, archive, "other files")
     other = places.options["other files"].directory
     assert [[*ROWS, (9,)]] * 3 == [kept(other, file) for file in FILES]
 

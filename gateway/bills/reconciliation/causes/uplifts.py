@@ -41,7 +41,9 @@ def claim_key_price(comparison: BillComparison) -> Iterator[CauseClaim]:
     by_key = _worth_by_key(comparison)
     largest = sorted(by_key, key=lambda key: -sum(by_key[key].values()))[:MOST_LISTED]
     shares = {
-        key: share for key in largest if (share := _constant_share(comparison, rest, by_key[key])) is not None
+        key: share
+        for key in largest
+        if (share := _constant_share_of_worth(comparison, rest, by_key[key])) is not None
     }
     if len(by_key) < 2 or len(shares) != 1:
         return
@@ -72,7 +74,7 @@ def _worth_by_key(comparison: BillComparison) -> dict[str, dict[MeterPlace, int]
     return worth
 
 
-def _constant_share(
+def _constant_share_of_worth(
     comparison: BillComparison, rest: Mapping[MeterPlace, int], worth: Mapping[MeterPlace, int]
 ) -> Fraction | None:
     whole = sum(worth.get(place, 0) for place in rest)
