@@ -19,6 +19,7 @@ import click
 from click.exceptions import NoSuchCommand
 from click.shell_completion import CompletionItem
 
+from gateway.operations.list import RESOURCES
 from spool.printable import replace_unprintable
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ NEW_OBJECTS = 50_000
 
 # heading -> command name -> its module, which has a click command of the same name, and its line in the list. The
 # lines are written here, so that the list loads no module. tests/gateway/cli compares them with the commands.
-GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+_LISTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Everyday commands": {
         "serve": ("gateway.cli.serve", "Run the gateway until SIGTERM or SIGINT."),
         "init": ("gateway.cli.init", "Write a first configuration file with comments."),
@@ -63,10 +64,6 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "work": (
             "gateway.cli.operator.work",
             "Show the cost of one session or pull request, and link work to pull requests, tickets and parents.",
-        ),
-        "annotations": (
-            "gateway.cli.operator.money.annotations",
-            "Note on charts what happened on a day.",
         ),
         "recommendations": (
             "gateway.cli.operator.money.recommendations",
@@ -103,10 +100,6 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "clusters": ("gateway.cli.operator.clusters", "Manage the Kubernetes clusters that report here."),
         "container": ("gateway.cli.operator.clusters", "Show container metrics and their waiting files."),
         "events": ("gateway.cli.operator.events", "Send and list usage events."),
-        "event-mappings": (
-            "gateway.cli.operator.event_mappings",
-            "Manage mappings, which send types of usage events to your cost service.",
-        ),
         "streams": (
             "gateway.cli.operator.streams",
             "List unit-cost streams; resolve unanswered deliveries.",
@@ -163,6 +156,14 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "completion": ("gateway.cli", "Print a script for completion in your shell."),
         "version": ("gateway.cli", "Print the versions of Tollhouse, Python and SQLite."),
     },
+}
+# the same, with the resources that declare their commands
+GROUPS = {
+    heading: {
+        **commands,
+        **{name: (each.resource, each.line) for name, each in RESOURCES.items() if each.heading == heading},
+    }
+    for heading, commands in _LISTED.items()
 }
 COMMANDS = {name: module for commands in GROUPS.values() for name, (module, _) in commands.items()}
 
@@ -257,9 +258,12 @@ class Commands(Program):
         if cmd_name not in COMMANDS:
             return None
         gc.set_threshold(NEW_OBJECTS)
-        command: click.Command = getattr(
-            importlib.import_module(COMMANDS[cmd_name]), cmd_name.replace("-", "_")
-        )
+        module = importlib.import_module(COMMANDS[cmd_name])
+        if cmd_name in RESOURCES and RESOURCES[cmd_name].heading:
+            from gateway.cli.operator.resources import build_resource_group, resource_of_module
+
+            return build_resource_group(cmd_name, resource_of_module(module))
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def resolve_command(

@@ -18,15 +18,19 @@ class ResourceModules:
     """
     The module that declares a resource, and the module with its fields and its table, which is another one if rules
     below `operations` use them. With `has_keys`, keys manage it at `/v2/` and its word.
+
+    If the resource declares all its commands, `heading` and `line` are their place and text in `tollhouse --help`.
     """
 
     resource: str
     fields: str
     has_keys: bool = False
+    heading: str = ""
+    line: str = ""
 
 
-def _in_one(module: str, *, has_keys: bool = False) -> ResourceModules:
-    return ResourceModules(module, module, has_keys)
+def _in_one(module: str, *, heading: str = "", line: str = "") -> ResourceModules:
+    return ResourceModules(module, module, heading=heading, line=line)
 
 
 # The modules by the word of the resource in commands and addresses.
@@ -37,13 +41,21 @@ RESOURCES: Mapping[str, ResourceModules] = {
     "allocation": ResourceModules(
         "gateway.operations.money.published_allocation", "gateway.money.allocation.declared"
     ),
-    "annotations": _in_one("gateway.operations.money.annotations"),
+    "annotations": _in_one(
+        "gateway.operations.money.annotations",
+        heading="Costs and bills",
+        line="Note on charts what happened on a day.",
+    ),
     "plans": ResourceModules("gateway.operations.bills.plans", "gateway.bills.plans.declared"),
     "contracts": ResourceModules("gateway.operations.bills.contracts", "gateway.bills.contracts.declared"),
     "scheduled-reports": _in_one("gateway.operations.money.reports.declared"),
     "prices": _in_one("gateway.operations.money.own_prices"),
     "work": _in_one("gateway.operations.money.work_links.declared"),
-    "event-mappings": _in_one("gateway.operations.records.event_mappings"),
+    "event-mappings": _in_one(
+        "gateway.operations.records.event_mappings",
+        heading="Senders",
+        line="Manage mappings, which send types of usage events to your cost service.",
+    ),
 }
 
 

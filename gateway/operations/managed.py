@@ -3,7 +3,8 @@ Resources that people, and partly keys, list, create, read, change and delete. T
 written once, here.
 
 A resource declares its fields, its table and its list, and overrides the rules that differ. `ByPeople` and
-`ByKeys` declare its addresses, which `build_people_rows` and `build_key_rows` in `gateway.operations.people` create.
+`ByKeys` declare its addresses, which `build_people_rows` and `build_key_rows` in `gateway.operations.people` create,
+and `ByCommands` its commands, which `build_resource_group` in `gateway.cli.operator.resources` creates.
 """
 
 from __future__ import annotations
@@ -138,6 +139,19 @@ class ByKeys:
     in_turn: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class ByCommands:
+    """
+    The command group of a resource. `columns` are those of its list as a table. `words` and `filters` replace the
+    default help of a command, by operation, and of an option of the list, by filter.
+    """
+
+    help: str
+    columns: tuple[str, ...]
+    words: Mapping[str, str] = field(default_factory=dict)
+    filters: Mapping[str, str] = field(default_factory=dict)
+
+
 class ManagedResource(Generic[Row, Held]):
     """
     The declaration of a resource, and its operations. A resource that the caller may not see behaves as if it
@@ -160,6 +174,7 @@ class ManagedResource(Generic[Row, Held]):
     has_dimensions: bool = False  # whether fields of the resource name dimensions of the ledger
     people: ByPeople | None = None
     keys: ByKeys | None = None
+    commands: ByCommands | None = None  # None for a resource whose commands are written by hand
     files: InFiles | NotInFiles
     searched: tuple[str, ...] = ()
 

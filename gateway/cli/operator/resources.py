@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from types import NoneType, UnionType
+from types import ModuleType, NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import click
@@ -17,8 +17,10 @@ import msgspec
 
 from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
+from gateway.cli.operator.commands import list_command
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import Choice
+from gateway.operations.managed import CHANGE, CREATE, DELETE, LIST, SHOW, ManagedResource, call_summaries
 from spool.registry.field_notes import Option
 
 Command = Callable[..., None]
@@ -124,6 +126,39 @@ def add_resource_commands(
         text = help.get(command.__name__)
         if text is not None:
             group.command(command.__name__, help=text)(command)
+
+
+def resource_of_module(module: ModuleType) -> ManagedResource[Any, Any]:
+    """Return the resource that a module declares. It must declare exactly one."""
+    [resource] = [value for value in vars(module).values() if isinstance(value, ManagedResource)]
+    return resource
+
+
+def build_resource_group(name: str, resource: ManagedResource[Any, Any]) -> click.Group:
+    """Build the command group of a resource that declares its commands."""
+    commands, by_people = resource.commands, resource.people
+    assert commands is not None and by_people is not None
+    help = {operation: f"{summary}." for operation, summary in call_summaries(resource.noun).items()}
+    help[CHANGE] += " Given options replace the present values."
+    help |= commands.words
+    group = click.Group(name, help=commands.help)
+    list_command(
+        group,
+        "list",
+        root=resource.lists.root,
+        path=by_people.path,
+        columns=commands.columns,
+        filters={each: commands.filters.get(each, "") for each in resource.lists.filters},
+        help=help[LIST],
+    )
+    add_resource_commands(
+        group,
+        resource.new,
+        noun=resource.noun,
+        path=by_people.path,
+        help={"create": help[CREATE], "show": help[SHOW], "edit": help[CHANGE], "delete": help[DELETE]},
+    )
+    return group
 
 
 def _option_for_field(field: str, kind: Any, is_required: bool) -> Callable[[Command], Command] | None:

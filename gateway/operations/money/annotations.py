@@ -21,7 +21,15 @@ from gateway.core.fields import (
 from gateway.core.visible import SLICED
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.operations.files.declared import NotInFiles
-from gateway.operations.managed import ByPeople, JsonAnswer, ManagedResource, OperationCaller
+from gateway.operations.managed import (
+    CREATE,
+    LIST,
+    ByCommands,
+    ByPeople,
+    JsonAnswer,
+    ManagedResource,
+    OperationCaller,
+)
 from spool.errors import Invalid, NotAllowed
 from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, Sees
@@ -162,6 +170,16 @@ class AnnotationResource(ManagedResource[Annotation, object]):
         },
     )
     people = ByPeople(path="/annotations", reads=VIEW_COSTS, changes=MODIFY_VIEWS_AND_BUDGETS, shows=SLICED)
+    commands = ByCommands(
+        help="Note on charts what happened on a day. Examples: a release, an incident, a contract.",
+        columns=("id", "day", "text", "view_name", "author", "last_updated"),
+        words={LIST: "List the annotations.", CREATE: "Create an annotation for a day."},
+        filters={
+            "day": "Only this day, such as 2026-11-20.",
+            "author": "Only annotations by this author.",
+            "view": "Only annotations of this view, by id.",
+        },
+    )
 
     async def visibility_test(self, caller: OperationCaller[object]) -> Sees[Annotation]:
         """

@@ -17,14 +17,13 @@ from gateway.core.fields import (
     KEPT,
     build_answer,
     changes_struct,
-    given_fields,
     item_struct,
     single_item_struct,
 )
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.operations.files.declared import InFiles
-from gateway.operations.managed import ByPeople, JsonAnswer, ManagedResource, OperationCaller
+from gateway.operations.managed import ByPeople, JsonAnswer, ManagedResource
 from spool.errors import Invalid
 from spool.processing import PRICED_TIERS
 from spool.record import utc_iso
@@ -193,12 +192,6 @@ class PriceResource(ManagedResource[OwnPrice, object]):
         },
     )
     people = ByPeople(path="/prices", reads=VIEW_COSTS, changes=MODIFY_BILLING, shows=WHOLE)
-
-    async def displayed_row(self, caller: OperationCaller[object], row: OwnPrice) -> OwnPrice:
-        return row
-
-    async def draft_fields(self, caller: OperationCaller[object], new_values: Any) -> dict[str, Any]:
-        return given_fields(new_values)
 
 
 PRICE = PriceResource()

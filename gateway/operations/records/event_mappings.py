@@ -14,7 +14,6 @@ from gateway.core.fields import (
     KEPT,
     build_answer,
     changes_struct,
-    given_fields,
     item_struct,
     single_item_struct,
 )
@@ -22,7 +21,17 @@ from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.normalise.unit_cost import require_stream_name
 from gateway.operations.files.declared import InFiles
-from gateway.operations.managed import ByPeople, JsonAnswer, ManagedResource, OperationCaller
+from gateway.operations.managed import (
+    CHANGE,
+    CREATE,
+    DELETE,
+    LIST,
+    SHOW,
+    ByCommands,
+    ByPeople,
+    JsonAnswer,
+    ManagedResource,
+)
 from spool.errors import AlreadyThere
 from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, Sees
@@ -173,12 +182,18 @@ class EventMappingResource(ManagedResource[EventMapping, object]):
     people = ByPeople(
         path="/event-mappings", reads=VIEW_STREAM_SETTINGS, changes=INSTALLATION_ADMINISTRATION, shows=WHOLE
     )
-
-    async def displayed_row(self, caller: OperationCaller[object], row: EventMapping) -> EventMapping:
-        return row
-
-    async def draft_fields(self, caller: OperationCaller[object], new_values: Any) -> dict[str, Any]:
-        return given_fields(new_values)
+    commands = ByCommands(
+        help="Manage mappings, which send types of usage events to your cost service.",
+        columns=("id", "event_type", "stream", "value", "element", "type", "author", "last_updated"),
+        words={
+            LIST: "List the mappings that operators set. [upstream.events] of the configuration may have more.",
+            CREATE: "Create a mapping for a type of usage events.",
+            SHOW: "Show a mapping.",
+            CHANGE: "Change a mapping. Given options replace the present values.",
+            DELETE: "Delete a mapping. The cost service then receives no more events of the type.",
+        },
+        filters={"event_type": "Only the mapping of this type.", "stream": "Only mappings to this stream."},
+    )
 
 
 EVENT_MAPPING = EventMappingResource()

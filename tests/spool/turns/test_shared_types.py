@@ -11,7 +11,7 @@ import pytest
 
 from spool.registry import documents
 from spool.registry.documents import DocumentKind
-from tests.spool.registry.test_kept_documents import kinds
+from tests.spool.registry.kept_documents import kinds
 
 # The script uses types like those of documents, each from four threads at once.
 SCRIPT = """

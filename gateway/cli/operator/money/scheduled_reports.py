@@ -5,47 +5,12 @@ from __future__ import annotations
 import click
 
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
-from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import add_resource_commands
+from gateway.cli.operator.resources import build_resource_group
 from gateway.cli.output import as_json, show_json
-from gateway.operations.money.reports.declared import NewScheduledReport
+from gateway.operations.money.reports.declared import SCHEDULED_REPORT
 from spool.printable import replace_unprintable
 
-COLUMNS = ("name", "view_name", "every", "day", "at", "time_zone", "channels", "people", "next", "problem")
-
-
-@click.group("scheduled-reports")
-def scheduled_reports() -> None:
-    """
-    Send costs by mail or chat, each week or month. A report has the costs of a view. Each
-    recipient gets only the calls they may see.
-    """
-
-
-list_command(
-    scheduled_reports,
-    "list",
-    root="scheduled_reports",
-    columns=COLUMNS,
-    filters={
-        "every": "Only reports with this schedule: week or month.",
-        "view": "Only reports of this view, by id.",
-    },
-    help="List the scheduled reports.",
-)
-
-add_resource_commands(
-    scheduled_reports,
-    NewScheduledReport,
-    noun="scheduled_report",
-    path="/scheduled-reports",
-    help={
-        "create": "Create a scheduled report. Default schedule: every Monday at 08:00.",
-        "show": "Show a scheduled report.",
-        "edit": "Change a scheduled report. Given options replace the present values.",
-        "delete": "Delete a scheduled report.",
-    },
-)
+scheduled_reports = build_resource_group("scheduled-reports", SCHEDULED_REPORT)
 
 
 @scheduled_reports.command("preview")

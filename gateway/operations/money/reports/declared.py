@@ -23,7 +23,17 @@ from gateway.core.visible import SLICED, check_view_usable
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.money.costs.measures import COMPARED_KINDS, REAL_COST
 from gateway.operations.files.declared import InFiles
-from gateway.operations.managed import SHOW, ByPeople, HasLedger, JsonAnswer, ManagedResource, OperationCaller
+from gateway.operations.managed import (
+    CREATE,
+    LIST,
+    SHOW,
+    ByCommands,
+    ByPeople,
+    HasLedger,
+    JsonAnswer,
+    ManagedResource,
+    OperationCaller,
+)
 from spool.errors import Invalid, NotAllowed
 from spool.record import utc_iso
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name_free
@@ -355,6 +365,30 @@ class ScheduledReportResource(ManagedResource[ScheduledReport, HasLedger]):
         changes=MODIFY_VIEWS_AND_BUDGETS,
         shows=SLICED,
         words={SHOW: "Show a scheduled report, by id or name"},
+    )
+    commands = ByCommands(
+        help="Send costs by mail or chat, each week or month. A report has the costs of a view. Each recipient "
+        "gets only the calls they may see.",
+        columns=(
+            "name",
+            "view_name",
+            "every",
+            "day",
+            "at",
+            "time_zone",
+            "channels",
+            "people",
+            "next",
+            "problem",
+        ),
+        words={
+            LIST: "List the scheduled reports.",
+            CREATE: "Create a scheduled report. Default schedule: every Monday at 08:00.",
+        },
+        filters={
+            "every": "Only reports with this schedule: week or month.",
+            "view": "Only reports of this view, by id.",
+        },
     )
 
     async def visibility_test(self, caller: OperationCaller[HasLedger]) -> Sees[ScheduledReport]:

@@ -362,9 +362,6 @@ class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
     )
     people = ByPeople(path="/work/links", reads=VIEW_COSTS, changes=MODIFY_DIMENSIONS, shows=WHOLE)
 
-    async def displayed_row(self, caller: OperationCaller[HasLedger], row: WorkLink) -> WorkLink:
-        return row
-
     async def draft_fields(self, caller: OperationCaller[HasLedger], new_values: Any) -> dict[str, Any]:
         """Return the fields in stored form, with sessions and runs as digests."""
         digests, carried = caller.services.ledger.digests, self.recorded_fields(caller, new_values)

@@ -16,7 +16,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.scopes import INGEST
-from tests.spool.registry.test_kept_documents import KEPT
+from tests.spool.registry.kept_documents import KEPT
 
 ADA = Actor("ada@example.com", "local")
 # Fields outside of drafts that only creations and edits write. Any other one is a note of the machine.
