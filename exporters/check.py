@@ -181,7 +181,7 @@ def _result_with_stopped_routes(
 def _is_used(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:
     if stream in _NEVER_SENT or (STREAMS[stream].only_tollhouse and settings.kind != "tollhouse"):
         return False
-    if stream == BILLING_VALIDATION:  # without a key, Tollhouse validates drops itself
+    if stream == BILLING_VALIDATION:  # without a key, Tollhouse itself validates the uploaded billing files
         return keyring.key_for(STREAMS[stream].scope) is not None
     is_named = stream in settings.paths or (stream == BILLING_DROPS and bool(settings.connection_id))
     mapped = stream in (EVENTS, UNIT_COST) and bool(settings.events)
@@ -257,7 +257,7 @@ async def _check_stream(
     clock: Clock,
     send_call: bool,
 ) -> StreamCheck:
-    # mapped events are sent as unit cost, with the key for it
+    # events that `upstream.events` maps are sent as unit-cost records, with the key for unit cost
     sent_as = UNIT_COST if stream == EVENTS and _has_only_mapped_events(settings, paths) else stream
     scope = STREAMS[sent_as].scope
     key = keyring.key_for(scope)

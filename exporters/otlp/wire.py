@@ -17,7 +17,7 @@ _THREE_BYTES = 0x200000
 _HIGH = [bytes([bits]) for bits in range(_ONE_BYTE)]
 _LOW = [bytes([bits | 0x80]) for bits in range(_ONE_BYTE)]
 _MAX_INT = 2**63 - 1
-# Maximum length in bytes for which heads are cached. Longer values are not cached, so that senders cannot
+# The bytes before a text are cached by the text's length in bytes, up to this length, so that senders cannot
 # make the cache grow.
 _KEPT_LENGTHS = 128
 

@@ -42,7 +42,7 @@ class ConnectionLocks:
 
 class BillingDropExporter:
     in_flight = 1
-    max_records = 1  # one record per delivery, because a drop is one request
+    max_records = 1  # one record per delivery, because each billing file is its own request
 
     def __init__(
         self, upstream: UpstreamClient, locks: ConnectionLocks, id_upstream: Callable[[BillingDrop], str]

@@ -39,7 +39,7 @@ OPERATION = "replace_hourly"
 SETTLE_S = 600
 CHECK_EVERY_S = 60.0
 PARKED_RETRY_S = 60.0
-HELD_RETRY_S = 600.0  # seconds to wait after a rejected drop; a changed secret ends the wait
+HELD_RETRY_S = 600.0  # seconds to wait after a rejected billing file; a changed secret ends the wait
 # Oldest hours that are compared. One day is subtracted from the time for which hours are stored, so that no
 # hour is merged into its day during a comparison.
 _LOOK_BACK = timedelta(seconds=HOURS_KEPT_S, days=-1)
@@ -81,7 +81,7 @@ class BillingSync:
         self._failures = 0
         self._waiting = 0
         self._sent = 0
-        # the drop that got no answer, with its idempotency key
+        # the billing file whose request got no answer, and its idempotency key
         self._unanswered: tuple[bytes, str] | None = None
         self._logged_start: datetime | None = None  # the start of the stored hours when it was last logged
         self._poked = asyncio.Event()

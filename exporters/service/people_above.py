@@ -63,7 +63,7 @@ class UpstreamPeople:
         self._installation = installation
         self._erase = erase
         self._waiting: dict[str, int] = {}  # the time of the newest call by address
-        self._known: set[str] = set()  # hashes
+        self._known: set[str] = set()  # hashes of addresses that were sent upstream
         self._known_since = clock.monotonic()
         self._reasons: dict[str, str] = {}  # why requests fail, by action
         self._loop = asyncio.get_running_loop()

@@ -54,7 +54,7 @@ def _build_document(
     root: list[YamlNode] = []
     # mappings and lists that are not complete yet, from the root down
     open_nodes: list[tuple[list[YamlNode] | dict[str, YamlNode], Path]] = []
-    keys: list[str | None] = []  # for each of these nodes: the key whose value comes next, or None
+    keys: list[str | None] = []  # for each open node: the key whose value comes next, or None
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent) and root:
             raise _unreadable_yaml("only one YAML document is allowed", event)

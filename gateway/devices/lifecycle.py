@@ -216,7 +216,8 @@ class DeviceLifecycle:
             device = reported(newest_device)
             turn = WordTurn(WordNumbers.from_device(device))
             is_own = is_from_device(device, report, bearer)
-            if is_own:  # words change only for the device itself, so that another machine cannot rotate them
+            # only the device's own heartbeat changes its words, so that another machine cannot use them up
+            if is_own:
                 turn = self._words.evaluate_word(device, report)
                 words = str(turn.numbers) if any(turn.numbers) else ""
                 device = replace(device, words=words, left_at=None)

@@ -60,7 +60,7 @@ class DeviceWords:
         if report.seq is None and not report.word:
             return WordTurn(before)
         seq = before.seq if report.seq is None else report.seq
-        # a heartbeat that arrives twice gets the same word, because nobody reads the second response
+        # a repeated heartbeat gets the same word again, because the device reads only one response
         is_repeat = report.seq is not None and report.seq <= before.seq
         number = self._verify_number(device.id, report.word)
         if number is None:

@@ -24,8 +24,8 @@ COMMENT_S = 15.0  # seconds between comments, which stop proxies from closing a 
 ALLOWED_S = 5.0  # between permission checks
 SLOW_S = 30.0
 RETRY_MS = 5000  # milliseconds until a browser reconnects
-# the same time for a stream that a newer one ended; with a short delay, two pages would replace each other
-# forever
+# milliseconds until a browser reconnects a stream that a newer stream ended; with a short delay, two pages
+# would end each other's streams forever
 CROWDED_MS = 60_000
 PER_PERSON = 8
 

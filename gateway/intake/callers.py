@@ -29,7 +29,8 @@ PLACED_S = 60.0  # minimum time between two moves of an entry to the end of its 
 SECOND_CHANCES = 8
 NAME_BYTES = 16  # bytes of a fact's digest in memory
 MOST_KINDS = 256  # maximum kinds per caller, because a search reads all of them
-KINDS_PER_PLACE = 5  # number of kinds of an entry that count as one sender towards the limit of senders
+# an entry with more kinds of calls counts as several senders, one for each full or partial group of this size
+KINDS_PER_PLACE = 5
 
 
 # A kind consists of the digests by which counters find its calls. It is bytes, because bytes know their hash, and
@@ -51,7 +52,7 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
     name: str
     key: str
     at: float  # time of the last call of any kind
-    kept_at: float  # when kinds were queued for storage after an interval of `KEEP_EVERY_S`
+    kept_at: float  # when the last interval of `KEEP_EVERY_S` began
     placed_at: float  # when the entry was moved to the end of its key's queue
     due_at: float  # when the entry must be moved again, or queued for storage
     kind: CallKind | None  # the only kind of the entry, or None if it has several

@@ -78,7 +78,7 @@ class Intake:
         # called with the key and the sources of stored records; the key is "" if the request needs none
         self._note_sources = note_sources
         self._fields = fields  # None on an agent, and while the registry is damaged
-        self._clock = clock  # called with the start times of arriving calls
+        self._clock = clock  # start times of calls show whether this clock was set wrong
 
     @property
     def name_protector(self) -> Callable[[AiRecord], None]:

@@ -257,7 +257,7 @@ def sender_rows_to_store(unkept: Unkept) -> list[bytes]:
             data = b"".join(_stored_facts(*kinds))
         else:
             facts = [_stored_facts(kind) for kind in kinds]
-            # Store the source and the service once, because most kinds of a caller share them.
+            # Store the source and the service once, because most kinds of calls of one caller share them.
             data = b"".join([*dict.fromkeys([first for first, _ in facts]), *[others for _, others in facts]])
         digest = _caller_digest(caller)
         if len(data) <= MOST_BYTES:

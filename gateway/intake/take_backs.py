@@ -46,7 +46,7 @@ class CountedGroup(msgspec.Struct, array_like=True):
     This is also the stored format, so new fields may only be added at the end.
     """
 
-    after: int  # lowest possible record number
+    after: int  # record number from which the log is searched for this group's records
     reporters: set[CallReporter] = set()
     ids: set[bytes] = set()
     # (series, time) of cumulative counters; the log creates the ids of their records
@@ -95,7 +95,7 @@ class _Members:
 class _StoredGroup(NamedTuple):
     at: float
     counted: CountedGroup
-    # version of the waiting group when it was read, because other processes may reverse it as well
+    # version of the stored group when it was read, because other processes may also reverse its counters
     version: int = NOTHING
     receipt: str = ""  # id of the receipt from which the record numbers are read, until they are known
 

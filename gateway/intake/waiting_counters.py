@@ -105,7 +105,7 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         super().__init__()
         self.items_held = 0  # number of counters in all waiting groups
         self.bytes_held = 0
-        # Keys of the same groups by the sender's key, whose limit they count for. OrderedDicts, because a
+        # Keys of the waiting groups by Tollhouse key, which has a limit of its own. OrderedDicts, because a
         # dict finds its first key slowly after many removals.
         self._queues: dict[str, OrderedDict[bytes, None]] = {}
         self._queue_items = UseByOwner[str]()

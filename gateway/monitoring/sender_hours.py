@@ -23,8 +23,8 @@ from spool.registry.tables.sender_hours import (
 )
 
 KEEP_EVERY_S = 60.0  # seconds between two times at which new hours are stored
-# A later arrival in a known hour is stored this many seconds after the stored one, because most pairs send all the
-# time.
+# If a sender's hour is known, its newest arrival is stored again only after this number of seconds, because
+# most senders send all the time.
 LAST_EVERY_S = 600.0
 READ_EVERY_S = 60.0  # seconds after which the hours that other gateways stored are read again
 

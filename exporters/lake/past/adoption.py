@@ -315,7 +315,8 @@ class LakeAdoption:
                 )
                 if is_delivery and lake_manifest.body.last >= state.progress:
                     manifests.append(lake_manifest)
-        # An adoption is stored before the shared numbers are settled, so it may have to be finished.
+        # The manifest is noted as adopted before its record numbers are settled. After a crash in between,
+        # the settling must be finished.
         waiting = [
             lake_manifest
             for lake_manifest in manifests

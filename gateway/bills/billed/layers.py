@@ -118,7 +118,7 @@ class DividedDay:
     reasons: Mapping[str, int]
     accrued: Mapping[str, int]
     base: BilledUsageByModel
-    # whether the layer is a discount without usage on its own day, so that it must be spread over the month's usage
+    # whether a discount has no usage on its own day, so that it must be spread over the month's usage
     wants_month: bool
 
 

@@ -20,7 +20,7 @@ from gateway.bills.reconciliation.sides import RATE, VOLUME, ComparisonCell, Cou
 from gateway.bills.reconciliation.wording import format_dollars, join_names
 
 CONTRACT_PRICE = "contract_price"
-_CLEAR = 4  # a smaller multiple of a place's rounding may be rounding
+_CLEAR = 4  # a smaller multiple of an amount's last digit may be rounding
 _ROUND = Fraction(2, 10_000)  # share of an amount that the rounding of a percentage may change
 _OF_TIERS = 50  # percentage of the price at which price lists have batch and flex
 # causes that explain an amount independently of our prices

@@ -15,17 +15,19 @@ LEAST_DAYS = 3  # days; a relation between two series on fewer days may be chanc
 LASTING_DAYS = 5  # days; an inexact exchange of tokens on fewer days may be chance
 OWNER_DAYS = 7  # days; a suggested owner of a key must fit for a week, with a weekend
 DAYS_OF_RATES = 62  # days before a month; a provider may use a rate of the two months before
-MOST_SETS = 4  # sets of days; more sets of days with their own prices are prices of calls
+# groups of days with equal price ratios; if there are more, prices differ by call and not by day
+MOST_SETS = 4
 QUARTER = 4  # at most or at least 1/QUARTER of all days: a few days may differ by another cause
 
 # Hours.
 FARTHEST = 14  # hours; the largest difference between two time zones
 LEAST_HOURS = 5  # hours; fewer hours without a call occur by chance
-LEAST_BESIDE = 7  # hours, if other days lack calls as well and so have more hours without a call
+LEAST_BESIDE = 7  # hours; replaces LEAST_HOURS if other days lack calls as well
 
 # Calls and kinds of tokens.
 LEAST_CALLS = 10  # calls on a day; with fewer calls, a multiple or a half occurs by chance
-LATE_CALLS = 4  # calls of a day billed later; fewer calls near midnight may have another clock
+# calls of a day that the bill has on a later day; fewer may be calls near midnight, dated by another clock
+LATE_CALLS = 4
 LEAST_KINDS = 4  # kinds of tokens; fewer kinds may all lack half of a day by chance
 MOST_AGAIN = 3  # repeats; a report that contains its rows more often has another fault
 

@@ -213,7 +213,8 @@ def find_late_rows(
     calls = Counter[int]()
     for use in counted_uses:
         calls[use.day] += use.calls if (use.day, _key_and_model(use, levels)) in posted else 0
-    # tokens alone may be late, and amounts of 0 are no evidence that they are as well
+    # Tokens may be late although amounts are in time. If one amount of a day is in time, the day is not late,
+    # because other amounts of 0 do not prove that amounts are late.
     in_time = {day for day, _ in _places_paid_in_time(amounts, counted_uses, levels, posted)}
     return LateRows(
         posted={

@@ -91,8 +91,8 @@ def set_aside_failed_calls(
             is_out = next(
                 (unanimous[name] for name in place.self_and_coarser() if name in unanimous), not use.cost
             )
-            # calls with a cost make no amount if they are compared; calls without one make none if they are
-            # set aside
+            # Without proof, the result is still exact if `failed` is 0: calls with a cost are compared, or
+            # calls without a cost are set aside.
             is_exact = is_exact and (place in known or is_out is not bool(use.cost))
             use = _with_only_cost(use) if is_out else replace(use, failed=0 if use.cost else _use_value(use))
         left_out.append(is_out)

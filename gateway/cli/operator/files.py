@@ -139,7 +139,7 @@ def read_secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
         try:
             found[path] = (directory / path).read_text("utf-8")
         except FileNotFoundError:
-            # skip the file: the server reports it as missing, unless the object keeps its stored secret
+            # skip the missing file: the server reports it, unless a secret is already stored for the setting
             continue
     return found
 

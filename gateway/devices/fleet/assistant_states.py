@@ -42,7 +42,7 @@ FORWARDED_AFTER_S = 600.0  # seconds in which a call that the agent sent must ar
 DELAYED_S = 86_400.0  # seconds for which calls may wait on a machine that still counts as covered
 
 CONFIGURED, OFF, UNSET, ABSENT = "configured", "off", "unset", "absent"
-SETTINGS: Mapping[str, str] = {  # by claim
+SETTINGS: Mapping[str, str] = {  # state of an assistant's settings, by the state that the agent reports
     REPORTING: CONFIGURED,
     UNUSED: CONFIGURED,
     UNREACHABLE: CONFIGURED,

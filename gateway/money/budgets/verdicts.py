@@ -492,8 +492,8 @@ def build_table(figures: Sequence[BudgetFigures], name: str, now: float) -> Budg
             continue
         budgets.append(of_budget.budget.id)
         verdicts = [*_rank_verdicts(of_budget, is_whole=name == ALL)]
-        # the table omits the owners who spent least, so an unlisted owner is within, unless every listed
-        # owner has a row
+        # Owners left out of the figures spent least. If any other owner needs no verdict in this table, they
+        # need none either.
         running = of_budget.periods[0]
         is_truncated |= bool(running.owners_left_out) and len(verdicts) == len(running.spent)
         rows += verdicts

@@ -241,8 +241,8 @@ class _GroupChanges:
         self.kinds = frozenset([group for group, _, _ in with_kinds])
         self._with_kinds = merge_drivers(build_drivers(with_kinds), group=name)
         self._rest = [self._with_kinds, *build_drivers(without_kinds)] if rest else []
-        # If the joined groups have kinds of tokens, they are read as the sum of all groups minus the groups
-        # that are read separately. So groups without kinds are read separately as well.
+        # The usage of the other groups with tokens in both times is read as the sum of all groups minus the
+        # groups read one by one. So groups without tokens are read one by one as well.
         self.apart = self.largest | {group for group, _, _ in (without_kinds if with_kinds else ())}
         self.are_few = bool(rest) and len(self.apart) <= MOST_APART
 
@@ -254,8 +254,8 @@ class _GroupChanges:
         }
         drivers = [with_old_prices(driver, known) for driver in self._largest]
         if self._rest:
-            # Of the joined groups, those read separately have no kinds of tokens. Old prices change
-            # none of their parts, so only `other_rows` are priced.
+            # `other_rows` lack the smaller groups without tokens in both times. Old prices do not change the
+            # parts of these groups.
             other_driver = merge_drivers(self._rest, group=self._with_kinds.group)
             drivers.append(
                 self._split_at_old_prices(

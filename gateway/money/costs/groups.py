@@ -34,7 +34,8 @@ from spool.registry.roles import LedgerSlice, Rights, RoleFilter
 from spool.seen import collect_viewed_people
 
 USUAL = ("team",)  # dimensions used if a request names none
-FIRST_CUT = timedelta(days=400)  # maximum age of the calls in the first cut
+# maximum age of the calls in the first division of costs into groups of people
+FIRST_CUT = timedelta(days=400)
 _CUTTER = Actor("tollhouse", "privacy.min_group")
 
 
@@ -137,7 +138,7 @@ async def store_finished_cuts(ledger: Ledger, registry: Registry, now: datetime)
         body = _cut_document(GroupDivision(start, end, people, found))
         try:
             await registry.group_costs.add(f"{number:06}", body, actor=_CUTTER, action="group_costs.cut")
-        except AlreadyThere:  # another request or gateway stored this cut first, and its cut counts
+        except AlreadyThere:  # another request or gateway stored this part first, and its division counts
             break
         start, number = end, number + 1
     return [cut for cut in _stored_cuts(registry) if cut.people >= people]

@@ -61,7 +61,7 @@ from spool.record import Inference
 
 NAME = "portkey"
 
-# Operations by the request type that the hook names.
+# Portkey's log hook: request type -> operation
 _OPERATIONS = {
     "chatComplete": CHAT,
     "messages": CHAT,
@@ -133,7 +133,7 @@ class PortkeyEvent(msgspec.Struct):
     user_id: Any = None
     workspace_slug: Any = None
     api_key_id: Any = None
-    # Members of the file of one log.
+    # Fields of Portkey's JSON file of a single log.
     file_id: Any = field_named("_id")
     organisation_id: Any = None
     request: PortkeyRequest | Other = None

@@ -319,7 +319,8 @@ def build_call_alone(
 def _learned_result_without_call(form: SpanForm) -> CallAlone | None:
     read, node = form.read, form.read.node
     if node is not None and (node.caller is not NO_CALLER or node.agent is not None):
-        return None  # such a span changes calls of other requests, so it cannot be read on its own
+        # a span with a caller or an agent changes calls of other requests, so it cannot be read on its own
+        return None
     step = PLAIN if node is None else RUN if node.is_run else STEP if node.is_ai else PLAIN
     return CallAlone(
         None, (), (), (), None, 0, None, 0, None, "", None, read.ignored, read.shown, read.left_out, step=step

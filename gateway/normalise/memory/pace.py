@@ -28,13 +28,14 @@ class MemoryPace:
 
     # Share of a request's spans that must be known. With fewer known spans, the rules read the whole request.
     least_known: float = 0.8
-    # after a request with too few known spans, at most this number of requests of the same kind skip the
-    # memory
+    # After a request with too few known spans, the rules read at most this number of requests of the same
+    # kind without looking up their spans.
     most_skipped: int = 127
     least_seen: int = 8  # number of spans of a kind that must be seen before it is learned
     # share of all spans since the kind's first span that the kind must have before it is learned
     least_share: float = 0.0005
-    first_kinds: int = 256  # number of kinds learned without the limit `spans_a_kind`
+    # number of kinds of spans that are learned before the limit `spans_a_kind` applies
+    first_kinds: int = 256
     spans_a_kind: int = 4000  # number of spans that must arrive before each further kind is learned
     most_in_turn: int = 4  # limit of kinds that may be due for learning at the same time
     look_share: float = 0.005  # share of all spans that may be looked up without success
@@ -75,7 +76,7 @@ class LookupTrials:
         self._senders: dict[int, TriedSender] = {}
         self._free: float = pace.free_looks  # number of spans that may still be looked up without success
         self._refused = 0  # consecutive requests in which no lookup succeeded
-        # number of requests that will still skip the memory, and of those that have skipped it
+        # numbers of requests that will skip the lookup of spans, and that have skipped it
         self._rests = self._rested = 0
 
     def skip_request_if_resting(self) -> bool:

@@ -40,7 +40,8 @@ TEXTS: Final = {
     "parent_run": 18,
 }  # fmt: skip
 FIRST_TEXT: Final = 7
-# slot number of a tag: its text varies if it is plain, and is part of the kind otherwise
+# Slot number of a tag. If the tag's text is plain, it varies within a kind of spans. Otherwise, it is part of
+# the kind.
 TAG: Final = 255
 # Resource attributes whose values vary from program to program
 OF_RESOURCE: Final = ("service.name",)

@@ -74,7 +74,8 @@ class SpanCall(Struct, gc=False):
     why: dict[str, str] | None = None
     provider_request_id: str | None = None  # id that the provider gave; a further name of the call
     own_id: str | None = None  # id of a response from the source's own cache
-    also: tuple[bytes, ...] = ()  # see spool.identity
+    # names by which reports without the id find the call (see RecordIdentity in spool.identity)
+    also: tuple[bytes, ...] = ()
     links: tuple[tuple[bytes, bytes], ...] = ()  # keys that connect the call to reports of another kind
     joins: tuple[bytes, ...] = ()  # dedup keys that the call shares with its events
     # id of a run; spans with the same run id become one record, that of the span that ends last

@@ -85,7 +85,8 @@ class AttributeShape(Struct, frozen=True, kw_only=True):
     names_ai: bool = False  # True if one of the names is that of a model or a token count
     # product -> shape with the names that only this product uses, cached on first use
     own: dict[TelemetryProduct, AttributeShape]
-    readings: dict[Any, Any]  # cache of the readings of such spans (see `spans.readings`)
+    # cache of the readings of spans with these attribute names (see `spans.readings`)
+    readings: dict[Any, Any]
 
     @property
     def token_count_names(self) -> Names:

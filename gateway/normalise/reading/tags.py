@@ -153,7 +153,7 @@ def is_brief_text(text: str) -> bool:
     words = text.split()
     if len(text) > (MAX_FREE_VALUE if len(words) > 1 else MAX_FREE_WORD) or not text.isprintable():
         return False
-    # such scripts have about two letters per word
+    # scripts without spaces have about two letters per word
     unspaced = 0 if text.isascii() else len(_UNSPACED.findall(text))
     return sum(_LETTERED.fullmatch(word) is not None for word in words) + unspaced // 2 <= MAX_FREE_WORDS
 

@@ -202,8 +202,8 @@ class OpampConversation:
                 self._code = POLICY
             elif (
                 status == 410
-                # after the removal, a connection without an instance ends only after a while, so that its client
-                # cannot hurry
+                # The connection of a removed instance ends after a while, so that its client does not
+                # reconnect at once.
             ):
                 self._remove_instance(uid)
             answer = error_answer(uid, refusal)

@@ -30,7 +30,7 @@ from spool.registry.file_owners import FileOwner, owner_id
 from spool.registry.registry import Registry
 from spool.registry.texts import check_text
 
-HEAD = "tollhouse.yaml"  # name of the file that has the name of the set
+HEAD = "tollhouse.yaml"  # name of the file that states the name of the set of settings files
 FORMAT = "1"
 MAX_SET = 64
 SECRET_FILE = "secret_file"
@@ -103,7 +103,7 @@ def _read_file_as_one_object(
     kind: FileKind, file: str, text: str, _: list[Problem]
 ) -> Iterator[StatedObject]:
     places: Places = {(): (1, 1)}
-    # only the places of faults are needed here, because the kind checks the text
+    # only positions are needed here, because the text is checked as an object of its kind
     with suppress(InvalidDefinition):
         read_yaml(text.encode(), DefinitionFaults(), places)
     name = file.removeprefix(f"{kind.files.name}/").removesuffix(".yaml")

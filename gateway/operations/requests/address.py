@@ -78,7 +78,7 @@ class OperatorAddress(Address):
     needs: str | None
     shows: str = WHOLE
     asks_cost_type: bool = False
-    # function that returns whether an OperatorRequest has a closed answer
+    # function that returns whether an OperatorRequest covers only whole past months
     asks_closed: Callable[[Any], bool] | None = None
     max_body_bytes: int | None = None
     names: Callable[[Any], Awaitable[Iterable[Named]]] | None = None

@@ -76,7 +76,7 @@ async def nearly_used_shares(
     limits = [
         *nearly_full_keys(
             "devices.max",
-            # devices of a token have no share of it, because the token's number of uses limits them
+            # devices enrolled with a token do not count, because the token limits their number
             Counter("" if device.token else device.enrolled_by for device in devices if device.last_seen),
             config.devices.max,
         ),

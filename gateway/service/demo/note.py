@@ -12,7 +12,7 @@ import msgspec
 
 FILE = "demo.json"
 CHANNEL = "planted-chat"
-REFUSAL = "401: the key is unknown"  # response of the planted receiver
+REFUSAL = "401: the key is unknown"  # response of the demo's receiver that rejects every request
 
 
 class DemoNote(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,8 +27,8 @@ from spool.identity import RecordIdentity
 from spool.record import NS, AiRecord, Inference
 
 DAY_S = 86400
-LOSING_LAPTOP = f"laptop-{PEOPLE[0]}"  # the planted laptop that loses its calls
-STOPPED_SOURCE, STOPPED_S = "litellm", 6 * 3600  # the planted gateway that stopped, and since when
+LOSING_LAPTOP = f"laptop-{PEOPLE[0]}"  # the demo laptop whose calls do not arrive
+STOPPED_SOURCE, STOPPED_S = "litellm", 6 * 3600  # the demo's sender that stopped sending, and for how long
 
 
 def _planted_workload(
@@ -227,7 +227,8 @@ SPIKE = 8.0
 OWNERLESS = 1.8
 STORM = 40.0  # calls in the storm's hour, as a multiple of the usual number
 STORM_HOUR = 14
-# The advice to use a cache counts calls of these days, so they have to cost a notable part of the month.
+# The advice to use a cache counts only calls of the last days. Calls of these days get larger inputs, so that
+# they cost enough.
 CONVERSATION_DAYS = 5
 LATE_DAYS = 12  # most planted problems appear within this number of days at the end of the month
 DEAR_MODEL = "claude-opus-4-1"

@@ -38,7 +38,7 @@ from gateway.bills.reconciliation.claims import (
 from gateway.bills.reconciliation.limits import COARSEST
 from gateway.bills.reconciliation.wording import underscores_to_spaces
 
-ANY_PRICE = "another_price"  # not known
+ANY_PRICE = "another_price"  # stands for a price difference whose cause is unknown
 Test = Callable[[BillComparison], Iterator[CauseClaim]]
 
 TESTS: Sequence[Test] = (
@@ -153,7 +153,7 @@ def _price_causes(
     ]
     if names or not models & comparison.split.varying:
         return names or [ANY_PRICE]
-    # missing tokens may hide a price difference that claims about other models show
+    # missing tokens of a model may hide a price difference that was claimed for other models
     of_calls = [
         other_claim.cause
         for other_claim in all_claims

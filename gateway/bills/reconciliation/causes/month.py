@@ -105,7 +105,8 @@ def _counted_models(comparison: BillComparison) -> set[str]:
 
 
 def _doubt_price_if_fee(claim: CauseClaim, comparison: BillComparison, doubtful: set[str]) -> CauseClaim:
-    # a fee may be on every line, so that other models have a price without a cause
+    # A fee on every line also changes the prices of other models. So if those are unexplained as well, a fee
+    # may be the cause.
     is_fee = (
         claim.cause == "price_change"
         and not _has_our_price_before(claim, comparison)

@@ -122,7 +122,8 @@ def claim_missing_discount(comparison: BillComparison) -> Iterator[CauseClaim]:
         )
         portions: dict[PartKey, ClaimedPortion] = {}
         number = 0
-        # whether the discount is given elsewhere, and whether a place without it has a day without usual prices
+        # whether some amounts have the discount, and whether some without it are on days without a usual
+        # price
         is_given = is_only_here = False
         for entry in comparison.priced_entries(model):
             _, cell, meter = entry
@@ -573,7 +574,7 @@ def _factor_of_most_days(
 
 
 def _factor_without_our_price(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str, ...]:
-    # if no day has our price, a factor that holds on most days may hold on all
+    # if every day's price differs from ours, the known factor of most days may apply to all
     candidates = []
     for days, ratios in sets:
         if len(ratios) > 1 and (known := find_known_factor(ratios, regions_known=True)) is not None:

@@ -479,7 +479,8 @@ def _show_cost_comparison(payload: JsonObject) -> None:
     places = decimals_for_amounts([*now, *past])
     texts = {name: format_amount_column(amounts, places, is_signed=True) for name, amounts in changes.items()}
     texts["cost"] = format_amount_column(now, places)
-    # the difference of the shown amounts, so that each row adds up and the change is the one of the sentence
+    # Show the past cost as the difference of the shown amounts, so that each row adds up and its change
+    # equals that in `sentence`.
     texts["against"] = [
         format_rounded_amount(exact, cost - change, places)
         for exact, cost, change in zip(

@@ -241,7 +241,7 @@ class _MachineLook:
         self._memories = memories
         looked = (memory.looked for key, memory in memories.items() if key.startswith(self._memory_key(None)))
         self._looked = min(now, max(looked, default=0.0))
-        self._endpoint = ""  # address of another endpoint that was seen last
+        self._endpoint = ""  # last seen address of an endpoint that is not Tollhouse's
         self._is_unreadable = False  # whether the user of the home seen last may not read the policy
 
     def evaluate_and_remember_assistant(

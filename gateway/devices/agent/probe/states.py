@@ -24,7 +24,7 @@ from gateway.devices.fleet.facts import (
 )
 from gateway.devices.fleet.uses import LOSING, RECENT_S, UseLook, UseMemory, memory_after_probe
 
-# states of homes without a loss, the worst first
+# states of assistants in users' home directories without lost calls, worst first
 _WORST: Final = (
     UNKNOWN, TELEMETRY_OFF, OVERRIDDEN, NOT_CONFIGURED, UNREACHABLE, REPORTING, UNUSED, NOT_INSTALLED,
 )  # fmt: skip

@@ -32,8 +32,7 @@ ASSUMPTIONS = (
 )
 LEAST_CALLS = 20
 LEAST_PEERS = 3
-# Maximum compared users of a work: the users with the highest cost. Each is compared with
-# all other users of the work.
+# Maximum users compared per kind of work, those with the highest cost. Each is compared with all others.
 MOST_WORKERS = 300
 TIMES = 3  # minimum ratio between the user's price per token and the median of the other users
 ALIKE = 2  # maximum ratio between the mean token counts of similar inputs or outputs

@@ -600,7 +600,7 @@ def next_keys_to_load(found_reports: Iterable[PartialReport], sender: Sender | N
     for stored in found_reports:
         kind = report_kind(stored.key)
         if kind == TOLD_OF:
-            # if the key ends before this part, the report only marks that such a generation exists
+            # a key without a generation's key at its end only marks that the trace has generations
             if stored.key[len(TOLD_OF) + KEY_BYTES :]:
                 keys.add(TOLD + stored.key[-KEY_BYTES:])
         elif kind == PARTS:

@@ -246,8 +246,8 @@ def _position_of_error(error: msgspec.DecodeError) -> str:
     return "it ends too early" if offset is None else f"byte {offset}"
 
 
-# Bytes at the start of a body that are searched for a spelling, because one sender always uses the same
-# spelling.
+# Bytes at the start of a body that are searched for snake_case names. One sender writes all names in the same
+# way.
 _SEARCHED = 64 * 1024
 # Maximum bytes of a body that is rewritten, because the event loop gets no turn meanwhile.
 _LARGEST_REWRITTEN = 4 * 1024 * 1024

@@ -243,7 +243,7 @@ def _fields_of_containers(attributes: Attributes, shape: AttributeShape, dialect
     fields = dict(dialect.more(attributes)) if dialect.more is not None else {}
     for name in shape.containers:
         for field, value in CONTAINERS[name](attributes[name]).items():
-            if not fields.get(field):  # any other figure says more than 0
+            if not fields.get(field):  # a 0 gives way to the value of another container
                 fields[field] = value
     return fields
 

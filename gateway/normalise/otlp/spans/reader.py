@@ -115,7 +115,8 @@ class SpanReader:
         self._has_streams = False
         self._has_links = False  # whether the other report of any call may be in another payload
         self._has_beside = False  # whether a sibling span of another scope may report the same call
-        self._has_guesses = False  # whether any guessed call may repeat a sibling
+        # whether any call of a span that names no operation may repeat the call of a sibling span
+        self._has_guesses = False
         self._has_inner = False  # whether any call has a parent, so that it may repeat an enclosing call
         self._has_steps = False  # whether any span is not a call
         self._has_runs = False  # whether spans of several traces repeat the same run
@@ -467,7 +468,7 @@ class SpanReader:
         elif call.relayed_session is not None and record.status == "ok" and call.relay_side == AS_GATEWAY:
             identity = identity._replace(is_final=True)
         if self._has_beside and parent is not None:
-            # siblings have the same parent span, also if the request has it
+            # siblings find each other by their parent span, even if the parent is in the same request
             link = BESIDE + parent[1] if call.is_beside and not call.has_id else parent[1]
         if link is not None and record.span_id is not None:
             identity = with_span_above(identity, link)

@@ -107,7 +107,7 @@ class SpanReading:
         self.refine = origin.refine if dialect.refine is None else (dialect.refine, *origin.refine)
         # whether attributes hold several fields
         self.contains = bool(shape.containers) or dialect.more is not None
-        # key of the `CallNames` of such a call, apart from the values that `deciding` returns
+        # with the values that `deciding` returns, the key of a call's `CallNames` in `_named`
         self.names_key: object = None
         self.deciding = self._reader_of_deciding_values(attributes)
         counted = (shape.input, shape.output, shape.cache_read, shape.cache_write, shape.reasoning)
@@ -150,7 +150,7 @@ class SpanReading:
 
 def find_or_add_reading(span: Span, shape: AttributeShape, origin: SpanOrigin) -> SpanReading:
     product = _product_that_reads_span(span, shape, origin)
-    # without weak marks, the product does not depend on the span
+    # without weak marks (attributes that identify a product on some spans), the product is the same for all spans
     key = (origin, product) if shape.weak_marks else origin
     reading = shape.readings.get(key)
     if reading is None:
