@@ -35,7 +35,6 @@ from gateway.money.comparison.split import (
     unsorted_drivers,
     with_old_prices,
 )
-from gateway.money.costs.answer import ledger_for_question
 from gateway.money.costs.measures import DEFAULT_TOP, billed_tokens
 from gateway.money.costs.past import ComparablePast, find_past
 from gateway.money.costs.question import CostQuestion
@@ -174,7 +173,7 @@ async def answer_comparison(
     show.
     """
     full_question = replace(question, tells=COUNTED_TYPES)
-    ledger = await ledger_for_question(full_question, reader, now, prices=prices)
+    ledger = reader.ledger_for_cost_types(full_question.cost_types)
     query = _end_at_finished_day(full_question.query, full_question.cost_type, now)
     before = _end_at_finished_day(baseline(query), full_question.cost_type, now)
     past = await find_past(before, reader.whole, now)

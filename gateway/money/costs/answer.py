@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 from gateway.bills.contracts.declared import all_contracts, has_amounts
 from gateway.bills.plans.declared import PlanTable
@@ -85,6 +85,13 @@ async def answer_costs(
     return await repeat_while_listing_changes(reader.whole, question.query, build_cost_answer)
 
 
+@runtime_checkable
+class FilledLedger(CostsLedger, Protocol):
+    """A ledger that fills days without a bill. `counted` is the amount that its last query added."""
+
+    counted: str
+
+
 async def _answer_once(
     question: CostQuestion,
     reader: CostReader,
@@ -99,7 +106,7 @@ async def _answer_once(
     if past and not past.is_whole:
         previous = None
     rows = await ledger.costs(replace(query, top=question.top, top_by=question.top_by))
-    filled = {COUNTED: ledger.counted} if question.fills else {}
+    filled = {COUNTED: ledger.counted} if isinstance(ledger, FilledLedger) else {}
     if question.top is not None:
         shown_groups = await asyncio.to_thread(_distinct_groups, rows) | {(None,) * len(query.group_by)}
         query, previous = replace(query, kept=shown_groups), previous and replace(previous, kept=shown_groups)
@@ -145,7 +152,7 @@ def has_paid_costs(registry: Registry | None) -> bool:
 
 async def ledger_for_question(
     question: CostQuestion, reader: CostReader, now: float, *, prices: Callable[[], PriceBook]
-) -> Any:
+) -> CostsLedger:
     """
     Return the totals for a query, limited to the calls that are visible in its cost type.
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 DAY_S = 86400.0
 _NO_PLANT = "no_plant"
+_OF_STATES = "of_states"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +193,16 @@ def mark_unplantable(reason: str) -> Callable[[_Detector], _Detector]:
         return detector
 
     return set_unplantable_reason
+
+
+def mark_state_detector(detector: _Detector) -> _Detector:
+    """Mark a detector that needs only the facts of `gather_states`, so that it can run each minute."""
+    vars(detector)[_OF_STATES] = True
+    return detector
+
+
+def is_state_detector(detector: Detector) -> bool:
+    return _OF_STATES in vars(detector)
 
 
 def reason_without_plant(detector: Detector) -> str:

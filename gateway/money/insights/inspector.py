@@ -21,7 +21,7 @@ from gateway.money.insights.detectors import (
     statements,
     tokens,
 )
-from gateway.money.insights.facts import Detector, InsightFacts
+from gateway.money.insights.facts import Detector, InsightFacts, is_state_detector
 from gateway.money.insights.findings import MAX_FINDINGS
 from gateway.money.insights.gathering import FactSources, gather_facts, gather_states
 from spool.clock import Clock, clock_ahead_and_delay_s
@@ -97,30 +97,7 @@ DETECTORS: tuple[Detector, ...] = (
 
 # Detectors that report a current state of a route, a sender, a key or a device. These detectors run every
 # STATES_EVERY_S, so the end of a state is noticed within a minute, and so is the begin of a severe one.
-OF_STATES: tuple[Detector, ...] = (
-    records.stuck_route,
-    service.channel_down,
-    records.unknown_arrival,
-    senders.stopped_sender,
-    senders.idle_key,
-    senders.wide_key,
-    senders.expiring_key,
-    senders.expired_key,
-    service.ending_certificate,
-    fleet.assistant_not_reporting,
-    fleet.policy_not_applied,
-    fleet.machine_trouble,
-    fleet.stopped_agent,
-    fleet.missing_device,
-    machines.copied_device,
-    machines.shared_hardware,
-    machines.reinstalled_device,
-    machines.unhealthy_agent,
-    tokens.token_strangers,
-    tokens.token_burst,
-    senders.silent_cluster,
-    senders.unapplied_config,
-)
+STATE_DETECTORS = tuple(filter(is_state_detector, DETECTORS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,9 +169,9 @@ class Inspector:
         known = {
             insight.finding: insight for insight in await self._table.detector_insights() if insight.present
         }
-        names = {detector.__name__ for detector in OF_STATES}
+        names = {detector.__name__ for detector in STATE_DETECTORS}
         facts = await gather_states(self._sources, now=self._clock.now())
-        run = await asyncio.to_thread(run_detectors, facts, OF_STATES)
+        run = await asyncio.to_thread(run_detectors, facts, STATE_DETECTORS)
         current = {finding.key: finding for finding in run.findings}
         certain = names - {*run.cut, *run.failed}
         has_ended = any(

@@ -24,7 +24,7 @@ from gateway.devices.fleet.matching import reported_serial_hash, serial_of_devic
 from gateway.devices.fleet.repairs import repair_of_cause
 from gateway.devices.fleet.severity import severity_of_machines
 from gateway.devices.machine_state import AGENT_STOPPED, CLOCK_WRONG, MISSING, REVOKED_THERE, Cause
-from gateway.money.insights.facts import DAY_S, InsightFacts, mark_unplantable
+from gateway.money.insights.facts import DAY_S, InsightFacts, mark_state_detector, mark_unplantable
 from gateway.money.insights.findings import MAX_FINDINGS, build_finding, format_rows, printable_name
 from spool.devices.device import ENROLLED
 from spool.printable import csv_lines
@@ -40,12 +40,14 @@ _OF_MACHINES = {  # causes of a machine that lose no calls -> their effect
 }
 
 
+@mark_state_detector
 def assistant_not_reporting(facts: InsightFacts) -> Sequence[Finding]:
     """Find assistants whose calls are lost now, or will be lost when the assistant is used again."""
     causes = {cause for row in facts.fleet for cause in row.causes if cause[1] != NO_AGENT}
     return _cause_findings("assistant_not_reporting", facts, causes - {_NOT_APPLIED, *_OF_MACHINES})
 
 
+@mark_state_detector
 @mark_unplantable("a demo month has no policies")
 def policy_not_applied(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines on which the managed settings did not arrive."""
@@ -76,6 +78,7 @@ def policy_outdated(facts: InsightFacts) -> Sequence[Finding]:
     )
 
 
+@mark_state_detector
 @mark_unplantable("a demo month has no agents")
 def machine_trouble(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines with a wrong clock, and machines that the upstream revoked."""
@@ -153,6 +156,7 @@ def _uncovered_with_cause(cause: Cause, rows: Iterable[FleetRow]) -> list[FleetR
     return [row for row in rows if cause in row.causes and not row.covered]
 
 
+@mark_state_detector
 @mark_unplantable("a demo month has no inventory")
 def stopped_agent(facts: InsightFacts) -> Sequence[Finding]:
     """Find expected machines whose agents no longer report while the MDM still sees the machines."""
@@ -173,6 +177,7 @@ def stopped_agent(facts: InsightFacts) -> Sequence[Finding]:
     )
 
 
+@mark_state_detector
 @mark_unplantable("a demo month has no inventory")
 def missing_device(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines of the inventory that never reported."""

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from gateway.devices.fleet.facts import decode_instances
 from gateway.devices.machine_state import has_unhealthy_instance, is_other_agent
 from gateway.devices.states import SAME_HARDWARE
-from gateway.money.insights.facts import InsightFacts, mark_unplantable
+from gateway.money.insights.facts import InsightFacts, mark_state_detector, mark_unplantable
 from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, build_finding, format_day, printable_name
 from spool.devices.device import ENROLLED, PENDING, Device
 from spool.registry.insights import LOW, Finding
 
 
+@mark_state_detector
 @mark_unplantable("each laptop of a demo month has its own disk")
 def copied_device(facts: InsightFacts) -> Sequence[Finding]:
     """Find devices whose disk seems to be in use on two machines, so that one key reports for both."""
@@ -44,6 +45,7 @@ def _copied_device_finding(device: Device) -> Finding:
     )
 
 
+@mark_state_detector
 @mark_unplantable("each laptop of a demo month has its own hardware")
 def shared_hardware(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines that report the same hardware id, such as copied virtual machines."""
@@ -70,6 +72,7 @@ def _shared_hardware_finding(hardware_id: str, ids: Sequence[str]) -> Finding:
     )
 
 
+@mark_state_detector
 @mark_unplantable("each laptop of a demo month was installed only once")
 def reinstalled_device(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines that enrolled again with the hardware of another device, and wait for approval."""
@@ -100,6 +103,7 @@ def _reinstalled_finding(devices: Sequence[Device]) -> Finding:
     )
 
 
+@mark_state_detector
 @mark_unplantable("a demo month has no OpAMP agents")
 def unhealthy_agent(facts: InsightFacts) -> Sequence[Finding]:
     """Find OpAMP agents, such as collectors, that say that they are not healthy."""

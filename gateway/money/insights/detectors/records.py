@@ -14,6 +14,7 @@ from gateway.money.insights.facts import (
     PeriodSpend,
     RouteDeadLetters,
     UnrecognisedShape,
+    mark_state_detector,
     mark_unplantable,
 )
 from gateway.money.insights.findings import MAX_FINDINGS, build_finding, printable_name, sort_by_impact
@@ -184,6 +185,7 @@ def many_series(facts: InsightFacts) -> Sequence[Finding]:
     ]
 
 
+@mark_state_detector
 def stuck_route(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find routes that deliver nothing now, because they are paused, rejected, without a destination, or stuck
@@ -223,6 +225,7 @@ def _stuck_routes_finding(routes: Sequence[RouteState], usual: Decimal, types: M
     )
 
 
+@mark_state_detector
 def unknown_arrival(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find deliveries sent without a clear answer. They wait for a decision, even if the route is running.

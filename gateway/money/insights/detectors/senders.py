@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.clusters.clusters import UnappliedConfig
-from gateway.money.insights.facts import DAY_S, InsightFacts, mark_unplantable
+from gateway.money.insights.facts import DAY_S, InsightFacts, mark_state_detector, mark_unplantable
 from gateway.money.insights.findings import (
     CATEGORY_OF,
     MAX_FINDINGS,
@@ -64,6 +64,7 @@ _GIVES_WAY = {
 }
 
 
+@mark_state_detector
 def stopped_sender(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find sources and keys that stopped sending, judged by their own rhythm. Their spend may be missing from now on.
@@ -99,6 +100,7 @@ def _stopped_sender_finding(stop: SenderStop) -> Finding:
     )
 
 
+@mark_state_detector
 @mark_unplantable("a demo month has no clusters")
 def silent_cluster(facts: InsightFacts) -> Sequence[Finding]:
     """Find clusters whose agent stopped reporting, so that their cost is missing from the bill."""
@@ -126,6 +128,7 @@ def _silent_cluster_finding(cluster: Cluster) -> Finding:
     )
 
 
+@mark_state_detector
 @mark_unplantable("a demo month has no clusters")
 def unapplied_config(facts: InsightFacts) -> Sequence[Finding]:
     """Find clusters whose agent has not run its assigned configuration for at least a day."""
@@ -153,6 +156,7 @@ def _unapplied_config_finding(config: UnappliedConfig) -> Finding:
     )
 
 
+@mark_state_detector
 def idle_key(facts: InsightFacts) -> Sequence[Finding]:
     """Find keys that were never used, or not for a month. Keys that stopped sending have their own detector."""
     stopped = stopped_senders(facts.sender_hours, facts.keys, now=facts.now).keys
@@ -183,6 +187,7 @@ def _idle_key_finding(key: Key) -> Finding:
     )
 
 
+@mark_state_detector
 def wide_key(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find keys that can both send telemetry and read or change data. If such a key leaks from a client, the
@@ -217,12 +222,14 @@ def _wide_key_finding(key: Key, beyond: frozenset[str]) -> Finding:
     )
 
 
+@mark_state_detector
 @mark_unplantable("keys of a demo month have no expiry date")
 def expiring_key(facts: InsightFacts) -> Sequence[Finding]:
     """Find keys that expire within two weeks."""
     return _expiry_findings(facts, EXPIRING_KEY)
 
 
+@mark_state_detector
 @mark_unplantable("keys of a demo month have no expiry date")
 def expired_key(facts: InsightFacts) -> Sequence[Finding]:
     """Find keys that have expired and are still used, so that the records of their senders are missing."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway.devices.fleet.coverage import FleetRow
-from gateway.money.insights.facts import DAY_S, InsightFacts, mark_unplantable
+from gateway.money.insights.facts import DAY_S, InsightFacts, mark_state_detector, mark_unplantable
 from gateway.money.insights.findings import (
     MAX_FINDINGS,
     build_finding,
@@ -27,6 +27,7 @@ SHOWN_S = 7 * DAY_S  # seconds for which a burst stays listed
 _HOUR_S = 3600
 
 
+@mark_state_detector
 @mark_unplantable("laptops of a demo month enrol without a token")
 def token_strangers(facts: InsightFacts) -> Sequence[Finding]:
     """Find tokens with which many machines enrolled within a day that the inventory does not have."""
@@ -64,6 +65,7 @@ def _strangers_finding(token: EnrolmentToken, strangers: Sequence[str], machines
     )
 
 
+@mark_state_detector
 @mark_unplantable("laptops of a demo month enrol without a token")
 def token_burst(facts: InsightFacts) -> Sequence[Finding]:
     """Find tokens with an hour of unusually many enrolments after the first day, or with copies of one machine."""

@@ -24,7 +24,7 @@ from gateway.money.budgets.judging import planned_limit
 from gateway.money.budgets.words import format_budget_amount
 from gateway.money.comparison.comparing import compare_costs, rank_without_comparison
 from gateway.money.comparison.old_prices import load_price_list
-from gateway.money.costs.answer import bills_status, ledger_for_question
+from gateway.money.costs.answer import bills_status
 from gateway.money.costs.measures import PREVIOUS
 from gateway.money.costs.past import earlier_query, find_past
 from gateway.money.costs.question import CostQuestion
@@ -190,7 +190,7 @@ async def read_figures(
     try:
         ledger = reader.ledger
         if query.arranged:
-            ledger = await ledger_for_question(question, reader, due, prices=services.prices)
+            ledger = reader.ledger_for_cost_types(question.cost_types)
     except Refusal as error:
         raise NotReadable(error.message) from error
     prices = await load_price_list(services.prices)

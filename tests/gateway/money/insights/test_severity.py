@@ -20,7 +20,7 @@ from gateway.devices.fleet.uses import LOSING
 from gateway.devices.machine_state import AT_RISK, Evidence, evaluate_machine_state
 from gateway.money.insights.detectors.fleet import MAX_CSV_ROWS
 from gateway.money.insights.facts import InsightFacts
-from gateway.money.insights.inspector import OF_STATES, run_detectors
+from gateway.money.insights.inspector import STATE_DETECTORS, run_detectors
 from spool.devices.device import Device
 from spool.registry.notices import (
     CRITICAL,
@@ -93,7 +93,7 @@ def test_the_share_of_the_fleet_decides(size: int, bad: int, losing: str, at_ris
         assert {word} == {row.state for row in rows[:bad]}
         assert {REPORTING} >= {row.state for row in rows[bad:]}
         assert severity == severity_of_machines(rows[:bad], rows)
-        run = run_detectors(InsightFacts(now=NOW, fleet=rows), OF_STATES)
+        run = run_detectors(InsightFacts(now=NOW, fleet=rows), STATE_DETECTORS)
         assert {severity} == {finding.severity for finding in run.findings}
         assert min(TEAMS, bad) == len(run.findings)
 
@@ -119,7 +119,7 @@ async def test_losses_are_noticed_by_severity(tmp_path: Path) -> None:
     for number in range(12 * 24 // STEP_H):
         bad = {4: 1, 6: 10, 7: 60}.get(number * STEP_H // 24, 0)
         rows = fleet(100, bad, clock.now(), claim="not_configured", use="losing")
-        run = run_detectors(InsightFacts(now=clock.now(), fleet=rows), OF_STATES)
+        run = run_detectors(InsightFacts(now=clock.now(), fleet=rows), STATE_DETECTORS)
         await registry.insights.merge_findings(run.findings, looked_for=run.looked_for, cut=run.cut)
         for each in await registry.notices.waiting_notifications():
             noticed.setdefault(each.notice.id, (clock.now(), each.notice))
@@ -156,14 +156,14 @@ def test_only_a_quiet_month_has_no_finding(losses: float) -> None:
     for day in sorted(days):
         rows |= days[day]
         facts = InsightFacts(now=(day + 1) * DAY_S, fleet=list(rows.values()))
-        found += [each.draft.title for each in run_detectors(facts, OF_STATES).findings]
+        found += [each.draft.title for each in run_detectors(facts, STATE_DETECTORS).findings]
     assert bool(losses) == bool(found), found
     assert 30 <= max(days) - min(days) + 1
 
 
 def test_a_list_of_many_machines_is_bounded() -> None:
     rows = fleet(1200, 1200, claim="overridden", use="losing", teams=1)
-    [finding] = run_detectors(InsightFacts(now=NOW, fleet=rows), OF_STATES).findings
+    [finding] = run_detectors(InsightFacts(now=NOW, fleet=rows), STATE_DETECTORS).findings
     assert MAX_CSV_ROWS + 1 == len(finding.csv.splitlines())
     notice = check_notice(Notice(id="a", kind="insight.opened", title="t", at=NOW, csv=finding.csv * 3))
     assert len(notice.csv) <= MAX_CSV and notice.csv.endswith("\n")
