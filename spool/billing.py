@@ -23,7 +23,7 @@ from spool.sql.small import SmallTable
 REPLACE_DROP, REPLACE_HOURLY, SUM = "replace_drop", "replace_hourly", "sum"
 OPERATIONS = (REPLACE_DROP, REPLACE_HOURLY, SUM)  # the first is the default
 HOUR_S = 3600
-OVERHEAD = 256  # bytes on disk per hour of a drop
+OVERHEAD = 256  # bytes that an hour's row takes on disk, besides its body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ def apply_drops(rows: DropRows, first: int, records: Iterable[Record], *, at: fl
             continue
         try:
             hours = split_by_hour(record.body)
-        # the drop is still delivered, but its rows cannot be shown
+        # the billing rows are still delivered, but cannot be shown
         except (ValueError, OverflowError, msgspec.MsgspecError):
             continue
         operation = record.operation or REPLACE_DROP

@@ -111,7 +111,7 @@ def rename_person_in_tags(tags: Mapping[str, str], renamed: Callable[[str], str]
 
 
 _NAMED = ("user", "subject")  # any name of a person
-_MAY_NAME = ("team", "api_key")  # only addresses
+_MAY_NAME = ("team", "api_key")  # may have a person's name, but only an e-mail address counts as one
 
 
 def _renamed_fields(record: object, renamed: Callable[[str], str]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ _UNIQUE = re.compile(
     re.ASCII,
 )
 _INNER, _OUTER = "inner", "outer"
-# a place of nested reports on possibly several machines
+# begins a key of nested reports made from the service name, which several machines may share
 OF_SERVICE = "service "
 
 
@@ -560,7 +560,8 @@ def call_links(
         ]
         if names_request:
             return tuple([(own, other) for (own, _), (_, other) in zip(sides, unnamed, strict=True)])
-        # paired with itself: remembered, but looks nothing up
+        # Links with two equal names are stored, so that reports with a request id find this call. They find
+        # nothing themselves.
         return (*sides, *[(own, own) for own, _ in unnamed])
     return _links_by_outcome(made_from, above, _token_count_texts(record, is_of_provider=is_of_provider))
 
@@ -649,7 +650,7 @@ def with_trace_names(identity: RecordIdentity, record: Inference, chosen: str, s
     """
     call = f"{record.trace_id}\0{_call_text(record, chosen)}"
     same, *near = [hash_parts(3, f"{call}{step}\0in trace") for step in _nearby_start_steps(record)]
-    # equal names: remembered, but looks nothing up
+    # a link with two equal names is stored, so that other spans find this call; it finds nothing itself
     links = ((same, same), *identity.links)
     return with_scope(identity._replace(lookups=(same, *near), links=links), scope)
 

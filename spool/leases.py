@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
-# The tasks that send billing drops upstream share one lease, because they would replace each other's drops.
+# The two tasks that send billing rows upstream share one lease, because each would replace the other's rows.
 BILLING = "billing"
 _SHARED = {"upstream/billing-data": BILLING, "upstream/billing-hours": BILLING}
 

@@ -24,7 +24,7 @@ class RouteBacklog(NamedTuple):
     oldest: int | None  # lowest record that is still needed
     kept_at: float | None  # when the oldest rejected record that is retried was committed
     stuck: int  # single records that are stuck, including replays
-    unknown: int  # with replays
+    unknown: int  # records of deliveries with unknown outcome, including replays
 
 
 def new_route(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:

@@ -31,7 +31,7 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
     same_answers: int = 0  # how many times in a row `answer` was received
     # the route's count of accepted deliveries at the last 5xx, or when this delivery was made
     passed: int
-    proof: int | None = None  # the same count when the record was first rejected
+    proof: int | None = None  # the route's count of accepted deliveries when this record was first rejected
     # acceptances when this row was read; not a column
     acceptances: int = 0
 

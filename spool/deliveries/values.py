@@ -33,7 +33,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     fence: int = 0
     server_errors: int = 0  # 5xx responses while other deliveries were accepted
     refusals: int = 0  # how often this record was rejected when it was sent alone
-    refused_at: float | None = None  # time of the first such rejection
+    refused_at: float | None = None  # when this record was first rejected while it was sent alone
     proven: bool = False  # whether another record was accepted since the rejection
     # whether an earlier attempt may have been accepted under the same key
     ambiguous: bool = False
@@ -103,7 +103,7 @@ class RouteState:
     refused: int
     dead: int
     stuck: int
-    unknown: int = 0  # with replays
+    unknown: int = 0  # records of deliveries with unknown outcome, including replays
     # records sent without a clear response, then again under the same key
     ambiguous: int = 0
     since: float | None = None  # when the state began; None if the route runs or the time is unknown

@@ -68,7 +68,7 @@ class Device:
     reset_version: int = 0  # version of the last reset, for the upstream
     # key of the gateway that reported the revocation; "" for an operator here
     revoked_by: str = ""
-    token: str = ""  # enrolment token; after it, the token of the first key
+    token: str = ""  # enrolment token with which the device got its first key
     serial: str = ""  # serial number for which the token was made
     hardware_id: str = ""  # hash of the hardware id that the agent claims
     cause: str = ""  # why the device is pending; "" if devices.policy wants an approval
@@ -76,7 +76,8 @@ class Device:
     words: str = ""  # words that the last heartbeats carried; see gateway.devices.words
     copied_at: float | None = None  # when a heartbeat returned an older word, which a copied machine does
     left_at: float | None = None  # when its agent was removed; a later heartbeat clears this
-    state_changes: str = ""  # last words about its state; see gateway.devices.states
+    # the last states of the device, one "time state" per line; see gateway.devices.states
+    state_changes: str = ""
 
     @property
     def all_labels(self) -> Mapping[str, str]:

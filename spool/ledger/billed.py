@@ -36,7 +36,7 @@ COUNTED = "counted"  # basis of counted costs that replace a missing bill
 
 EVERY = sum(BILLED_TYPES.values())
 INVOICED = BILLED_TYPES["invoiced_amortized_cost"]  # an arrangement that contains only closed days
-# arrangements that assign fees to the usage that the fees cover
+# cost types that move fees to the usage that the fees cover
 AMORTIZED = BILLED_TYPES["amortized_cost"] | BILLED_TYPES["discounted_amortized_cost"] | INVOICED
 
 _COUNTED_AS = dict.fromkeys(BILLED_DIMENSIONS, "") | {"charge": USAGE, "basis": EXACT, "origin": CALLS}

@@ -56,7 +56,7 @@ from spool.turns.fair_turns import has_other_parties, pause_for_others
 
 STEP = 512  # record numbers per read
 AT_ONCE = 100  # records added up without a pause
-AT_ONCE_BESIDE = 25  # the same limit while other requests are running
+AT_ONCE_BESIDE = 25  # records added up without a pause while other requests are running
 # if not urgent, a pause lasts this many times as long as the slice of work before
 REST = 4
 TRIES = 3  # attempts, if the totals change at the same time

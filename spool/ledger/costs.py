@@ -96,7 +96,8 @@ def query_costs(
     ask = partial(_totals_by_period, rows, limit=limit, rates=rates)
     is_folded = query.top is not None or query.kept is not None
     totals = _fold_groups(rows, query, limit, ask) if is_folded else ask(query)
-    if is_folded and query.aggregated:  # some ways to fold keep a group of all others
+    # a query for the largest or for chosen groups may also have a group with the rest
+    if is_folded and query.aggregated:
         for groups in totals.values():
             groups.pop((OTHER,) * len(query.group_by), None)
     return [

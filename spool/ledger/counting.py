@@ -35,7 +35,7 @@ WIDTHS = (HOUR_S, DAY_S)
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region", "sender")
 CHANGED_BY = "changed_by"  # state key: mark of the process that made the last change
-# state key: mark of the billing connections' rows, whose tags are dimensions
+# state key: change mark (see `new_change_mark`) of the rows of billing connections, whose tags are dimensions
 ROW_TAGS = "row_tags"
 # state keys: marks of changes that may affect any month
 EVERY, EVERY_BILLED = "changed", "billed"
@@ -65,13 +65,12 @@ def read_state(rows: LedgerRows) -> dict[str, int]:
         "damaged": 0,
         "absurd": 0,
         "whole": 0,
-        # Missed numbers that were not searched in the log yet. `settled`: searched numbers without a record.
-        # Then the last comparison with the log and the number of periods that differed.
+        # range of missed numbers that were not searched for in the log yet; 0 without any
         "missed_first": 0,
         "missed_end": 0,
-        "settled": 0,
-        "compared": 0,
-        "differing": 0,
+        "settled": 0,  # missed numbers that are not in the log
+        "compared": 0,  # when the totals were last compared with the log
+        "differing": 0,  # periods that differed then
         "left": 0,
         "charged": 0,  # 1 after the first amount in another currency than dollars
         RECALCULATED: 0,
@@ -130,7 +129,8 @@ class DimensionNumbering:
         self._present: OrderedDict[tuple[int, int], set[int]] = OrderedDict()
         # arrays of the periods that are not in `_present`
         self._packed: OrderedDict[tuple[int, int], array[int]] = OrderedDict()
-        self._most: dict[tuple[int, int], int] = {}  # upper bound of the number of sums in the other periods
+        # upper bound of the number of sums of each period in neither `_present` nor `_packed`
+        self._most: dict[tuple[int, int], int] = {}
 
     def begin_transaction(self, rows: LedgerRows) -> None:
         """

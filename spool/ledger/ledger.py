@@ -200,7 +200,7 @@ class Ledger:
         self._has_made_rollup = False
         self._unchecked_work = work.ids_per_month  # sums of units of work since their number was last checked
         self._not_before = 0.0  # monotonic time until which a heavy user's queries wait
-        # tags of billing rows, with the rows' mark
+        # change mark ROW_TAGS when the tags of billing rows were read, and these tags
         self._row_tags: tuple[int | None, Sequence[str]] = (None, ())
 
     async def load(self) -> Ledger:

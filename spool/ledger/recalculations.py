@@ -84,7 +84,7 @@ class RecalculationBooks:
         state = read_state(rows)
         text, own = book.price_book_texts()
         digest = blake2b(text, digest_size=16).hexdigest()
-        # a running rebuild's records were counted before
+        # while a rebuild runs, `reach` starts again, but records before `rebuilding` were counted earlier
         reach = max(state["reach"], state["rebuilding"])
         made = Recalculation(since, reach, state["hourly"], digest, own)
         rows.add_price_list(digest, compress(text))

@@ -46,7 +46,7 @@ MS = 1_000_000
 # Input tokens at which prices change. Each size has its own sums, so that these can be priced again.
 SIZES = (0, 100_000, 128_000, 200_000, 256_000, 272_000, 512_000)
 INPUT_UNKNOWN = -1
-_OUTPUT_UNKNOWN = -2  # minus the size, if the output is unknown
+_OUTPUT_UNKNOWN = -2  # if the output is unknown, the input size is subtracted from this value
 
 # upper edges; one more bucket is above the last
 LATENCY_EDGES_MS = (100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 120_000, 300_000)
@@ -456,7 +456,7 @@ class HourlySums:
                 meter_sums[name] = meter_sums.get(name, 0) + units
 
     def _add_charges(self, hour: int, key: DimensionValues, charges: Mapping[str, str]) -> bool:
-        from spool.currencies import (  # imported only if a record has such an amount
+        from spool.currencies import (  # imported only if a record has an amount in another currency
             MAX_CHARGE,
             charges_as_meters,
         )

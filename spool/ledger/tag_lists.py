@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from spool.ledger.ledger_rows import LedgerRows, TagList, new_change_mark
 
-TAGGED = "tagged"  # state key: mark of the lists, 0 without any
+TAGGED = "tagged"  # state key: change mark of the tag lists (see `new_change_mark`), 0 without any
 
-# gateways with different settings may add one at each turn
+# limit of stored lists, because gateways with different settings may take turns in adding lists
 MOST_LISTS = 100
 
 

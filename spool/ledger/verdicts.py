@@ -14,7 +14,7 @@ from spool.record import CALL_UNIT, CURRENCY, NS, TOKEN_UNIT, Correction, Infere
 
 _MICROSECOND_NS: Final = 1000
 _HOUR_NS: Final = HOUR_S * NS
-# `token_positions` in the order of Verdict.tokens
+# results of `token_positions` (positions in a row of measures), in the order of CallVerdict.tokens
 _PLACES: Final = (1, 2, 3, 4, 5)
 
 Tokens = tuple[int | None, int | None, int | None, int | None, int | None, int | None]

@@ -19,7 +19,7 @@ from spool.identity import is_unique_id
 from spool.installation import derive_secret
 
 REST, NONE = 0, -1  # ids for all unlisted units of a kind, and for no unit
-EDGE = -2  # in place of the ticket, in a set without sums that only states who started a run
+EDGE = -2  # in place of the ticket, if the set of units has no sums and only states who started a run
 OTHER = "(other)"  # REST as results show it
 _BITS = 63  # engines store signed 64-bit integers
 
@@ -104,7 +104,7 @@ TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))  # units that
 # people choose these names, so views may use them
 BOUNDED = ("repository", "pull_request", "ticket")
 TREES = (SESSION, RUN)  # their runs can start other runs, so they have an aggregated cost
-OF_PEOPLE = ("user", "device")  # dimensions that WorkLimits.people keeps apart from TREES
+OF_PEOPLE = ("user", "device")  # if WorkLimits.people is False, no query combines these dimensions with TREES
 MAX_LEVELS = 100  # maximum counted runs above one call
 # units of each kind, in the order of UNITS, and the run that started the call's run
 Units = tuple[int, ...]

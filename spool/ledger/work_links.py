@@ -22,7 +22,7 @@ REPOSITORY: Final = "repository"
 LINKED: Final = ("commit", SESSION, BRANCH)
 TARGETS: Final = ("pull_request", "ticket")
 LINKS_MARK: Final = "links"  # state key: mark of the links in use
-BEGINNING, END = 0, 1 << 40  # bounds of an unlimited link
+BEGINNING, END = 0, 1 << 40  # bounds of a link without limits in time
 
 
 class UnitLink(NamedTuple):

@@ -194,7 +194,7 @@ def check_recount(
     routes: Mapping[str, Mapping[str, int]],
     wrong: Iterable[str] = (),
 ) -> LogAccounting:
-    # Commit rows do not show what retention deleted. The equations check these counters.
+    # Commit rows do not show what retention deleted, so these terms are taken from the counters.
     by_keeping = {(topic, term): n for (topic, term), n in counters.items() if term in BY_KEEPING}
     imbalances = [*wrong, *_counter_differences(counters, recounted)]
     return check_equations(terms_by_topic({**recounted, **by_keeping}), routes, imbalances)

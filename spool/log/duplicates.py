@@ -32,17 +32,18 @@ NEAR_NS = HOUR_NS // 4  # largest difference between the start times of two repo
 AHEAD_NS = HOUR_NS  # a start further ahead of the clock is ignored
 DAY_HOURS = 24
 _DAY_NS = DAY_HOURS * HOUR_NS
-# lowest believed age of a start, which may be ahead
+# lowest age at which a start time is believed; negative, because a sender's clock may be ahead
 _TOO_FAR_AHEAD_NS = -AHEAD_NS
 BATCH = 16_384  # ids that become runs together; sorting takes a few milliseconds
 # a smaller fold takes a millisecond or two, so it runs before the next commit
 LARGE_BATCH = 4096
-HELD_BATCHES = 32  # limit of batches, for the ids of open records in the dict
+HELD_BATCHES = 32  # if more batches of ids than this are in memory, moving them to runs is no longer put off
 # After this time, even a few ids become runs, and the places of ids in runs are dropped.
 MAX_AGE_S = 86_400
 PLACED_SHARE = 8  # one in this number of ids keeps its place, which takes 17 bytes
 SHORT = 2 * BATCH  # up to this length, runs are always merged
-REPEATS_EVERY_S = 86_400  # pause between counts of repeated ids that a lookup cannot find
+# pause between counts of ids in several runs, which lookups did not find because their times differ too much
+REPEATS_EVERY_S = 86_400
 
 # Universal hashing by Carter and Wegman: multiply by a secret modulo a prime above 2^128. Two ids collide
 # with a probability of 2^-64, even if an attacker chose them. A keyed BLAKE2b is as good and takes two and a
@@ -356,7 +357,7 @@ class OldestIds:
     lowest_place: int
     max_placed: int
     plan: _FoldPlan
-    folds: int  # number of folds so far; after another fold, this plan is useless
+    folds: int  # number of earlier moves of ids into runs; after another move, this plan is invalid
 
     def plan_fold(self) -> IdFold:
         """Plan to move the ids into runs. Call this once, on any thread."""

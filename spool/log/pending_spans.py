@@ -30,7 +30,9 @@ KEPT_S: Final = 86400.0  # long, because an agent may work for hours
 MOST_RUNS: Final = 32  # maximum runs above a call that its record contains
 MOST_PLACED: Final = 10_000  # maximum calls that one span may link
 LONGEST_GIVEN: Final = 512  # maximum characters of a value from a span; longer values are not remembered
-BESIDE: Final = "beside "  # marks the span above a call that a sibling of another scope may report as well
+# Prefix of the span above a call, if the call's scope writes its span next to that of the SDK. Then both may
+# report the same call.
+BESIDE: Final = "beside "
 PLAIN, STEP, RUN = 0, 1, 2  # kinds of spans: without a sign of AI, around AI calls, the run of an agent
 MANY: Final = 32  # number of items at which a trace gets an index
 AGE_EVERY_S: Final = 60.0
@@ -40,9 +42,10 @@ _ITEM: Final = Struct(">8s8sq")
 _FIRST_OF_PLACE: Final = 16
 _TRACE: Final = ROW.size - _ITEM.size
 _NO_SPAN: Final = bytes(8)
-# stored instead of a call's place; minus twice the number of the given values is added
+# A span that is no call has this value instead of a place, minus twice the index of its values in `given`. So
+# the value of a run is odd.
 _OF_STEP, _OF_RUN = 0, -1
-_IS_BESIDE: Final = 1 << 62  # added to the place of a call with BESIDE
+_IS_BESIDE: Final = 1 << 62  # added to a call's place if the span above has the prefix BESIDE
 
 
 class GivenValues(NamedTuple):
@@ -196,7 +199,8 @@ class _KeySpans:
         self._numbers: dict[GivenValues, int] = {}
         self._uses: Counter[int] = Counter()
         self._free: list[int] = []
-        self.besides: Counter[str] = Counter()  # number of calls with BESIDE, by trace
+        # by trace, the number of calls whose span above had the prefix BESIDE
+        self.besides: Counter[str] = Counter()
         self._last = b"", _TraceIndex()  # what `trace_index` read last, and its result
 
     def _find_or_assign_number(self, given_values: GivenValues | None) -> int:
@@ -549,8 +553,8 @@ def _split_rows(items: bytes) -> Iterator[bytes]:
 
 
 def _encode_row(at: float, sender: str, rows: Iterable[bytes], given: Sequence[GivenValues]) -> PartialReport:
-    stored = {0: 0}  # numbers in the row, by the numbers of the key
-    # only a place below 0 has a number of values; its first byte has the sign
+    stored = {0: 0}  # index of values in `given` -> index in the row
+    # only a place below 0 contains an index of values; the first byte has the sign
     items = b"".join(
         [
             row

@@ -18,7 +18,7 @@ from spool.packed.native import NativeModule
 
 SPACE = 2**64  # ids are spread evenly over it
 SLICES = 64  # slices of a merge, so that no step blocks other threads for long
-SLICE = 16_384  # ids to compare in a step, for the same reason
+SLICE = 16_384  # number of ids to compare in a step, so that no step blocks other threads for long
 NO_IDS = array("Q")  # ids of a damaged run, which expires like any other
 EVERY_ID = b"\xff"  # marks that exclude no id, used after a read from disk
 

@@ -11,7 +11,7 @@ from spool.log.entries.cache import CachedEntry
 from spool.packed.native import NativeModule
 from spool.record import Inference, Record
 
-_PLAIN_OF = 4  # maximum share of odd records, one in this number; with more, all are decoded
+_PLAIN_OF = 4  # if more than one in this number of records is no plain call, all records are decoded
 
 
 class PackedRecords(Sequence[Record]):

@@ -70,9 +70,9 @@ class PostgresContainerRows(SqlContainerRows):
                     raise ContainerFileMoved
             lock_keys(on, sql, expects)
             require_valid_keys(on, sql, expects, now=self._database.now_parameter())
-            # Lock, so that the second of two transactions that add rows sees the rows of the first. Otherwise
-            # two that add a file of the same name would wait for each other: one for the books, the other for
-            # the name.
+            # Lock the accounting rows first, so that the second of two transactions sees the file rows of the
+            # first. Otherwise, two that add the same name could wait for each other: one for accounting rows,
+            # the other for the name.
             if new:
                 connection.all(_LOCK_BOOKS)
             write_rows(connection, pairs, removed_files, changes)

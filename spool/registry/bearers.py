@@ -11,7 +11,7 @@ from typing import Protocol
 
 from spool.log.partial_reports import Expectation
 
-# prefixes of the keys of these expectations, unlike those of partial reports
+# prefixes of the keys of expectations about keys and devices; keys of partial reports begin otherwise
 KEYS, NUMBERS, DEVICES, TOKENS = b"bearer/key/", b"bearer/number/", b"bearer/device/", b"bearer/token/"
 BEARERS = (KEYS, NUMBERS, DEVICES, TOKENS)
 GOOD = 1

@@ -169,8 +169,8 @@ class DocumentTable(Generic[Row]):
 
     kind: RowKind[Row]
     draft: type[Any]  # the fields that people and keys set and the audit list shows
-    # Name of the setting with the largest number of rows, or any name if `most` is set. Creators are recorded
-    # under it.
+    # Name of the setting that limits the number of rows, or any text if `most` limits it. Rows are also
+    # recorded by creator under this name.
     limit: str
     most: int = 0  # largest number of rows, if no setting limits it
     action: str  # name of audit actions before the dot

@@ -16,7 +16,8 @@ CONNECTIONS = "connection"
 OPERATORS = "operator"
 INSIGHTS = "insight"  # this kind also covers comments on insights
 DOCUMENTS = "documents"  # the id of such a subject is the kind of the documents
-PERSON = "person"  # documents of this kind are subjects by their own id, because there may be many
+# there may be many people, so each person's change is announced by id, and not by kind as other documents
+PERSON = "person"
 DEVICES = "device"
 CLUSTERS = "cluster"
 NAMED = frozenset((PERSON, OPERATORS))  # kinds whose ids are names of people

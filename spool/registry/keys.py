@@ -28,7 +28,7 @@ NOT_IN_USE = "Not In Use"
 LEGACY_NAME = "Legacy API Key"
 
 FILE_KEY, DEPLOYMENT = "file_key", "deployment"  # document of FileKey
-MOST_ENDED = 1000  # stored digests
+MOST_ENDED = 1000  # maximum stored digests of secrets that never work again
 
 # Results of `KeyTable.adopt_file_secret`: valid, never again valid, or not adopted yet.
 OPENS, DELETED, WAITS = "opens", "deleted", "waits"

@@ -42,7 +42,7 @@ RUNNING, FAILING, PARKED, REMOVED = "running", "failing", "parked", "removed"
 CHANNEL_STATES = (RUNNING, FAILING, PARKED, REMOVED)
 
 FAILING_TOO_LONG_S = 900.0  # after this time, a failing channel counts as down
-MAX_WAITING = 1_000  # per channel
+MAX_WAITING = 1_000  # maximum waiting notifications per channel
 # stored finished notifications of all channels
 MAX_OVER = 10_000
 KEPT_S = 30 * 86400.0  # seconds for which finished notifications are stored

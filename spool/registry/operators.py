@@ -99,7 +99,7 @@ class Session:
     csrf: str = field(repr=False)
     created_at: float
     seen_at: float
-    operator: bool  # whether it began with an account and not with a console link
+    operator: bool  # whether the person signed in with an account, and not with a console link
     # account that can end the session; "" for a link from the operator socket
     account: str
     address: str  # at sign-in

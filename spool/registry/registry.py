@@ -107,7 +107,7 @@ class Registry:
         # exchange rates by month
         self.frozen_rates = PlainDocuments(changes, "frozen_rates", unaudited=("days",))
         self.billed_invoices = PlainDocuments(changes, "billed_invoice")
-        # cells of spool.ledger.groups
+        # costs of groups of people (see spool.ledger.groups)
         self.group_costs = PlainDocuments(changes, "group_costs", unaudited=("cells",))
         self.closed_months = PlainDocuments(changes, "closed_month")  # closed months of a provider's bills
         # connections whose rows appear in costs

@@ -14,7 +14,7 @@ import msgspec
 from spool.log.partial_reports import Expectation
 from spool.streams import TelemetryStream, is_same_stream
 
-# prefix of the keys of these expectations, unlike those of partial reports
+# prefix of the keys of expectations about streams; keys of partial reports begin otherwise
 STREAMS = b"stream/"
 AGREES = 1
 

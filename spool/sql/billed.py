@@ -20,7 +20,7 @@ from spool.sql.connection import SqlConnection
 from spool.sql.dimensions import KEY
 
 BILLED, BILLED_DAYS, BILLED_SUMS = "billed", "billed_days", "billed_sums"
-ROLLUPS = "billed_rollups"  # see spool.ledger.days.rollups
+ROLLUPS = "billed_rollups"  # table of sums of billed days with fewer dimensions or over weeks
 _MADE = ("start", "provider", "state", "mark", "source", "read_at", "made_at", "revision", "told")
 PLACE = ("charge", "basis", "arranged")
 LIMBS = ("high", "middle", "low")

@@ -65,7 +65,7 @@ def rows_among_most_expensive(
 
 
 TABLES = {HOUR_S: "hours", DAY_S: "days"}
-METERS = "meters"  # table of the meters of sums of all widths
+METERS = "meters"  # table of meters, for sums of hours and of days
 # tables of rollups, and of the marks of existing rollups
 ROLLUPS, ROLLED = "rollups", "rolled"
 # names of amounts in other currencies begin with "charge.", so they sort between these texts
@@ -423,7 +423,8 @@ class SqlLedgerRows(SqlWorkRows):
             self._tables.run(f"DELETE FROM {self._sums_table(width)} WHERE start IN ({is_open})", width=width)
             meters = f"DELETE FROM {self._table(METERS)} WHERE width = :width AND start IN ({is_open})"
             self._tables.run(meters, width=width)
-            # periods of units of work are days only where hours are deleted, so a start has one meaning
+            # The sums of units of work are daily only where the hourly ones are deleted. So their start is
+            # enough without a width.
             work = f"DELETE FROM {self._table(WORK)} WHERE start IN ({is_open})"
             self._tables.run(work, width=width)
         return self._tables.run(f"DELETE FROM {self._table('periods')} WHERE NOT frozen")

@@ -356,7 +356,8 @@ class SqlWorkRows(ABC):
         sets, links = self._table(SETS), self._table(work_links.LINKS)
         few: set[int] | None = None
         for name, numbers in _chosen_units(query):
-            if not numbers or (min(numbers) <= REST and name != SESSION):  # no index
+            # the index has only listed units, except for sessions
+            if not numbers or (min(numbers) <= REST and name != SESSION):
                 continue
             found = [_sets_with_any_sql(sets, name, numbers)]
             if query.aggregated and name == query.unit_of_work:

@@ -21,7 +21,8 @@ FILE = "reserve"
 START_SIZE = 1 << 20
 START_FILE = "reserve.start"
 MOST_WAIT_S = 60.0
-CALM_S = 3 * MOST_WAIT_S  # seconds; if the reserve is freed again sooner, the next restore waits longer
+# seconds; if the disk reserve must be freed again sooner, the next attempt to restore it waits longer
+CALM_S = 3 * MOST_WAIT_S
 
 _log = logging.getLogger(__name__)
 

@@ -48,11 +48,12 @@ LEAST_REST_S, MOST_REST_S = 0.003, 0.01
 REST: Final = 4.0
 # far less use is use below the other party's divided by this number
 FAR_LESS: Final = 2.0
-# Weighted use, a tenth of the time. A party with less use waits for nobody.
+# Use in seconds, a tenth of the time within MEMORY_S. A party with less use waits for nobody.
 HEAVY_S: Final = 0.2
 # maximum parties that are searched for a lighter one
 MOST_LOOKED_AT: Final = 64
-_RENEW_S: Final = 0.1  # seconds between updates of the weight
+# seconds between updates of the weight of used time, which makes recent time count more
+_RENEW_S: Final = 0.1
 QUIET_S: Final = 1.0  # seconds after the last request until the process counts as quiet
 _FAR: Final = 100.0  # sums are scaled down at this exponent, long before exp() overflows
 

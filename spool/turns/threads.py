@@ -21,8 +21,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-# Nice levels. Such a thread gets about a tenth of the processor next to a normal thread. With a quarter, the
-# kernel could delay a waking thread by a tick, 4 ms.
+# Nice levels by which background threads are lower. They get about a tenth of the processor next to a normal
+# thread. With a quarter, the kernel could delay a waking thread by a tick, 4 ms.
 STEPS_LOWER: Final = 10
 # A waking thread interrupts a thread with longer slices. Otherwise, after each flush of 0.5 ms, the
 # committing thread would wait up to 4 ms for the kernel's tick.

@@ -65,7 +65,7 @@ class Report(NamedDevice, kw_only=True):
     want_key: Annotated[bool, words("Whether the device needs a key of its own.")] = False
     state: Annotated[
         Text | None, words("The state of a device that another Tollhouse reports: `revoked`, or empty.")
-    ] = None  # state of a device that another Tollhouse reports, like `reset`
+    ] = None
     reset: Annotated[bool, words("Whether the machine replaces the one with this id.")] = False
     sent_at: Annotated[Text | float | None, words("When the device sent the report.")] = None
     spool: Annotated[SpoolDepth | None, words("The records that wait on the device.")] = None

@@ -56,15 +56,14 @@ def _distinct_by_fields(of_type: Sequence[KeptRecord], names: Iterable[str]) -> 
 def _columns(
     name: str, of: str, example: object, of_type: Sequence[KeptRecord]
 ) -> Iterator[Iterable[object]]:
-    if isinstance(example, UsageMetric) and name in (
-        "status",
-        "cost_source",
-    ):  # see `metric_status_and_source`
+    # `metric_status_and_source` reads both from the unit and the tags
+    if isinstance(example, UsageMetric) and name in ("status", "cost_source"):
         yield map(attrgetter(f"{of}.unit"), of_type)
         names = [f"{TAG}{tag}" for tag in OUTCOME_TAGS]
         yield from chain.from_iterable(_columns(each, of, example, of_type) for each in names)
         return
-    if isinstance(example, Inference) and name == "cost_source":  # see `counted_cost_source`
+    # `counted_cost_source` depends on the status, and on whether tokens were reported
+    if isinstance(example, Inference) and name == "cost_source":
         yield map(attrgetter(f"{of}.status"), of_type)
         tokens = map(attrgetter(f"{of}.input_tokens", f"{of}.output_tokens"), of_type)
         yield [None if given or made else place for place, (given, made) in enumerate(tokens)]

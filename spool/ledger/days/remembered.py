@@ -32,7 +32,7 @@ MOST_OF_ONE = 5_000
 MOST_YEARS = 10  # maximum years that a cached query may cover
 # values of the state on which results depend, besides the marks of months
 _OF_STATE = ("hourly", "rebuilding", EVERY)
-# the same values for billed costs
+# state values on which results with billed costs depend
 _OF_BILLED = (EVERY_BILLED,)
 MOST_DIMENSIONS = 8  # that queries define; each may have thousands of values in memory
 _DAY = timedelta(days=1)
@@ -48,9 +48,8 @@ class RememberedCosts:
         self._most_rows = most_rows
         self._answers: OrderedDict[Hashable, tuple[Marks, Answer]] = OrderedDict()
         self._row_count = 0
-        self._dimensions: list[
-            tuple[object, DerivedDimension, object]
-        ] = []  # with the object that stands for it in keys
+        # what the dimension depends on, the dimension, and the object that replaces it in cache keys
+        self._dimensions: list[tuple[object, DerivedDimension, object]] = []
         self._every: int | None = None
         self._lock = Lock()
 

@@ -157,8 +157,8 @@ class _UnconfirmedCommit(NamedTuple):
 
     id: int
     at: float
-    size: int  # bytes of the log before
-    before: NumbersByTopic  # next number of each topic before
+    size: int  # bytes of the log before this commit
+    before: NumbersByTopic  # each topic's next number before this commit
 
 
 class FollowedLog:

@@ -73,7 +73,7 @@ class UnfoldedCommits:
                 commits.popleft()
 
 
-# -- folds planned while commits run, because planning takes tens of milliseconds ----------------------------
+# -- moves of ids into runs (folds), planned on a thread because planning takes tens of milliseconds ---------
 
 
 _log = logging.getLogger(__name__)

@@ -252,7 +252,7 @@ class GroupWriter:
         Remove the next group from the queue. Parties with less use are first, and each party's submissions
         stay in order.
         """
-        # a single submission needs no shares
+        # a single submission needs no sharing of the group among parties
         if len(self._waiting) == 1 and not self._waiting[0].receipt.done():
             self._passed_over = False
             return [self._waiting.popleft()]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RAW_BYTES = 72  # memory per undecoded record besides its bytes
 DECODED = 6  # memory of a decoded record, as a multiple of its packed bytes
-COPIED = 4  # DECODED for copies of records that were just received, which share many texts
+COPIED = 4  # like DECODED, for copies of records that were just received, which share many texts
 # share of the memory for entries that no reader has reached, if there is one reader; several readers share
 # the rest
 UNREAD_SHARE = 0.625

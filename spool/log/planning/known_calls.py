@@ -394,7 +394,7 @@ class KnownCalls:
                 self._count_observation(books.BRIDGED, record)
 
     def _is_known_correction(self, correction: Correction) -> bool:
-        # it may exist and be unreadable; a second one would count the change twice
+        # search only the id, because a stored correction may be unreadable, and a second one would count twice
         _, near = filing_hours(correction, int(self._plan.at * NS))
         return self.find_place(correction.id, near) is not None
 
@@ -544,7 +544,8 @@ class KnownCalls:
         place = self._counting_place(place)
         fitting = {place, *map(self._counting_place, others)}
         calls = sorted(candidate for candidate in fitting if self._is_counted_call(candidate))
-        if IN_A_RUN in fitting and calls:  # one record is too old to be read, so both count
+        # one of the records is too old to be read, so both records stay counted
+        if IN_A_RUN in fitting and calls:
             self._count_bridged_late(record)
         if len(calls) < 2:
             return place

@@ -110,7 +110,7 @@ class NestedReports:
         """Find the other report. `own`: place of the record that has this report under another name."""
         filed = report_times_name(nested_report)
         if self._place_of(filed) is not None:
-            return NestedMatch(None, ())  # repeated
+            return NestedMatch(None, ())  # this report was already filed, so it is a repeat
         counting = None if own is None else self._counting_record(own)
         if counting is not None and self._place_of(pair_name(counting)) is not None:
             return NestedMatch(None, (filed,))

@@ -71,7 +71,8 @@ class CommitPlan:
         default_factory=list
     )  # counts of the stored submissions, in order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    ids: dict[int, int] = field(default_factory=dict)  # with places
+    # short ids of the calls, each with the place of its record
+    ids: dict[int, int] = field(default_factory=dict)
     # hours under which the ids are filed, in the same order
     hours: list[int] = field(default_factory=list)
     # New names of records of earlier commits, which are not written now: id, place, hour.

@@ -354,7 +354,7 @@ class _SubmissionPlanner:
             self._plan.observed[self._terms.topic, books.DUPLICATES, source] += n
 
     def _remember_requests(self, begin: int) -> None:
-        # a start reads them from the first new record
+        # when the log is opened, the request's names are read from its first new record
         request = self._submission.request
         hour = self._now_ns // HOUR_NS
         new = self._records[begin:]

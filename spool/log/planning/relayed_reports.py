@@ -16,7 +16,8 @@ from spool.identity import AS_ASSISTANT, AS_GATEWAY, STEP_NS, Relay, derived_id,
 from spool.log.planning.nested_reports import MOST_READ, NestedMatch, PlaceOf, RecordsOf, count_filed_reports
 from spool.record import Inference
 
-APART_NS: Final = STEP_NS  # largest difference between the two ends, by two clocks
+# largest difference of start and end times in two reports of a call, made by two clocks
+APART_NS: Final = STEP_NS
 CONTAINED_NS: Final = 100_000_000  # a span that extends outside by less counts as contained
 Distance = tuple[int, int]
 

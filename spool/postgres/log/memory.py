@@ -149,7 +149,7 @@ class NodeMemory:
         self._room = room
         self.turn = asyncio.Lock()
         self.following: FollowedLog
-        self.runs_seq: int | None  # number of the stored runs; None if another node has stored runs since
+        self.runs_seq: int | None  # version of the stored runs; None if another node has stored runs since
         self._cache_bytes = cache_bytes
         self._native = native
         self._replace_caches()

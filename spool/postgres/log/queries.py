@@ -26,7 +26,8 @@ MOMENT = "SELECT {now}"
 
 _ROW = "id, period, token, at, next, closed, durable, entries, size, ids"
 
-# The given row is included, because it must still exist. Without commits, one row has only the time.
+# The row `id` is read as well, to check that it still exists. If no row matches, the result has one row with
+# only the time.
 FOLLOW = f"""
     SELECT moment.now, {_ROW}
       FROM (SELECT {{now}} AS now) moment
@@ -165,7 +166,7 @@ AMEND = """
 
 MARKS = "SELECT booked, carried, kept_from, removed FROM {schema}.marks WHERE shard = 0"
 
-# as of the counted commits, with the carried part of each
+# sums over the counted commits; `carried` is the part from commits whose rows were deleted
 BOOKS = "SELECT topic, term, n, carried FROM {schema}.books WHERE shard = 0"
 
 UNBOOKED = """
@@ -265,7 +266,7 @@ NEWEST_SERIES_SINCE = """
 
 FOLD = "SELECT seq, commit, through, covered_since FROM {schema}.folds WHERE shard = 0"
 
-# Store a fold. This succeeds only on the node that last wrote or read the stored runs.
+# Note a move of ids into runs. This succeeds only on the node that last wrote or read the stored runs.
 FOLDED = """
     UPDATE {schema}.folds
        SET seq = seq + 1, commit = %(commit)s, through = %(through)s::bigint[], covered_since = %(covered_since)s

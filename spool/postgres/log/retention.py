@@ -350,7 +350,7 @@ async def remove_old_series(database: Database, now: float, *, most: int) -> Ser
     # A time in the future was written before the clock was set back. It would make every new series look known.
     since = min(before, now)
     fact = {"name": KNOWN_SINCE, "text": repr(since).encode(), "since": since}
-    # A commit in between finds either the row or the time.
+    # stored before rows are deleted, so a commit in between finds a series' row or this time
     keep = database.fill_in_table_names(queries.KEEP_LATER)
     await database.transaction(lambda connection: connection.execute(keep, fact))
     pushed_out = await delete_old_rows(database, "series", "seen_at", before=before)
@@ -371,7 +371,8 @@ class LogRoom:
         self._clock = clock
         self._max_bytes = max_bytes
         self._drain = DrainRate()
-        # bytes before the oldest period, minus the bytes of data outside the log
+        # Bytes that retention has freed since the log began, minus the bytes of senders' rows. Subtracted
+        # from the log's size, it gives the used bytes.
         self._freed = 0
 
     async def refresh_freed_bytes(self) -> None:

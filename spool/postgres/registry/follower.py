@@ -87,7 +87,7 @@ class Follower:
         devices, self._devices = self._devices, set()
         clusters, self._clusters = self._clusters, False
         try:
-            # rows that were written since, then known rows that were deleted
+            # read all rows written since the last read, then the known rows that may have been deleted
             if devices is None:
                 await self._shared.devices.read_foreign_changes(None)
                 await self._shared.devices.read_foreign_changes(

@@ -16,7 +16,8 @@ from spool.registry.texts import storable_text
 KIND = "sender_hours"
 HOUR_S = 3600
 KEPT_HOURS = 6 * 7 * 24  # hours of a pair that are stored, up to the newest
-# After this number of hours, a silent pair is deleted. Tollhouse's own hours are stored as long.
+# A pair of source and key is deleted after this number of hours without a record. Tollhouse's own hours are
+# stored as long.
 FORGOTTEN_HOURS = 400 * 24
 MAX_PAIRS = 5_000
 MAX_SOURCES = 100  # sources per key, because another Tollhouse may name any source

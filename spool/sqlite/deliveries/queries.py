@@ -78,7 +78,7 @@ FRESH_SINGLE = f"""{_FREE_OF_ROUTE}
 # One record, or an ambiguous delivery, which is never split.
 SUSPECT = f"{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous) AND d.not_before <= :now ORDER BY d.first LIMIT 1"
 
-# Of these, the last record of the newest delivery is farthest from the rejected records.
+# Of the batches that can be split, the newest is farthest from the rejected records.
 NEWEST_BATCH = (
     f"{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous ORDER BY d.replay, d.first DESC LIMIT 1"
 )

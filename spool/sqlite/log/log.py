@@ -114,7 +114,7 @@ class SqliteLog:
             max_bytes=settings.max_bytes,
             retention_s=settings.retention_s,
         )
-        # held by a commit or a fold, because each reads and changes the known ids
+        # held by a commit, or by a move of ids into runs, because both read and change the known ids
         self._turn = asyncio.Lock()
         self._folds = FoldPlanner(self._turn, self._store_background_fold)
         # held by retention or a recount, so that no entry is deleted while it is counted
@@ -297,7 +297,7 @@ class SqliteLog:
                 )
             fold = await asyncio.to_thread(oldest.plan_fold)
             async with self._turn:
-                # another fold has moved some of these ids
+                # if another move of ids to runs was faster, some of these ids are already moved
                 is_kept = self._index.folds == oldest.folds
                 if is_kept:
                     await self._store_fold(fold)
@@ -416,7 +416,7 @@ class SqliteLog:
 
         try:
             await self._database.transaction(mark_damaged_entries)
-        except sqlite3.Error as error:  # without the mark, reading continues
+        except sqlite3.Error as error:  # if the mark for the damage cannot be stored, reading continues
             _log.error("a damaged entry could not be marked: %s", error, extra={"action": "entry_not_marked"})
 
     def closed_below(self, topic: str) -> int:
@@ -659,10 +659,8 @@ class SqliteLog:
         if self._writer.has_died:
             return
         try:
-            await (
-                self._rest.write_note()
-                # the remaining steps may find damage, and the next start needs the note
-            )
+            # written first, because the next step may find damage, and the next start then needs the note
+            await self._rest.write_note()
             await self._fold_closed_ids(but_newest=True)
         except sqlite3.Error as error:  # the next start reads the ids from the entries
             _log.warning(

@@ -18,7 +18,7 @@ from spool.sqlite.database import Database
 from spool.sqlite.deliveries.queries import PROGRESS
 from spool.sqlite.log import store
 
-NOTE_EVERY_S = 1.0  # seconds between notes while there are changes
+NOTE_EVERY_S = 1.0  # seconds between two writes of the recovery note while there are changes
 AT_REST_S = 10.0  # seconds without changes until a checkpoint moves the changed pages into the file
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
@@ -30,7 +30,7 @@ class NoteWriter:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._changes = asyncio.Event()  # set by each change after the last note
+        self._changes = asyncio.Event()  # set by each change after the recovery note was last written
         self._task: asyncio.Task[None] | None = None
         # held while a note is written, because a thread may still be writing after its caller stopped waiting
         self._writing = threading.Lock()
