@@ -179,7 +179,8 @@ class WithMissing:
 
     async def _billed_sellers_by_day(self, query: CostQuery) -> Mapping[int, frozenset[str]]:
         """
-        Return, by day, the sellers that have a bill. For the cost type of final days, only final bills count.
+        Return, by day, the sellers that have a bill. If the query is for costs of closed days, only closed
+        bills count.
         """
         low, high = int(query.since.timestamp()) // DAY_S * DAY_S, int(query.until.timestamp())
         sellers_by_day: dict[int, set[str]] = {}

@@ -40,7 +40,7 @@ ELSEWHERE = "(elsewhere)"  # region that stands for all regions that the bill do
 
 class BilledCell(NamedTuple):
     """
-    The key, model, tier, region and kind of token for which a bill states an amount. A level that the bill
+    The key, model, tier, region and kind of token for which a bill states an amount. A field that the bill
     does not state is "", or None for `tier`.
     """
 
@@ -69,8 +69,8 @@ class PlacedCell:
 @dataclass(frozen=True, slots=True)
 class CellCalls:
     """
-    The calls that match a billed cell. `weights` has the share of each group of calls. `matched_cell` has
-    only the levels that matched. If no call matches, `reason` says why.
+    The calls that match a billed cell. `weights` has the share of each group of calls. In `matched_cell`,
+    fields that had to be ignored for a match are empty. If no call matches, `reason` says why.
     """
 
     weights: Mapping[Dimensions, int]
@@ -80,7 +80,7 @@ class CellCalls:
 
 
 class DayCalls:
-    """A provider's calls of one day, in which the calls of a billed cell can be found."""
+    """A provider's calls of one day, in which the calls that an amount of the bill is for can be found."""
 
     def __init__(self, bill: Bill, uses: Iterable[tuple[Dimensions, CountedUse]]) -> None:
         self._bill = bill
@@ -240,11 +240,11 @@ def _includes_cell(cell: BilledCell, finer: BilledCell) -> bool:
 
 def match_calls_to_parts(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> list[PlacedCell]:
     """
-    Return the calls of each part, in order.
+    Return the calls of each part of a bill's amount, in order.
 
-    If parts match calls only without some of their levels, several of them may match the same calls. Their
-    quantities are added before they are compared with the calls. Tokens that cells with more levels already
-    bill are subtracted first.
+    If a part matches calls only without its region, tier or kind of token, other parts may match the same
+    calls. Their quantities are then added before they are compared with the calls. Tokens that more detailed
+    cells already bill are subtracted first.
     """
     exact_quantities: dict[BilledCell, int] = defaultdict(int)
     # billed quantities by cell, only where a level such as the key or the region was ignored
@@ -279,7 +279,7 @@ def _subtract_billed_tokens(
 ) -> tuple[Mapping[Dimensions, int], int]:
     """
     Subtract the tokens that the bill has in more detailed cells from the calls of a pool. Return the weights
-    and the quantity that remain, both scaled up to stay integers. If the kind of token was ignored, the
+    and the quantity that remain, both scaled up to stay integers. If the match ignored the kind of token, the
     remaining tokens may be of any kind.
     """
     matched_cell = pool.matched_cell

@@ -117,7 +117,10 @@ class MonthFigures:
 
     @property
     def rounding_gap(self) -> int:
-        """Return the gap if rounding by at most half a cent per invoice line explains it, else 0."""
+        """
+        Return `invoice_gap` (invoices minus billed days and tax) if rounding by at most half a cent per
+        invoice line explains it, else 0.
+        """
         tolerance = sum(invoice.half_cent * invoice.lines for invoice in self.invoices)
         return self.invoice_gap if abs(self.invoice_gap) <= tolerance else 0
 
@@ -254,11 +257,11 @@ def build_invoice_day(
     template: BilledDay,
 ) -> tuple[BilledDay, list[BilledSum]]:
     """
-    Return the amounts that a closed month's invoices have in addition to its days: tax, rounding and a
-    difference.
+    Return the amounts that a closed month's invoices have in addition to its billed days: tax, rounding and
+    the unexplained difference.
 
-    `billed` is the current sum of the days. The difference changes by as much as `billed` is below the sum at
-    closing.
+    `billed` is the current sum of the days. If it has changed since the month was closed, the difference
+    changes by the opposite amount, so the total stays that of the invoices.
     """
     nobody = unassigned_dimensions(provider)
     changed = billed - money.text_to_units(closed["billed"])

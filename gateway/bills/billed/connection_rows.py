@@ -264,7 +264,8 @@ def _dimensions_to_merge_into(
     dimensions: Dimensions, nodes: Collection[str], *, is_last: bool = False
 ) -> Dimensions:
     """
-    Return the coarser dimensions that merged rows get. If `is_last`, they have neither region nor service.
+    Return the coarser dimensions into which rows are merged if there are too many. `is_last`: return the
+    coarsest ones, without service and region.
     """
     columns = columns_from_tags(dimensions)
     is_of_node = _is_about_known_node(columns, nodes)

@@ -241,8 +241,9 @@ def _find_and_cover_node(
     dimensions: Dimensions, clusters: Sequence[ClusterDay], covered: set[Node]
 ) -> tuple[ClusterDay | None, str]:
     """
-    Return the cluster and the node that a row is about as a whole, and add them to `covered`. If the row's
-    name fits several nodes, return (None, "") and add all to `covered`.
+    Return the cluster and node that a billing row is for; the node is "" for a whole cluster. All matching
+    nodes are added to `covered`, because the bill has them. If several match, or the row is for a namespace
+    or workload, return (None, "").
     """
     columns = columns_from_tags(dimensions)
     if name := columns.get("cluster"):

@@ -71,8 +71,8 @@ def subtract_known_sums(new_sums: Sequence[BilledSum], known: Iterable[BilledSum
 @dataclass(frozen=True, slots=True)
 class DayRestatement:
     """
-    The amounts of a recalculated day minus those of its closed state. `total` is in the cost type
-    `billed_cost`. `reasons` and `accrued` are differences as well.
+    The amounts of a recalculated day minus those of its closed state. `reasons` and `accrued` are differences
+    as well. The property `total` sums them in the cost type `billed_cost`.
     """
 
     day: BilledDay

@@ -101,7 +101,7 @@ class CapacityUse:
 
 
 class CalledModel(NamedTuple):
-    """The properties of a call that decide which term covers it."""
+    """The properties of a call that decide which contract term covers it."""
 
     provider: str
     model: str
@@ -142,8 +142,8 @@ def add_calls_to_uses(
     uses: Sequence[CapacityUse], sums: Iterable[CalledSum], covered: PrepaidCoverage, listed: PriceBook
 ) -> None:
     """
-    Add the calls to the use of the term that covers them; `uses` is changed. `listed` has the prices without
-    contracts.
+    Add calls to the contract terms that cover them. `uses` has the calls by term, and is changed. `listed`
+    has the prices without contracts.
     """
     for day, team, called, tokens in sums:
         index = covered.covering_term_index(called, day)

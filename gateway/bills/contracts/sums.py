@@ -135,8 +135,9 @@ class ContractSums:
 
     def _begun_periods_with_quantity(self, term: ContractTerm) -> Iterator[tuple[list[int], int]]:
         """
-        Yield the begun days of each period of a term, with the allowed or minimum quantity of the period. If
-        the contract covers only some days of a month, the quantity is reduced in proportion.
+        Yield the days that have begun in each period of a contract term, with the allowed or minimum quantity
+        of the period. If the contract covers only some days of a month, the quantity is reduced in
+        proportion.
         """
         first, end = first_day_and_end(self.contract)
         quantity = Fraction(term.tokens) if term.tokens else Fraction(term.amount) * money.UNIT
@@ -152,8 +153,9 @@ class ContractSums:
 
     def _allowance_charges(self, term: ContractTerm) -> Iterator[DayCharge]:
         """
-        Yield the reductions by an allowance: its amount, or the share of the calls' cost that its free tokens
-        have in all tokens. Each call has the same share, so the order of calls does not matter.
+        Yield the reductions by an allowance. It is an amount, or a number of free tokens. Free tokens reduce
+        the cost of calls by their share of all tokens. Each call has the same share, so the order of calls
+        does not matter.
         """
         price = price_term(self.contract, term)
         covered = [use for use in self.uses if _price_covers(price, use.called)]

@@ -139,8 +139,9 @@ def add_reported_calls(
 
 def add_served_tokens(workloads: Sequence[WorkloadMonth], served: Iterable[ServedTokens]) -> None:
     """
-    Add the tokens that model servers counted to the workloads. If several terms name the model, the term of
-    the server's provider gets the tokens. A term without models gets only tokens of its own provider.
+    Add the tokens that model servers counted to the workloads. If the contract terms of several workloads
+    name the model, the term of the server's provider gets the tokens. A term that names no models gets only
+    tokens of its own provider.
     """
     for counted in served:
         name = providers.canonical_name(counted.source)
@@ -163,8 +164,8 @@ def token_weights(
     workload_month: WorkloadMonth, prices: TokenPrices, day: int
 ) -> tuple[str | None, ModelTokens]:
     """
-    Return the model with the most tokens in the term, and its list prices as weights. If the prices are
-    unknown, return None and the default weights.
+    Return the model with the most tokens of the workload in this month, and its list prices as weights. If
+    the prices are unknown, return None and the default weights.
     """
     models = workload_month.tokens.models
     model = min(models, key=lambda name: (-sum(models[name]), name), default=None)
@@ -179,8 +180,8 @@ def divide_daily_costs(
     workload_month: WorkloadMonth, weights: ModelTokens, now: float
 ) -> Iterator[WorkloadDay]:
     """
-    Divide the cost of each day among its teams. If the hours with calls are unknown, a day with tokens has no
-    unused part.
+    Divide the cost of each day among its teams. If the hours with calls are unknown, no hour of a day with
+    tokens counts as unused.
     """
     term, (used_hours, use) = workload_month.term, (workload_month.calls.hours, workload_month.tokens)
     for day, cost in term.by_day.items():

@@ -417,8 +417,8 @@ class _EnforcerAudit:
         value: str,
     ) -> str:
         """
-        Describe the calls that a counter lacks, or return "". A reading without calls under way must prove it
-        to the cent, and no other reading may contradict it.
+        Describe the calls that a limit's counter lacks, or return "". The readings during which no call was
+        in progress must equal our sum without these calls to the cent. No other reading may contradict it.
         """
         assert limit.starts_at is not None
         same = [

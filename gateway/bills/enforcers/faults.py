@@ -36,7 +36,10 @@ class MoneyBudget:
 
 @dataclass(frozen=True, slots=True)
 class SpendBounds:
-    """The lowest and the highest amount that the counted calls allow for a limit's counter at a moment."""
+    """
+    The lowest and the highest amount that the counter of an enforcer's limit may have at a moment, by the
+    calls that Tollhouse counted.
+    """
 
     low: Decimal
     high: Decimal
@@ -96,7 +99,10 @@ def is_at_least(spent: Decimal, low: Decimal) -> bool:
 
 
 def are_outside_bands(judged: Sequence[JudgedReading]) -> bool:
-    """Return whether the counters of all judged readings are below their bands, or all are above."""
+    """
+    Return whether the counters of all judged readings are below their lowest allowed amounts, or all are
+    above the highest ones.
+    """
     known = [(each.spent, each.band) for each in judged if each.spent is not None]
     too_low = [not is_at_least(spent, band.low) for spent, band in known]
     too_high = [not is_at_most(spent, band.high) for spent, band in known]
@@ -104,7 +110,7 @@ def are_outside_bands(judged: Sequence[JudgedReading]) -> bool:
 
 
 def proven_cause(judged: Sequence[JudgedReading], series: Sequence[EnforcerLimit]) -> str:
-    """Return the cause that the readings prove without a query for single calls, or ""."""
+    """Return the cause of wrong counters that the readings prove without a query for single calls, or ""."""
     spent = [each.spent for each in judged if each.spent is not None]
     times = [
         number
@@ -134,7 +140,9 @@ def _is_within(spent: Decimal, band: SpendBounds) -> bool:
 
 
 def is_sum_without_group(each: JudgedReading, group: SpendBounds) -> bool:
-    """Return whether the counter equals the counted spend without the spend of a group of calls."""
+    """
+    Return whether the enforcer's counter equals the counted spend without the spend of a group of calls.
+    """
     low, high = each.band.low - group.low, each.band.high - group.high
     return each.spent is not None and group.low > CENT and low - CENT <= each.spent <= high + CENT
 

@@ -48,7 +48,10 @@ class Run(NamedTuple):
 
 @dataclass(slots=True)
 class PeriodSum:
-    """Amounts in units of money. `charges` and `lacking` are by currency, as in CostRow."""
+    """
+    Amounts in units of money. By currency, `charges` are amounts in other currencies, and `lacking` amounts
+    without an exchange rate.
+    """
 
     cost: int = 0
     converted: int = 0

@@ -72,7 +72,10 @@ class PlanTotal(msgspec.Struct, kw_only=True):
 
 
 class PlanOfMonth(msgspec.Struct, kw_only=True):
-    """A plan's costs in a month, as far as the person may see them. Quantities are in the plan's unit."""
+    """
+    A plan's costs in a month, as far as the person may see them. `used`, `included` and `beyond` (usage above
+    the included one) are in the plan's unit.
+    """
 
     id: str
     name: str

@@ -111,7 +111,10 @@ class SeatUsage:
     unvalued: Counter[str] = field(default_factory=Counter)
 
     def use_between(self, mark: str, start: int, end: int) -> SeatUse:
-        """Return the usage of a seat from `start` to before `end`. Both must be borders of spans."""
+        """
+        Return the usage of a seat from `start` to before `end`. Both must be times at which a stored span of
+        usage starts or ends.
+        """
         total = NOTHING
         for at, use in self.spans.get(mark, _NO_SPANS).items():
             if start <= at < end:
@@ -183,7 +186,10 @@ class SeatMonth:
     lacking: Mapping[str, int] = field(default_factory=dict)
 
     def included_part(self, worth: int) -> int:
-        """Return the included part of `worth`, which is the value of some of the seat's calls."""
+        """
+        Return the part of `worth` that the plan's fee includes. `worth` is the value of some of the seat's
+        calls.
+        """
         return worth * self.included_value // self.use.value if self.use.value else 0
 
 

@@ -57,8 +57,8 @@ Regional = dict[MeterPlace, dict[str, int]]  # by region
 class _Worth:
     """
     Values of billed tokens: at our prices (`worth`), at list prices (`listed`), and at our prices without
-    discounts of tiers (`full`). `premium` is the part that large inputs cost more. Regions are separate for
-    the ledger and for the bill.
+    discounts of tiers (`full`). `premium` is how much more large inputs cost. Regions are separate for the
+    ledger and for the bill.
     """
 
     tokens: int = 0
@@ -133,14 +133,16 @@ class SplitDifference:
     """
     The billed and the counted sums of all cells, and the parts of the difference between them.
 
-    By money cell and meter: `sold` are billed tokens, `worth` is their value at our prices, `full` is this
-    value without the discounts of tiers, `premium` the part of it that large inputs cost more, `paid` is the
-    billed amount, and `lines` the number of billed lines. WHOLE stands for amounts that name no meter.
-    Without a line, 0 was billed. `counted_in` and `billed_in` divide `worth` by region, according to the
-    ledger and the bill.
+    By money cell (the dimensions by which the bill states amounts) and meter:
 
-    By cell and meter: `values` is the value of counted tokens at our prices, and `listed` the list price per
-    token.
+    - `sold`: billed tokens. `paid`: the billed amount. `lines`: the number of billed lines; without any, 0
+      was billed.
+    - `worth`: the value of the billed tokens at our prices. `full`: the same without the discounts of tiers.
+      `premium`: the part of `full` that large inputs cost more.
+    - `counted_in`, `billed_in`: `worth` by region, according to the ledger and the bill.
+
+    The meter WHOLE stands for amounts that name no meter. By cell and meter, `values` is the value of counted
+    tokens at our prices, and `listed` the list price per token.
     """
 
     levels: ComparisonLevels
@@ -199,9 +201,9 @@ def split_difference(
     """
     Split the difference of the given rows into its parts.
 
-    Days without tokens in a bill have no volume. The exceptions are the days in `metered`, for which a
-    bill states that nothing was used. `imputed` means that no bill states money, so billed tokens are
-    valued at our prices.
+    On days without billed tokens, no part is due to the number of tokens. The exceptions are the days in
+    `metered`, for which a bill states that nothing was used. `imputed` means that no bill states money, so
+    billed tokens are valued at our prices.
     """
     result = SplitDifference(levels=levels, metered=set(metered))
     _add_sides(result, tokens, money, counted_uses, prices)
@@ -471,10 +473,11 @@ def find_moves(
     times: Callable[[ComparisonCell], Fraction] = lambda _: Fraction(1),
 ) -> Iterator[TokenMove]:
     """
-    Yield the moves between the tiers and context windows of a model, and then between kinds of its input.
-    `billed` are billed tokens by METERS.
+    Yield the tokens that the bill has in another tier or context window of a model than the ledger, and then
+    those in another kind of input. `billed` are billed tokens by METERS.
 
-    If the bill repeats rows, tokens are compared once and the moves multiplied by `times`.
+    `times` returns how often the bill repeats its rows. Then tokens are compared once, and moved tokens are
+    multiplied.
     """
     groups: dict[ComparisonCell, list[ComparisonCell]] = defaultdict(list)
     for cell in sorted(billed):
@@ -538,8 +541,8 @@ def move_value_corrections(
     paid: Callable[[MeterPlace], int | None],
 ) -> Iterator[tuple[TokenMove, int, int]]:
     """
-    Yield, for each move with large inputs, by how much its tokens are worth more at both ends than their
-    prices say.
+    Yield, for each move of tokens from one cell to another, by how much its tokens are worth more in both
+    cells than their prices say, because they have large inputs.
 
     This applies if no other move touches the two cells and both are billed separately. The correction makes
     both cells billed at the same ratio to our prices, but no token gets cheaper than its list price. `worth`

@@ -91,7 +91,10 @@ def build_claim(
     beside: Iterable[str] = (),
     taken: Mapping[PartKey, ClaimedPortion] | None = None,
 ) -> CauseClaim:
-    """Return a claim. `exchange`: days only exchange amounts."""
+    """
+    Return a claim with the amounts by cell. `exchange`: days only exchange amounts, so `moved` counts each
+    amount once.
+    """
     by_day: dict[int, int] = defaultdict(int)
     for cell, amount in by_cell.items():
         by_day[cell.day] += amount
@@ -158,8 +161,8 @@ class BillComparison:
 
     def possible_rounding(self, meter_place: MeterPlace) -> int:
         """
-        Return the largest rounding error of a billed amount, if lines may be rounded before a factor is
-        applied.
+        Return the largest rounding error of a billed amount. Each of its lines may have been rounded before a
+        factor such as a discount was applied.
         """
         digit: int = max(self.precision.get(meter_place[0].day, 0), MICRO)
         return digit * max(1, self.split.lines.get(meter_place, 0))
@@ -188,7 +191,7 @@ class BillComparison:
         return len(days) < min(LEAST_DAYS, len(self.days))
 
     def priced_entries(self, model: str) -> list[PartKey]:
-        """Return the entries of price differences of a model, including differences of 0."""
+        """Return the parts of the difference that are due to a model's prices, including those of 0."""
         return [
             (RATE, cell, meter)
             for (cell, meter), worth in self.split.worth.items()
@@ -205,7 +208,10 @@ class BillComparison:
         portions: Mapping[PartKey, ClaimedPortion] | None = None,
         beside: Sequence[str] = (),
     ) -> Iterator[CauseClaim]:
-        """Claim portions of entries, or whole entries together with the price differences in their cells."""
+        """
+        Claim portions of `entries` (parts of the difference). Without `portions`, claim whole entries
+        together with the price differences in their cells.
+        """
         entries = entries if portions else self.remainder.with_unexplained_rates(entries)
         claim = self.remainder.claim_entries(
             cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions, beside=beside
@@ -243,8 +249,8 @@ class UnexplainedDifference:
 
     def remaining_billed_amount(self, cell: ComparisonCell, meter: str) -> int | None:
         """
-        Return the billed amount without portions that claims explain. Return None if its price is claimed as
-        a whole, or if only one side has its tokens, because their price may differ.
+        Return the billed amount without portions that claims explain. Return None if a claim explains the
+        whole price, or if only one side has the tokens, because their price may differ.
         """
         entry = (RATE, cell, meter)
         if (cell, meter) in self._priced or (
@@ -293,8 +299,8 @@ class UnexplainedDifference:
 
     def divide_rates(self, entries: Sequence[PartKey]) -> dict[PartKey, ClaimedPortion]:
         """
-        Return the portions of price differences that belong to `entries`, if their money cells also have
-        other one-sided tokens. The portions are in proportion to the value of the tokens.
+        Return the portions of price differences that belong to `entries`, in proportion to the value of the
+        tokens. A price difference that no other entry shares is left out.
         """
         chosen = set(entries)
         own_worth: dict[MeterPlace, int] = defaultdict(int)
@@ -345,12 +351,14 @@ class UnexplainedDifference:
         are_prices_known: bool = False,
     ) -> CauseClaim | None:
         """
-        Claim whole entries, or `portions` of some. Return None if nothing of them is left to claim.
+        Claim whole entries (parts of the difference), or `portions` of some. Return None if nothing of them
+        is left to claim.
 
         Portions may include entries that are 0 because two causes cancel out. `explains_calls`: only one side
         has calls in these cells, so later checks do not compare the number of calls there. `beside`: other
-        causes that would explain the same amounts; OTHERS, PRICES and KINDS stand for what other checks claim
-        in the same cells. `are_prices_known`: the cause itself explains the price differences.
+        causes that would explain the same amounts. In it, OTHERS, PRICES and KINDS stand for the causes that
+        other checks claim in the same cells. `are_prices_known`: the cause itself explains the price
+        differences.
         """
         amount = tokens = priced = prices = 0
         by_cell: dict[ComparisonCell, int] = defaultdict(int)

@@ -99,7 +99,10 @@ class DayTolerance:
         return is_within and self.are_tokens_within(line)
 
     def is_rest_within(self, line: Line, tokens: int) -> bool:
-        """Return whether the unexplained amount and the unexplained `tokens` are within the tolerance."""
+        """
+        Return whether the unexplained amount of a line, and its unexplained `tokens`, are within the
+        tolerance.
+        """
         share = abs(line.billed) * self.money / 100
         is_whole = tokens <= line.billed_tokens * self.tokens / 100
         return is_whole and abs(line.unexplained) <= max(COARSEST, share)
@@ -502,8 +505,12 @@ def _day_states(
     wide: Mapping[int, int],
 ) -> dict[int, str]:
     """
-    Return the state of each compared day. If a billing period has several days, only its first day has a
-    state.
+    Return the state of each compared day before amounts are compared: AGREES, OPEN, or UNKNOWN without a
+    bill.
+
+    `of_tokens` and `of_money` name the source of tokens and amounts by day. `unsettled` are days by source
+    that may still change. If a billing period has several days, `wide` maps them to its first day, which
+    alone has a state.
     """
     last: dict[int, int] = defaultdict(int)
     for day in comparison_input.days:

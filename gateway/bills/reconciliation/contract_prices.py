@@ -34,8 +34,8 @@ Group = tuple[str, str]  # a model and its tier, as far as the billed amounts di
 @dataclass(frozen=True, slots=True)
 class _Priced:
     """
-    The amounts of a cell and meter: billed (`paid`), at the prices of the contract (`stated`), and without it
-    (`listed`). Rounding may change them by `digit`.
+    The amounts of a comparison cell and kind of token: billed (`paid`), at the prices of the contract
+    (`stated`), and without it (`listed`). Rounding may change them by `digit`.
     """
 
     day: int
@@ -67,9 +67,9 @@ class _Priced:
 class BilledPrices:
     """
     The models and tiers that are billed at a factor of the prices without their contract, on all days or on
-    those in `days`. `every` is the factor of all models. Groups in `unclear` are billed neither so nor at the
-    prices of the contract, so every cause of their price is only likely. `stated` are the days, models and
-    tiers whose price a contract states.
+    those in `days`. `every` is the factor of all models. Groups in `unclear` are billed neither at such a
+    factor nor at the prices of the contract, so every cause of their price is only likely. `stated` are the
+    days, models and tiers whose price a contract states.
     """
 
     levels: ComparisonLevels
@@ -128,7 +128,8 @@ class BilledPrices:
     def is_about_moved_tokens(self, claim: CauseClaim) -> bool:
         """
         Return whether a claim moves tokens to another model or tier, while the bill follows contracts only
-        for some models, tiers or days. The amount of either cause then depends on the other.
+        for some models, tiers or days. Then the amount of the claim depends on the contract, and the other
+        way round.
         """
         models = {model for model, _ in self.factors}
         is_of_contract = bool(models) and (not self.levels.money_model or not models.isdisjoint(claim.models))
@@ -170,7 +171,7 @@ def _cell_group(cell: ComparisonCell) -> Group:
 
 
 def reprice_use(use: CountedUse, factor: Fraction) -> CountedUse:
-    """Return a use at a factor of the prices without its contract."""
+    """Return a counted use with its values as if its contract did not apply, multiplied by `factor`."""
     values = {meter: round(factor * value) for meter, value in use.listed.items()}
     change = sum(values.values()) - sum(use.values.values())
     return replace(use, values=values, cost=use.cost + change * use.is_estimated, contract="", listed={})
@@ -180,12 +181,14 @@ def find_billed_prices(
     of_contracts: SplitDifference, without: SplitDifference, precision: Mapping[int, int]
 ) -> BilledPrices:
     """
-    Return the models and tiers whose contract the bill does not follow: paid = f * listed, where `listed` is the value
-    of the billed tokens without the contract. The splits have the prices with and without contracts.
+    Return the models and tiers whose contract the bill does not follow: paid = f * listed, where `listed` is
+    the value of the billed tokens without the contract. The splits have the prices with and without
+    contracts.
 
-    f is 1, at most places, if the bill ignores the contract. If the bill follows the contract on other days or
-    elsewhere, a rise of a price must not give the same amounts. For another factor, see `_find_common_factor`. Other
-    groups are unclear if the bill may ignore a part of their contract.
+    If the bill ignores the contract, f is 1 for most amounts. If the bill follows the contract on other days
+    or for other models, a price that rose by a round share would look the same, so then nothing is proven.
+    For another factor, see `_find_common_factor`. Other groups are unclear if the bill may ignore a part of
+    their contract.
     """
     groups: dict[Group, list[_Priced]] = defaultdict(list)
     for priced in _contract_priced_places(of_contracts, without, precision):
@@ -271,8 +274,9 @@ def _find_common_factor(places: Sequence[_Priced]) -> Fraction | None:
     Return the factor f < 1 with paid = f * listed for all amounts of two models or more, or None. The price
     of a single model may have changed.
 
-    f must be a whole percentage, as a contract states it, and not that of a tier. The billed amounts must not
-    be a round share of those of the contract, because a fee or a further discount would give the same.
+    f must be a whole percentage, as contracts state it. It must not be that of a cheaper tier. The billed
+    amounts must not be a round share of those by the contract, because a fee or a further discount would give
+    the same.
     """
     paid, listed = _sum_fields(places, "paid", "listed")
     if len({model for (model, _) in (each.group for each in places)}) < 2 or not 0 < paid < listed:

@@ -44,7 +44,8 @@ COLUMNS = ("provider", "accounts", *(item.name for item in fields(OwedLine)), "o
 
 def owed_lines(claims: Iterable[CauseClaim], split: SplitDifference) -> list[OwedLine]:
     """
-    Return the lines behind the claims that a tier was not given. The sum of `owed` is the sum of the claims.
+    Return the lines of the bill for which a tier's discount was claimed but not given. The sum of `owed` is
+    the sum of the claims.
 
     The tokens of a line were moved from the reported tier to the billed one, or were billed in the reported
     tier at a higher price.

@@ -44,7 +44,10 @@ class RateSeries:
         return ratio_steps if len(ratio_steps) <= 2 else None
 
     def is_steady(self) -> bool:
-        """Return whether the ratio is constant or changes once. A single day does not prove a change."""
+        """
+        Return whether the ratio of billed amount to value is constant or changes once. A single day does not
+        prove a change.
+        """
         steps = self.ratio_steps()
         if steps is None or len(steps) == 1:
             return steps is not None
@@ -69,8 +72,8 @@ def cell_rate_series(
     paid_of: Paid | None = None,
 ) -> dict[str, RateSeries]:
     """
-    Return a series for each billed meter of some cells. `paid_of` returns the billed amount to use, by
-    default the whole.
+    Return the daily billed amounts and values of some cells, by billed meter. `paid_of` returns the billed
+    amount to use, by default the whole.
     """
     sums: dict[str, tuple[dict[int, int], dict[int, int], dict[int, int]]] = {}
     for (cell, meter), worth in split.worth.items():
@@ -130,8 +133,9 @@ def usual_ratios(
     """
     Return a function that returns possible ratios of billed amount to value for a cell and kind of token. The
     most likely ratio is first: that of the same cell and kind, then of its day and kind, then of its day.
-    Without usual amounts on the day, the function returns the ratios of the kind on the nearest days, and
-    False.
+
+    Only amounts for which `is_usual` holds are used. If the day has none, the function returns the ratios of
+    the kind on the nearest days, and False.
     """
     paid: dict[tuple[object, str], int] = defaultdict(int)
     worth: dict[tuple[object, str], int] = defaultdict(int)

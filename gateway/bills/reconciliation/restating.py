@@ -51,8 +51,9 @@ def find_exchanged_keys(
     Find pairs of keys that the bill and the ledger name the other way round.
 
     On a day, the billed tokens of each key equal the counted tokens of the other key, by model, and by input
-    or output. One equation is enough on a day on which neither key agrees with itself. If such days outnumber
-    the other days on which neither key agrees, the keys are exchanged on all days.
+    or output. If both keys differ from their own counted tokens, it is enough that one equals the other
+    key's. If such days outnumber the other days on which neither key agrees, the keys are exchanged on all
+    days.
     """
     theirs, ours = _tokens_by_key_and_day(tokens, counted_uses)
     keys = sorted((theirs.keys() | ours.keys()) - {"", UNMATCHED})
@@ -106,7 +107,7 @@ def claim_exchanged_keys(
     Claim the exchange of keys. Each key gets the counted cost of the other key minus its own, so the sum is
     0.
 
-    Afterwards, the split has the counted sums under the ledger's own keys.
+    Afterwards, `split` has the counted sums under the ledger's own keys.
     """
     by_cell = undo_restating(split, counted_uses)
     pairs = sorted({tuple(sorted((key, name))) for (_, key), name in names.items()})
@@ -126,8 +127,8 @@ def claim_exchanged_keys(
 
 def undo_restating(split: SplitDifference, counted_uses: Iterable[CountedUse]) -> dict[ComparisonCell, int]:
     """
-    Replace the counted sums of the split by those of `counted_uses`. Return the cost of the replaced sums minus
-    the cost of the new ones, by cell, and add it to the difference.
+    Replace the counted sums in `split` by those of `counted_uses`. Return the cost of the replaced sums minus
+    the cost of the new ones, by cell. `split` counts it as a difference in volume.
     """
     own: dict[ComparisonCell, CountedSums] = defaultdict(CountedSums)
     for use in counted_uses:
@@ -174,9 +175,9 @@ def find_late_rows(
     Find days whose rows the bill has on the next day on which it has a row of the same key and model.
 
     The bill has no tokens on the late days. On the next day, it has the counted tokens of all these days
-    together, as input or output. If the bill has no row at all on the late days, one key and model is enough
-    for all. The amounts must be late as well, and most other days of keys and models must agree, because a
-    clock may differ.
+    together, as input or output. If the bill has no row at all on a late day, one such key and model proves
+    it for all others. The amounts must be late as well. Most other days of keys and models must agree,
+    because otherwise a clock may differ.
     """
     theirs: _ByKeyAndModel = defaultdict(dict)
     ours: _ByKeyAndModel = defaultdict(dict)
@@ -281,7 +282,7 @@ def claim_late_rows(split: SplitDifference, counted_uses: Iterable[CountedUse], 
     Claim the move of late rows: minus the counted cost on each late day, and the same cost on the day with
     the rows. The sum is 0.
 
-    Afterwards, the split has the counted sums on the ledger's own days.
+    Afterwards, `split` has the counted sums on the days of the calls.
     """
     by_cell = undo_restating(split, counted_uses)
     days: dict[int, set[int]] = defaultdict(set)
@@ -366,8 +367,8 @@ def find_market_rates(
     splits: Iterable[SplitDifference], conversion: BillConversion, precision: Mapping[int, int]
 ) -> Sequence[FixedRate]:
     """
-    Return the fixed rates that are also market rates, each once. Each of `splits` has other prices of the
-    same tokens.
+    Return the exchange rates that explain the bill's amounts and are also market rates, each once. `splits`
+    value the same tokens at different prices.
     """
     rates: list[FixedRate] = []
     for split in splits:
@@ -388,8 +389,8 @@ class _Paid:
 
     def allowed_factors(self, precision: Mapping[int, int], rate: Fraction) -> tuple[Fraction, Fraction, int]:
         """
-        Return the lowest and highest factor of `rate` that explain the amount within its rounding, and the
-        value of the tokens.
+        Return the lowest and highest number that, multiplied by `rate`, converts this billed amount to the
+        value of its tokens within its rounding. The third number is this value.
         """
         slack = Fraction(max(precision.get(self.day, 0), FINEST) * self.lines, 2)
         high = self.worth / (self.paid - slack) if self.paid > slack else Fraction(0)

@@ -36,7 +36,10 @@ class Arrival:
 def find_arrivals(
     infos: Sequence[StatementInfo], pulls: Sequence[PullState], *, settle_s: float = 0
 ) -> Sequence[Arrival]:
-    """Return one arrival per pull, then one per imported source and account that no pull covers."""
+    """
+    Return how far reports have arrived: one Arrival per pull, then one per imported source and account that
+    no pull covers.
+    """
     return [*_pull_arrivals(infos, pulls, settle_s), *_import_arrivals(infos, pulls, settle_s)]
 
 

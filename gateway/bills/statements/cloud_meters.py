@@ -76,7 +76,9 @@ def token_kind(meter_words: list[str]) -> str | None:
 
 
 def service_kind(meter_words: list[str]) -> str | None:
-    """Return the line kind of a service beside calls, such as hosting or training, or None."""
+    """
+    Return the kind of line for a service that is not billed by call, such as hosting or training, or None.
+    """
     return next((_SERVICES[word] for word in meter_words if word in _SERVICES), None)
 
 

@@ -195,7 +195,8 @@ class StatementPuller:
 
     async def _pull_spans(self, pull_settings: StatementPullSettings, progress: dict[str, Any]) -> None:
         """
-        Request all spans, one after the other. `progress` is updated in place, even if an error is raised.
+        Request all time spans, one after the other. `progress` is updated in place, even if an error is
+        raised.
         """
         if pull_settings.source in SEAT_SOURCES:
             await self._pull_seats(pull_settings, progress)

@@ -50,7 +50,7 @@ class HourShift:
 
     def days_with_other_differences(self, billed: Mapping[int, int]) -> list[int]:
         """
-        Return the days that still differ after the shift. Return none if many days still have a large
+        Return the days that still differ after the time shift. Return none if many days still have a large
         difference.
         """
         usual = median(map(abs, self.unexplained_by_day.values()))
@@ -175,7 +175,7 @@ def _is_carried_over(by_day: Mapping[int, int], counted: Mapping[int, int]) -> b
 def shift_portions(
     comparison: BillComparison, shift: HourShift, days: Collection[int]
 ) -> dict[PartKey, ClaimedPortion]:
-    """Return the tokens that the shift moves, valued at the mean billed price."""
+    """Return the tokens that the time shift moves to other days, valued at the mean billed price."""
     remainder = comparison.remainder
     entries = [entry for entry in remainder.volume_entries() if entry[1].day in days]
     billed_tokens: dict[int, int] = defaultdict(int)

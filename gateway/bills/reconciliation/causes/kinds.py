@@ -217,8 +217,8 @@ def _drop_chance_exchanges(
     exchanges: Mapping[ComparisonCell, _TokenExchange], days: int, *, is_enough: bool = True
 ) -> dict[ComparisonCell, _TokenExchange]:
     """
-    Drop exchanges with inexact sums that change direction or occur on few days, because these are chance.
-    With `is_enough`, exact exchanges always stay.
+    Drop exchanges of tokens that are inexact and change direction or occur on few days, because these are
+    chance. With `is_enough`, exact exchanges always stay.
     """
     gains: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
     for group, exchange in exchanges.items():
@@ -259,10 +259,10 @@ def _exchange_portions(comparison: BillComparison, places: list[MeterPlace]) -> 
 
 def _tier_portions(comparison: BillComparison, places: list[MeterPlace]) -> dict[PartKey, ClaimedPortion]:
     """
-    Separate the exchange of tiers from differences in the kinds of input.
+    Separate tokens that the bill has in another tier from differences in the kinds of input.
 
-    The net difference of each kind is subtracted first, in proportion to the ledger's excess per tier. Return
-    nothing if the kinds agree.
+    The net difference of each kind is subtracted first. It is divided among the tiers by the tokens of which
+    the ledger has more than the bill. Return nothing if the kinds agree.
     """
     extra = comparison.remainder.extra
     of_kinds: dict[str, int] = defaultdict(int)
@@ -287,7 +287,7 @@ def _tier_portions(comparison: BillComparison, places: list[MeterPlace]) -> dict
 def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim input that agrees in total while its cached and uncached parts differ. If only cache writes differ,
-    claim their lifetime instead.
+    the claimed cause is how long the cache keeps them.
     """
     places_by_cause: dict[str, list[MeterPlace]] = {"cache_split": [], "cache_ttl_1h": []}
     groups: dict[ComparisonCell, list[str]] = defaultdict(list)

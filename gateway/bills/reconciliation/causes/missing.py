@@ -64,8 +64,8 @@ class _CellGroup:
 
 def _model_groups(comparison: BillComparison, model: str) -> list[_CellGroup] | None:
     """
-    Return the groups of a model's cells, without tokens that claims explain. Return None if the ledger has
-    surplus tokens of the model anywhere.
+    Return the groups of a model's cells, without cells whose tokens other causes already explain. Return None
+    if the ledger has more tokens than the bill anywhere.
     """
     remainder, split = comparison.remainder, comparison.split
     lacking: dict[ComparisonCell, dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -127,9 +127,9 @@ def claim_missing_usage(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim missing tokens of calls that reached the ledger without token counts.
 
-    No cell has surplus tokens, and every cell without such calls agrees; there must be at least one. If the
-    bill states the number of calls, it must equal the ledger's, or calls of the mean size may show the cause
-    instead. Otherwise, the cause is only likely.
+    If the bill states the number of calls, it must equal the ledger's. The claim is exact if no cell has
+    surplus tokens and all cells without such calls agree; at least one must exist. It is strong if such calls
+    of the mean size explain the gap. Otherwise the cause is only likely.
     """
     for model in comparison.compared_models():
         groups = _model_groups(comparison, model)
@@ -324,7 +324,7 @@ def days_lacking_half(comparison: BillComparison) -> set[int]:
     """
     Return the days that lack at least half of every kind of token of every key and model.
 
-    Tiers are compared separately unless the other days lack little.
+    If most days lack few tokens, tiers and regions are added up before the comparison.
     """
     return _days_lacking_half(comparison, list(_places_with_billed_tokens(comparison)))
 
@@ -355,10 +355,7 @@ def _days_lacking_half(comparison: BillComparison, places: Sequence[_Said]) -> s
 
 
 def _silent_hour_doubts(comparison: BillComparison) -> Doubts:
-    """
-    Return the doubts about missing calls because of hours without a call, which may also explain missing
-    tokens.
-    """
+    """Return doubts about missing calls: hours without a call may also explain the missing tokens."""
     if not comparison.remainder.may_be_silent:
         return Doubts()
     days = join_names([day_text(day) for day in comparison.remainder.may_be_silent])

@@ -283,7 +283,7 @@ def _has_large_rates_left(claim: CauseClaim, rest: _Rest) -> bool:
     """
     Return whether the model has unclaimed price differences that are large compared with the claimed ones.
 
-    Regions may be known on some days only.
+    For a claim about regions, only its days count, because other days may have unknown regions.
     """
     taken = Counter[str]()
     for (part, cell, _), portion in claim.parts.items():
@@ -308,8 +308,8 @@ def _may_lack_output(claim: CauseClaim, comparison: BillComparison) -> bool:
 
 def _may_be_repeated_rows(claim: CauseClaim, comparison: BillComparison) -> bool:
     """
-    Return whether the bill may repeat rows, because its amounts are a multiple of the value on days without
-    billed tokens.
+    Return whether the bill may repeat rows. This is so if the days of the claim have no billed tokens, and
+    the billed amounts are a multiple of the value of the counted tokens.
     """
     if not comparison.split.metered.isdisjoint(claim.days):
         return False

@@ -243,7 +243,8 @@ def _claim_price_per_place(comparison: BillComparison, model: str) -> Iterator[C
 
 def _claim_usual_factor(comparison: BillComparison, model: str) -> CauseClaim | None:
     """
-    Claim one factor on most days, or on all days before a price change.
+    Claim one factor between billed amounts and our prices, on most days, or on all days before a price
+    change.
 
     A further price on the other days stays unclaimed.
     """
@@ -664,9 +665,11 @@ def find_known_factor(
     ratios: Mapping[str, Decimal], regions_known: bool, *, is_rest: bool = False
 ) -> tuple[str, str, str] | None:
     """
-    Return cause, certainty and evidence of one known factor that applies to all kinds of tokens, or None.
+    Return cause, certainty and evidence if a known factor between billed and our prices applies to all kinds
+    of tokens, or None.
 
-    `is_rest`: other causes already explain the other kinds of tokens, so one kind is enough to show a tier.
+    `is_rest`: other causes already explain the other kinds of tokens, so one kind is enough to show the price
+    of a tier.
     """
     factor = next(iter(ratios.values()))
     is_one = len(ratios) < 2 and WHOLE not in ratios
@@ -687,8 +690,8 @@ def find_known_factor(
 
 def alternatives_to_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
     """
-    Return further causes of a factor. Half the price with a further discount or a fee looks like another
-    discount.
+    Return further causes of a price factor. A discount near half the price may also be a tier at half the
+    price with a further discount or a fee.
     """
     return ("tier",) if cause == "discount" and NEAR_HALF[0] <= factor <= NEAR_HALF[1] else ()
 

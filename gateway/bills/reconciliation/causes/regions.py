@@ -73,7 +73,10 @@ class _Fit:
 
 
 def claim_regional_price(comparison: BillComparison) -> Iterator[CauseClaim]:
-    """Claim remaining rates that are a constant share of the value processed in some regions."""
+    """
+    Claim remaining price differences that are a constant share of the value of tokens processed in some
+    regions.
+    """
     for model in comparison.compared_models():
         ledger, statement = (
             _remaining_rates(comparison, model, comparison.split.counted_in),

@@ -79,7 +79,10 @@ def _may_be_chance(comparison: BillComparison, days: Collection[int]) -> bool:
 
 
 def claim_no_bill(comparison: BillComparison) -> Iterator[CauseClaim]:
-    """Claim days without a bill. A bill with other days states that nothing was billed on them."""
+    """
+    Claim counted days on which a bill with other days has nothing. Such a bill states that nothing was billed
+    on them.
+    """
     counted, billed = _counted_and_billed_days(comparison)
     free = sorted(
         day

@@ -53,7 +53,10 @@ def claim_commitment(comparison: BillComparison) -> Iterator[CauseClaim]:
 
 
 def _unpaid_entries(comparison: BillComparison, days: set[int]) -> dict[_Served, list[PartKey]]:
-    """Return the unpaid tokens. A model and tier is left out if most of its value has money."""
+    """
+    Return the tokens with a billed amount of 0. A model and tier is left out if most of its value was billed
+    at more than 0.
+    """
     entries: dict[_Served, list[PartKey]] = defaultdict(list)
     worth, free = Counter[_Served](), Counter[_Served]()
     for (cell, meter), value in comparison.split.worth.items():

@@ -45,7 +45,10 @@ COST_TYPES = {"web_search": "web_search", "code_execution": "code_execution", "s
 
 
 def result_bucket(row: Row, start: int, end: int) -> CellFields:
-    """Return the dimensions of a result. Fast mode replaces the tier, because it sets the price."""
+    """
+    Return the dimensions of a row of Anthropic's usage report. Fast mode replaces the tier, because it sets
+    the price.
+    """
     geo = read_text_field(row, "inference_geo")
     tier = read_text_field(row, "service_tier")
     return CellFields(

@@ -119,7 +119,7 @@ def _is_ai_service(row: Row, resource: str | None) -> bool:
 
 
 def _refund_bucket(row: Row, cell_fields: CellFields) -> CellFields:
-    """Return the bucket of a refund. It covers the service period if the row states one."""
+    """Return the dimensions of a refund. It covers the service period if the row states one."""
     if (
         read_text_field(row, "serviceperiodstartdate") is None
         or read_text_field(row, "serviceperiodenddate") is None
