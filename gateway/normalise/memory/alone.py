@@ -98,8 +98,7 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
                 outcome.unrecognised.append(self.shown)
             trace, span, parent = row[FIRST_PLACE : PARENT_PLACE + 1]
             if trace is not None and span is not None:
-                step = STEP if self.step == STEP and parent is not None else self.step
-                outcome.steps.append((trace, span, parent, step, None))
+                outcome.steps.append((trace, span, parent, self.step, None))
             return
         record = self.build_record_from_template(self.record, row)
         place = self.response_place
