@@ -58,7 +58,8 @@ def test_a_changed_price_applies_from_its_day_on() -> None:
 def test_names_with_other_prices_become_models_of_their_own() -> None:
     """
     If an alias has a new price, only the alias changes. If the model itself has one, names that match its patterns
-    change with it, and exact names that the newer list lacks keep their price.
+    change with it, and exact names that the newer list lacks keep their price. Patterns that do not match the model's
+    own name keep their price as well, because they stand for other models.
     """
     before = card(model("acme-2", price("2"), equals=("acme-latest", "acme-old"), starts=("acme-2-",)))
     after = update_card(before, card(model("acme-latest", price("5"))), since=DAY)
@@ -69,6 +70,9 @@ def test_names_with_other_prices_become_models_of_their_own() -> None:
     after = update_card(before, card(model("acme-2", price("5"))), since=DAY)
     assert ["5", "5", "2"] == [cost(after, name) for name in ("acme-2", "acme-2-1", "acme-old")]
     assert ["2", "2", "2"] == [cost(after, name, "2026-11-26") for name in ("acme-2", "acme-2-1", "acme-old")]
+    before = card(model("acme", price("2"), starts=("acme-2",)))
+    after = update_card(before, card(model("acme", price("5"))), since=DAY)
+    assert ["5", "2"] == [cost(after, name) for name in ("acme", "acme-2")]
 
 
 def test_what_the_newer_list_lacks_stays() -> None:

@@ -241,6 +241,12 @@ async def test_owners(by: str) -> None:
     assert (len(KEYS) if by == "api_key" else 0) == len(without.owners)
 
 
+async def test_a_line_without_own_calls_has_no_filter() -> None:
+    """A model that only the bill has gets no filter, because no call has its name."""
+    result = reconcile(ANTHROPIC, ROWS, await count([], book()))
+    assert [{}] * len(MODELS[ANTHROPIC]) == [line.where for line in result.models]
+
+
 async def test_tolerance() -> None:
     """A day at the tolerance agrees, and a day beyond it differs."""
     counts = await all_counted()
