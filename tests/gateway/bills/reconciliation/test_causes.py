@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.bills.reconciliation.causes.list import find_claims, with_other_causes
+from gateway.bills.reconciliation.causes.list import ANY_PRICE, find_claims, with_other_causes
 from gateway.bills.reconciliation.cells import ComparisonLevels, split_difference
-from gateway.bills.reconciliation.claims import BillComparison, CauseClaim, UnexplainedDifference
+from gateway.bills.reconciliation.claims import (
+    EXACT,
+    KINDS,
+    OTHERS,
+    BillComparison,
+    CauseClaim,
+    UnexplainedDifference,
+    build_claim,
+)
+from gateway.bills.reconciliation.claims import PRICES as PRICES_OF_MODEL
 from gateway.bills.reconciliation.sides import (
     CACHE_READ,
     INPUT,
@@ -22,6 +31,7 @@ from gateway.bills.reconciliation.sides import (
     WRITE_5M,
     BilledMoney,
     BilledTokens,
+    ComparisonCell,
     CountedUse,
 )
 from spool.ledger.money import UNIT
@@ -175,6 +185,60 @@ def test_missing_calls_of_few_days_may_have_another_cause(
     [claim], _, _ = found((tokens, money, counted))
     assert ("unreported_calls", "exact") == (claim.cause, claim.sure)
     assert beside == claim.beside
+
+
+@pytest.mark.parametrize(("moved", "is_named"), [(UNIT // 100, True), (UNIT // 100 - 1, False)])
+@pytest.mark.parametrize(
+    ("beside", "other", "otherwise"),
+    [(OTHERS, "discount", ()), (KINDS, "cache_split", ()), (PRICES_OF_MODEL, "discount", (ANY_PRICE,))],
+)
+def test_causes_below_a_cent_are_not_named_next_to_another(
+    monkeypatch: pytest.MonkeyPatch,
+    moved: int,
+    is_named: bool,
+    beside: str,
+    other: str,
+    otherwise: tuple[str, ...],
+) -> None:
+    """A cause is named as another explanation of the same tokens from one cent on."""
+
+    def claim_both(comparison: BillComparison) -> Iterator[CauseClaim]:
+        cell = ComparisonCell(DAYS[0], model="sonnet")
+        for cause, amount, names in (("no_bill", UNIT, [beside]), (other, moved, [])):
+            yield build_claim(cause, {cell: amount}, sure=EXACT, evidence="e", advice="a", beside=names)
+
+    monkeypatch.setattr("gateway.bills.reconciliation.causes.list.TESTS", (claim_both,))
+    claims, _, _ = found(equal())
+    assert ((other,) if is_named else otherwise) == claims[0].beside
+
+
+@pytest.mark.parametrize(
+    ("silent_hours", "claimed"), [(0, ["billed_twice", "time_edge"]), (6, ["time_edge"])]
+)
+def test_a_day_billed_twice_is_known_by_its_hours(silent_hours: int, claimed: list[str]) -> None:
+    """
+    A day is twice in a bill without numbers of calls, whose days begin eight hours later. The tokens of its hours
+    show this. If the day has hours without a call, they may explain the difference, so it is not claimed.
+    """
+    twice, hour_s = DAYS[4], 3600
+    spoken: dict[int, int] = {}  # times TOKENS, by hour
+    for number, day in enumerate([*DAYS, DAYS[-1] + DAY_S]):
+        silent = range(12, 12 + silent_hours) if day == twice else range(0)
+        spoken |= {day + hour * hour_s: 1 + number % 3 for hour in range(24) if hour not in silent}
+
+    def use_from(day: int, first_hour: int, *, times: int = 1, calls: int) -> CountedUse:
+        count = sum(spoken.get(day + hour * hour_s, 0) for hour in range(first_hour, first_hour + 24))
+        return use(day, {meter: tokens * count * times for meter, tokens in TOKENS.items()}, calls=calls)
+
+    billed = [use_from(day, 8, times=1 + (day == twice), calls=0) for day in DAYS]
+    sides = (
+        [row for each in billed for row in told_of(each)],
+        [row for each in billed for row in paid(each)],
+        [use_from(day, 0, calls=10) for day in DAYS],
+    )
+    hours = {hour: count * sum(TOKENS.values()) for hour, count in spoken.items()}
+    claims, _, _ = found(sides, hours=hours)
+    assert claimed == [claim.cause for claim in claims]
 
 
 def test_a_bill_with_as_many_calls_lacks_none() -> None:

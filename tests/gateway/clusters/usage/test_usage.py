@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -96,6 +97,20 @@ def test_a_counter_counts_what_it_rose_by() -> None:
     usage = metered([series(CPU_NAME, (last, 0.0), (DAY_MS + 3 * MINUTE, 8.0), **WEB)])
     assert {("shop", "web"): 2_000_000} == used(usage, CPU)
     assert {("shop", "web"): 6_000_000} == used(usage, CPU, DAY + DAY_MS)
+
+
+@pytest.mark.parametrize(("late_ms", "expected"), [(0, 4_000_000), (1, 0)])
+def test_a_series_is_known_for_three_days(late_ms: int, expected: int) -> None:
+    """
+    An increase counts if the previous sample is at most three days old. After that, the series and its pod are
+    forgotten.
+    """
+    rules = replace(RULES, now_ms=DAY + 3 * DAY_MS + late_ms)
+    first = [series("kube_pod_info", (0, 1.0), **WEB), series(CPU_NAME, (0, 5.0), **WEB)]
+    known = metered(first, rules=rules)
+    assert [expected > 0] * 2 == [bool(known.series), bool(known.pods)]
+    usage = metered(first, [series(CPU_NAME, (3 * DAY_MS, 9.0), **WEB)], rules=rules)
+    assert expected == sum(sum(used(usage, CPU, DAY + day * DAY_MS).values()) for day in range(4))
 
 
 def test_a_level_holds_until_the_next_sample() -> None:
