@@ -16,6 +16,8 @@ from spool.identity import (
     exact_start_names,
     identity_from_ids,
     is_long_id,
+    is_sealed_id,
+    long_id_prefix,
     point_id,
     provider_request_names,
     shadow_identity,
@@ -72,6 +74,15 @@ def test_length_is_that_of_what_follows_the_prefix(response_id: str) -> None:
     """Whether an id is long follows the written rule, for any id."""
     prefix = re.match(r"[A-Za-z]+[-_]", response_id)
     assert is_long_id(response_id) == (len(response_id) - (prefix.end() if prefix else 0) >= LONG_ENOUGH)
+
+
+def test_an_id_longer_than_those_of_providers_is_sealed() -> None:
+    """Providers' ids have at most 96 characters. A longer id is sealed and identifies no call."""
+    longest = "msg_" + "x" * 92
+    assert not is_sealed_id(longest)
+    assert "msg_" == long_id_prefix(call(request_id=longest))
+    assert is_sealed_id(longest + "x")
+    assert long_id_prefix(call(request_id=longest + "x")) is None
 
 
 def test_a_long_response_id_alone_is_the_identity() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -97,7 +98,7 @@ async def test_filters_and_their_nearest(assistant: Assistant) -> None:
 async def test_a_large_fleet_stays_small(assistant: Assistant, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     300 devices with 32 labels are 50 times the size limit of an answer. Each answer stays within the limit,
-    and the pages list every device once.
+    and the pages list every device once. Without a limit, a page has 25 devices.
     """
     labels = {f"label-{number}": "x" * 200 for number in range(32)}
     fleet = [
@@ -122,6 +123,11 @@ async def test_a_large_fleet_stays_small(assistant: Assistant, monkeypatch: pyte
         cursor = {"cursor": page["next_cursor"]}
     assert [each.id for each in fleet[:60]] == seen
     assert pages > 2
+    small = [replace(device, labels={}) for device in fleet[:30]]
+    monkeypatch.setattr(assistant.serving.app.services.topics.devices.table, "all", lambda: small)
+    usual = await assistant.content(TOOL, kind="device")
+    assert 25 == len(usual["rows"])
+    assert usual["next_cursor"]
 
 
 @pytest.mark.parametrize("name", ["![x](https://evil.example)", "<img src=x>", "a|b\n# c", "*b* `c` _d_"])

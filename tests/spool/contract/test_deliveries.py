@@ -710,7 +710,9 @@ async def test_replay_sends_settled_numbers_again_and_counts_them_apart(
     await spooled.deliveries.set_routes([SPEC])
     await deliver(spooled, await taken(spooled, max_records=6))
     assert 2 == await spooled.deliveries.replay_records(ROUTE, since=since, until=since + 1, dry_run=True)
+    version = spooled.deliveries.version
     assert 2 == await spooled.deliveries.replay_records(ROUTE, since=since, until=since + 1, dry_run=False)
+    assert version < spooled.deliveries.version
     assert 0 == await spooled.deliveries.replay_records(ROUTE, since=since, until=since + 1, dry_run=False)
     newer, replayed = await taken(spooled), await taken(spooled)
     assert [(7, 8), (5, 6)] == [span(newer), span(replayed)]

@@ -311,17 +311,27 @@ async def test_a_job_may_state_the_last_day_later(server: OperatorServer) -> Non
     assert ("8", "4") == (found["acme/shop#1"], found["acme/shop#2"])
 
 
-async def test_an_unlisted_session_cannot_be_linked(server: OperatorServer) -> None:
+@pytest.mark.parametrize(
+    ("unit", "fields"),
+    [
+        ("session", {"session": "first", "ticket": "T"}),
+        ("session", {"session": "second", "parent_session": "first"}),
+        ("repository", {**SHOP, "ticket": "T"}),
+    ],
+)
+async def test_no_link_names_a_unit_that_is_no_longer_listed(
+    server: OperatorServer, unit: str, fields: dict[str, str]
+) -> None:
     """
-    A session that is no longer listed cannot be linked. Its calls are in one sum with those of other sessions, and
-    the refusal says so.
+    A session that is no longer listed can neither be linked nor be the parent of another, and a branch needs a listed
+    repository. The calls of such a unit are in one sum with those of others, and the refusal says so.
     """
     await costs(server, "session")  # this query counts the calls
-    number = unit_number("session", server.as_shown("session", "first"))
-    await server.storage.ledger._change_rows(lambda rows: rows.unlist_units("session", [number]))
-    answer = await server.ask("POST", "/work/links", {"session": "first", "ticket": "T"})
+    text = SHOP["repository"] if unit == "repository" else server.as_shown("session", "first")
+    await server.storage.ledger._change_rows(lambda rows: rows.unlist_units(unit, [unit_number(unit, text)]))
+    answer = await server.ask("POST", "/work/links", fields)
     assert answer.status == 409
-    assert "this session is one of the units in `(other)`" in answer.error[2]
+    assert f"this {unit} is one of the units in `(other)`" in answer.error[2]
 
 
 async def test_who_may_link(server: OperatorServer) -> None:
