@@ -216,6 +216,19 @@ def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pyt
     assert [True, False] == [body.known for body in repeated]
 
 
+def test_a_body_is_known_only_with_the_same_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A longer body that ends where the gateway has accepted a body is not recognized. The items before that body
+    may have been rejected.
+    """
+    lines = b'{"n": 0}\n{"n": 1}'
+    monkeypatch.setattr(request_bodies, "MAX_ITEMS", 1)
+    taken = {cut(lines)[1].mark}
+    assert [False, True] == [body.known for body in cut(lines, taken)]
+    monkeypatch.setattr(request_bodies, "MAX_ITEMS", 2)
+    assert [(2, False)] == [(len(body.items), body.known) for body in cut(lines, taken)]
+
+
 def test_what_was_taken_is_remembered_by_address_and_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

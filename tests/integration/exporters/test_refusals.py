@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
 import orjson
 import pytest
+from msgspec import structs
 
 from exporters.check import check_destinations
 from exporters.destinations.otlp import OtlpEndpoint
-from exporters.errors import Misconfigured, Rejected, Retryable, SendError
+from exporters.destinations.webhook import build_exporter
+from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable, SendError
 from exporters.exporter import Exporter
 from exporters.http.client import Client, ClientSettings
 from exporters.notifications.catalogue import build_channel as build_channel
@@ -154,6 +156,51 @@ async def test_rejected_events_are_counted_in_the_words_of_the_upstream(
     settlement = await sent(events(upstream, tmp_path), event(1), event(2))
     assert settlement.delivered == 1
     assert settlement.refused == 1
+
+
+class NoTotals:
+    async def find_totals(self, places: Sequence[object]) -> Mapping[object, object]:
+        return {}
+
+
+def small_exporter(type: str, upstream: FakeUpstream, directory: Path) -> Exporter:
+    """Return an exporter for which every body is too large."""
+    if type == "events":
+        return EventExporter(client_of(upstream, directory), max_bytes=1)
+    if type == "sums":
+        streams = cast("StreamReader", NoTotals())
+        client = client_of(upstream, directory)
+        return UnitCostExporter(client, streams, clock=CLOCK, single_writer=(), to_tollhouse=False)
+    settings = DestinationSettings(name="d", type=type, url=upstream.url)
+    if type == "webhook":
+        return build_exporter(settings, None, CLOCK)
+    return TelemetryExporter(Client(ClientSettings(), clock=CLOCK), OtlpEndpoint(settings, None), max_bytes=1)
+
+
+@pytest.mark.parametrize(
+    ("type", "records"),
+    [
+        ("otlp", (call(1), call(2))),
+        ("webhook", (call(1), call(2))),
+        ("events", (event(1), event(2))),
+        ("sums", (OPERATION, structs.replace(OPERATION, id=bytes([1]) * 16))),
+    ],
+)
+async def test_only_a_single_record_may_exceed_the_largest_body(
+    upstream: FakeUpstream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    type: str,
+    records: tuple[Record, Record],
+) -> None:
+    """Two records that are too large together are split and not sent. A record that is too large is sent."""
+    for module in ("exporters.destinations.webhook", "exporters.service.unit_cost"):
+        monkeypatch.setattr(f"{module}.MAX_BYTES", 1)
+    with pytest.raises(DeliveryTooLarge):
+        await sent(small_exporter(type, upstream, tmp_path), *records)
+    assert [] == upstream.requests
+    await sent(small_exporter(type, upstream, tmp_path), records[0])
+    assert 1 == len(upstream.requests)
 
 
 CHANNELS: dict[str, Callable[[str, Path], NotifySettings]] = {

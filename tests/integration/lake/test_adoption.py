@@ -7,29 +7,37 @@ import json
 import shutil
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from exporters.lake.past.adoption import LakeAdoption
 from exporters.lake.stores import FolderStore
 from exporters.lake.verification import DATA, read_manifests, verify_files
 from exporters.lake.watch import compare_with_store
+from exporters.settings import DestinationSettings
 from gateway.cli.lake.command import lake as command
+from gateway.cli.lake.filling import adopt_lake
 from gateway.devices.states import device_revoker
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import PARKED
 from spool.erasing import erase_from_storage
 from spool.erasure import Erasure, new_erasure
+from spool.errors import NotAllowed
 from spool.record import AI_TELEMETRY, NS, Correction, Record
 from spool.registry.operators import Actor
 from tests.exporters.spools import call, calls, counter, record_id
+from tests.integration.conftest import Serve
 from tests.integration.lake.lakes import ROUTE, House, configured, opened, query
 from tests.integration.lake.s3 import BUCKET
+from tests.integration.test_two_gateways import shared_config, until
 from tests.rounds import IS_LONG
+from tests.spool.postgres_cluster import Schema
 
 AT_NS = 1_790_000_000 * NS
 PAID: dict[str, Any] = {"cost": "0.1", "cost_source": "reported"}
@@ -322,6 +330,24 @@ def test_a_lake_of_another_log_is_refused(tmp_path: Path) -> None:
     assert 1 == result.exit_code
     assert "the number 11 is a different record here than in the data lake" in result.output
     assert before == sorted((tmp_path / "lake").rglob("*"))
+
+
+async def test_no_other_gateway_may_run(
+    new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path
+) -> None:
+    """Gateways on PostgreSQL share its records, so each must be stopped. The refusal names those that run."""
+    schema = new_schema()
+    config = shared_config(schema.dsn, schema.name, tmp_path, node_name="gateway-1")
+    gateway = await serve(config=config)
+
+    async def is_seen() -> bool:
+        return any(node.is_live for node in await gateway.app.services.storage.leases.node_states())
+
+    await until(is_seen)
+    lake = DestinationSettings(name="lake", type="file", path=tmp_path / "lake")
+    alone = replace(config, data_dir=tmp_path / "copy")
+    with pytest.raises(NotAllowed, match="stop every gateway first; still running: gateway-1"):
+        await adopt_lake(alone, lake, AI_TELEMETRY, leave=False, dry_run=True)
 
 
 def test_what_is_held_back_is_settled_by_hand_first(tmp_path: Path) -> None:
