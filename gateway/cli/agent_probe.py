@@ -92,8 +92,8 @@ def status(
     """
     Show the state of each assistant, and when it last reported to this agent.
 
-    The state is that of `tollhouse agent probe`: of all users if you are root, and otherwise of your home. The
-    column "configured" of --json is of your own settings.
+    The state is that of `tollhouse agent probe`: of all users if you are root, and otherwise of your home.
+    With --json, "configured" is always about your own settings.
     """
     if (as_json, bool(jamf), intune).count(True) > 1:
         exit_with_message("use only one of --json, --jamf and --intune", 2)

@@ -230,8 +230,9 @@ async def _keep_gateway_link(
 
 def _number_next_heartbeat(numbers: HeartbeatNumbers) -> Mapping[str, object]:
     """
-    Return the number of the next heartbeat, with the word that the gateway last returned. On a full disk,
-    return neither, because the number must be stored before it is sent.
+    Return the number of the next heartbeat, and the rotating word from the gateway's last response, by which
+    copied disks are noticed. On a full disk, return neither, because the number must be stored before it is
+    sent.
     """
     try:
         return numbers.number_next_heartbeat()
@@ -269,7 +270,6 @@ def _device_facts(config: Config, who: DeviceIdentity) -> dict[str, object]:
 
 
 def process_user_unless_service() -> str | None:
-    """Return the user of this process, or None if it is a service account."""
     if service_kind() == DAEMON:
         return None
     if sys.platform != "win32" and hasattr(os, "getuid") and _is_service_account(os.getuid()):

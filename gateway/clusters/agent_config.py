@@ -153,7 +153,10 @@ _KINDS = ("pods", "namespaces")
 
 
 def chart_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the chart values of a configuration. Fields without a chart value are omitted."""
+    """
+    Return the values of the cluster agent's Helm chart for a configuration. Fields without a chart value are
+    omitted.
+    """
     values: dict[str, Any] = {}
     for name, paths in _PATHS.items():
         for path in paths if name in config else ():

@@ -21,7 +21,8 @@ _LONGEST = 200
 
 class JobProblem(Exception):
     """
-    Raised if the job could not do its work. The message is the reason, for the log and the list of clusters.
+    Raised if the job that applies a cluster agent's configuration failed. The message is the reason, for the
+    log and the list of clusters.
     """
 
 

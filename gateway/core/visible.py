@@ -75,7 +75,8 @@ class VisiblePart:
 
     def can_see_realized_saving(self, recommendation: Recommendation) -> bool:
         """
-        Return whether the measured saving of a recommendation is visible. It covers the calls of all models.
+        Return whether the measured saving of a recommendation is visible. It includes the calls of all
+        models.
         """
         about = recommendation.saving.measured_by
         return self.is_whole or self.contains({name: (value,) for name, value in about.items()}, {})

@@ -193,8 +193,8 @@ class DeviceLifecycle:
     ) -> tuple[Device, str | None]:
         """
         Store a heartbeat. The first report enrols the device if the key may enrol devices. Otherwise Refusal
-        403 names the missing scope. Return the device, and the word (`gateway.devices.words`) for its next
-        heartbeat.
+        403 names the missing scope. Return the device, and the rotating word (`gateway.devices.words`) that
+        its next heartbeat must return.
         """
         report = self._apply_privacy_rules(report)
         reports.require_own_device(bearer, report.id)
@@ -242,8 +242,9 @@ class DeviceLifecycle:
 
     async def _mark_as_copied(self, device: Device, bearer: Bearer, address: str) -> Device:
         """
-        Mark a device as copied, because it returned an older word. Its reports are still accepted, because
-        nobody knows which of the two machines is the copy.
+        Mark a device as copied, because its heartbeat returned an older rotating word
+        (`gateway.devices.words`). Its reports are still accepted, because nobody knows which of the two
+        machines is the copy.
         """
         now = self._clock.now()
         change = AuditedChange(actor=_bearer_actor(bearer, address), action="device.copied", target=device.id)

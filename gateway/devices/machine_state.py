@@ -287,8 +287,8 @@ class MachineStates:
 
 class QuietDevices:
     """
-    Devices whose state cannot change yet. `_until` has by id the device at its evaluation, and when its state
-    changes.
+    Devices whose state cannot change yet. By id, `_until` has the device from which the state was computed,
+    and the time until which the state stays.
     """
 
     def __init__(self) -> None:

@@ -96,7 +96,9 @@ def last_seen_updater(now: float) -> Callable[[Device], Device]:
 
 
 def state_word_adder(word: str, now: float) -> Callable[[Device], Device]:
-    """Return a change that adds a word to the state changes of a device, unless it is the newest word."""
+    """
+    Return a change that adds a state to the state changes of a device, unless it is the newest one there.
+    """
 
     def add_state_word(device: Device) -> Device:
         if newest_state_word(device) == word:

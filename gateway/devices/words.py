@@ -23,8 +23,8 @@ _MAX_DIGITS = 15  # maximum digits of the number in a word
 
 class WordNumbers(NamedTuple):
     """
-    The numbers of the last issued word, of the last returned word, and of the heartbeat that returned it. 0
-    means none.
+    The numbers of a device's rotating words: of the last issued word, of the last returned word, and of the
+    heartbeat that returned it. 0 means none.
     """
 
     issued: int = 0
@@ -41,8 +41,8 @@ class WordNumbers(NamedTuple):
 
 class WordTurn(NamedTuple):
     """
-    The result of checking a device's word. `is_copy`: the heartbeat returned an older word. `is_next`: the
-    answer contains a new word.
+    The result of checking a device's rotating word, which shows copied disks. `is_copy`: the heartbeat
+    returned an older word. `is_next`: the answer contains a new word.
     """
 
     numbers: WordNumbers
@@ -55,7 +55,9 @@ class DeviceWords:
         self._secret = derive_secret(secret, "device words")
 
     def evaluate_word(self, device: Device, report: DeviceReport) -> WordTurn:
-        """Return the check of a report's word. A device that never returned a word is not checked."""
+        """
+        Check the rotating word of a device's report. A device that never returned a word is not checked.
+        """
         before = WordNumbers.from_device(device)
         if report.seq is None and not report.word:
             return WordTurn(before)

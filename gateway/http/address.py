@@ -196,8 +196,8 @@ class Address:
 
     def __call__(self, handler: Served) -> Served:
         """
-        Add this row to a handler, which may have several addresses. If its body is a struct, the body is
-        received as JSON unless the row states another media type.
+        Register this address for a handler, which may have several. If the body of the handler is a struct,
+        it is received as JSON unless this address states another media type.
         """
         body = body_type(handler)
         takes = {JSON: body} if body not in (None, bytes) and not self.takes else self.takes
@@ -280,7 +280,8 @@ def key_call(
     refusals: tuple[int, ...] | None = None,
 ) -> Callable[[Served], Served]:
     """
-    Return the row of an address for key holders, with JSON in both directions and the usual error statuses.
+    Return a decorator that registers an address for key holders, with JSON in both directions and the usual
+    error statuses.
     """
 
     def add_address(handler: Served) -> Served:
@@ -316,8 +317,8 @@ def collect_addresses(
     module: ModuleType, more: Callable[[Any], Iterable[Any]] = lambda _: ()
 ) -> Iterator[Any]:
     """
-    Yield the rows that a module defines, in its order: those in ROWS, of handlers, and those that `more`
-    returns for other definitions.
+    Yield the addresses that a module defines, in its order: those in its ROWS, those of its handlers, and
+    those that `more` returns for its other definitions.
     """
     for name, value in vars(module).items():
         if name == "ROWS" and isinstance(value, tuple):

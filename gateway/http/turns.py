@@ -63,7 +63,10 @@ class LoopPassJobs:
         self._waiting: deque[tuple[Generator[None, None, Any], asyncio.Future[Any], Party | None]] = deque()
 
     def run(self, job: Generator[None, None, T]) -> Awaitable[T]:
-        """Run a job. If several parties are active, it runs in the turn of its own party."""
+        """
+        Run a job. If several parties (keys, people or addresses) are active, it waits for turns of its own
+        party.
+        """
         work = current_work()
         if work is not None and work.turns.are_shared:
             return run_with_pauses(job)
@@ -109,9 +112,10 @@ async def run_in_slices(
     size: int,
 ) -> T:
     """
-    Run a job in slices. It runs on the thread if the body is large or if the job takes long. If other parties
-    are active, the job moves to the thread after its first slice. The job reports the bytes that it holds
-    through the callback given to `make`. After each slice, `take` adds these bytes on the event loop.
+    Run a job in slices. It runs on the thread for long jobs if the request body is large or if the job takes
+    long. If other keys or people are active, the job moves to that thread after its first slice. The job
+    reports the bytes that it holds through the callback given to `make`. After each slice, `take` adds these
+    bytes on the event loop.
     """
     reported_bytes: list[int] = []
     work = make(reported_bytes.append)
@@ -133,7 +137,7 @@ async def run_in_slices(
 
 
 async def run_on_thread_if_large(job: Callable[[], T], *, is_large: bool) -> T:
-    """Run a job that touches no state of the event loop. A large one runs on the thread."""
+    """Run a job that touches no state of the event loop. A large one runs on the thread for long jobs."""
     return await _run_on_thread(lambda _: job()) if is_large else job()
 
 
@@ -157,7 +161,8 @@ def _run_stint(
     job: Generator[None, None, T], results: list[T], reported_bytes: list[int], party: Party | None
 ) -> None:
     """
-    Run slices of a job until it ends, until a party that used less time waits for the thread, or for STINT_S.
+    Run slices of a job on the thread for long jobs: until it ends, until a party with less use waits for the
+    thread, or for STINT_S.
     """
     until = time.perf_counter() + STINT_S
     while not results and not reported_bytes:

@@ -243,8 +243,8 @@ def _fill_missing(record: AiRecord, labels: Mapping[str, str]) -> None:
 
 def _pattern_test(pattern: str, people: People, linked: Collection[str] = ()) -> Callable[[str], bool]:
     """
-    Return a test for names. Any form of an address matches any other, unless the pattern ends with `*`. If
-    the pattern is one of several `linked` names of a person, each matches.
+    Return a test for names. Unless the pattern ends with `*`, all forms of an e-mail address match. If the
+    pattern is one of several `linked` names of a person, each of them matches.
     """
     if pattern.endswith("*"):
         beginning = pattern[:-1]

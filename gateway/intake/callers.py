@@ -63,7 +63,10 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
     others: dict[str, ReportedCalls] | None = None  # entries for the same caller under other keys
 
     def last_reported_at(self, fact: bytes) -> float:
-        """Return when calls with a fact (a digest) were last reported, or -inf if none were."""
+        """
+        Return when calls with a fact, such as a model (as a digest), were last reported, or -inf if none
+        were.
+        """
         if self.kind is not None:
             return self.at if fact in self.kind else -inf
         return max(_last_time_of_fact(self.times or {}, fact), _last_time_of_fact(self.earlier, fact))
@@ -82,7 +85,10 @@ def _last_time_of_fact(times: Mapping[CallKind, float], fact: bytes) -> float:
 
 
 class KnownCallers:
-    """All entries, by caller. `entries` is public because `ReportedCallers` reads it for each span."""
+    """
+    All callers (sessions, users, traces, services) with reported calls. `entries` is public because
+    `ReportedCallers` reads it for each span.
+    """
 
     def __init__(self, most: int) -> None:
         self.entries: dict[str, ReportedCalls] = {}
@@ -95,12 +101,16 @@ class KnownCallers:
     @property
     def places_by_key(self) -> Mapping[str, int]:
         """
-        Return how much of the limit each key uses. An entry counts once for each `KINDS_PER_PLACE` kinds.
+        Return by key how many places it uses of the limit of callers. An entry uses one for each
+        `KINDS_PER_PLACE` kinds of calls.
         """
         return self._queue.held
 
     def last_reported_at(self, caller: str, fact: bytes) -> float:
-        """Return when any key last reported calls of a caller with a fact (a digest), or -inf if none did."""
+        """
+        Return when any key last reported calls of a caller with a fact, such as a model (as a digest), or
+        -inf if none did.
+        """
         newest = -inf
         for name in (caller, _fact_entry_name(caller, fact)):
             entry = self.entries.get(name)
@@ -185,7 +195,8 @@ class KnownCallers:
 
     def _note_facts(self, caller: str, kind: CallKind, when: float, key: str) -> bool:
         """
-        Note the facts of a report, each in an entry of its own. Return whether one of them must be stored.
+        Note each fact of a reported call (a digest, such as of its model) in its own entry. Return whether
+        the next commit must store any of them.
         """
         is_due = False
         for fact in split_facts(kind):

@@ -134,7 +134,10 @@ class Intake:
         pending: PendingChange | None,
         earlier_receipts: Sequence[str],
     ) -> Receipt:
-        """Store a part of a payload. The order of the steps matters."""
+        """
+        Store a part of a payload. Each step needs the earlier ones: devices, labels, prices, noted calls,
+        then the counters that repeat calls.
+        """
         arrived_at = self._read_arrival_time(outcome)
         if self._devices is not None:
             await self._devices.assign_or_reject_items(outcome, bearer)

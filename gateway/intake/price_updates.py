@@ -133,8 +133,8 @@ def _merged_seller(seller: str, own: Seller, newer: Seller, price_book: PriceBoo
 
 def _split_model(model: Model, named: Sequence[_NewPrices]) -> Iterator[Model]:
     """
-    Split a model by the new prices of its names. Names with other prices become models of their own, before
-    the model. Names that the newer list lacks keep the old prices.
+    Yield a model of the price list with the new prices of its names. Names with other prices become models of
+    their own, before the model. Names that the newer list lacks keep the old prices.
     """
     patterns = replace(model.match, equals=())
     # patterns that do not match the model's own name stand for further models, which had the same price until
@@ -184,8 +184,8 @@ def _merged_rows(found: Model | None, newer: Model, decision: MergeDecision) -> 
 
 def _rows_of_new_mode(found: Model, standard: Price, row: Price) -> Iterator[Price]:
     """
-    Yield the rows of a mode (service tier) that is new in the list. It applies only as long as the standard
-    price of today, because its price before and after is unknown.
+    Yield the rows of a mode (service tier) that is new in the list. They apply only while today's standard
+    price applies, because the mode's price at other times is unknown.
     """
     rows = [each for each in found.prices if each.mode == STANDARD]
     is_first = not rows or rows[0] is standard
@@ -201,7 +201,7 @@ def _insert_position(rows: Sequence[Price], mode: str, time: int) -> int:
 
 def has_hourly_prices(model: Model) -> bool:
     """
-    Return whether a model's prices depend on the hour. A list that states no hours has only one of these
+    Return whether a model's prices depend on the hour. A list without hours then has only one of these
     prices.
     """
     standard = [row for row in model.prices if row.mode == STANDARD]

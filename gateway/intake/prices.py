@@ -460,7 +460,9 @@ def missing_prices_in_name(price_book: str | None) -> list[str]:
 
 @lru_cache(maxsize=4)
 def _decode_card_cached(content: bytes) -> RateCard:
-    """Return the decoded list. Books with one list share it, because decoding takes 60 ms."""
+    """
+    Return the decoded price list. Price books with the same list share it, because decoding takes 60 ms.
+    """
     return cards.decode_card(content)
 
 

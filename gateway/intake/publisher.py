@@ -78,7 +78,10 @@ class Publisher:
             await asyncio.sleep(PUBLISH_EVERY_S)
 
     async def publish_rule(self, rule: Publication) -> int:
-        """Store operations for the values of a rule that changed. Return the number of stored operations."""
+        """
+        Store unit-cost operations for the values of a publication rule that changed since they were last
+        stored. Return the number of operations.
+        """
         if not await self._ledger.is_complete():
             return 0
         complete_since = await self._ledger.complete_since()

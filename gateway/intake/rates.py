@@ -198,8 +198,8 @@ def price_with_override(override: PriceOverride, row: Price | None) -> Price:
 def row_in_force_or_first(model: Model | None, time: int, mode: str) -> Price | None:
     """
     Return the row of prices for a mode (service tier) at a time (ns). If several rows are in force, it is the
-    last one. If none is, it is the first row of the standard mode, even before its start or outside its
-    hours, and None for others.
+    last one. If none is, return the first row of the standard mode, even before its start or outside its
+    hours, but None for other modes.
     """
     if model is None:
         return None
@@ -251,7 +251,7 @@ def override_start_ns(overriding: tuple[int, PriceOverride]) -> int:
 
 def is_known_size(above: int) -> bool:
     """
-    Return whether totals are also summed by this input size (SIZES), which is then a possible limit of a
-    tier. Some price lists write 199,999 for 200,000.
+    Return whether totals are summed separately for inputs above this size (SIZES), so that a price for large
+    inputs may begin there. Some price lists write 199,999 for 200,000.
     """
     return above in SIZES or above + 1 in SIZES

@@ -91,8 +91,8 @@ _log = logging.getLogger(__name__)
 
 class CallReporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
-    A name under which reported calls are noted. Counters that were counted are stored with their reporter
-    (`take_backs`).
+    A name, such as a session or a user, under which reported calls are noted. Counted counters are stored
+    with it, so that they are reversed if its calls arrive later (`take_backs`).
 
     Tens of thousands exist while counters wait. As tuples, they made the garbage collector delay a commit for
     50 ms.
@@ -193,7 +193,10 @@ def _call_kind(
     response_model: str | None,
     counts_for_any: bool,
 ) -> CallKind:
-    """Return the kind of a call: digests of the facts by which a counter that repeats the call finds it."""
+    """
+    Return the kind of a call: digests of its source, service and models, by which a counter finds the calls
+    that it repeats.
+    """
     facts = {_fact_bytes(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:
         facts[_fact_bytes(_OF_SOURCE, _COUNTERS[source], service)] = None
@@ -273,8 +276,8 @@ class ReportedCallers:
     """
     The table of callers that reported calls, and the callers that the next commit must store.
 
-    `default_user` returns the user for records that are read from the log after a start. Without `heard`, the
-    stored table, nothing is stored, which is enough to explain files.
+    `default_user` returns the user for records that are read from the log after a start. Without `heard` (the
+    stored table), nothing is stored, which is enough for `tollhouse explain`.
     """
 
     def __init__(
@@ -412,8 +415,8 @@ class ReportedCallers:
 
     async def look_up_in_storage(self, reporters: Iterable[CallReporter], *, key: str = "") -> None:
         """
-        Look up reporters in the storage. `key` is the key of the request that needs them, which their entries
-        count for.
+        Look up reporters in the storage. `key` is the Tollhouse key whose limit of callers the found entries
+        use.
         """
         if self._heard is None or not self._heard.has_any_sender:
             return

@@ -61,7 +61,10 @@ class CountedGroup(msgspec.Struct, array_like=True):
     def add_counters(
         self, reporters: CallReporters, records: Iterable[AiRecord], points: Iterable[CounterPoint]
     ) -> None:
-        """Add counters and points. Spans of agents are left out, because they are never reversed."""
+        """
+        Add counters and data points. Spans of agents that sum up other programs are left out, because only
+        counters are reversed.
+        """
         ids = [record.id for record in records if isinstance(record, UsageMetric)]
         names = [(point.series, point.time) for point in points]
         if ids or names:
@@ -71,7 +74,10 @@ class CountedGroup(msgspec.Struct, array_like=True):
 
 
 class _Members:
-    """The records of one `CountedGroup`, found by id. The ids of points are computed once per time span."""
+    """
+    The records of one `CountedGroup`, found by id. The ids of a counter's data points are computed once per
+    time span.
+    """
 
     def __init__(self, counted_group: CountedGroup) -> None:
         self._ids = counted_group.ids
@@ -211,7 +217,10 @@ class RetractableCounters:
                 del self._of_key[counted.key]
 
     async def delete_old_entries(self) -> None:
-        """Delete old entries, because names of reporters may be people's. The caller holds the lock for commits."""
+        """
+        Delete counted groups that are too old to be reversed, because they may have people's names. The
+        caller holds the lock for commits.
+        """
         if old := self.keys_to_remove():
             await self._log.append_submission(Submission(topic=AI_TELEMETRY, received=0, forget=old))
             self.remove_entries(old)

@@ -121,8 +121,8 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
 
     def fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
         """
-        Yield the keys of waiting groups, each of the sender's key that then has the most waiting counters (or
-        bytes), so that this key never displaces counters of another.
+        Yield the keys of waiting groups to remove. Each is of the Tollhouse key that has the most waiting
+        counters (or bytes) at that step, so that no key displaces counters of another.
         """
         if by_bytes:
             return entries_to_remove(
@@ -182,7 +182,8 @@ class WaitingCounters:
     """
     The waiting counters, in order of arrival. Counters of one reporter never overtake each other.
 
-    Above `max_items` or `max_bytes`, the oldest counters of the key with the most counters are decided early.
+    Above `max_items` or `max_bytes`, the oldest counters of the key with the most counters stop waiting: they
+    are counted or marked as repeats.
     """
 
     def __init__(
@@ -414,8 +415,8 @@ class WaitingCounters:
 
     def _decide_shadow(self, record: AiRecord, reporters: CallReporters) -> bool:
         """
-        Return whether a counter repeats calls. While counters of the same reporter wait, it is not checked,
-        so that it is recorded after them.
+        Return whether a counter repeats reported calls. While counters of the same reporter wait, calls are
+        not searched, so that this counter waits as well and is recorded after them.
         """
         if not record.shadow and not self._waiting.has_group_for(reporters):
             record.shadow = self._shadows.has_any_reported_calls(reporters, self._clock.now())
@@ -461,8 +462,8 @@ class WaitingCounters:
 
     async def _record_groups(self, keys: Iterable[bytes]) -> int:
         """
-        Record the groups under these keys, and return the number of records. Groups that were recorded before
-        are skipped.
+        Record the groups of waiting counters under these keys, and return the number of records. Groups that
+        were recorded before are skipped.
 
         The caller holds the lock for commits.
         """

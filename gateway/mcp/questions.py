@@ -241,7 +241,8 @@ async def _match_exact_values(
     known_values: _FoundValues, wanted_values: Sequence[str | None], people: People
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """
-    Return the values as the totals have them, and notes. Raises Invalid for a value that never occurred.
+    Return the values as the totals have them, and notes about values without a call in the time range. Raises
+    Invalid for a value that never occurred.
     """
     dimension = known_values.dimension
     ever = known_values.ever

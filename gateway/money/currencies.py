@@ -384,5 +384,4 @@ def rates_digest(days: Days) -> str:
 
 
 def _format_day(day: int) -> str:
-    """Format a day. Return "" for a configured rate without a start day."""
     return datetime.fromtimestamp(day, UTC).strftime("%Y-%m-%d") if day > 0 else ""

@@ -178,8 +178,8 @@ class ProcessMetrics:
 
     def watch_memory(self, memory: ReadMemory) -> None:
         """
-        Add metrics of the span memory: its size, the number of spans that it read, why it did not know other
-        spans, and the results of its comparisons with the rules.
+        Add metrics of the span memory (`SpanMemory`): its size, the number of spans that it read, why it did
+        not know other spans, and how often its results differ from those of the rules for reading spans.
         """
         kinds = Gauge("tollhouse_memory_kinds", "Kinds of spans in the span memory", registry=self.registry)
         kinds.set_function(lambda: memory.kind_count)
@@ -303,7 +303,7 @@ class LoopLag:
 
 
 class ReadMemory(Protocol):
-    """The counts of the span memory that metrics show."""
+    """The counts of the span memory (results by kind of span, `SpanMemory`) that metrics show."""
 
     @property
     def spans(self) -> Mapping[str, int]: ...
@@ -338,7 +338,9 @@ class RequestCounts(Collector):
 
 
 class MemoryCounts(Collector):
-    """A collector that reads the counts of the span memory each time the metrics are requested."""
+    """
+    A collector that reads the counts of the span memory (`SpanMemory`) each time the metrics are requested.
+    """
 
     def __init__(self, memory: ReadMemory) -> None:
         self._memory = memory

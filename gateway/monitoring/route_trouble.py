@@ -81,8 +81,8 @@ def http_status_in(reason: str | None) -> str | None:
 
 def how_to_resume(route: RouteState, types: Mapping[str, str]) -> str:
     """
-    Return what to correct so that a paused route delivers again. `types` are the types of destinations by name. A route
-    without a type belongs to the cost service or to one of its syncs.
+    Return what to correct so that a paused route delivers again. `types` are the types of destinations by
+    name. A route without a type sends to the cost service.
     """
     destination = route.name.rpartition("/")[0]
     type = types.get(destination, _UPSTREAM)

@@ -78,7 +78,7 @@ class KeptSenderHours:
         return newest_record_times(await self.current_hours())[1]
 
     async def run(self) -> None:
-        """Store the arrivals from time to time, and when cancelled."""
+        """Store the noted arrivals of records from time to time, and when cancelled."""
         try:
             while True:
                 self.note_arrival(RUNNING[1], [RUNNING[0]])

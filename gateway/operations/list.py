@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class ResourceModules:
     """
-    The module that declares a resource, and the module with its fields and its table, which is another one if rules
-    below `operations` use them. With `has_keys`, keys manage it at `/v2/` and its word.
+    The module that declares a resource, and the module with its fields and its table. These differ if modules
+    below `operations` use the fields. With `has_keys`, keys manage the resource at `/v2/` and its name.
 
-    If the resource declares all its commands, `heading` and `line` are their place and text in `tollhouse --help`.
+    If the resource declares all its commands, `heading` and `line` are their place and text in `tollhouse
+    --help`.
     """
 
     resource: str

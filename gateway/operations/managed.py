@@ -95,9 +95,10 @@ class ByPeople:
     required permission sets.
 
     `names` and `words` replace the default operation names and summaries, by operation. `new` is the body
-    type for creation, if it differs from that of keys. `is_shown_when_deleted`: a deletion returns the id
-    under the root key. `is_confirmed`: a deletion must repeat the name. `repeated` are query parameters for
-    reading a single resource. With `in_turn`, reads wait for a turn.
+    type for creation, if it differs from the one at the addresses for keys. `is_shown_when_deleted`: a
+    deletion returns the id under the root key. `is_confirmed`: a deletion must repeat the name. `repeated`
+    are query parameters for reading a single resource. With `in_turn`, reads of one person or key run one at
+    a time.
     """
 
     path: str
@@ -121,8 +122,8 @@ class ByKeys:
 
     `names`, `scopes` and `words` replace the default operation names, scopes and summaries, by operation.
     `is_bare_when_made`: creation and change return the resource without its root key. Operations in `by_hand`
-    have rows at their own handlers. `repeated` are query parameters for reading a single resource. With
-    `in_turn`, reads wait for a turn.
+    have handlers of their own. `repeated` are query parameters for reading a single resource. With `in_turn`,
+    reads of one person or key run one at a time.
     """
 
     path: str
@@ -189,7 +190,6 @@ class ManagedResource(Generic[Row, Held]):
         return registry.declared_table(self.table)
 
     async def visibility_test(self, caller: OperationCaller[Held]) -> Sees[Row]:
-        """Return a test for the rows that the caller may see."""
         return sees_everything
 
     async def displayed_row(self, caller: OperationCaller[Held], row: Row) -> Any:
@@ -280,7 +280,6 @@ class ManagedResource(Generic[Row, Held]):
         return row
 
     async def delete(self, caller: OperationCaller[Held], id_or_name: str) -> str:
-        """Delete a row and return its id."""
         row = await self.find(caller, id_or_name)
         await self.table_in(caller.registry).delete(row.id, actor=caller.actor)
         return row.id

@@ -45,9 +45,6 @@ class OperatorServices:
     installation: InstallationServices
 
     def services_of_type(self, kind: type[Any]) -> Any:
-        """
-        Return the holder of a class, or this object for its own class. Raises LookupError for any other class.
-        """
         if kind is OperatorServices:
             return self
         holders = (getattr(self, holder_field.name) for holder_field in fields(self))
@@ -73,9 +70,6 @@ class AllServices:
     ]
 
     def services_of_type(self, kind: type[Any]) -> Any:
-        """
-        Return the holder of a class, for senders or for operators. Raises LookupError for any other class.
-        """
         sender_holders = (self.receivers, self.topics, self.status)
         matching = next((holder for holder in sender_holders if type(holder) is kind), None)
         return self.operators.services_of_type(kind) if matching is None else matching

@@ -260,8 +260,8 @@ def build_invoice_day(
     Return the amounts that a closed month's invoices have in addition to its billed days: tax, rounding and
     the unexplained difference.
 
-    `billed` is the current sum of the days. If it has changed since the month was closed, the difference
-    changes by the opposite amount, so the total stays that of the invoices.
+    `billed` is the current sum of the days. If it has changed since closing, the difference changes by the
+    opposite amount.
     """
     nobody = unassigned_dimensions(provider)
     changed = billed - money.text_to_units(closed["billed"])

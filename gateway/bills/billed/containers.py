@@ -241,9 +241,9 @@ def _find_and_cover_node(
     dimensions: Dimensions, clusters: Sequence[ClusterDay], covered: set[Node]
 ) -> tuple[ClusterDay | None, str]:
     """
-    Return the cluster and node that a billing row is for; the node is "" for a whole cluster. All matching
-    nodes are added to `covered`, because the bill has them. If several match, or the row is for a namespace
-    or workload, return (None, "").
+    Return the cluster and node ("" for a whole cluster) that a billing row is for. Add all matching nodes to
+    `covered`, because the bill has them. Return (None, "") if several match, or if the row is for a namespace
+    or workload.
     """
     columns = columns_from_tags(dimensions)
     if name := columns.get("cluster"):

@@ -73,8 +73,8 @@ class PlanTotal(msgspec.Struct, kw_only=True):
 
 class PlanOfMonth(msgspec.Struct, kw_only=True):
     """
-    A plan's costs in a month, as far as the person may see them. `used`, `included` and `beyond` (usage above
-    the included one) are in the plan's unit.
+    A plan's costs in a month, as far as the person may see them. `used`, `included` and `beyond` (the usage
+    above it) are in the plan's unit.
     """
 
     id: str

@@ -50,7 +50,6 @@ _Place = tuple[datetime, Group]
 
 
 def is_seat_held(seat: Seat, day: str) -> bool:
-    """Return whether the seat is held on a day such as 2026-11-20."""
     return seat.since <= day and (not seat.until or day < seat.until)
 
 
@@ -249,7 +248,6 @@ class DividedLedger:
 
 
 def _largest_row_groups(rows: Sequence[CostRow], name: str, top: int) -> list[Group]:
-    """Return the groups of the `top` largest rows. Rows with equal costs are in order of their names."""
     by_name = sort_in_steps(rows, lambda row: _group_texts(row.group))
     largest = sort_in_steps(by_name, lambda row: -_measure_value(row, name))
     return [row.group for row in largest[:top]]

@@ -112,8 +112,8 @@ class SeatUsage:
 
     def use_between(self, mark: str, start: int, end: int) -> SeatUse:
         """
-        Return the usage of a seat from `start` to before `end`. Both must be times at which a stored span of
-        usage starts or ends.
+        Return the usage of a seat from `start` to before `end`, which must be limits of stored spans of
+        usage.
         """
         total = NOTHING
         for at, use in self.spans.get(mark, _NO_SPANS).items():

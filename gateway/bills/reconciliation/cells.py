@@ -473,11 +473,10 @@ def find_moves(
     times: Callable[[ComparisonCell], Fraction] = lambda _: Fraction(1),
 ) -> Iterator[TokenMove]:
     """
-    Yield the tokens that the bill has in another tier or context window of a model than the ledger, and then
+    Yield the tokens that the bill has in another tier or context window of a model than the ledger, then
     those in another kind of input. `billed` are billed tokens by METERS.
 
-    `times` returns how often the bill repeats its rows. Then tokens are compared once, and moved tokens are
-    multiplied.
+    `times` returns how often the bill repeats its rows. Moved tokens are multiplied by it.
     """
     groups: dict[ComparisonCell, list[ComparisonCell]] = defaultdict(list)
     for cell in sorted(billed):
@@ -541,8 +540,8 @@ def move_value_corrections(
     paid: Callable[[MeterPlace], int | None],
 ) -> Iterator[tuple[TokenMove, int, int]]:
     """
-    Yield, for each move of tokens from one cell to another, by how much its tokens are worth more in both
-    cells than their prices say, because they have large inputs.
+    Yield, for each move of tokens with large inputs from one cell to another, by how much they are worth more
+    in both cells than their prices say.
 
     This applies if no other move touches the two cells and both are billed separately. The correction makes
     both cells billed at the same ratio to our prices, but no token gets cheaper than its list price. `worth`

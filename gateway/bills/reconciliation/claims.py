@@ -91,10 +91,7 @@ def build_claim(
     beside: Iterable[str] = (),
     taken: Mapping[PartKey, ClaimedPortion] | None = None,
 ) -> CauseClaim:
-    """
-    Return a claim with the amounts by cell. `exchange`: days only exchange amounts, so `moved` counts each
-    amount once.
-    """
+    """Return a claim. `exchange`: amounts only move between days, so `moved` counts each once."""
     by_day: dict[int, int] = defaultdict(int)
     for cell, amount in by_cell.items():
         by_day[cell.day] += amount
@@ -356,9 +353,8 @@ class UnexplainedDifference:
 
         Portions may include entries that are 0 because two causes cancel out. `explains_calls`: only one side
         has calls in these cells, so later checks do not compare the number of calls there. `beside`: other
-        causes that would explain the same amounts. In it, OTHERS, PRICES and KINDS stand for the causes that
-        other checks claim in the same cells. `are_prices_known`: the cause itself explains the price
-        differences.
+        causes that would explain the same amounts; OTHERS, PRICES and KINDS stand for the causes that other
+        checks claim in these cells. `are_prices_known`: the cause itself explains the price differences.
         """
         amount = tokens = priced = prices = 0
         by_cell: dict[ComparisonCell, int] = defaultdict(int)

@@ -508,9 +508,8 @@ def _day_states(
     Return the state of each compared day before amounts are compared: AGREES, OPEN, or UNKNOWN without a
     bill.
 
-    `of_tokens` and `of_money` name the source of tokens and amounts by day. `unsettled` are days by source
-    that may still change. If a billing period has several days, `wide` maps them to its first day, which
-    alone has a state.
+    `of_tokens` and `of_money` name the source by day. `unsettled` are days that may still change, by source.
+    `wide` maps the days of a longer billing period to its first day, which alone has a state.
     """
     last: dict[int, int] = defaultdict(int)
     for day in comparison_input.days:

@@ -185,8 +185,8 @@ def find_billed_prices(
     the value of the billed tokens without the contract. The splits have the prices with and without
     contracts.
 
-    If the bill ignores the contract, f is 1 for most amounts. If the bill follows the contract on other days
-    or for other models, a price that rose by a round share would look the same, so then nothing is proven.
+    If the bill ignores the contract, f is 1 for most amounts. If it follows the contract elsewhere, `listed`
+    must not be a round multiple of the contract's value, because a raised price would give the same amounts.
     For another factor, see `_find_common_factor`. Other groups are unclear if the bill may ignore a part of
     their contract.
     """

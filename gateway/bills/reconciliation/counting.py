@@ -150,7 +150,6 @@ class TokenPrices:
         return self._without
 
     def deciding_contract(self, total: TokenSum) -> str:
-        """Return the name of the contract that decides the price of a sum, or ""."""
         return self._book.contract_that_prices(total)
 
     def unit_prices_of_sum(self, total: TokenSum) -> Mapping[str, int]:
@@ -214,7 +213,6 @@ def _token_sum(price_key: _Priced, counts: Mapping[str, int]) -> TokenSum:
 
 
 def group_uses_by_seller(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[CountedUse]]:
-    """Return usage by seller; "" if the seller is unknown."""
     uses_by_seller: dict[str, list[CountedUse]] = {}
     for usage_sum in sums:
         dimensions = usage_sum.dimensions

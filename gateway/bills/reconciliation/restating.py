@@ -389,8 +389,8 @@ class _Paid:
 
     def allowed_factors(self, precision: Mapping[int, int], rate: Fraction) -> tuple[Fraction, Fraction, int]:
         """
-        Return the lowest and highest number that, multiplied by `rate`, converts this billed amount to the
-        value of its tokens within its rounding. The third number is this value.
+        Return the lowest and highest number that, times `rate`, converts the billed amount to the value of
+        its tokens within its rounding, and this value.
         """
         slack = Fraction(max(precision.get(self.day, 0), FINEST) * self.lines, 2)
         high = self.worth / (self.paid - slack) if self.paid > slack else Fraction(0)

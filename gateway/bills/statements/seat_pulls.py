@@ -55,7 +55,6 @@ def _page_query(number: int) -> Query:
 
 
 def _next_github_query(page: SeatPage, number: int) -> Query | None:
-    """Return the query of the next page, or None after a page with fewer rows than requested."""
     return _page_query(number + 1) if len(page["seats"]) >= GITHUB_ROWS else None
 
 

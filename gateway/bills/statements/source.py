@@ -24,7 +24,6 @@ class Document:
     root: Any
 
     def root_object(self) -> Row:
-        """Return the root object, or an empty one if the root is not an object."""
         return self.root if isinstance(self.root, dict) else {}
 
     def pages(self) -> Iterator[Row]:

@@ -358,8 +358,8 @@ class Acknowledged:
 
     def __init__(self, *, url: str, key: str | None) -> None:
         """
-        Load the digests. The key is part of the file name, because the same address may lead
-        to another installation.
+        Load the digests of acknowledged bodies. The key is part of the file name, because the same address
+        may lead to another installation.
         """
         name = blake2b(f"{url}\0{key or ''}".encode(), digest_size=_DIGEST_BYTES).hexdigest()
         try:
@@ -385,8 +385,8 @@ class RunningDigest:
     """
     The digest of all items of a file up to the current one.
 
-    A body is recognized by this digest, so only after the same earlier items. The file name, the compression
-    and appended items do not matter.
+    So a body counts as acknowledged only if all earlier items of the file are the same as well. The file
+    name, the compression and appended items do not matter.
     """
 
     def __init__(self, taken: Container[bytes]) -> None:

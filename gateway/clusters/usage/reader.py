@@ -96,7 +96,7 @@ class UsageReader:
         Read new files, and delete usage that is older than the stored billing rows. Return the number of
         files read.
 
-        The open usage of a large cluster has many megabytes, so it is not written after every call.
+        A large cluster's usage of unfinished days has many megabytes, so it is not written after every call.
         """
         if not self.prices or self._clock.now() < self._rest_until:
             return 0

@@ -91,7 +91,9 @@ class OpenUsage(msgspec.Struct):
 
 
 class OpenDays(msgspec.Struct):
-    """A cluster's usage of days that are still open, without the state that later samples need."""
+    """
+    A cluster's usage of days that are still open, as in `OpenUsage`, without the last samples and the names.
+    """
 
     days: dict[int, DayUsage] = {}
 

@@ -125,8 +125,8 @@ class AssistantEvidence(NamedTuple):
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """
     The part of `AssistantEvidence` that is stored between two heartbeats. `heard` is the hour (by the agent's
-    clock) of the newest call that the agent had when no records waited, or LATEST_TIME after the clock was
-    set.
+    clock) of the newest call that the agent had sent when it last had no waiting records. After the clock was
+    set, it is LATEST_TIME.
     """
 
     setting: str
@@ -211,8 +211,9 @@ def updated_memories_json(
     device: Device, heartbeat: bytes, *, now: float, is_clock_moved: bool = False
 ) -> str:
     """
-    Return what is stored about a device's assistants, as JSON. Of the uses without a call, only the first is
-    stored, so that further uses do not postpone a loss. A repaired setting deletes that use.
+    Return what is stored about a device's assistants, as JSON. Only the first use of an assistant without a
+    call is stored, so that later uses do not delay the time at which its calls count as lost. A repaired
+    setting deletes it.
     """
     found, known = {}, stored_memories(device)
     claims = _decode_claims(heartbeat)
@@ -247,7 +248,8 @@ def _memory_after_sent_call(
     memory: Memory, sent: float | None, newest: float | None, device: Device, now: float
 ) -> Memory:
     """
-    Return the memory after the agent stated that no records wait, and that it `sent` a call in this hour.
+    Return what is stored about an assistant after the agent stated that no records wait, and that it `sent` a
+    call in this hour.
 
     Calls from before the enrolment were sent elsewhere, so they cannot be missing.
     """

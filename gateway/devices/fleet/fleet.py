@@ -86,7 +86,7 @@ class Fleet:
         return rows
 
     def names(self) -> Iterator[MachineNames]:
-        """Yield the names of the same machines. No state is computed."""
+        """Yield the names of all machines of the fleet. No state is computed."""
         return (machine_names(device, machine) for device, machine in self._matched())
 
     def _matched(self) -> Iterator[tuple[Device | None, Machine | None]]:

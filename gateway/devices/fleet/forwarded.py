@@ -22,8 +22,8 @@ def adjust_heartbeat_for_upstream(
 ) -> None:
     """
     Change a stored heartbeat in place to the one for the next Tollhouse. `waiting_since` is the time from
-    which the oldest record waits for delivery here, or None. Before that, each record stays open for
-    `hold_s`.
+    which the oldest record waits for delivery here, or None. Each record was open for `hold_s` before it
+    waited.
     """
     assistants = heartbeat.get("assistants") or {}
     beaten_at = device.last_heartbeat or 0.0

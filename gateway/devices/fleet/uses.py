@@ -32,7 +32,10 @@ DAY_S: Final = 86_400.0
 
 
 def is_use_without_call(used: float, heard: float | None) -> bool:
-    """Return whether a use has no call. A call that ended shortly before the use, or later, belongs to it."""
+    """
+    Return whether an assistant was used without a call. A call that ended (`heard`) shortly before the use,
+    or later, belongs to it.
+    """
     return heard is None or heard + CALL_BEFORE_USE_S < used
 
 
@@ -53,14 +56,14 @@ class UseLook(msgspec.Struct, frozen=True, kw_only=True):
 
 class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
-    What is remembered between two runs of the probe (looks) about an assistant in a home. For a home that
-    appeared since the last look, only `looked` is set, and its setting applies from then on.
+    What is remembered between two runs of the probe (looks) about an assistant in a user's home directory. If
+    the assistant appeared since the last look, only `looked` is set, and its setting applies from then on.
 
     Otherwise, `since` is the first look with this setting, `cut_since` the first look at which calls could
-    not reach the agent, and `looked` the last look. `cut` is why the calls of a loss did not reach the agent,
-    if there was a use meanwhile. `used` is the newest use, and `heard` the newest call. `unheard` is the
-    first use without a call, and `newest` are the latest such uses. `begun` has the last times at which calls
-    began to be lost, and `lost` the last look with a loss.
+    not reach the agent, and `looked` the last look. `cut` is why lost calls did not reach the agent. `used`
+    is the newest use, and `heard` the newest call. `unheard` is the first use without a call, and `newest`
+    are the latest such uses. `begun` has the last times at which calls began to be lost, and `lost` the last
+    look at which calls were lost.
     """
 
     setting: str = ""
@@ -90,8 +93,8 @@ class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def memory_after_probe(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
     """
-    Return the memory after a look. A loss ends with a later call or a repaired setting, but not with time
-    alone.
+    Return what is remembered after a run of the probe (a look). A loss of calls ends with a later call or a
+    repaired setting, but not with time alone.
     """
     before = _shift_out_of_future(before, now)
     is_same = before.setting == look.setting

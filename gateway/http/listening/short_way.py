@@ -130,14 +130,14 @@ class WholeBody(EmptyStreamReader):
 class PlainRequests(web.RequestHandler):
     """
     aiohttp's protocol with two changes. A POST that arrives in one piece, with the same head as the previous
-    request except for the length, takes a fast path. Everything else takes turns.
+    request except for the length, takes a fast path. All other data is parsed in turns.
 
     The lengths of the bodies show where each request ends. If the end of a request is unknown, the parser
     reads the rest of the connection.
 
     Small chunks and pipelined requests are much work in few bytes. So the parser gets at most LINES_A_TURN
-    lines of the received data. The rest waits for the next turn of the event loop, or, for a party that used
-    much time, for the next turn of that party.
+    lines of the received data. The rest waits for the next turn of the event loop, or, for a key or person
+    (party) that used much time, for the next turn of that party.
     """
 
     def __init__(self, *args: Any, in_turn: Callable[[Handle], Handle], **settings: Any) -> None:

@@ -316,8 +316,8 @@ def is_audio_model(model: str) -> bool:
 
 def directions_priced_by_kind(model: str, meters: Collection[str]) -> tuple[str, ...]:
     """
-    Return the directions in which a model's prices depend on the kind of token. `meters` are those that have
-    a price.
+    Return the directions (input, output) in which a model's prices depend on the kind of token, such as
+    audio. `meters` are those that have a price.
     """
     puts_out = any(f"output_{kind}_tokens" in meters for kind in MODALITIES)
     takes_in = any(f"input_{kind}_tokens" in meters for kind in MODALITIES)

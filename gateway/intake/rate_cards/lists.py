@@ -79,8 +79,8 @@ def decode_list(content: bytes, *, day: str, max_bytes: int) -> RateCard:
 
 def rename_merged(card: RateCard, newer: RateCard) -> RateCard:
     """
-    Return a merged list with the name and the source of the newer list. The source also names the list
-    before.
+    Return a merged price list with the name and the source of the newer list. The source also names the older
+    list.
     """
     source: Mapping[str, Any] = {**newer.source, "merged_with": card.version}
     return replace(card, version=newer.version, source=source)
@@ -120,7 +120,6 @@ def store_and_trim_lists(data_dir: Path, card: RateCard) -> Path:
 
 
 def delete_newest_list(data_dir: Path) -> Path | None:
-    """Delete the newest stored list. Return its path, or None if there is no list."""
     existing = stored_lists(data_dir)
     if not existing:
         return None

@@ -94,8 +94,8 @@ class ElementRule:
 @dataclass(frozen=True, slots=True)
 class GroupBy:
     """
-    A rule that uses the value of its source as the element. `form` joins several values. In it, {0} is
-    the first value.
+    A rule of a dimension that uses the value of its source as the call's element. `form` joins several
+    values. In it, {0} is the first value.
     """
 
     source: SourceDimensions

@@ -84,7 +84,10 @@ _NO_ALLOCATION = (
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits for a definition. `max_rules` counts the rules of all its dimensions."""
+    """
+    Limits for the definition of an installation's own dimensions. `max_rules` counts the rules of all
+    dimensions.
+    """
 
     max_bytes: int = 128 << 10
     max_dimensions: int = 100

@@ -80,7 +80,10 @@ class PlannedAmount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A time until which crossings are shown but not sent. `until` is a day (UTC) or an RFC 3339 time."""
+    """
+    A time until which crossed limits of a budget are shown but not sent. `until` is a day (UTC) or an RFC
+    3339 time.
+    """
 
     until: Annotated[str, words("Until when nothing is sent.")]
     reason: Annotated[str, words("Why nothing is sent.")] = ""

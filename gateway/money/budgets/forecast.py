@@ -115,8 +115,8 @@ def _daily_spend_by_method(
     known: Sequence[int], today: date, start: datetime, now: datetime, actual: int
 ) -> Iterator[Mapping[int, int]]:
     """
-    Yield the spend per day, by weekday, that each of the four methods expects. `known` has the spend of past
-    days, newest first.
+    Yield the spend per day, by weekday, by each of four methods: the present rate, the newest same weekday,
+    its median, and its share of the newest level. `known` has the spend of past days, newest first.
     """
     weekdays = [(today.weekday() - back) % 7 for back in range(1, len(known) + 1)]
     by_weekday: dict[int, list[int]] = {}

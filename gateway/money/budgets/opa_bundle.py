@@ -42,8 +42,8 @@ def build_bundle(table: bytes, version: int, key: TokenKey) -> bytes:
 
 def _escape_like_go(json: bytes) -> bytes:
     """
-    Escape the two characters that Go's JSON encoder escapes. OPA decodes and encodes the table again before
-    it checks the hash.
+    Escape the two characters that Go's JSON encoder escapes. OPA (written in Go) decodes and encodes the
+    table of verdicts again before it checks its hash.
     """
     return json.replace("\u2028".encode(), rb"\u2028").replace("\u2029".encode(), rb"\u2029")
 

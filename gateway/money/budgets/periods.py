@@ -36,7 +36,6 @@ class BudgetPeriod:
         return (self.end - self.start).total_seconds()
 
     def elapsed_share(self, now: float) -> float:
-        """Return the share of the period that has passed, from 0 to 1."""
         return min(1.0, max(0.0, (now - self.start.timestamp()) / self.seconds))
 
     def can_forecast_alert(self, now: float) -> bool:

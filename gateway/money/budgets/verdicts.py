@@ -327,7 +327,7 @@ class VerdictBoard:
         Store `new` if its rows differ from `old`, or if `old` is RENEW_S old. Return the table that is stored
         afterwards.
 
-        If `name` is ACTING, changed states are reported to webhooks before.
+        If `name` is ACTING, changed states are reported to webhooks before the table is stored.
         """
         if old is not None:
             age_s = parse_time_s(new.as_of) - parse_time_s(old.as_of)
@@ -386,8 +386,8 @@ class VerdictBoard:
         self, books: BudgetLedger, figures: BudgetFigures, delays: Mapping[str, SourceDelay]
     ) -> tuple[int, Mapping[str, int]]:
         """
-        Return the seconds in which a budget's calls arrive, and by owner the most that is spent in this time.
-        The bounds are computed again after MEASURE_S or a change of the rules.
+        Return the longest delay in seconds with which a budget's calls arrive, and by owner the most that is
+        spent in this time. The bounds are computed again after MEASURE_S or a change of the rules.
         """
         budget, view = figures.budget, figures.view
         assert view is not None, "a budget without a view has no rows"
@@ -510,7 +510,6 @@ def build_table(figures: Sequence[BudgetFigures], name: str, now: float) -> Budg
 
 
 def verdict_problem(figures: BudgetFigures) -> str | None:
-    """Return why a budget has no verdict, or None if it has one."""
     budget, view = figures.budget, figures.view
     if figures.problem is not None or view is None:
         return figures.problem

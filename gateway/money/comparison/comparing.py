@@ -100,8 +100,9 @@ async def compare_costs(
     tokens.
 
     For billed money, calls and tokens are still the counted ones. If the query groups by model, the kinds of
-    tokens are read in the first query. Otherwise they are read only for the largest changes, and the other
-    groups together get the remainder. Raises NotKept if a time range begins or ends within a stored total.
+    tokens are read in the first query. Otherwise they are read for the largest changes and in total. The
+    other groups together get the total minus these. Raises NotKept if a time range begins or ends within a
+    stored total.
     """
     sides = [replace(side, granularity=TOTAL) for side in (baseline, query)]
     if query.arranged:
@@ -210,8 +211,8 @@ class ComparedLedger(CostsLedger, Protocol):
 
 class _Kinds(NamedTuple):
     """
-    The usage of one of the two times, split by kind of token: by group for some groups, and summed over the
-    others.
+    The usage of one of the two compared times, split by kind of token: for each group that is read by itself,
+    and the sum of all other groups.
     """
 
     separate_rows: Mapping[Group, Sequence[SpentRow]]

@@ -118,8 +118,8 @@ class OldPrices:
 
     def costs_at_old_prices(self, before: Sequence[SpentRow], now: Sequence[SpentRow]) -> CostsAtOldPrices:
         """
-        Return the cost of the tokens of `now` at the prices of `before`, one amount for each of MIXES. Each
-        amount compares prices by one more dimension than the amount before.
+        Return the cost of the tokens of `now` at the prices of `before`, one amount for each cause in MIXES.
+        The first compares prices by provider and model, and each further one by one more dimension.
         """
         costs: list[int] = []
         reasons: dict[str, str] = {}

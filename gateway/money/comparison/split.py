@@ -63,8 +63,8 @@ class CostsAtOldPrices(msgspec.Struct, frozen=True, kw_only=True):
     """
     The cost that a group's later tokens would have had at earlier prices.
 
-    `costs` has an amount for each of MIXES. An amount compares prices by the dimension of its own cause and
-    of all causes before it. `prices` is the part of the remaining change that changed prices explain.
+    `costs` has an amount for each cause in MIXES. An amount compares prices by the dimensions of this cause
+    and of all causes before it. `prices` is the part of the remaining change that changed prices explain.
     `reasons` maps causes to phrases.
     """
 
@@ -101,7 +101,10 @@ class CostDriver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def has_kinds(self) -> bool:
-        """Return whether other kinds of tokens can be a cause, because the group has tokens in both times."""
+        """
+        Return whether other kinds of tokens can be a cause of the change, because the group has tokens both
+        before and after.
+        """
         return self.before.tokens > 0 and self.now.tokens > 0
 
 

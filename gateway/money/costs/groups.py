@@ -74,8 +74,8 @@ class Groups(NamedTuple):
         self, dimensions: Sequence[str], chosen: Mapping[str, Collection[str]]
     ) -> Iterator[tuple[GroupDivision, tuple[str | None, ...], CellFigures]]:
         """
-        Sum whole cells by the dimensions `dimensions`. `chosen` lists the wanted values of dimensions. "" is the
-        unknown value.
+        Sum the visible cells (the smallest sums with enough people) by `dimensions`. `chosen` lists the
+        wanted values of dimensions. "" is the unknown value.
         """
         places = [SPLIT_BY.index(name) for name in dimensions]
         for cut, visible in self.parts:
@@ -105,8 +105,8 @@ def sum_figures(figures: Iterable[CellFigures]) -> CellFigures:
 
 async def visible_groups(ledger: Ledger, registry: Registry, rights: Rights, now: float) -> Groups:
     """
-    Return the groups that a person with these rights may see, and store missing cuts. Return none unless
-    `privacy.min_group` is set.
+    Return the costs by groups of people that a person with these rights may see. Divide finished parts of
+    months if necessary. Return none unless `privacy.min_group` is set.
     """
     if not registry.people.min_group:
         return Groups(())
@@ -124,8 +124,8 @@ def least_people_of_group(min_group: int) -> int:
 
 async def store_finished_cuts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[GroupDivision]:
     """
-    Divide all finished parts of months that are not yet stored. Return the cuts with enough people for the
-    present setting.
+    Divide the costs of all finished parts of months among groups of people, and store the new divisions.
+    Return the divisions with enough people for the present `privacy.min_group`.
     """
     people = least_people_of_group(registry.people.min_group)
     stored = _stored_cuts(registry)
@@ -178,8 +178,8 @@ def _stored_cuts(registry: Registry) -> Sequence[GroupDivision]:
 
 def _cut_document(cut: GroupDivision) -> Mapping[str, Any]:
     """
-    Return the stored form. If a person is erased, the erasure searches `names`, because a team may have a
-    person's name.
+    Return a division of costs in its stored form. If a person is erased, the erasure searches the cells'
+    `names`, because a team may have a person's name.
     """
     return {
         "since": cut.since.isoformat(),

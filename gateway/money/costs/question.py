@@ -58,7 +58,7 @@ class CostQuestion:
 
     @property
     def arranged(self) -> int:
-        """Return which kind of bills the query reads, as a number of BILLED_TYPES. 0 means counted costs."""
+        """Return the number of the query's cost type in BILLED_TYPES, or 0 for counted costs."""
         return BILLED_TYPES.get(self.cost_type, 0)
 
     @property

@@ -97,8 +97,9 @@ class CostReader:
         Return the dimensions by which the requester may group a cost type. With `units`, counted costs also
         have units of work.
 
-        Billed money also has dimensions of bills, and the tags of billing rows that are visible in `within`,
-        by default the totals of every counted cost type. PAID_COST has its own dimensions.
+        Billed money also has dimensions of bills, and the tags of billing rows. `within` limits these tags to
+        visible ones, by default to what the requester sees of counted costs. PAID_COST has its own
+        dimensions.
         """
         of_work = UNITS if units and cost_type not in BILLED_TYPES else ()
         derived = [dimension.name for dimension in await self.visible_derived_dimensions()]

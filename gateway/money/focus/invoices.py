@@ -30,9 +30,6 @@ class Invoices:
         return cls(closed=closed, numbers=numbers)
 
     def only_invoice_number(self, provider: str, month: str) -> str:
-        """
-        Return the invoice number of a provider's month. Return "" if the month has no invoice or several.
-        """
         known = self.numbers.get((provider, month), ())
         return known[0] if len(known) == 1 else ""
 

@@ -178,8 +178,9 @@ async def realized_saving(ledger: Ledger, recommendation: Recommendation, now: f
 
 def saved_amount(before: CostRow | None, after: CostRow | None, *, promised: int) -> int:
     """
-    Return the saved amount in units of money. It is 0 if there is nothing to compare, or if a successful call
-    now costs more.
+    Return the amount that a change saved, in units of money: what the successful calls of `after` would have
+    cost before, minus their cost. It is at most `promised`, scaled to their number. It is 0 if there is
+    nothing to compare, or if a call now costs more.
     """
     if before is None or after is None:
         return 0

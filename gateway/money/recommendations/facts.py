@@ -60,12 +60,11 @@ class ProgramUse(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the service. If it is unknown, return the team, or else the source."""
         return self.service or self.team or self.source
 
     @property
     def measured_by(self) -> dict[str, str]:
-        """Return the dimensions by which the work is recognized after its model changes."""
+        """Return the dimensions by which the program's calls are recognized after its model changes."""
         return {"source": self.source, "team": self.team, "tag:service": self.service}
 
     def processing(self, mode: str | None = None) -> Processing:
@@ -215,7 +214,6 @@ def service_tag(tags: str) -> str:
 
 
 def dimension_value(dimensions: Dimensions, name: str) -> str:
-    """Return the value of a dimension. "" is unknown."""
     if name.startswith(TAG):
         return _parse_tags(dimensions.tags).get(name.removeprefix(TAG), "")
     return str(getattr(dimensions, name) or "")

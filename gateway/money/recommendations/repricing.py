@@ -15,7 +15,10 @@ from spool.registry.insights import dollar_text
 
 @dataclass(slots=True, kw_only=True)
 class PricedWork:
-    """The uses of one work that would have another price, with their cost and their savings."""
+    """
+    The uses of one program with one model (`ProgramUse`) that would have another price, with their cost and
+    their savings.
+    """
 
     uses: list[DailyUse] = field(default_factory=list)
     claims: dict[int, int] = field(default_factory=dict)
@@ -37,8 +40,8 @@ def cheaper_works(
     saving_facts: SavingFacts, instead: Callable[[DailyUse], TokenSum | None]
 ) -> Iterator[tuple[ProgramUse, PricedWork]]:
     """
-    Yield each work that would have cost less if its uses were priced as `instead` returns. If `instead`
-    returns None, the use is skipped.
+    Yield each program and model (`ProgramUse`) that would have cost less if its uses were priced as `instead`
+    returns. If `instead` returns None, the use is skipped.
     """
     works: dict[ProgramUse, PricedWork] = defaultdict(PricedWork)
     for index, use in enumerate(saving_facts.uses):

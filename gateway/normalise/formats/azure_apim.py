@@ -104,8 +104,8 @@ def read_calls(event: AzureApimEvent) -> Iterable[ReadCall | ReadTokenCount]:
 
 def _read_token_count(event: AzureApimEvent) -> Iterable[ReadTokenCount]:
     """
-    Read a metric row: the tokens of one minute. The log counts the same tokens by call. The count names no
-    service, so that it is recognized as their repeat.
+    Read a metric row: the tokens of one minute. The log has the same tokens by call. So the count names no
+    service, by which Tollhouse recognizes that it repeats logged calls.
     """
     name, dimensions = text_or_none(event.Name) or "", dict_or_empty(event.Properties)
     number = parse_count(event.Sum, "Sum")

@@ -164,7 +164,7 @@ def add_rows_to_outcome(
 
 class LearnedKind(NamedTuple):
     """
-    What the memory has learned about one kind of span: its form and, if it can be used for spans without
+    What the span memory has learned about one kind of span: its form and, if it can be used for spans without
     related spans, a template of their result.
     """
 
@@ -296,9 +296,9 @@ def build_call_alone(
     form: SpanForm, spans: Sequence[Span], varying: Sequence[VaryingValues], options: ReadOptions
 ) -> CallAlone | None:
     """
-    Return a template for spans of this form without related spans. Return None if the template's results
-    differ from those of the rules. `spans` are the spans from which the form was learned, and `varying` their
-    varying values.
+    Return a template of the result for spans of this form without related spans in their request. Return None
+    if the rules give another result. `spans` are the spans from which the form was learned, and `varying`
+    their varying values.
     """
     call = form.read.call
     found = (
@@ -376,8 +376,8 @@ def gives_same_outcome(
     kind: LearnedKind, span: Span, slots: VaryingValues, options: ReadOptions, id: bytes | None = None
 ) -> bool:
     """
-    Return True if the learned kind and `SpanReader` give the same outcome for a span. `id` is the hash of the
-    response id from the span's row.
+    Return True if the learned kind of span and `SpanReader` give the same outcome for a span. `id` is the
+    hash of the response id from the span's row.
     """
     resource, scope = span.resource, span.scope
     by_rules, found = ReadOutcome(keep_tags=options.keep_tags), ReadOutcome(keep_tags=options.keep_tags)

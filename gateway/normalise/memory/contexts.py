@@ -42,8 +42,8 @@ class EncodedResource:
 
 class _Known(NamedTuple):
     """
-    What is stored about a resource with a scope: the number of their context, the resource's texts that vary
-    within this context, the number of tags dropped from the resource, and the sender version.
+    What is stored about a context (a resource with a scope): its number, the resource's texts that may differ
+    under this number, the number of tags dropped from the resource, and the sender version.
     """
 
     number: int
@@ -54,8 +54,8 @@ class _Known(NamedTuple):
 
 class SpanContext:
     """
-    Resource and scope of consecutive spans. `number` identifies the context, or is 0 if its spans are not
-    looked up. `texts` are the resource's texts that vary within the context.
+    Resource and scope of consecutive spans. `number` identifies them in the span memory, or is 0 if their
+    spans are not looked up there. `texts` are the resource's texts that may differ under this number.
     """
 
     __slots__ = ("_scope", "encoded_scope", "left_out", "number", "of", "texts", "version")
@@ -120,8 +120,8 @@ class SpanContexts:
 
     def find_or_assign_context_number(self, resource: Resource, scope: Scope) -> tuple[int, tuple[str, ...]]:
         """
-        Return the number of a context, and the resource's texts that vary within this number. The number is 0
-        if the context is too large to remember.
+        Return the number of a context (resource and scope) in the span memory, and the resource's texts that
+        may differ under this number. The number is 0 if the context is too large to remember.
         """
         attributes = resource.attributes
         fixed = [scope.name, scope.version]
@@ -150,8 +150,8 @@ class SpanContexts:
 
     def distinguish_by_attributes(self, names: set[str]) -> bool:
         """
-        Let further resource attributes distinguish contexts, and forget the contexts that have them. Return
-        False if all of `names` already did.
+        Let further resource attributes distinguish contexts (resource and scope), and forget the contexts
+        that have them. Return False if all of `names` already did.
         """
         new = names - self._read
         self._read |= new

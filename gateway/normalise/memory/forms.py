@@ -56,7 +56,10 @@ class VaryingValues(NamedTuple):
 
 
 def values_by_path(read_span: ReadSpan) -> dict[Path, Any] | None:
-    """Return every field value of a result by its path. Return None if a form cannot express the result."""
+    """
+    Return every field value of a read span by its path. Return None if a `SpanForm` cannot express one of
+    them.
+    """
     found: dict[Path, Any] = {
         ("read", name): getattr(read_span, name) for name in ("is_call", "ignored", "shown", "left_out")
     }
@@ -106,8 +109,9 @@ def _is_same_with_counts(record: Inference, tokens: Tokens) -> bool:
 
 class SpanForm(msgspec.Struct, frozen=True):
     """
-    The form of one kind of span. The index in each pair of `record`, `call`, `node`, `tags` and `caller`
-    points into `VaryingValues.all_values`.
+    How the span memory builds the result for one kind of span: `read` with some fields copied from values of
+    the span. The index in each pair of `record`, `call`, `node`, `tags` and `caller` points into
+    `VaryingValues.all_values`.
     """
 
     read: ReadSpan  # a sample result; its values are used for everything that does not vary
@@ -179,7 +183,7 @@ def weighted_sum(factors: Sequence[int], counts: Sequence[int]) -> int:
 
 
 def derive_common_form(reads: Sequence[ReadSpan], varying: Sequence[VaryingValues]) -> SpanForm | None:
-    """Return the form that gives each of `reads` from the varying values of the same span, or None."""
+    """Return the `SpanForm` that gives each of `reads` from the varying values of the same span, or None."""
     found = [values_by_path(read) for read in reads]
     known = [one for one in found if one is not None]
     if len(known) < len(found) or any(one.keys() != known[0].keys() for one in known):

@@ -274,8 +274,8 @@ class Learned(NamedTuple):
 
 class ReadOtherwise(NamedTuple):
     """
-    A shape (set of attribute names) that the memory and the rules read differently, with the differing
-    fields.
+    A shape (set of attribute names) for which the span memory and the rules give different results, with the
+    differing fields.
     """
 
     source: str
@@ -294,12 +294,13 @@ def learn_kind(
     chance: random.Random,
 ) -> Generator[None, None, Learned]:
     """
-    Learn the kind of a span, in short steps. `reads` are the attribute names that the rules read for other
-    kinds of the same shape. `texts` and `outside` are the varying texts of the span and of its resource.
-    `tags` are the names of attributes that only become tags.
+    Learn how to read a kind of span, in short steps. `reads` are the attribute names that the rules read for
+    other kinds of the same shape. `texts` and `outside` are the varying texts of the span and of its
+    resource. `tags` are the names of attributes that only become tags.
 
     No kind is learned if a rule reads an attribute in `tags` for another purpose as well. If the rules read
-    names that `reads` does not contain, no form is derived yet, because values under these names were varied.
+    names that are not in `reads`, only the names are returned, because the trial spans had arbitrary values
+    under them.
     """
     known, reads, asked, of_resource = len(reads), set(reads), set[str](), set[str]()
     found: list[ReadSpan] = []
@@ -374,8 +375,8 @@ def differing_fields(
     kind: LearnedKind, row: tuple[Any, ...], span: Span, options: ReadOptions
 ) -> tuple[str, ...]:
     """
-    Return the names of the fields for which the rules and the kind give different values. Return nothing
-    if both agree.
+    Return the names of the fields for which the rules and a learned kind of span give different values.
+    Return nothing if both agree.
     """
     values = row[FIRST_PLACE:]
     varying = VaryingValues._make([*values[:5], values[5:], row[2]])

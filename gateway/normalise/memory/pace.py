@@ -24,7 +24,7 @@ _UNRESTED, _RESTED = 16, 4
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPace:
-    """Settings that limit how often spans are looked up and learned."""
+    """Limits on how often the span memory looks up spans and learns new kinds of spans."""
 
     # Share of a request's spans that must be known. With fewer known spans, the rules read the whole request.
     least_known: float = 0.8
@@ -52,8 +52,9 @@ AT_ONCE: Final = MemoryPace(
 
 class TriedSender:
     """
-    Lookup state of all requests with the same scopes. Numbers of requests: `skips` will still skip the
-    memory, `next` is the next such number, and `skipped` have skipped it since the last lookup.
+    How often requests with the same scopes are looked up in the span memory. Numbers of requests: `skips`
+    will still be skipped, `next` will be skipped after the next failed lookup, and `skipped` were skipped
+    since the last lookup.
     """
 
     __slots__ = ("is_known", "next", "skipped", "skips")
@@ -65,10 +66,11 @@ class TriedSender:
 
 class LookupTrials:
     """
-    Decides which requests to look up.
+    Decides which requests are looked up in the span memory.
 
-    Requests with the same scopes are of one kind. If their spans are not known, fewer and fewer of these
-    requests are looked up. Unsuccessful lookups of all kinds together are limited to a fraction of the spans.
+    Requests with the same scopes are of one kind. If the memory does not know their spans, fewer and fewer of
+    these requests are looked up. Unsuccessful lookups of all kinds together are limited to a fraction of the
+    spans.
     """
 
     def __init__(self, pace: MemoryPace) -> None:
@@ -80,7 +82,10 @@ class LookupTrials:
         self._rests = self._rested = 0
 
     def skip_request_if_resting(self) -> bool:
-        """Return True if the next request skips the memory, whatever its scopes are. Counts it as skipped."""
+        """
+        Return True if the next request is not looked up in the span memory, whatever its scopes are. Counts
+        it as skipped.
+        """
         if not self._rests:
             return False
         self._rests -= 1
@@ -89,16 +94,16 @@ class LookupTrials:
 
     def note_request_for_rules(self) -> None:
         """
-        Note that the rules read a request. After many such requests in a row, some of the next ones skip the
-        memory.
+        Note that the span memory could not read a request. After many such requests in a row, some of the
+        next ones are not looked up.
         """
         self._refused += 1
         self._rests = min(max(0, self._refused - _UNRESTED) // _RESTED, self._pace.most_rested)
 
     def take_represented_requests(self) -> int:
         """
-        Return the number of requests that this request represents: itself, and the requests that skipped the
-        memory since the last call. Resets their number.
+        Return the number of requests that this request represents: itself, and those that were not looked up
+        in the span memory since the last call. Resets their number.
         """
         rested, self._rested = self._rested, 0
         return rested + 1
@@ -115,17 +120,17 @@ class LookupTrials:
     @property
     def has_large_budget(self) -> bool:
         """
-        Return True while the budget for lookups without success is so large that no request has to be skipped.
+        Return True while so many spans may still be looked up in vain that no request has to be skipped.
         """
         return self._free > self._pace.free_looks / 2
 
     def decide_lookup(self, sender: TriedSender, spans: int, rested: int = 1) -> int:
         """
-        Return 0 if a request is not to be looked up. Otherwise return the number of requests that it
-        represents.
+        Return 0 if a request is not to be looked up in the span memory. Otherwise return the number of
+        requests that it represents.
 
-        `spans` is the number of spans of the request. `rested` is the number of requests that skipped the
-        memory, plus this request. If the result is not 0, call `note_lookup_result` afterwards.
+        `spans` is the number of spans of the request. `rested` is the number of requests that were not looked
+        up before, plus this request. If the result is not 0, call `note_lookup_result` afterwards.
         """
         pace = self._pace
         self._free = min(self._free + spans * pace.look_share, pace.free_looks)
@@ -173,8 +178,8 @@ class Sample(NamedTuple):
 @dataclass
 class Sightings:
     """
-    Counts for one kind: all spans that came before its first span (`came`), its spans that were seen, and the
-    number of spans that these represent (`stands_for`), because some requests skip the memory.
+    Counts for one kind of span: all spans that came before its first span (`came`), its spans that were seen,
+    and the number of spans that these represent (`stands_for`), because some requests are not looked up.
     """
 
     came: int
@@ -185,8 +190,8 @@ class Sightings:
 @dataclass
 class WaitingSamples:
     """
-    Sample spans that wait to be learned. A kind is only counted until it is frequent, because counting costs
-    less than storing a sample.
+    Sample spans from which the span memory will learn new kinds. A kind is only counted until it is frequent,
+    because counting costs less than storing a sample.
     """
 
     pace: MemoryPace
@@ -265,8 +270,8 @@ def span_attribute_names(encoded: bytes) -> set[str]:
 
 def without_content(encoded: bytes, is_free: Callable[[bytes], bool]) -> bytes:
     """
-    Return an encoded span without content, without attributes on which no reading depends (`is_free`), and
-    without the fields that learning does not examine.
+    Return an encoded span without content, without attributes that no rule reads (`is_free`), and without the
+    fields that learning a kind does not examine.
     """
     span = wire.Span.FromString(encoded)
     span.ClearField("trace_state")

@@ -77,8 +77,8 @@ _UNREADABLE: Final = (DecodeError, UnicodeDecodeError, Malformed)
 
 class SelectedBody(NamedTuple):
     """
-    A body to look up. `spans` is the number of its spans, and `times` the number of similar requests that it
-    represents, because these skipped the memory.
+    A request body to look up in the span memory. `spans` is the number of its spans, and `times` the number
+    of similar requests that it represents, because the others were not looked up.
     """
 
     body: bytes
@@ -135,12 +135,15 @@ class SpanMemory:
     def normalise_if_known(
         self, body: bytes, options: ReadOptions
     ) -> Generator[None, None, ReadOutcome | None]:
-        """Read a traces request from learned kinds. Return None if the rules must read the request."""
+        """Read a traces request with the span memory. Return None if the rules must read it."""
         selected = self.select_body_for_lookup(body, options)
         return None if selected is None else (yield from self.read_body_if_known(selected))
 
     def select_body_for_lookup(self, body: bytes, options: ReadOptions) -> SelectedBody | None:
-        """Select a body to look up, at little cost. Return None if the rules must read it."""
+        """
+        Select a request body to look up in the span memory, at little cost. Return None if the rules must
+        read it.
+        """
         if (
             self._trials.skip_request_if_resting()
             or len(body) > LARGEST
@@ -174,8 +177,8 @@ class SpanMemory:
 
     def read_body_if_known(self, selected: SelectedBody) -> Generator[None, None, ReadOutcome | None]:
         """
-        Look up the spans of a body, and read them. Return None if too few spans are known. The rules read
-        single unknown spans. Yields so that the event loop can run.
+        Read a body with the span memory. The rules read single unknown spans. If too many are unknown, return
+        None, so that the rules read the whole body. Yields so that the event loop can run.
         """
         options, found = self._options, None
         clock = SliceClock()
@@ -356,8 +359,8 @@ class SpanMemory:
 
     def _note_sample_of_kind(self, context: SpanContext, span: Span, encoded: bytes, times: int) -> None:
         """
-        Count a span of an unknown kind, and store it as a sample if the kind is frequent. A kind with counts
-        inside content is never learned, because the text differs in each span.
+        Count a span of an unknown kind, and store it as a sample to learn from if the kind is frequent. A
+        kind with token counts inside content is never learned, because the text differs in each span.
         """
         is_free = self._memory.is_free
         attributes = {name: value for name, value in span.attributes.items() if not is_free(name.encode())}
@@ -372,7 +375,7 @@ class SpanMemory:
             pass
 
     def learn_one_kind(self) -> bool:
-        """Learn the most frequent kind of span that waits, at once. Return False if no kind is due."""
+        """Learn to read the most frequent waiting kind of span, at once. Return False if no kind is due."""
         learning = self.begin_learning_next_kind()
         return learning is not None and all(True for _ in learning)
 
@@ -403,8 +406,8 @@ class SpanMemory:
 
     def _add_attribute_names(self, names: Set[str], tags: Set[str]) -> None:
         """
-        Tell the compiled module which attribute names rules read. `tags` are the names whose texts only
-        become tags.
+        Tell the compiled module which attribute names the rules for spans read. `tags` are the names whose
+        texts only become tags.
         """
         for name in names:
             self._names.add(name)

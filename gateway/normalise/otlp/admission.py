@@ -75,7 +75,10 @@ RULES = CachedResults(decoding_rule_of)
 
 
 def reduced_content(name: str, value: str) -> dict[str, Any] | None:
-    """Reduce a text of content to the numbers and names that rules read. Return None if it has none."""
+    """
+    Reduce a text of content, such as messages, to the numbers and names that a call's record needs. Return
+    None if it has none.
+    """
     if len(value) > LARGEST_VALUE:
         return None
     if (read := _TEXTS.get(name)) is not None:

@@ -68,7 +68,6 @@ _NO_CALLS = frozenset({name for product in PRODUCTS for name in product.no_calls
 
 
 def find_call_event(name: str, sender: TelemetryProduct) -> tuple[TelemetryProduct, LogEvent] | None:
-    """Return the product and the declaration of an event, or None if the event cannot be a call."""
     if name == DETAILS:
         return sender, _DETAILS.get(sender, _DETAILS[OTEL])
     return _EVENTS.get(name)
@@ -157,7 +156,6 @@ class LogReader:
         return iter(())
 
     def add_remaining_items(self) -> Iterator[None]:
-        """Add the held calls, each completed from its second record."""
         for product, twins in self._twins.items():
             for number, (index, record, event) in enumerate(twins.complete_held_calls(), start=1):
                 self._add_call_or_reject(index, record, product, event)

@@ -108,8 +108,8 @@ def is_repeated_metric(name: str) -> bool:
 
 def is_probably_usage(name: str, unit: str, *, names_a_model: bool = False) -> bool:
     """
-    Return whether a metric may count usage. If no family declares such a metric, it is shown to an operator
-    as unrecognized.
+    Return whether a metric may count usage. If Tollhouse has no rule for such a metric, it is shown to an
+    operator as unrecognized.
     """
     if unit in _NO_USAGE_UNITS or _OTHER_UNIT.search(name) or not _USAGE_WORD.search(name):
         return False

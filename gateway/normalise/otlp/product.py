@@ -278,15 +278,16 @@ class LogTwins(Protocol):
     """
 
     def hold_own_event(self, place: int, record: LogRecord, event: LogEvent) -> None:
-        """Hold a record of the product's own event."""
+        """Hold a record of the product's own event until `complete_held_calls`."""
 
     def hold_event_of_conventions(self, record: LogRecord) -> bool:
         """
-        Hold a record of the GenAI conventions' event. Return False if the record cannot complete a call.
+        Hold a record of the GenAI conventions' event until `complete_held_calls`. Return False if the record
+        cannot complete a call.
         """
 
     def complete_held_calls(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
-        """Return all held calls, each completed from its second record."""
+        """Return all held calls. Each is completed from the second record that the product logged for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -517,7 +517,6 @@ def processing_region(
     model: str | None,
     answered: str | None = None,
 ) -> str | None:
-    """Return the region in which the provider processed a call, or None if no attribute states it."""
     region_attribute = name_of_region_attribute(attributes, names, addresses, provider=provider)
     if region_attribute is None:
         return regions.region_of_call(answered, model=model)

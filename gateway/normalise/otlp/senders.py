@@ -127,7 +127,7 @@ class Senders:
         """
         Return the version of a sender. Consecutive items of one sender are read once.
 
-        This is no part of `enter_resource`, because the memory of spans distinguishes no versions.
+        This is no part of `enter_resource`, because the span memory has one result for all versions.
         """
         read_resource, read_scope = self._versioned
         if resource is not read_resource or scope is not read_scope:
@@ -173,7 +173,8 @@ class Senders:
         self, product: TelemetryProduct, user: str | None, attributes: Attributes, shape: AttributeShape
     ) -> dict[str, str]:
         """
-        Return an item's tags. Shared tags override the product's tags, and both override the resource's tags.
+        Return an item's tags. Tags of attributes that all products use override the product's tags, and both
+        override the resource's tags.
         """
         tags = self.tags.copy()
         if product.tags or product.more_tags is not None:
@@ -242,7 +243,6 @@ def _add_tags_and_metadata(
 
 
 def text_of_named_tag(attributes: Attributes, tag: str, names: Names) -> str | None:
-    """Return the text of the tag `tag` from the first attribute of `names` that states it, or None."""
     return (
         repository_in_attributes(attributes) if tag == "repository" else semconv.first_text(attributes, names)
     )

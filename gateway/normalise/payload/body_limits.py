@@ -62,7 +62,9 @@ class Allowance:
         self._began: float | None = None  # start time of the current slice
 
     def allowance_for_next_pass(self) -> Allowance:
-        """Return the allowance for another pass. The memory of the items is not reserved again."""
+        """
+        Return the allowance for reading the same body again. The memory of its items is not reserved again.
+        """
         return Allowance(self.max_items)
 
     def allowance_for_counting(self) -> Allowance:

@@ -60,7 +60,10 @@ class Stretches(Sequence[JsonItem]):
         return self._count
 
     def text_windows(self) -> Iterator[tuple[memoryview, int]]:
-        """Yield each window: its text, in which commas separate the elements, and the number of elements."""
+        """
+        Yield each window, a part of the value with whole elements: its text, in which commas separate the
+        elements, and the number of elements.
+        """
         windows = self._windows
         for begin, end, count in zip(windows[::3], windows[1::3], windows[2::3], strict=True):
             yield self._body[begin:end], count
@@ -224,8 +227,8 @@ class JsonScanner:
 
     def _last_member_in_window(self, at: int, border: bytes) -> int:
         """
-        Return the start of the last member in the window at `at`, if the members before it are complete.
-        Otherwise return `at`.
+        Return the start of the last member in the WINDOW bytes from `at`, if the members before it are
+        complete. Otherwise return `at`.
         """
         end = at + WINDOW
         for _ in range(_TRIES):

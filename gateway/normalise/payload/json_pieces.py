@@ -143,7 +143,6 @@ class ValueEnds:
         self._cut = JsonScanner(text, Allowance(len(text) + 1))
 
     def end_of_value(self, place: int) -> int | None:
-        """Return the end of the value that starts at `place`, or None if the value is invalid."""
         try:
             return run_generator_to_end(self._cut.end_of_skipped_value(place))
         except BadPayload:

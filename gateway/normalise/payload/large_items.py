@@ -44,7 +44,7 @@ def _reduce_members(text: bytes, offset: int, type: type[msgspec.Struct]) -> msg
 
 
 class SmallValues:
-    """Reads the small parts of a large value, together no larger than a small item."""
+    """Reads the small parts of a large value, LARGE bytes in total."""
 
     def __init__(self) -> None:
         self._left = LARGE

@@ -50,7 +50,10 @@ class AgentHeaders(RequestIdHeaders):
 
     @property
     def session_id(self) -> str | None:
-        """Return the session. Other programs may use the shorter names for other ids."""
+        """
+        Return the session id. Other programs may use the headers with short names for other ids, so only
+        unique ids are accepted from them.
+        """
         if self.of_claude_code is not None:
             return text_or_none(self.of_claude_code)
         turn = CodexTurn() if self.codex_turn is None else struct_or_empty(self.codex_turn, CodexTurn)

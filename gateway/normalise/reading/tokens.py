@@ -294,7 +294,10 @@ def cache_write_count(usage: Usage) -> int | None:
 
 
 def plausible_total(stated: Any) -> int | None:
-    """Return a total, or None if it is impossible. It raises no error, because totals are never billed."""
+    """
+    Return a stated total of tokens, or None if it is impossible. It raises no error, because totals are never
+    billed.
+    """
     if type(stated) is int:  # the most frequent type first
         return stated if 0 <= stated <= MAX_TOKENS else None
     try:

@@ -31,7 +31,10 @@ FILTERS = ("resource/account", "resource/service", "lineitem/type")
 
 @dataclass(frozen=True, slots=True)
 class DropRow:
-    """A row as it was sent. `position` is its place, with the state of the month that its page shows."""
+    """
+    A billing row as it was sent. `position` is its place in the list, and the version of the month's rows
+    that the page shows.
+    """
 
     text: bytes
     position: str

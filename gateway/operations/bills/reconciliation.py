@@ -266,7 +266,8 @@ class ReconciliationAnswer(msgspec.Struct, kw_only=True):
 async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Compare the bills of a month with the counted costs. In every row, billed is counted + explained +
-    unexplained. It is also counted + volume + rate + other + own.
+    unexplained. It is also counted + volume (other token counts) + rate (other prices) + other (not for
+    tokens) + own (price list instead of reported costs).
 
     Open days and days without a bill are listed, but are in no sum. With `causes=false`, the answer has only
     the totals of each provider, which need no search for causes.

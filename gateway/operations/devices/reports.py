@@ -208,7 +208,6 @@ async def ping_device(request: KeyRequest[TopicServices, NamedDevice]) -> Result
 
 
 def _device_id(body: NamedDevice, bearer: Bearer) -> str:
-    """Return the device id from the body. Without it, return the id from the header or the key."""
     id = body.device_id if body.device_id is not None else bearer.named or bearer.device
     if id is None or not is_device_id(id):
         raise BadPayload("device_id is required: 1 to 128 letters, digits and any of . _ : @ -")

@@ -45,7 +45,7 @@ _JSON_SCALAR = re.compile(r"true|false|-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", r
 
 
 def format_objects(objects: Sequence[Mapping[str, Any]]) -> str:
-    """Write a list of objects. Equal objects always give the same text."""
+    """Write a list of objects as YAML. Equal objects always give the same text."""
     return "".join(f"{line}\n" for one in objects for line in _item_lines(one))
 
 
@@ -124,7 +124,6 @@ def convert_fields(
 
 
 def without_defaults(value: Any, kind: Type) -> Any:
-    """Return a value without the members that have their default."""
     if isinstance(kind, Metadata):
         return without_defaults(value, kind.type)
     if isinstance(kind, UnionType):

@@ -33,7 +33,10 @@ Month = TypeVar("Month")
 
 
 def filling_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that the filling process needs to find its modules and to read text."""
+    """
+    Return the environment variables that the process that fills the demo needs to find its modules and to
+    read text.
+    """
     return {
         name: value
         for name, value in given.items()

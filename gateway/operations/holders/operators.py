@@ -104,10 +104,10 @@ KNOWN_FOR_S = 5.0
 @dataclass(kw_only=True)
 class WithRegistry:
     """
-    A holder with the registry. If the registry file is damaged, `registry` is None and `registry_problem`
-    is the reason.
+    Services that include the registry. If the registry file is damaged, `registry` is None and
+    `registry_problem` is the reason.
 
-    The rest of the spool stays readable.
+    The records stay readable without it.
     """
 
     registry: Registry | None

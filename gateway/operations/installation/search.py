@@ -170,7 +170,10 @@ async def _names_in_list(
 
 
 async def _best_matches(text: str, candidates: Iterable[Named]) -> list[tuple[int, Named]]:
-    """Compare the names in steps, so that others get a turn."""
+    """
+    Return the best matching names, each after its rank. They are compared in steps, so that other requests
+    get a turn.
+    """
     low, left = text.casefold(), iter(candidates)
     best: list[tuple[int, str, str, Named]] = []
     while step := list(islice(left, STEP)):

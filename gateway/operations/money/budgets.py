@@ -566,7 +566,6 @@ async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 async def _visible_budget(request: OperatorRequest[MoneyServices, None]) -> SpendBudget:
-    """Return the budget of the path. Raises NotThere unless the person may see it."""
     budget = request.registry.declared_table(BudgetTable).get(request.path_parameter("id"))
     if not (await request.cost_reader.read_visibility()).can_see_budget(budget):
         raise NotThere("there is no budget with this id")

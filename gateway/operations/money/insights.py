@@ -251,7 +251,6 @@ async def delete_insight_comment(request: OperatorRequest[InstallationServices, 
 
 
 async def _visible_insight(request: OperatorRequest[InstallationServices, Any]) -> Insight:
-    """Return the insight of the path. Raises NotThere unless the person may see it."""
     insight = await request.registry.insights.get(request.path_parameter("id"))
     if not (await request.cost_reader.read_visibility()).can_see_insight(insight):
         raise NotThere("there is no insight with this id")

@@ -236,7 +236,7 @@ async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 async def describe_ledger(request: OperatorRequest[MoneyServices, None], *, counts_rows: bool) -> Result:
-    """Return the same as `state`. If `counts_rows` is False, `rows` is null."""
+    """Return the state of the totals. If `counts_rows` is False, `rows` is null."""
     services = request.services
     state = asdict(await services.ledger.state(counts_rows=counts_rows))
     state["rows"] = state["rows"] if counts_rows else None
@@ -331,9 +331,6 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
 
 
 def _limit_to_requested_days(request: OperatorRequest[OperatorServices, None], query: CostQuery) -> CostQuery:
-    """
-    Return the query for the requested days. Raises Refusal 400 if they are too many or in the wrong order.
-    """
     since, until, _ = read_time_range(request.http.query, request.now(), default="last_30d")
     day_query = replace(query, since=since, until=until)
     check_span(replace(day_query, granularity="daily"), most=MOST_DAYS)

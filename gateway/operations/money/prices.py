@@ -37,7 +37,9 @@ REPORTED = "reported"
 
 @dataclass
 class _Effect:
-    """Numbers of calls, and amounts in units of money."""
+    """
+    The effect of new prices: numbers of calls, and amounts in units of money before and after the change.
+    """
 
     calls: int = 0
     reported: int = 0  # number of calls whose source reports a cost, which stays unchanged

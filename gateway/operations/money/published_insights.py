@@ -429,7 +429,6 @@ def parse_comment_number(text: str) -> int:
 
 
 def _require_registry(request: KeyRequest[MoneyServices, Any]) -> Registry:
-    """Return the registry. Raises RegistryDamaged if its file is damaged."""
     registry = request.services.registry
     if registry is None:
         raise RegistryDamaged("registry.sqlite cannot be read")

@@ -305,7 +305,6 @@ async def _visible_id(request: OperatorRequest[MoneyServices, Any]) -> str:
 async def _visible_recommendation(
     request: OperatorRequest[MoneyServices, Any], visible: VisiblePart
 ) -> Recommendation:
-    """Return the recommendation of the path. Raises NotThere unless the person may see it."""
     recommendation = await request.registry.recommendations.get(request.path_parameter("id"))
     if not visible.can_see_recommendation(recommendation):
         raise NotThere("there is no recommendation with this id")

@@ -53,7 +53,7 @@ def asker_for_key(request: KeyRequest[MoneyServices, Any]) -> OperationCaller[Mo
 
 def build_key_rows(resource: ManagedResource[Any, Any]) -> Iterator[Address]:
     """
-    Build the rows of the operations that keys may use on a resource. There are none if keys may not use it.
+    Build the addresses at which keys use the operations on a resource. There are none if keys may not use it.
     """
     by = resource.keys
     if by is None:
@@ -164,7 +164,8 @@ def _deleted_schema(resource: ManagedResource[Any, Any]) -> Schema:
 
 def build_people_rows(resource: ManagedResource[Any, Any]) -> Iterator[OperatorAddress]:
     """
-    Build the rows of the operations that people may use on a resource. There are none if people may not use it.
+    Build the addresses at which people use the operations on a resource. There are none if people may not use
+    it.
     """
     by = resource.people
     if by is None:

@@ -99,8 +99,9 @@ class LinkStatedAnswer(msgspec.Struct, kw_only=True):
 )
 async def list_stated_names(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    List the pairs of the last 92 days. A pair is a conflict if its account states several addresses, if several
-    accounts of one source state its address, or if both names are linked with different people.
+    List the pairs of an account name and an e-mail address that calls of the last 92 days stated together. A
+    pair is a conflict if its account states several addresses, if several accounts of one source state its
+    address, or if both names are linked with different people.
     """
     stated = await _read_stated_names(request)
     names = dict.fromkeys(name for row in stated for name in (row.user, row.address))

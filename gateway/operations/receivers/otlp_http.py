@@ -147,8 +147,8 @@ async def read_export(
     """
     Return the outcome of a request. Its items count in the request's share of bytes in flight.
 
-    A request with many items is read on the thread, unless the memory of spans knows it. Raises BadPayload and
-    Refusal as the normaliser does.
+    A request with many items is read on the thread for long jobs, unless the span memory knows its spans.
+    Raises BadPayload and Refusal as the normaliser does.
     """
     options = receivers.options
     if receivers.memory is not None and signal == "traces" and not json:

@@ -38,8 +38,8 @@ Id = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
 
 class StatedAddresses(msgspec.Struct, kw_only=True):
     """
-    E-mail addresses, each with the time of its newest call, and ids of the keys of the hashes that stand for
-    them.
+    E-mail addresses, each with the time of its newest call, and the ids of the keys with which addresses are
+    hashed.
     """
 
     keys: Annotated[list[Key], Meta(min_length=1, max_length=MAX_KEYS, description="Keys of hashes.")]

@@ -412,7 +412,8 @@ async def _store_operations(
     is_repeat: bool = False,
 ) -> Receipt:
     """
-    Store operations and return when they are on disk. New properties of streams are claimed before the first wait.
+    Store operations and return when they are on disk. New properties of streams are reserved before the
+    function first waits, because another request could define them meanwhile.
 
     Raises Stale if another request or gateway has defined one of the streams differently.
     """
@@ -446,7 +447,7 @@ async def _store_operations(
 
 def _unchecked_stream(type: str | None, name: str) -> TelemetryStream | None:
     """
-    Return a stream for a request stored before. The stream has no properties, so that the request's
+    Return a stream for a request that was stored earlier. The stream has no properties, so that the request's
     records cannot contradict it.
     """
     return None if type is None else TelemetryStream(name=name, type=type, granularity=None, keys=None)

@@ -122,10 +122,11 @@ async def _versions_by_list(services: OperatorServices) -> Mapping[str, object]:
 
 class OwnVersions:
     """
-    A value for each list that changes whenever the part that a person with restricted access may see changes.
+    A version of each list, which changes whenever the part of the list that a person with restricted access
+    may see changes.
 
-    Changes that the person may not see neither cause nor shift an event, because the visible part is compared
-    with itself at fixed intervals.
+    The visible part is compared at fixed intervals. So changes that the person may not see neither cause a
+    notice nor delay one.
     """
 
     def __init__(self, request: OperatorRequest[OperatorServices, Any]) -> None:

@@ -217,8 +217,8 @@ def event_rows(spool: SpoolServices, stored_records: Sequence[KeptRecord]) -> Me
 
 def usage_events(stored_records: Iterable[KeptRecord]) -> Iterator[tuple[KeptRecord, UsageEvent]]:
     """
-    Yield the usage events among records. Links have no sessions and runs, because people read events without the right
-    to view such ids.
+    Yield the usage events among records. Events about links between units of work lose their session and run
+    ids, because people read events without the right to view such ids.
     """
     for stored in stored_records:
         event = stored.record

@@ -92,8 +92,8 @@ async def list_records(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 class RecordRows:
     """
-    Records that a person may see, as rows of a list. For dates, the search covers the part of the log that
-    arrived since the first date.
+    Records that a person may see, as rows of a list. If dates are filtered, only the part of the log that
+    arrived since the first date is searched.
     """
 
     def __init__(self, request: OperatorRequest[SpoolServices, None]) -> None:

@@ -96,7 +96,6 @@ def _past_to_kept(request: OperatorRequest[Any, Any], stored: PastRecord) -> Kep
 
 
 def _raise_or_log(request: OperatorRequest[Any, Any], error: SpoolUnavailable) -> None:
-    """Raise the error for people with restricted access; for all others, log it."""
     if request.is_limited:
         raise error
     _log.warning("records older than the log could not be read: %s", error, extra={"action": "lake_not_read"})

@@ -192,7 +192,7 @@ class ServedAnswer(msgspec.Struct, kw_only=True):
     answers=ServedAnswer,
 )
 async def show_served(request: OperatorRequest[SpoolServices, None]) -> Result:
-    """Show a UTC day, by default today."""
+    """Show the tokens that model servers counted on a UTC day, by default today."""
     now = datetime.fromtimestamp(request.services.clock.now(), UTC)
     day = request.http.query.get(DATE) or now.strftime("%Y-%m-%d")
     start = filters.period_start(day)

@@ -25,8 +25,8 @@ SUM_BYTES = 400  # estimated memory of a sum in bytes, without its names
 
 class ServedHours:
     """
-    The tokens of all closed records in the log. `most` returns the limit of a setting. Beyond MAX_BYTES, the sums of
-    the oldest hours are dropped.
+    Hourly sums of the tokens that model servers counted, from all closed records in the log. `most` returns
+    the limit of a setting. Beyond MAX_BYTES, the sums of the oldest hours are dropped.
     """
 
     def __init__(self, log: Log, most: Callable[[str], int]) -> None:

@@ -47,13 +47,14 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
     """
     An admitted request of the operator API.
 
-    `services` is the holder that the handler names, as in `OperatorRequest[SpoolServices, None]`. Every
-    handler may use `shared`. `whole_ledger` is the ledger with all people's calls.
+    `services` is the group of services that the handler's annotation names, as in
+    `OperatorRequest[SpoolServices, None]`. Every handler may use `shared`. `whole_ledger` is the ledger with
+    all people's calls.
 
     `session` and `asker` (the signed-in user as a role holder) are None on the operator socket and before a
     sign-in. `role` is the role of the account or of the console link. `rights` are the user's current rights,
-    including those from roles stored as resources. A handler that reads the body itself calls
-    `check_again` afterwards, because the rights may have changed while the body arrived.
+    including those from roles stored as resources. A handler that reads the body itself calls `check_again`
+    afterwards, because the rights may have changed while the body arrived.
     """
 
     services: Services

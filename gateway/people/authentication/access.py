@@ -341,7 +341,10 @@ class KeyAccess:
         self._unwritten_tests.add(bearer.number)
 
     def unmatched_address_patterns(self) -> list[str]:
-        """Return names that match no key, and so restrict nothing. Names of devices are left out."""
+        """
+        Return the name patterns in `server.key_addresses` that match no key, and so restrict nothing.
+        Patterns for devices are left out.
+        """
         names = [key.name for key in self.keys()]
         return [
             pattern
@@ -456,7 +459,10 @@ class KeyAccess:
     async def adopt_legacy_key(
         self, *, anew: bool = False, actor: Actor | None = None, others: Sequence[str] = ()
     ) -> str | None:
-        """Store the deployment's key in the registry. Return the result, or None without a key file."""
+        """
+        Store the key of the deployment's key file in the registry. Return OPENS, DELETED or WAITS (see
+        `KeyTable.adopt_file_secret`), or None without a key file.
+        """
         if self._legacy is None or self._registry is None:
             return None
         outcome = await self._registry.keys.adopt_file_secret(

@@ -161,8 +161,8 @@ def with_resource_areas(
     listed: Sequence[AddressArea], resources: Mapping[str, ResourceModules], *, of_keys: bool = False
 ) -> tuple[AddressArea, ...]:
     """
-    Return the listed areas, and an area for each resource whose path is in none of them. All rows of such an
-    area come from its module. `of_keys`: the paths are those of keys.
+    Return the listed areas, and an area for each resource whose path is in none of them. All addresses of
+    such an area come from the resource's module. `of_keys`: the paths are those of keys.
     """
     listed_paths = {path for area in listed for path in area.paths}
     areas = list(listed)

@@ -216,8 +216,8 @@ LOOK_S: Final = 0.25  # seconds between two checks for a kind of spans to learn
 
 def make_span_memory(native: NativeModule, metrics: ProcessMetrics) -> LazyValue[SpanMemory]:
     """
-    Return a span memory created at its first use. A thread then imports its module, and the metrics
-    show it from then on.
+    Return a `SpanMemory` (results by kind of span) created at its first use. A thread then imports its
+    module, and the metrics show it from then on.
     """
 
     def import_and_make_span_memory() -> SpanMemory:

@@ -80,8 +80,8 @@ class _Use(NamedTuple):
 
 class Bills:
     """
-    The provider bills for all calls of the month that a provider answered. A planted problem (`words`) may
-    add calls of an unreported key.
+    The provider bills for all calls of the demo month that a provider answered. `words` name the planted
+    problems; one adds calls of a key that sends no telemetry.
     """
 
     def __init__(self, prices: PriceBook, words: frozenset[str]) -> None:

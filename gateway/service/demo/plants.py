@@ -141,8 +141,8 @@ class LeastMonth:
 
     def needed_size(self, days: int, thinned: float = 1.0) -> tuple[int, int]:
         """
-        Return the days and records that a month needs. `thinned` is the factor by which other planted
-        problems raise the number of records.
+        Return the days and records that a month needs. `thinned` is how many times as many records are needed
+        because of other planted problems.
         """
         days = max(self.days, days)
         return days, math.ceil(max(self.records, self.per_day * days) * thinned)

@@ -261,8 +261,8 @@ def _tier_portions(comparison: BillComparison, places: list[MeterPlace]) -> dict
     """
     Separate tokens that the bill has in another tier from differences in the kinds of input.
 
-    The net difference of each kind is subtracted first. It is divided among the tiers by the tokens of which
-    the ledger has more than the bill. Return nothing if the kinds agree.
+    The net difference of each kind is subtracted first, in proportion to the ledger's surplus in each tier.
+    Return nothing if the kinds agree.
     """
     extra = comparison.remainder.extra
     of_kinds: dict[str, int] = defaultdict(int)

@@ -31,20 +31,21 @@ def doubt_contradicted_claims(claims: Sequence[CauseClaim], comparison: BillComp
     """
     Return the claims. Those that the compared period contradicts become hints.
 
-    - Missing tokens must be missing over the period, from the same key, model and kind, and from all keys. They must
-      not be only on days to which the bill may have added an earlier day: the first day, or a day after one
-      without calls. Missing calls must not be on fewer than LEAST_DAYS days, or only on days next to those without
-      telemetry, because telemetry may have been silent for some hours.
-    - Tokens of a key or model that only one side has must not be surplus under other keys or snapshots of the model.
-      They must not be only on days without any call, or on days that only exchange tokens. A model of the bill must not
-      have other tokens counted under another name, and other snapshots of it must agree.
+    - Missing tokens must be missing over the period, from the same key, model and kind, and from all keys.
+      They must not be only on days to which the bill may have added an earlier day: the first day, or a day
+      after one without calls. Missing calls must not be on fewer than LEAST_DAYS days, or only on days next
+      to those without telemetry, because telemetry may have been silent for some hours.
+    - Tokens of a key or model that only one side has must not be surplus under other keys or snapshots of the
+      model. They must not be only on days without any call, or on days that only exchange tokens. A model of
+      the bill must not have other tokens counted under another name, and other snapshots of it must agree.
     - A day that only one side has must not be next to a day with the opposite difference.
-    - A price of a model must explain its amounts, on at least LEAST_DAYS days, and the bill must not name another
-      reason for them. A price of some days may be a price that changed within a bucket of several days, or while rows
-      were posted late, and most days need the usual price. The standard price of a tier may be its discount that was
-      not given, and the base price a premium that was not charged.
+    - A price of a model must explain its amounts, on at least LEAST_DAYS days, and the bill must not name
+      another reason for them. A price of some days needs the usual price on most days. It may be a price that
+      changed within a billing period of several days, or while the bill had rows on later days. A standard
+      price may be a tier without its discount, and a base price may lack a surcharge.
     - Rounding must not explain half of a claim about amounts.
-    - A claim of nothing must not leave an amount at the same places, and a claim about tokens not the opposite amount.
+    - If a claim says that nothing was billed or counted, no amount may remain in the same cells. A claim
+      about tokens must not leave the opposite amount there.
     """
     by_kind = Counter[_Kind]()
     by_day = Counter[int]()
@@ -308,8 +309,8 @@ def _may_lack_output(claim: CauseClaim, comparison: BillComparison) -> bool:
 
 def _may_be_repeated_rows(claim: CauseClaim, comparison: BillComparison) -> bool:
     """
-    Return whether the bill may repeat rows. This is so if the days of the claim have no billed tokens, and
-    the billed amounts are a multiple of the value of the counted tokens.
+    Return whether the bill may repeat rows: the claimed days have no billed tokens, and the billed amounts
+    are a multiple of the value of the counted tokens.
     """
     if not comparison.split.metered.isdisjoint(claim.days):
         return False

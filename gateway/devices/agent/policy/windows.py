@@ -145,7 +145,8 @@ def _build_script(values: Iterable[RegistryValue], documents: Iterable[tuple[str
 
 def _quote_for_powershell(text: str) -> str:
     """
-    Quote a text for PowerShell. Line breaks become spaces, because JSON allows both and a script's may be changed.
+    Quote a text for PowerShell. Line breaks become spaces, because JSON allows both, and the line breaks of
+    the script are changed later.
     """
     return "'" + re.sub(r"\n\s*", " ", text.strip()).replace("'", "''") + "'"
 

@@ -55,8 +55,9 @@ class AssistantFacts:
     - `is_ours`, `endpoint_by`: whether the effective endpoint is ours, and its source; None if there is none.
     - `hides`: the source that hides a policy file with our endpoint.
     - `lacks_policy`: a policy was applied on this machine, but its file is missing or changed.
-    - `changed_at`, `running_since`: the change of the file with the endpoint, and the start of the oldest process.
-    - `used_at`: the last use. `newest_call`: the end of the home's newest call that the agent has.
+    - `changed_at`, `running_since`: the change of the file with the endpoint, and the start of the oldest
+      process.
+    - `used_at`: the last use. `newest_call`: the end of the user's newest call that the agent has.
     - `is_direct`: calls go to the gateway, so the agent does not know them.
     - `path`: why calls do not reach the agent. `waits`: why the newest calls wait at the agent.
     """

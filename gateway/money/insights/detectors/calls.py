@@ -102,7 +102,10 @@ def doubled_source(facts: InsightFacts) -> Sequence[Finding]:
 
 
 def _are_pairs_suspicious(pairs: int, fewer: int) -> bool:
-    """Return True if the pairs are too many for chance. `fewer` is the number of calls of the smaller source."""
+    """
+    Return True if two sources have too many pairs of equal calls for chance. `fewer` is the number of calls
+    of the smaller source.
+    """
     is_whole = pairs == fewer and pairs >= LEAST_WHOLE
     return is_whole or pairs >= max(LEAST_PAIRS, LEAST_PAIRED_SHARE * fewer)
 
@@ -142,7 +145,10 @@ def _newest_position(queue: deque[tuple[int, Inference]]) -> int:
 
 
 def _source_name(call: Inference) -> str:
-    """Return the source of a call. A span of an SDK joined to no other call gets its own name."""
+    """
+    Return the source of a call. If a span of an SDK is joined to no other call, its source has a name of its
+    own.
+    """
     return f"{call.source}{SDK}" if _is_sdk_span_without_gateway(call) else call.source
 
 
@@ -161,7 +167,6 @@ def _start_or_zero(call: Inference) -> int:
 
 
 def _model_without_prefix(call: Inference) -> str:
-    """Return the model without the prefix of a gateway. For example, `openai/gpt-4o` becomes `gpt-4o`."""
     return (call.request_model or call.response_model or "").lower().rpartition("/")[2]
 
 

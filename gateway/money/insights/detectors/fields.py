@@ -103,7 +103,7 @@ def _are_senders_comparable(old: FieldCounts, new: FieldCounts) -> bool:
 
 def _days_without_field(days: Version, field: str) -> FieldCounts | None:
     """
-    Sum the counts of the newest days, as many as lack the field. Return None if the newest days have it.
+    Sum the counts of the newest days on which calls lack the field. Return None if the newest days have it.
     """
     lacking = None
     for number in range(_days_until_enough_calls(days), len(days) + 1):

@@ -259,7 +259,7 @@ def crowding_key(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find keys that nearly use up their share of a limit that all keys have in common.
 
-    Above its share, requests of the key are refused, or its oldest items are closed or forgotten.
+    Above its share, requests of the key are refused, or the limit's oldest entries of this key are dropped.
     """
     shares = sorted(
         facts.shares, key=lambda key_use: (-key_use.held / key_use.most, key_use.limit, key_use.key)

@@ -30,7 +30,9 @@ _HOUR_S = 3600
 @mark_state_detector
 @mark_unplantable("laptops of a demo month enrol without a token")
 def token_strangers(facts: InsightFacts) -> Sequence[Finding]:
-    """Find tokens with which many machines enrolled within a day that the inventory does not have."""
+    """
+    Find tokens with which many machines enrolled within a day, although the inventory lacks these machines.
+    """
     if not any(row.is_expected for row in facts.fleet):
         return []
     rows_of_token: defaultdict[str, list[FleetRow]] = defaultdict(list)

@@ -53,7 +53,6 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
 
 
 def global_name(model: str) -> str | None:
-    """Return the global name of a regional model, or None for other names."""
     regional = _REGIONAL.fullmatch(model)
     return None if regional is None or model.startswith("global.") else f"global.{regional['model']}"
 

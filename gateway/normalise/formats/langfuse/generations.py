@@ -57,8 +57,8 @@ _BY_LITELLM = re.compile(r"time-\d\d-\d\d-\d\d-\d+_(.+)")
 
 class Generation(msgspec.Struct, omit_defaults=True):
     """
-    The facts about a generation so far. A later value replaces an earlier value unless the later value is
-    null.
+    The facts about a Langfuse generation (a model call) so far. A later value replaces an earlier value
+    unless the later value is null.
     """
 
     id: str

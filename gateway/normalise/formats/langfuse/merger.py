@@ -104,7 +104,8 @@ class RecordedGenerations:
 
     def load_report(self, key: bytes, report: PartialReport) -> None:
         """
-        Load a generation that another process recorded. Raises msgspec.DecodeError if it cannot be read.
+        Load a Langfuse generation (a model call) that another process recorded. Raises msgspec.DecodeError if
+        it cannot be read.
         """
         loaded = _stored.decode(report.body)
         self._by_key[key] = RecordedGeneration(
@@ -335,10 +336,10 @@ class ReportMerger:
     def _due_keys(self, now: float, busy: Container[bytes]) -> list[bytes]:
         """
         Return the keys of the reports to release: first reports whose waiting time has ended, then reports
-        that exceed the limits. Reports under the keys in `busy` stay.
+        that exceed the limits. Reports under the keys in `busy`, which another merge uses, stay.
 
-        Above the limits, traces are released before generations, because a generation released early loses
-        its usage.
+        Above the limits, traces are released before generations (model calls), because a generation without
+        its update event loses its usage.
         """
         ended = takewhile(lambda entry: elapsed_s(entry[1].at, now) >= self._window_s, self._waiting.items())
         due = dict.fromkeys(islice((key for key, _ in ended if key not in busy), TURN))
@@ -593,8 +594,8 @@ def keys_to_load(reports: Iterable[CallReport], sender: Sender) -> tuple[set[byt
 
 def next_keys_to_load(found_reports: Iterable[PartialReport], sender: Sender | None = None) -> set[bytes]:
     """
-    Return the keys to load next, because the loaded reports refer to them. Without `sender`, each report's
-    own sender is used.
+    Return the keys of the reports to load next: of generations (model calls) and traces that the loaded
+    reports name. Without `sender`, each report's own sender is used.
     """
     keys: set[bytes] = set()
     for stored in found_reports:

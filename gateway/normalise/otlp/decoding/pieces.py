@@ -42,7 +42,7 @@ class ItemReader(Protocol[T_contra]):
     def read_item(self, place: int, item: T_contra) -> None: ...
 
     def add_calls_of_ended_traces(self, ended: frozenset[str]) -> Iterable[None]:
-        """Add the calls of traces that have no spans in later pieces."""
+        """Add the calls of traces that have no spans in later pieces of the payload."""
 
     def add_remaining_items(self) -> Iterable[None] | None:
         """

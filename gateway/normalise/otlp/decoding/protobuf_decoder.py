@@ -267,8 +267,8 @@ def _parse_pair(raw: bytes) -> Any:
 
 def _find_or_decode_head(encoded: bytes) -> _Head | None:
     """
-    Decode the head of a pair, the bytes up to its value. Heads that recur are remembered. Return None if the
-    bytes are no head, or if the attribute may be a list of words.
+    Decode the head of an encoded attribute: the bytes up to its value. Heads that recur are remembered.
+    Return None if the bytes have another form, or if the value may be a list of texts.
     """
     if encoded[0] != _STRING or encoded[1] >= 0x80 or encoded[-1] != 0x12:
         return None

@@ -49,10 +49,6 @@ class GeminiTwins:
         self._calls.append((place, record, event))
 
     def hold_event_of_conventions(self, record: LogRecord) -> bool:
-        """
-        Hold a record of the GenAI conventions' event. Return False if the record only reports the start of a
-        request.
-        """
         if semconv.name_of_first_value(record.attributes, _ENDED) is None:
             return False
         model = semconv.first_text(record.attributes, ("gen_ai.request.model",))
@@ -60,10 +56,6 @@ class GeminiTwins:
         return True
 
     def complete_held_calls(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
-        """
-        Return every call that is held. A call is completed from its second record if that record is in
-        the same payload.
-        """
         for index, record, event in self._calls:
             twin = self._pop_waiting_twin(record)
             if twin is not None:

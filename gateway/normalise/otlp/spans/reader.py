@@ -491,8 +491,8 @@ class ReadSpan(Struct, gc=False):
 
 def read_span_alone(span: Span, options: ReadOptions) -> ReadSpan | None:
     """
-    Read a span by itself. Return None if the span is rejected, is read as a whole by a product, belongs to a
-    stream or a run, or repeats the usage of another span.
+    Read a span by itself. Return None if the span is rejected, belongs to a stream or a run, or repeats the
+    usage of another span. Return None as well if a product's own function reads the whole span.
     """
     outcome = ReadOutcome(keep_tags=options.keep_tags)
     reader = SpanReader(outcome, options)
@@ -540,8 +540,8 @@ def _links_of_report(call: SpanCall, parent: Key | None, tree: TraceTree) -> tup
 
 def _links_of_stream(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Return links between the report of a stream and the call of another request below the span that started
-    the stream, so that both count once.
+    Return links by which the report of a stream, and the call of another request below the span that started
+    the stream, find each other and count once.
     """
     if not call.has_usage:
         return ()

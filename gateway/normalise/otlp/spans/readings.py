@@ -68,7 +68,9 @@ def _find_or_add_origin(sender: TelemetryProduct, scope: str) -> SpanOrigin:
 
 @lru_cache(maxsize=_MOST_NAMED)
 def _shared_object_for_facts(*facts: Any) -> object:
-    """Return one object for equal facts. As a key, the object is hashed faster than the facts."""
+    """
+    Return one object for equal arguments. As a part of keys, the object is hashed faster than the arguments.
+    """
     return object()
 
 

@@ -45,7 +45,8 @@ class InheritedValues(NamedTuple):
     @property
     def link_to_runs(self) -> str | None:
         """
-        Return the id that links a span to its runs: of the nearest run, or else of the first missing span.
+        Return the id of the span that links this span to its agent runs: the nearest run, or else the first
+        span above that the payload lacks.
         """
         return self.runs[0] if self.runs else self.missing
 
@@ -153,8 +154,8 @@ class TraceTree:
 
     def note_last_attempts(self) -> Iterator[None]:
         """
-        Find the last attempt of each call, for `sending_span`: of the innermost spans close below the call
-        that are not calls, the one that ends last. Yields so that the event loop can run.
+        Find the last attempt of each call, for `sending_span`: of the innermost spans at most CLOSE levels
+        below the call that are no calls, the one that ends last. Yields so that the event loop can run.
         """
         parents = {node.parent for node in self.nodes.values()}
         for number, (key, node) in enumerate(self.nodes.items(), start=1):
@@ -254,7 +255,7 @@ def _tag_of_agent_name(agent: str) -> tuple[tuple[str, str], ...]:
 
 
 class KeptCalls(NamedTuple):
-    """The kept calls below one span. `counted` are those of them with usage."""
+    """The calls below one span that become records, not repeats. `counted` are those of them with usage."""
 
     kept: list[SpanCall]
     counted: list[SpanCall]
@@ -266,8 +267,8 @@ def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
 
     The innermost calls with usage are kept. If no inner call has usage, an outer call with usage is kept,
     together with inner calls that failed. A failed outer call is kept if the inner calls report neither a
-    failure nor a response. Otherwise the inner calls are kept. Only a call whose inner calls are all parts of
-    it is kept instead of them.
+    failure nor a response. Otherwise the inner calls are kept. If all inner calls are marked as parts of the
+    outer call (`is_part`), the outer call is kept instead of them.
 
     A kept call takes missing values (identity, cost, model, provider, id, service tier) from spans that were
     dropped as its duplicates. It also takes their token counts if these are fuller. If an outer span encloses
@@ -513,12 +514,12 @@ def assign_reports_to_streams(
     nodes: Mapping[Key, TraceNode], calls: Sequence[tuple[SpanCall, Key | None]]
 ) -> Iterator[None]:
     """
-    Assign the report of each stream to the span that started it. Then the tree treats the report as the call
-    that encloses the spans below the start.
+    Assign each span that reports the result of a streamed call to the span that started the stream. Then the
+    tree treats the report as the call that encloses the spans below the start.
 
-    Spans under the same parent are matched in the order of their start times. If the numbers of starts
-    and reports differ, none is matched. A report without a parent is a trace of its own, and is matched
-    by its counts.
+    Spans under the same parent are matched in the order of their start times. If the numbers of starts and
+    reports differ, none is matched. A report without a parent is a trace of its own, and is matched by its
+    model and counts.
     """
     begun: dict[SpanPlace, list[TraceNode]] = {}
     for number, ((trace_id, _), node) in enumerate(nodes.items(), start=1):
@@ -551,8 +552,8 @@ def _assign_reports_by_counts(
     nodes: Mapping[Key, TraceNode], calls: Sequence[tuple[SpanCall, Key | None]], joined: set[int]
 ) -> Iterator[None]:
     """
-    Match reports that are traces of their own with streams that have the same counts. If several streams have
-    these counts, none is matched.
+    Match reports of streams that are traces of their own with calls of started streams that have the same
+    model and counts. If several streams have these counts, none is matched.
     """
     repeated: dict[Key, SpanCall] = {}
     loose: dict[_Counts, list[SpanCall]] = {}

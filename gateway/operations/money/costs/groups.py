@@ -79,7 +79,10 @@ GROUP_COSTS: ListDefinition[GroupRow] = ListDefinition(
 
 
 class _GroupRows:
-    """The rows of a list of group costs: cells that pass its filters, summed by its parameter `by`."""
+    """
+    The rows of a list of group costs. The groups that pass the request's filters are summed by the dimensions
+    in its parameter `by`.
+    """
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups

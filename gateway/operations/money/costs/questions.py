@@ -79,8 +79,8 @@ Row = TypeVar("Row")
 @dataclass(frozen=True, kw_only=True)
 class ReportForm:
     """
-    The form of the response: measures of MEASURES and ASKED, the `unit` that some of these measures count,
-    and the format.
+    The form of a cost report: the shown measures (of MEASURES and ASKED), the `unit` that some of these
+    measures count, and the format.
     """
 
     show: Sequence[str]

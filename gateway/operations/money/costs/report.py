@@ -215,13 +215,13 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     Unless the earlier time of `compare` is counted completely, `previous` is null, and rows have no earlier
     figures. `total` also includes earlier periods without a counterpart. With scope=aggregated it is null,
     because the cost of a run then includes the runs that it started. JSON has at most answers.max_rows rows,
-    so the smaller groups may be added up as OTHER. CSV has all rows. None of the units in `other_units` costs
-    more than all of them together.
+    so the smaller groups may be added up as OTHER. CSV has all rows. `other_units` sums up the units that are
+    not listed, so each of them costs at most this sum.
 
     With lines=meters, a row has `price_lines`, which add up to its estimated cost, or null. With
     colours=names, a name has the same number from 1 to 8 in every report. Grouped by session or run,
-    `continues` states whether a row also has calls in the day before or after the period. `last_records` is
-    only for people who see all costs.
+    `continues` states whether a row also has calls in the day before or after the period. Only people who see
+    all costs get `last_records`.
     """
     services, reads = request.services, request.cost_reader
     await reads.ledger.catch_up(services.log)

@@ -91,7 +91,8 @@ class ProviderSignIns:
         Start a sign-in. Return the browser's next address and the secret for its cookie. Raises SignInProblem
         if the provider does not respond.
 
-        If too many sign-ins are in progress, the place with the most sign-ins loses its oldest one.
+        If too many sign-ins are in progress, the client address (`place`) with the most sign-ins loses its
+        oldest one.
         """
         state, browser, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(4))
         try:
