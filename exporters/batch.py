@@ -51,7 +51,10 @@ class SendTally:
 
 @dataclass(slots=True)
 class RecordBatch:
-    """The records of a delivery to send, with their commit times."""
+    """
+    The records to send of one delivery, each with its commit time. `shadow` and `damaged` count the records
+    left out: duplicates stored for reference, and unreadable records.
+    """
 
     records: list[tuple[Record, float]] = field(default_factory=list)
     shadow: int = 0

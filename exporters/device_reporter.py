@@ -58,12 +58,14 @@ class DeviceReporter:
 
     - `facts` returns the fields of enrolments and heartbeats, and `report` the further fields of a heartbeat.
     - If `version` returns another value than at the last heartbeat, the next one is sent at once.
-    - `keep_key` stores the device's key, and `keep_word` the word for the next heartbeat.
-    - `keep_verdicts` gets the verdicts of each answer, as JSON. While there are some, heartbeats replace pings.
+    - `keep_key` stores the device's key, and `keep_word` a secret of the gateway that the next heartbeat must
+      contain.
+    - `keep_verdicts` gets the verdicts of each answer, as JSON. While there are some, heartbeats replace
+      pings.
     - `accepted` is called after each accepted heartbeat, and `requested` after each request.
 
-    `state` is the device's state in the gateway's last response. `reason` is the reason why the last request failed,
-    or None, and `problem` is its code.
+    `state` is the device's state in the gateway's last response. `reason` is the reason why the last request
+    failed, or None, and `problem` is its code.
     """
 
     def __init__(

@@ -20,7 +20,9 @@ class SendError(Exception):
 
     @property
     def status_text(self) -> str | None:
-        """Return a text to compare with other responses, or None without a response."""
+        """
+        Return the response's status as text, or None without a response. Equal texts mean equal responses.
+        """
         return str(self.status or "refused") if self.answered else None
 
 

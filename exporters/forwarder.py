@@ -107,8 +107,8 @@ class Forwarder:
         self, specs: Sequence[RouteConfig], syncs: Sequence[Sync] | None
     ) -> None:
         """
-        Replace the routes and syncs. If this raises, nothing has changed. `syncs` None leaves the syncs
-        unchanged.
+        Replace the routes and syncs (senders of the newest state of a table). If this raises, nothing has
+        changed. If `syncs` is None, the syncs stay.
 
         Requests in progress are completed, so no delivery becomes ambiguous. Routes that do not change
         continue.

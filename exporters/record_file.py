@@ -167,7 +167,8 @@ class _RecordFile:
         Append the lines that the file lacks after the mark, and flush. Then each line is in the file exactly
         once.
 
-        Other lines with this ending are replaced with blanks.
+        Lines of an interrupted attempt, which have this `ending` but are not in `lines`, are replaced with
+        blanks.
         """
         with self._lock:
             descriptor = self._open_current_file()

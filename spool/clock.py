@@ -141,7 +141,10 @@ class SteadyClock:
 
     @property
     def wall_clock_ahead_s(self) -> float:
-        """Return the seconds by which the wall clock is ahead of this clock, or 0 if it is accepted."""
+        """
+        Return the seconds by which the wall clock is ahead of this clock, or 0 if no change of the wall clock
+        is pending.
+        """
         self.now()
         return 0.0 if self._stepped_at is None else self._step_s
 

@@ -149,8 +149,8 @@ async def continue_due_erasures(storage: Storage, clock: Clock, revoked: Callabl
 
 async def _has_earlier_reports(storage: Storage, erasure: Erasure) -> bool:
     """
-    Return whether the log still holds back reports from before the erasure. A gateway that was off releases
-    them later.
+    Return whether partial reports from before the erasure still wait. They are counted later with the old
+    name.
     """
     reports = storage.partial_reports
     found = [

@@ -69,9 +69,9 @@ class Relay(NamedTuple):
     """
     One of two reports of a call, by a coding assistant and by its gateway, that have no common id.
 
-    `keys`: by the session that the assistant sends to the gateway, outcome and token counts. `start` may be
-    unknown. `names_request`: the report states the provider's request id. If both reports state one, only
-    equal ids match.
+    `keys`: texts that both reports share, made from the session that the assistant sends to the gateway, the
+    outcome and the token counts. `start` may be unknown. `names_request`: the report states the provider's
+    request id. If both reports state one, only equal ids match.
     """
 
     side: str
@@ -83,7 +83,7 @@ class Relay(NamedTuple):
 
 class RecordIdentity(NamedTuple):
     """
-    The dedup key of a record (`id`), with further names of the call.
+    The dedup key of a record (`id`), with further dedup ids of the call (names).
 
     If not `certain`, the record is never a duplicate. `lookups`: other ids under which the call may be
     recorded. `also`: names by which reports without the id find the call; they are looked up and remembered.
@@ -94,7 +94,8 @@ class RecordIdentity(NamedTuple):
     times of two clocks, matches only one call.
 
     `joins`: names of an open record that may contain only the end of this call. This report is merged into
-    that record; if the call is reported again later, its own record gets the facts of that one.
+    that record. If the call is reported again later, the later report's record gets the facts of the merged
+    one.
 
     `is_final`: the seller's cost, which replaces another cost of the same key and an assistant's estimate.
     `is_guess`: the cost was computed without the seller's price, so any other cost replaces it. `nesting` and
@@ -124,7 +125,9 @@ class RecordIdentity(NamedTuple):
 
 
 class RequestNames(NamedTuple):
-    """The names of a request with an idempotency key: of the key, and of the key with the body."""
+    """
+    The dedup ids of a request with an idempotency key: one of the key, and one of the key with the body.
+    """
 
     key: bytes
     body: bytes
@@ -141,8 +144,8 @@ def hash_parts(rule: int, *parts: object) -> bytes:
 
 def _hash_text(rule: int, text: str) -> bytes:
     """
-    Return the id for a rule and one text. It is separate because most calls hash one text, and joining parts
-    would double the time.
+    Return the dedup key by a rule of this module for one text. It is separate because most calls hash one
+    text, and joining parts would double the time.
     """
     hash = _HASHES[rule].copy()
     hash.update(text.encode("utf-8", "surrogatepass"))
@@ -182,8 +185,8 @@ def is_sealed_id(response_id: str | None) -> bool:
 
 def long_id_prefix(record: Inference) -> str | None:
     """
-    Return the prefix of the record's long id, such as `msg_` or `req_`. A sealed id does not count, because
-    it identifies no call.
+    Return the prefix of the record's long id, such as `msg_` or `req_`. An id that a gateway encrypted has
+    none, because it identifies no call.
     """
     id = record.request_id
     prefix = None if id is None or is_sealed_id(id) or not is_long_id(id) else _PREFIX.match(id)
@@ -200,12 +203,14 @@ def call_identity(
     sequence: object = None,
 ) -> RecordIdentity:
     """
-    Return the identity of a call by the first rule of this module that applies.
+    Return the dedup key of a call, made from the first that applies:
 
-    `response_id`: the provider's response or request id (rule 2 if long, else 3). `shared_id`: an id that
-    callers choose or that attempts share (rule 3). `span`: the record's trace_id and span_id are those of the
-    call (rule 4, before 3). `own_id`: the source's own id (rule 5). `sequence`: a number that distinguishes
-    calls with equal session and start (rule 6).
+    - `response_id`: the provider's response or request id, if it is long.
+    - `span`: the record's trace_id and span_id are those of the call.
+    - `response_id` if it is short, or `shared_id`, which callers choose or retries share, with facts that
+      distinguish calls.
+    - `own_id`: the source's own id.
+    - the session with its start. `sequence`: a number that distinguishes calls for which both are equal.
     """
     if record.status != "cached":
         if response_id and is_long_id(response_id):
@@ -249,7 +254,7 @@ def with_names(
 
 
 def with_span_above(identity: RecordIdentity, span: str) -> RecordIdentity:
-    """Return the identity with `above` set to `span`. `_replace` would take three times as long."""
+    """Set the span of the agent above the call. `_replace` would take three times as long."""
     return tuple.__new__(RecordIdentity, (*identity[:-2], span, identity[-1]))
 
 
@@ -313,8 +318,8 @@ def identity_from_ids(record: Inference) -> RecordIdentity | None:
 
 def exact_start_names(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, ...]:
     """
-    Return a name of the call for each id in `groups`, which calls share: by model, outcome, counts and exact
-    start.
+    Return further dedup ids of the call, one for each id in `groups` (such as a trace id, which several calls
+    share) with the model, outcome, counts and exact start.
 
     Starts are compared to the microsecond, because calls in a loop differ that little and reports of one
     process agree.
@@ -354,8 +359,8 @@ def response_links(
     record: Inference, chosen: str | None, *, own: str, other: str
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Return links between two kinds of reports of a response: one has the id as the response id, the other has
-    it as an id that attempts share.
+    Return links between reports of two kinds about one response, such as a call and an event that counts its
+    tokens. Both state the id `chosen`.
 
     They match by id, model and counts. Times are left out, because they differ by source.
     """
@@ -390,15 +395,15 @@ def build_relay(
     sealed_id: str | None = None,
 ) -> Relay | None:
     """
-    Return how an assistant's report matches its gateway's, or None if it has no end, session or sealed id to
-    match by.
+    Return how an assistant's report matches its gateway's, or None if it states no end time, or neither a
+    session nor an encrypted id.
 
     `sessions`: the assistant's session under each of its names. Only ids of a unique form count. The model
     may differ, because the gateway may serve another. Failures match without counts, because assistants do
     not report them.
 
-    `sealed_id`: the id of a response that is sealed for each reader. If the assistant states no session,
-    model and counts must match instead.
+    `sealed_id`: the response id, which the gateway encrypts differently for each reader. If the assistant
+    states no session, model and counts must match instead.
     """
     if record.end_time is None:
         return None
@@ -418,8 +423,8 @@ def build_relay(
 
 def relayed_report_name(side: str, key: str, step: int, ordinal: int, *, names_request: bool) -> bytes:
     """
-    Return the name of one of the reports with the same side and key that ended in the same step (of STEP_NS).
-    `ordinal`: which of them.
+    Return the dedup id of an assistant's or a gateway's report (`side`). `step`: its end time in units of
+    STEP_NS. `ordinal`: its number among the reports that are equal so far.
     """
     return hash_parts(3, side, key, step, ordinal, names_request)
 
@@ -462,7 +467,7 @@ def build_nesting(
 
 def limit_to_sender(nested_report: NestedReport, sender_key: str | None) -> NestedReport:
     """
-    Return the nesting so that it matches only reports by the same sender key, because a service may run on
+    Return the report with keys that match only reports by the same sender key, because a service may run on
     two machines.
     """
     keys = [f"{sender_key}\0{key}" if key.startswith(OF_SERVICE) else key for key in nested_report.keys]
@@ -471,8 +476,8 @@ def limit_to_sender(nested_report: NestedReport, sender_key: str | None) -> Nest
 
 def possible_input_counts(record: Inference) -> list[int]:
     """
-    Return the possible input token counts of the other report: with and without tokens read from and written
-    to a cache.
+    Return the input token counts that another report of the same call may state: with and without tokens read
+    from and written to a cache.
     """
     whole, read, written = (
         record.input_tokens or 0,
@@ -543,13 +548,13 @@ def call_links(
     is_of_provider: bool,
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Return links of a call to its server's report and to its caller's report.
+    Return links of a call to the report of the server that it calls, and to that of its caller.
 
     `made_from`: trace and span id of the span that sent the request. `above`: those of the caller's span.
 
-    `names_request`: the report states the provider's request id. Attempts of a caller have equal links, so
-    two failures that both state a request id match only if the ids are equal. A report without a request id
-    has a further name for reports with one.
+    `names_request`: the report states the provider's request id. Retries of a caller have equal links, so two
+    failures that both state a request id match only if the ids are equal. A report without a request id gets
+    one more id, by which reports with one find it.
 
     `is_of_provider`: the counts are the provider's. A caller may count cached input differently or not at
     all, so the call is linked under all possible counts.
@@ -573,7 +578,7 @@ _UNCOUNTED = "0\x000"
 def _links_by_outcome(
     made_from: tuple[str, str], above: tuple[str, str] | None, outcomes: tuple[str, ...]
 ) -> tuple[tuple[bytes, bytes], ...]:
-    """Return links for these outcomes. Only the caller's report may have another outcome than the first."""
+    """Return links for a call with the first outcome. Its caller's report may state any of `outcomes`."""
     links = [link_names(*made_from, outcomes[0])]
     if above is not None:
         for outcome in outcomes:
@@ -645,8 +650,8 @@ def stand_in_span_ids(record_id: bytes) -> tuple[bytes, bytes]:
 
 def with_trace_names(identity: RecordIdentity, record: Inference, chosen: str, scope: str) -> RecordIdentity:
     """
-    Return the identity of a span's record whose response id is short or shared, with names by which spans
-    of other scopes in the same trace match it.
+    Return the identity of a span's record whose response id is short or shared. The added dedup ids match
+    spans of other instrumentation scopes in the same trace.
     """
     call = f"{record.trace_id}\0{_call_text(record, chosen)}"
     same, *near = [hash_parts(3, f"{call}{step}\0in trace") for step in _nearby_start_steps(record)]
@@ -661,8 +666,9 @@ def with_scope(identity: RecordIdentity, scope: str) -> RecordIdentity:
 
 def span_marks(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
     """
-    Return the marks of a record for spans whose own ids identify the call, one for each scope. Every such
-    record also has the scope "", or ANY_SCOPE if the scope is unknown.
+    Return for each instrumentation scope the dedup id that says: the record has a span of this scope,
+    identified by the span's ids. Every such record also has the scope "", or ANY_SCOPE if the scope is
+    unknown.
     """
     return tuple([derived_id(record_id, f"span {scope}") for scope in scopes])
 
@@ -709,8 +715,8 @@ def _links_without_counts(
     """
     Return links between a report with token counts and a report without: two logs, or a log and a span.
 
-    Their keys by rule 3 differ, because the counts are part of the key. They match by id, model and exact
-    start, but never two different counts.
+    Their dedup keys differ, because the counts are part of them. The links match by id, model and exact
+    start. Two reports with different counts never match.
     """
     if record.start_time is None or record.status == "error":
         return ()

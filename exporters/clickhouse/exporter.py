@@ -48,7 +48,10 @@ class ClickHouseExporter:
     async def write_delivery(
         self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
     ) -> Settlement:
-        """Store the mark, then insert the rows unless the table has them."""
+        """
+        Store the digest of the rows as the delivery's mark, to recognize a repeat. Then insert the rows
+        unless the table has them.
+        """
         editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
         body = _InsertBody(editions[0], self._leave_out)
         async for entry in entries:

@@ -285,7 +285,10 @@ async def sum_charges(entries: Sequence[LogEntry], price_lines: LinesOf | None =
 
 
 class _SeparateKey(NamedTuple):
-    """The parts of a charge's key besides the dimensions, all empty for calls."""
+    """
+    The parts of a charge's key besides the dimensions: the id of the corrected record, and the month in which
+    a late change is billed. Both are empty for calls.
+    """
 
     corrects: str = ""
     billed_in: datetime | None = None

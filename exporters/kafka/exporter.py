@@ -178,7 +178,10 @@ class KafkaExporter:
     async def write_delivery(
         self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
     ) -> Settlement:
-        """Store the mark, then send the messages unless the topic has them."""
+        """
+        Store the digest of the messages as the delivery's mark, to recognize a repeat. Then send the messages
+        unless the topic has them.
+        """
         editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
         messages = await _encode_messages(entries, delivery.route, editions[0])
         progress = TopicProgress(delivery.first, delivery.last, ids_digest(messages))

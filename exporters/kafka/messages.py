@@ -62,7 +62,10 @@ def progress_key(edition: str, route: str) -> bytes:
 
 
 def edition_in_key(key: bytes, route: str) -> str | None:
-    """Return the edition that a progress key of the route contains, or None for another route's key."""
+    """
+    Return the edition (one life of the log) in the key of a route's progress message, or None for another
+    route's key.
+    """
     edition, _, its_route = key.decode("utf-8", "replace").partition(" ")
     return edition if its_route == route else None
 

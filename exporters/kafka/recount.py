@@ -54,9 +54,10 @@ async def recount_topic(
     reads_all: bool = False,
 ) -> VerifiedTopic:
     """
-    Check a topic. `reads_all`: compare every message, not only the progress.
+    Check a topic. With `reads_all`, compare every message, not only the progress messages.
 
-    Numbers below `below` are settled; without it, those up to the progress are. Raises the brokers' errors.
+    Records with numbers lower than `below` must be in the topic; without `below`, all up to the highest
+    number that a progress message states. Raises the brokers' errors.
     """
     topic = settings.topic.replace("{topic}", route.partition("/")[2])
     options = client_options(settings, secret)
@@ -87,7 +88,10 @@ async def recount_topic(
 
 @dataclass
 class TopicContents:
-    """The record numbers in a topic, one bit each, and the ids of the newest deliveries."""
+    """
+    The contents of a topic. `bits`: one bit per record number. `foreign_messages`: number of messages of
+    other routes. `ids`: record id by edition and number, of the newest deliveries.
+    """
 
     bits: bytearray = field(default_factory=bytearray)
     messages: int = 0

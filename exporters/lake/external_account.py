@@ -59,7 +59,10 @@ class AccountAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ExternalAccount:
-    """The exchange of tokens. `error`: the last failure, which the calling library hides."""
+    """
+    An exchange of an external account's token for the cloud's access token. `error`: the last failure, which
+    the calling library hides.
+    """
 
     def __init__(self, file: Path, settings: ClientSettings, clock: Clock | None = None) -> None:
         self._file = file

@@ -89,10 +89,11 @@ class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Records in the data lake that this restored copy never had.
+    The result of an adoption: a log that was restored from a backup takes over later records from its data
+    lake.
 
-    Numbers `first` to `last` of an edition: `brought` into the log again, `known` there, or `left` only in
-    the lake.
+    Of the records `first` to `last` of the original's edition, `brought` were added to the log, `known` were
+    already in the log, and `left` stay only in the lake.
     """
 
     adoption: int = VERSION
@@ -121,7 +122,7 @@ def encode_manifest(manifest: LakeManifest | Adoption) -> bytes:
 
 
 def decode_adoption(body: bytes) -> Adoption:
-    """Decode the description of an adoption. Raises ValueError."""
+    """Decode the stored result of an adoption. Raises ValueError."""
     try:
         adoption = _adoptions.decode(body)
     except msgspec.DecodeError as error:

@@ -81,7 +81,8 @@ def parse_adoption_range(name: str) -> tuple[str, int, int] | None:
 
 def manifest_name(edition: str, first: int, last: int, *, repair: int = 0, table: str = TABLE) -> str:
     """
-    Return the name of a manifest. `repair`: number of the repair that wrote it, 0 for the delivery itself.
+    Return the name of a manifest. `edition`: the life of the log. `repair`: number of the repair that wrote
+    the manifest, 0 for the delivery itself.
     """
     repair_suffix = f"-r{repair}" if repair else ""
     return f"{manifests_prefix(table)}{edition}/{first:012d}-{last:012d}{repair_suffix}.json"

@@ -134,7 +134,7 @@ class DeliveryFiles:
         stem: str = "",
         table: LakeTable = AI_TABLE,
     ) -> None:
-        """Prepare the files. `stem`: the beginning of their names, by default that of the series."""
+        """Prepare the files. `stem`: the beginning of their names, by default made from `delivery_range`."""
         self._directory = directory
         self._series = delivery_range
         self._stem = stem or file_stem(delivery_range)
@@ -227,7 +227,8 @@ class DeliveryFiles:
 
     def finish_and_describe(self) -> manifest.LakeManifest:
         """
-        Finish all files. In the returned manifest, `landed_at` and `before` are empty until the delivery lands.
+        Finish all files. In the returned manifest, `landed_at` (its time) and `before` (hash of the route's
+        previous manifest) are empty until it is stored.
         """
         self._damaged += range(self._next_number, self._series.last + 1)
         digest = self._digest.hexdigest()

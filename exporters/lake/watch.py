@@ -95,7 +95,7 @@ class LakeWatch:
             wait_s = await self.check_if_due()
 
     async def check_if_due(self) -> float:
-        """Check if a check is due. Return the seconds until the next call."""
+        """Verify the lake if the last check is old enough. Return the seconds until the next call."""
         try:
             newest = await read_lake_verdict(self.verdicts, self.route)
             wait_s = 0.0 if newest is None else self._wait_s(newest)
@@ -218,8 +218,8 @@ class _StoredManifests:
     async def read_manifests(self, scratch: Path) -> AsyncIterator[ManifestResult]:
         """
         Yield the manifests of repairs, imports and adoptions, read from the lake's store. Then yield the
-        manifest of each delivery as the log stored it, after the difference if the store's object has
-        another size or is missing.
+        manifest of each delivery as the log stored it. If the store's object is missing or has another size,
+        yield this difference first.
         """
         kinds = (names.parse_repair_number, names.parse_import_part, names.parse_adoption_range)
         for name in sorted(name for name in self._listed if any(kind(name) for kind in kinds)):

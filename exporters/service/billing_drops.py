@@ -83,7 +83,7 @@ _answer = msgspec.json.Decoder(_ValidationAnswer)
 
 async def probe_validation(client: Client, url: str, *, authorization: str) -> Probe:
     """
-    Let the upstream validate an example of a billing drop, with one row. Any result of the validation
+    Let the upstream validate an example of an hourly billing file, with one row. Any result of the validation
     proves that the key and the address work.
     """
     try:

@@ -157,7 +157,7 @@ class BillingSync:
     async def push(self, since: datetime, until: datetime) -> BillingPlan:
         """
         Send all hours of a time span, changed or not. Raises NotAllowed if the upstream rejects them, and
-        NotKept like `preview`.
+        NotKept if only daily sums are stored.
         """
         await self._ledger.check_hours_stored(since)
         try:

@@ -85,8 +85,8 @@ class UpstreamPeople:
 
     async def _relay_addresses(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> None:
         """
-        Send addresses, of this or a lower level, to the upstream. `keys`: of hashes at lower levels. Raises
-        SendError.
+        Send addresses to the upstream, with the keys by which they are hashed: this gateway's, and `keys` of
+        gateways below it. Raises SendError.
         """
         if addresses:
             all_keys = [key.hex() for key in (*keys, self._people.secret)]

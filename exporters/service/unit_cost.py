@@ -167,8 +167,8 @@ class UnitCostExporter:
 
     async def _send_once(self, delivery: Delivery, runs: Sequence[OperationRun]) -> None:
         """
-        Send sums that must not be repeated in a request of their own, so that its response concerns exactly
-        these records.
+        Send sums that must not be sent twice. They get a request of their own, so that its response concerns
+        exactly these records.
         """
         head = runs[0]
         stop = 1 if head.once else next(index for index, run in enumerate(runs) if run.once)

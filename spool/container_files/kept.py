@@ -78,8 +78,8 @@ def recount_books(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerB
     """
     Compute what the running counts should be, and describe each that differs.
 
-    `kept`: the running counts with those of deleted rows, by (kind, term). `rows`: the stored rows by (kind,
-    state).
+    `kept`: by (kind, state), the running count, and how much of it is of deleted rows. `rows`: the number of
+    stored rows.
     """
     terms: defaultdict[str, dict[str, int]] = defaultdict(dict)
     imbalances = []

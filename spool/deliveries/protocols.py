@@ -141,9 +141,9 @@ class Deliveries(Protocol):
         Reopen the deliveries of a restored backup. The destination may have received them after the backup
         was made.
 
-        They keep their idempotency keys and become ambiguous, unless they have a mark. With `hold_back` (a
-        reason), every waiting record instead gets an unknown outcome for an operator to settle. Call this
-        only while no route runs.
+        They keep their idempotency keys and become ambiguous, unless their destination stored a mark to
+        recognize a repeat. With `hold_back` (a reason), every waiting record instead gets an unknown outcome
+        for an operator to settle. Call this only while no route runs.
         """
         ...
 
@@ -239,7 +239,8 @@ class LakeDeliveries(Protocol):
 
     async def begin_edition(self) -> str:
         """
-        Begin and return a new edition for all numbers that are in no delivery.
+        Begin and return a new edition (a part of each record's key at the destination) for all numbers that
+        are in no delivery.
 
         A copied storage needs this before its routes run, because the original may have sent the same
         numbers.

@@ -101,8 +101,9 @@ def _new_delivery(
 
 def mark_sending(delivery: StoredDelivery) -> RouteChange:
     """
-    Mark a delivery as being sent, with the next fence. If it already has this mark, an earlier attempt ended
-    without an outcome, so the delivery also becomes ambiguous.
+    Mark a delivery as being sent, and increase its fence, so that an older attempt cannot settle it. If it
+    already has this mark, an earlier attempt ended without an outcome, so the delivery also becomes
+    ambiguous.
     """
     change = (
         reopen_interrupted(delivery)
@@ -250,7 +251,8 @@ def reopen_interrupted(delivery: StoredDelivery) -> RouteChange:
     """
     Make a delivery due that was being sent when the process ended, and mark it as ambiguous.
 
-    A delivery with a mark does not become ambiguous, because the next attempt undoes the interrupted one.
+    If the destination stored a mark to recognize what an attempt wrote, the delivery does not become
+    ambiguous, because the next attempt undoes the interrupted one.
     """
     became_ambiguous = delivery.mark is None and not delivery.ambiguous
     changed = replace(delivery, sending=False, ambiguous=delivery.ambiguous or became_ambiguous)

@@ -47,7 +47,10 @@ _COUNTED = {
 
 
 class BilledSum(NamedTuple):
-    """A sum of billed costs in units of `spool.ledger.money`."""
+    """
+    A sum of billed costs in units of `spool.ledger.money`. `basis`: how the cost was assigned, such as
+    `exact` or `shared`. `arranged`: bits of the cost types that include it.
+    """
 
     dimensions: Dimensions
     charge: str
@@ -107,7 +110,8 @@ class BilledDay:
 
 def with_counted_dimensions(query: CostQuery) -> CostQuery:
     """
-    Return the query as it applies to counted sums: every call has the charge `usage` and the basis `exact`.
+    Return the query for counted sums, which do not store the dimensions of bills: each has a constant value,
+    such as charge `usage` and basis `exact`.
     """
     counted_dimensions = {name: _COUNTED[name] for name in query.used_dimensions if name in BILLED_DIMENSIONS}
     return replace(query, derived={**counted_dimensions, **query.derived})

@@ -35,7 +35,7 @@ _MEMO = 50_000  # maximum sets of dimensions in memory
 
 class CheckedSum(NamedTuple):
     """
-    The measures or meters of one combination of dimension values, or the measures of its part in a set of
+    The measures or meters of calls with equal dimensions. With `units`: only of the calls for this set of
     units of work.
     """
 
@@ -49,8 +49,8 @@ class ComparedParts(NamedTuple):
     """
     The parts of a period's sums that every recount reproduces.
 
-    `level`: 1 if the period is full, so that calls lost their owners, and 2 if calls also lost their models.
-    Without `has_sets`, the sums of all units are compared as one set.
+    `level`: 1 if the period reached its limit of sums, so that calls lost their owners, and 2 if calls also
+    lost their models. Without `has_sets`, the sums of all units are compared as one set.
     """
 
     level: int = 0

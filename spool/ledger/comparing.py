@@ -184,8 +184,9 @@ class LedgerComparison:
 @dataclass(kw_only=True)
 class _StoredCounts:
     """
-    Counts of stored records by period. `span`: the range, end excluded, that contains the numbers the totals
-    left out.
+    Counts of stored records by period. `span`: the range of numbers, end excluded, in which the totals missed
+    some. `kept_in_span`: how many of its records the log stores. `near_unread`: periods next to gaps or
+    damaged records.
     """
 
     span: tuple[int, int]
@@ -541,8 +542,8 @@ _log = logging.getLogger(__name__)
 
 class PeriodRecount:
     """
-    The records of one period, counted again: first those of a comparison, then those that the totals counted
-    later.
+    A recount of one period from the log: first the records of a comparison, then those that the totals
+    counted since.
     """
 
     def __init__(

@@ -593,8 +593,8 @@ def has_many_groups(query: CostQuery) -> bool:
     """
     Return whether a query may have so many groups that selecting a few is faster than reading all.
 
-    A derived dimension has few groups, and selecting one computes its value for every stored set of
-    dimensions.
+    It may not if it groups only by derived dimensions. These have few groups, and selecting one computes its
+    value for every stored set of dimensions.
     """
     return bool(query.group_by) and not query.derived.keys() >= {*query.group_by}
 
@@ -644,8 +644,8 @@ def _totals_of_trees(query: CostQuery, kept_groups: frozenset[Group], ask: Ask[T
     Return the totals of these groups, each with the runs below it. They overlap, so there is no total of the
     other groups.
 
-    Calls without a unit of work have no runs below them. They are read separately, so that only a few runs
-    are looked up.
+    Calls without a unit of work have no runs below them. A separate query reads them, because the query with
+    runs would otherwise read all runs.
     """
     place = query.unit_position
     unknown = frozenset(group for group in kept_groups if place is not None and group[place] is None)

@@ -183,7 +183,8 @@ class DimensionNumbering:
 
     def _present_hashes(self, rows: LedgerRows, span: tuple[int, int], count: int) -> set[int] | None:
         """
-        Return the hashes of the sets in a period, or None if even `count` more sets stay below the limit.
+        Return hashes of the combinations of dimension values in a period, or None if `count` more
+        combinations certainly stay below the limit of rows.
         """
         present = self._present.get(span)
         if present is not None:

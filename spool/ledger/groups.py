@@ -44,7 +44,9 @@ def month_part_start(moment: datetime) -> datetime:
 
 
 def finished_month_part_ends(start: datetime, now: datetime) -> Iterator[datetime]:
-    """Yield the ends of the parts of a month that ended at least GRACE ago."""
+    """
+    Yield the ends of parts of months (each begins at a day in FIRST_DAYS) that ended at least GRACE ago.
+    """
     end = _next_month_part(start)
     while end + GRACE <= now:
         yield end

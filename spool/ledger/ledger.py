@@ -140,7 +140,10 @@ class Soundness:
 
     @property
     def is_sound(self) -> bool:
-        """Return whether nothing is in doubt. Missed records that are deleted from the log are no doubt."""
+        """
+        Return whether the totals are proven to agree with the log. Missed records that the log has deleted do
+        not count.
+        """
         return self.missed == self.looked_for and not self.differing
 
 
@@ -457,8 +460,8 @@ class Ledger:
 
     async def unmark_differing_rollups(self, *, at_ease: bool = False) -> int:
         """
-        Remove the marks of rollups that differ from their days, so that they are made again. Return their
-        number.
+        Make rollups that differ from their days invalid, so that they are made again. Return their number.
+        `at_ease`: pause between rollups.
         """
         if not (places := await self._read_rows(lambda rows: rows.marked_rollups(0, END_OF_TIME))):
             return 0
@@ -504,7 +507,7 @@ class Ledger:
 
     async def _unlist_beyond_limit(self, now: int) -> None:
         """
-        Unlist units of work beyond the limit of units per month: their calls count as REST, not by name.
+        Add calls of units of work beyond the monthly limit to the sum of unlisted units, which has no names.
         This takes several transactions, because one could block counting and queries for seconds.
         """
         if (unchecked := self._unchecked_work) <= self._work.ids_per_month // 10:
@@ -551,7 +554,7 @@ class Ledger:
 
     async def rebuild(self, log: ReadableLog) -> Rebuilt:
         """
-        Start to count again every hour with all records stored. Other hours stay.
+        Reset every hour of which the log has all records, to be counted again. Other hours stay.
 
         This returns at once: `catch_up` counts, also after a restart. Until then, these hours show only what
         is counted again. Raises NotAllowed while another rebuild runs.
@@ -697,8 +700,8 @@ class Ledger:
 
     async def reprice(self, pricer: Pricer, *, since: datetime) -> Repriced:
         """
-        Compute the estimates of all calls since a time again, all or none. Raises NotKept if `since` splits a
-        sum.
+        Compute the estimates of all calls since a time again, all or none. Raises NotKept if `since` is
+        within the hour or day of a stored sum.
         """
         start = since.timestamp()
 
@@ -897,7 +900,7 @@ class Ledger:
         return (await self._read_state())["missed"]
 
     async def complete_since(self) -> int:
-        """Return the time (epoch seconds) from which on no hour lacks missed records."""
+        """Return the time (epoch seconds) from which on every hour includes all its records."""
         return (await self._read_state())["whole"]
 
     async def limit_to_hourly_sums(self, since: datetime) -> datetime:
@@ -1071,8 +1074,8 @@ class Ledger:
 
 def _filter_by_both_names(query: CostQuery, shown: Callable[[str], str]) -> CostQuery:
     """
-    Return the query with filters by user that also match a call's second user name. Filters by names that are
-    never a second name stay, because the others must read tags.
+    Return the query with filters by user that also match a call's second user name (the e-mail address in a
+    tag). If no value of a filter can be an address, the filter stays, because reading tags takes longer.
     """
     derived = dict(query.derived)
     filters: dict[str, Any] = {"include": query.include, "exclude": query.exclude}

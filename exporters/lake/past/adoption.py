@@ -105,8 +105,8 @@ class LakeSettler:
 
     async def settle_added_records(self, first: int, last: int) -> list[Delivery]:
         """
-        Settle the records `first` to `last`, which are in the data lake under other numbers. Return the
-        deliveries of lower numbers, which this takes as well.
+        Settle the records `first` to `last`, which are in the data lake under other numbers. To reach them,
+        this also takes the deliveries of lower numbers, and returns these unsettled.
         """
         await self._wait_until_closed(last)
         held = []
@@ -158,8 +158,8 @@ class LakeSettler:
         self, read_manifest: ReadManifest, deliveries: Sequence[Delivery]
     ) -> None:
         """
-        Settle numbers that mean the same record in the copy and the lake. The manifest is stored with the
-        last delivery.
+        Settle deliveries as delivered whose numbers mean the same records in the restored log and the lake.
+        The manifest is stored with the last delivery.
         """
         contents = read_manifest.body
         await self.store.fetch(read_manifest.name, self.scratch / "there")
@@ -182,8 +182,8 @@ class AdoptionResult:
     """
     The result of an adoption, in numbers of records.
 
-    `settled` records of the copy are in the data lake. Of the records that the copy never had, `brought` were
-    added to the log, `known` were already in the log, and `left` are only in the data lake.
+    `settled` records of the restored log are in the data lake. Of the records that this log never had,
+    `brought` were added to it, `known` were already there, and `left` are only in the data lake.
     """
 
     settled: int = 0
@@ -214,7 +214,11 @@ class _RestoredRecords:
 
 @dataclass(frozen=True, kw_only=True)
 class LakeAdoption:
-    """An adoption. No server may use the storage meanwhile. Files are fetched into folders of `directory`."""
+    """
+    An adoption: a log that was restored from a backup takes over later records from its data lake
+    (`destination`). No server may use the storage meanwhile. Files are fetched into folders of `directory`.
+    `writer`: the number of this gateway as a writer. `batch_records`: limit of a delivery.
+    """
 
     store: LakeStore
     landings: LakeDeliveries
@@ -240,9 +244,9 @@ class LakeAdoption:
         """
         Adopt the route's records in the data lake.
 
-        With `leave`, records that the copy never had stay only in the data lake. With `dry_run`, nothing is
-        written, and `brought` counts the records that would be added. Raises NotAllowed if the data lake does
-        not belong to this log. Raises the store's errors.
+        With `leave`, records that the restored log never had stay only in the data lake. With `dry_run`,
+        nothing is written, and `brought` counts the records that would be added. Raises NotAllowed if the
+        data lake does not belong to this log. Raises the store's errors.
         """
         with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
             return await self._adopt_manifests(Path(scratch), leave=leave, dry_run=dry_run)

@@ -73,8 +73,8 @@ class LogRecount:
 
     async def _has_own_numbers(self, contents: LakeManifest) -> bool:
         """
-        Return whether the delivery's rows have its own record numbers. If an adoption settled it, they have
-        not: the numbers are the original's, or the rows are in other files.
+        Return whether the lake has the delivery's rows under its own record numbers. If the delivery was
+        settled after a restore, the rows have numbers of the original log or are in other files.
         """
         editions = await self.landings.find_or_begin_editions(self._route, contents.first)
         return bool(contents.files) and editions[0] == contents.edition

@@ -23,8 +23,8 @@ Made = tuple[int, int, int]  # a rollup: number, width, start
 @dataclass(frozen=True, kw_only=True)
 class Rollup:
     """
-    A kind of rollup. It keeps `dimensions` (all and tags if empty), status and cost source. `widths` and
-    `recent` are in seconds; rollups of the width `recent` are made only for the last RECENT_S.
+    A kind of rollup, which adds up days by `dimensions` (all and tags if empty), status and cost source.
+    `widths`: periods in seconds. `recent`: a further width (0: none) that only the last RECENT_S have.
     """
 
     number: int
@@ -77,8 +77,8 @@ class Division:
 
     def divide_days(self, low: int, high: int) -> Iterator[Span]:
         """
-        Yield the rollups and single days that cover a range of days. The last day may be cut if it has no
-        sums after the cut.
+        Yield the rollups and single days that cover a range of days. `high` may be within the last day if the
+        rest of it has no sums.
         """
         run_start, current = low, (0, 0)
         at = low
@@ -127,8 +127,8 @@ def stored_dimension_names(query: CostQuery) -> frozenset[str]:
 
 def next_missing_rollup(rows: LedgerRows, daily: int, now: int) -> Made | None:
     """
-    Return the newest rollup to make, or None: of days before `daily`, or of finished days and weeks of billed
-    costs.
+    Return the newest rollup (sums of several days) that is not stored yet, or None. It is of days before
+    `daily`, up to which days have sums, or of finished days and weeks of billed costs.
     """
     missing_rollup = None
     first = rows.first_start_since(DAY_S, 0)
