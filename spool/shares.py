@@ -106,7 +106,7 @@ class UseByOwner(Mapping[Owner, int]):
             if self._amounts.get(owner) == -held:
                 return owner
             heappop(heap)
-        raise KeyError("there are no owners")
+        raise KeyError("no owner uses any of the limit")
 
     def fullest_first(self) -> Iterator[Owner]:
         """Yield the owners, largest use first. Each step takes logarithmic time."""

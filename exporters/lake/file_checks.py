@@ -107,7 +107,7 @@ def _sum_rows(
             if days is not None and number is not None:
                 days.add_to_day(at, its_calls, units, input_tokens or 0, output or 0)
     if contents.imported is None and len(numbers) != count:
-        raise ValueError(f"{count - len(numbers)} numbers are repeated")
+        raise ValueError(f"{count - len(numbers)} record numbers are repeated")
     return {
         "rows": count,
         "calls": calls,

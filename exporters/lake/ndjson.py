@@ -90,7 +90,7 @@ def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[
                 row = orjson.loads(line)
                 yield tuple(row.get(name) for name in columns)
     except (zstd.ZstdError, EOFError, OSError) as error:
-        raise ValueError(f"cannot read it: {error}") from error
+        raise ValueError(f"the file cannot be read: {error}") from error
 
 
 def read_csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
@@ -100,7 +100,7 @@ def read_csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Itera
             for row in islice(csv.DictReader(file), skip, None):
                 yield tuple(row[name] for name in columns)
     except (zstd.ZstdError, EOFError, OSError, csv.Error, KeyError) as error:
-        raise ValueError(f"cannot read it: {error}") from error
+        raise ValueError(f"the file cannot be read: {error}") from error
 
 
 def encode_line(values: tuple[Any, ...], columns: Mapping[str, str] = COLUMNS) -> bytes:

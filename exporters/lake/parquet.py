@@ -105,7 +105,7 @@ def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[
                 column_values = [batch.column(name).to_pylist() for name in columns]
                 yield from zip(*column_values, strict=True)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"cannot read it: {error}") from error
+        raise ValueError(f"the file cannot be read: {error}") from error
 
 
 def _build_array(type: str, values: Sequence[Any]) -> Any:

@@ -87,7 +87,8 @@ def batch_hours(hours: Iterable[CbfHour], *, max_bytes: int = MAX_BYTES) -> Iter
     size = 0
     for hour in hours:
         if hour.bytes > max_bytes:
-            raise ValueError(f"the hour {_time_text(hour.start)} has {hour.bytes} bytes")
+            text = _time_text(hour.start)
+            raise ValueError(f"the hour {text} has {hour.bytes} bytes, and a request at most {max_bytes}")
         if batch and (hour.month != batch[0].month or size + hour.bytes > max_bytes):
             yield batch
             batch, size = [], 0

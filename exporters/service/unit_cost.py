@@ -174,7 +174,9 @@ class UnitCostExporter:
         stop = 1 if head.once else next(index for index, run in enumerate(runs) if run.once)
         if stop < len(runs):
             self._pace.return_units(delivery.count)
-            raise SplitRequired("sums are sent in a separate request", at=runs[stop].first)
+            raise SplitRequired(
+                "sums must be sent in a request without other operations", at=runs[stop].first
+            )
         if delivery.mark is not None and delivery.mark.endswith("?"):
             raise OutcomeUnknown("Tollhouse was stopped while it waited for an answer", answered=False)
         body = _encode_body(head.records, ids=False)

@@ -31,7 +31,7 @@ def local_address(config: Config) -> str:
         # the name of the user or of the machine cannot be part of an email address, so try the next one
         except Invalid:
             continue
-    raise AssertionError("unreachable: the last candidate is an address")
+    raise AssertionError("unreachable: the last possible address of the operator is valid")
 
 
 def system_user() -> str | None:

@@ -127,7 +127,7 @@ def plain_error_response(_: web.Request, error: Refusal, __: float) -> web.Respo
 
 
 async def _refuse_without_handler(_: Any) -> Result:
-    raise NotImplementedError("place the row of an address above its handler")
+    raise NotImplementedError("this address has no handler: write its row as a decorator of the handler")
 
 
 @dataclass(frozen=True)

@@ -245,7 +245,9 @@ class MemoryRows(Generic[Row]):
     def _cut_page(self, list_definition: ListDefinition[Row], query: PageQuery) -> ListPage[Row]:
         value, identity = list_definition.sorts[query.sort_key].value, list_definition.identity.value
         if value is None or identity is None:
-            raise TypeError(f"the list {list_definition.root} declares no values for rows in memory")
+            raise TypeError(
+                f"the list {list_definition.root} has rows in memory, but no function for their sort value"
+            )
         page = cut_page(
             [row for row in self._rows if passes_filters(list_definition, query.filters, row)],
             value_of=value,
@@ -271,7 +273,9 @@ class StoredRows(Generic[Row]):
     async def page(self, list_definition: ListDefinition[Row], page_query: PageQuery) -> ListPage[Row]:
         sort, identity = list_definition.sorts[page_query.sort_key].field, list_definition.identity.field
         if sort is None or identity is None:
-            raise TypeError(f"the list {list_definition.root} declares no fields of stored rows")
+            raise TypeError(
+                f"the list {list_definition.root} has stored rows, but names no field to sort them by"
+            )
         query = ListQuery(
             sort=sort,
             order=page_query.sort_order,
@@ -525,7 +529,9 @@ def passes_filters(
         elif values is not None:
             passes = any(value in requested for value in values(row))
         else:
-            raise TypeError(f"the list {list_definition.root} has no values of {name} for rows in memory")
+            raise TypeError(
+                f"the list {list_definition.root} has no function that filters rows in memory by {name}"
+            )
         if passes == list_definition.filters[name].excludes:
             return False
     return True

@@ -196,7 +196,11 @@ class IdOfItem(msgspec.Struct, kw_only=True):
 
 class ComparisonPast(msgspec.Struct, kw_only=True):
     state: Annotated[
-        str, words("`whole`, `part` or `none`. Unless it is `whole`, nothing is compared."), example("part")
+        str,
+        words(
+            "How much of the earlier period is known: `whole`, `part` or `none`. Only `whole` is compared."
+        ),
+        example("part"),
     ]
     known_from: Annotated[
         str | None,
@@ -207,7 +211,10 @@ class ComparisonPast(msgspec.Struct, kw_only=True):
     ]
     comparable_days: Annotated[
         int,
-        words("The most days up to today that have an earlier time of the same length, or 0."),
+        words(
+            "The maximum length of a period up to today, in days, for which the same number of days before is known. "
+            "May be 0."
+        ),
         example(22),
     ]
 

@@ -50,7 +50,7 @@ class OperatorServices:
         holders = (getattr(self, holder_field.name) for holder_field in fields(self))
         matching = next((holder for holder in holders if type(holder) is kind), None)
         if matching is None:
-            raise LookupError(f"{kind} is not a holder: see gateway/operations/holders")
+            raise LookupError(f"no services have the class {kind}: add it to gateway/operations/holders")
         return matching
 
 

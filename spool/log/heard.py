@@ -69,6 +69,6 @@ def unpack_senders(data: bytes) -> Iterator[bytes]:
     while offset < len(data):
         end = offset + 1 + CALLER_BYTES + FACT_BYTES * data[offset]
         if end > len(data):
-            raise ValueError("the packed senders are cut off")
+            raise ValueError("a stored row of packed senders ends within a sender")
         yield data[offset + 1 : end]
         offset = end

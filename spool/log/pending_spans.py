@@ -574,9 +574,9 @@ def _decode_row(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
     """
     sender, items, given = _rows.decode(body)
     if len(items) % ROW.size:
-        raise ValueError("spans are cut off")
+        raise ValueError("a stored row of spans ends within a span")
     if any(_given_number(place) >= len(given) for *_, place in ROW.iter_unpack(items)):
-        raise ValueError("values are cut off")
+        raise ValueError("a stored span refers to values that its row does not have")
     return sender, items, given
 
 

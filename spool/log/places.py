@@ -73,11 +73,11 @@ def unpack_block(name: str, data: bytes, native: NativeModule | None = None) -> 
     try:
         packed = _packed.decode(data)
     except NO_RECORD as error:
-        raise ValueError(f"places of known ids are damaged: {error}") from error
+        raise ValueError(f"a block with the record numbers of known ids is damaged: {error}") from error
     ids = runs.unpack_ids(packed.ids, packed.ids_sum)
     places = runs.unpack_ids(packed.places, packed.places_sum)
     if ids is None or places is None or len(ids) != len(places):
-        raise ValueError("places of known ids are damaged")
+        raise ValueError("a block with the record numbers of known ids is damaged")
     key = int(name.removeprefix(FIRST))
     return PlaceBlock(runs.build_run(key, 0, packed.arrived_at, ids, native), places, max(places, default=0))
 

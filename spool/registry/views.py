@@ -264,7 +264,7 @@ def check_view(draft: NewView) -> NewView:
         EXCLUDES
     )
     if unit and (draft.cost_type in BILLED_TYPES or draft.cost_type == PAID_COST):
-        raise AskedTooMuch(f"{draft.cost_type} does not reach a {unit}; use another cost_type for this view")
+        raise AskedTooMuch(f"{draft.cost_type} is not known by {unit}; use another cost_type for this view")
     if len(draft.group_by) > MAX_GROUPS:
         raise Invalid(f"group_by must name at most {MAX_GROUPS} dimensions")
     if sum(map(len, draft.filter.values())) > MAX_VALUES:
@@ -347,7 +347,7 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
         for name in view_dimensions(draft):
             if name in TREES:
                 raise AskedTooMuch(
-                    f"a view cannot name a {name}, because there are ids without number. Filter by "
+                    f"a view cannot use {name}, because its number of ids is unlimited. Filter by "
                     f"{', '.join(BOUNDED)}, or use where={name}=ID in a report"
                 )
             if name in UNITS:

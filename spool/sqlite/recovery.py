@@ -275,7 +275,7 @@ def _salvage_file(connection: sqlite3.Connection, aside: Path, note: notes.Recov
                 raise
             raise _NothingRead(str(error)) from error
     if not salvaged.read:
-        raise _NothingRead("it has no readable row")
+        raise _NothingRead("the damaged file has no readable row")
     return salvaged
 
 

@@ -168,7 +168,7 @@ def _read_lines(source: Path, records: TopicRecords) -> Iterator[tuple[Any, ...]
 
 def _import_row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool) -> LakeRow | None:
     if row["kind"] not in records.kinds or len(row["id"]) != _ID_DIGITS:
-        raise ValueError("it has another kind, or no id")
+        raise ValueError("a row has a kind that this topic does not have, or no valid id")
     record = records.restore_record(row)
     times = [time_ns(row.get(name)) for name in ("committed_at", "end_time", "start_time")]
     committed_at = next((timestamp for timestamp in times if timestamp is not None), None)

@@ -74,11 +74,14 @@ class WorkloadOfMonth(msgspec.Struct, kw_only=True):
     tokens: Annotated[
         str,
         words(
-            "`servers`: their counters. `calls`: reported calls. `unknown`: not all counters are read. `too_many`: "
-            "too many hours for memory."
+            "Where token counts come from: `servers` (counters of model servers) or `calls` (reported calls). Also "
+            "calls if not all counters are read (`unknown`) or they do not fit into memory (`too_many`)."
         ),
     ]
-    weights_model: Annotated[str | None, words("The model with these list prices. Null: 1, 0.1 and 4.")]
+    weights_model: Annotated[
+        str | None,
+        words("The model with the list prices in `weights`. Null if the weights are 1, 0.1 and 4."),
+    ]
     weights: Annotated[list[str], words("Weights of input, cached and output tokens.")]
     prices: Annotated[dict[str, str], words("Dollars per million weighted tokens, by day.")]
 
@@ -144,7 +147,7 @@ _ROWS = [
 
 
 class ContractCosts(msgspec.Struct, kw_only=True):
-    contract_costs: Annotated[ContractMonth, words("The month.")]
+    contract_costs: Annotated[ContractMonth, words("The month of the costs.")]
     total: Annotated[ContractTotal, words("Sums in the requested currency.")]
     capacity: Annotated[
         list[CapacityOfMonth], words("The terms of capacity in the month."), example([_CAPACITY])

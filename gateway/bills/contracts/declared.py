@@ -98,7 +98,7 @@ class StatedTerm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, 
         Literal["", "ptu", "model_unit", "gsu"],
         words("Unit of capacity: ptu (Azure), model_unit (Bedrock) or gsu (Google)."),
     ] = ""
-    number: Annotated[str, words("Number of units.")] = ""
+    number: Annotated[str, words("Number of units of capacity.")] = ""
     price: Annotated[str, words("Price of one unit in the contract's currency.")] = ""
     amount: Annotated[str, words("Amount in the contract's currency.")] = ""
     tokens: Annotated[str, words("Number of free tokens.")] = ""

@@ -154,7 +154,9 @@ class EnforcerReader:
             nonlocal requests
             requests += 1
             if requests > MAX_REQUESTS:
-                raise PullFailed(f"a reading needs more than {MAX_REQUESTS:,} requests", retry_after_s=None)
+                raise PullFailed(
+                    f"reading the limits needs more than {MAX_REQUESTS:,} requests", retry_after_s=None
+                )
             return await get_json(enforcer, path, self._fetch)
 
         await TYPES[enforcer.type].read(fetch_enforcer_page, add_limit, now)

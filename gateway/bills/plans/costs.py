@@ -67,8 +67,13 @@ class PlanTotal(msgspec.Struct, kw_only=True):
     overage: str
     metered: Annotated[str, words("Cost of calls that no plan covers.")]
     included_value: Annotated[str, words("Value of covered calls at list prices, without the overage.")]
-    unconverted: Annotated[dict[str, str], words("What `paid` lacks.")]
-    included_unconverted: Annotated[dict[str, str], words("What `included_value` lacks.")]
+    unconverted: Annotated[
+        dict[str, str], words("Amounts without an exchange rate, by currency, which are not in `paid`.")
+    ]
+    included_unconverted: Annotated[
+        dict[str, str],
+        words("Amounts without an exchange rate, by currency, which are not in `included_value`."),
+    ]
 
 
 class PlanOfMonth(msgspec.Struct, kw_only=True):
@@ -86,7 +91,7 @@ class PlanOfMonth(msgspec.Struct, kw_only=True):
     included_value: str
     unit: str
     used: str
-    included: Annotated[str | None, words("Null: everything.")]
+    included: Annotated[str | None, words("The usage that the seats include together. Null if unlimited.")]
     beyond: str
     source: Annotated[
         str,

@@ -210,7 +210,7 @@ def _parse_claude_seat(row: Mapping[str, Any]) -> ListedSeat | None:
             else None
         )
     if row["type"] != "user":
-        raise ValueError(f"type {row['type']}")
+        raise ValueError(f"unknown type {row['type']}")
     return ListedSeat(user=str(row["email"]), since=_parse_utc_day(row.get("added_at")))
 
 

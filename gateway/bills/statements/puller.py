@@ -342,7 +342,7 @@ class StatementPuller:
                 if waiting is None or waiting > LONGEST_WAIT_S or attempt + 1 == MOST_RETRIES:
                     raise
                 await self._sleep(waiting)
-        raise AssertionError("the last attempt raises")
+        raise AssertionError("unreachable: the last attempt raises its error")
 
     def _new_reader(self, pull_settings: StatementPullSettings, span: tuple[int, int]) -> ReportReader:
         return ReportReader(SOURCES[pull_settings.source], most=self._settings().max_rows, asked=span)

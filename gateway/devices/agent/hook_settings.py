@@ -32,7 +32,7 @@ def with_hook_entry(present: Any, command: str) -> Sequence[Any]:
     if present is MISSING:
         return [hook_entry(command)]
     if not isinstance(present, list):
-        raise NotEditable("its hooks are no list")
+        raise NotEditable("the hooks of an event are not a list")
     return [*(each for each in present if not _is_own_hook_entry(each)), hook_entry(command)]
 
 

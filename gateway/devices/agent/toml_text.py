@@ -98,7 +98,9 @@ def _require_equal_toml(text: str, expected: Any) -> str:
     except tomllib.TOMLDecodeError:
         parsed = MISSING
     if parsed != expected:
-        raise NotEditable("this editor cannot change it safely as it is written; change it by hand")
+        raise NotEditable(
+            "Tollhouse cannot safely change a file that is written like this; change it by hand"
+        )
     return text
 
 

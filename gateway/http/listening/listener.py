@@ -151,7 +151,7 @@ class Connection(PlainRequests):
         level = logging.ERROR if status >= 500 else logging.WARNING
         _log.log(level, "could not handle a request", extra=extra)
         if request.writer.output_size > 0:
-            raise ConnectionError("the answer has begun")
+            raise ConnectionError("no error can be sent, because the answer has already begun")
         if status >= 500:
             error = Refusal(
                 status, "internal", "Internal error of Tollhouse. The operator finds the details in the log."

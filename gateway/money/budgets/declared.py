@@ -688,7 +688,7 @@ class OwnerItem(msgspec.Struct, kw_only=True):
     owner: Annotated[str | None, words("The owner: a value of the dimension in `per`."), example("search")]
     actual: Annotated[str, words("The amount so far."), example("4.3096606")]
     planned: Annotated[str | None, words("The amount that the budget plans."), example("5")]
-    percent: Annotated[int | None, words("The percentage of the amount."), example(86)]
+    percent: Annotated[int | None, words("The percentage of the planned amount that is spent."), example(86)]
     forecast: Annotated[str | None, words("The expected amount of the whole period."), example("5.12")]
     calls: Annotated[int, words("The number of calls."), example(4547)]
     unpriced_calls: Annotated[int, words("Calls that used something without a known price."), example(79)]
@@ -706,11 +706,11 @@ class AlertItem(msgspec.Struct, kw_only=True):
     kind: Annotated[
         str, words("What passed the threshold: `actual` spend or the `forecast`."), example(ACTUAL)
     ]
-    percent: Annotated[int, words("The percentage of the amount."), example(80)]
+    percent: Annotated[int, words("The threshold, as a percentage of the planned amount."), example(80)]
     state: Annotated[str, words("The state of the alert."), example(FIRED)]
     since: Annotated[str, words("When the threshold was passed."), example("1795743905.7")]
     fired_at: Annotated[str | None, words("When the alert was raised."), example("1795743905.7")]
-    value: Annotated[str, words("The spend or forecast that passed it."), example("4.3096606")]
+    value: Annotated[str, words("The spend or forecast that passed the threshold."), example("4.3096606")]
     planned: Annotated[str, words("The amount that the budget plans."), example("5")]
     told: Annotated[bool, words("Whether a notification was sent."), example(True)]
     corrected_at: Annotated[

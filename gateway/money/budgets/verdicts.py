@@ -135,7 +135,11 @@ class SourceDelay(msgspec.Struct, frozen=True, kw_only=True):
     median_s: Annotated[
         float, words("The median of the seconds from the end of a call until it is stored."), example(2.1)
     ]
-    most_s: Annotated[float, words("The seconds that 99 % of the calls do not exceed."), example(5.3)]
+    most_s: Annotated[
+        float,
+        words("The seconds from the end of a call until it is stored that 99 % of the calls do not exceed."),
+        example(5.3),
+    ]
 
 
 _DELAYS = {"litellm": {"calls": 4096, "median_s": 2.1, "most_s": 5.3}}
@@ -153,7 +157,9 @@ class BudgetVerdicts(msgspec.Struct, frozen=True, kw_only=True):
         words("When the table expires. Then the enforcer decides by itself."),
         example("2026-12-09T12:05:00.000Z"),
     ]
-    version: Annotated[int, words("A number that grows with each table."), example(41)]
+    version: Annotated[
+        int, words("The number of this table of verdicts. A later table has a higher one."), example(41)
+    ]
     truncated: Annotated[
         bool, words(f"Whether rows are missing, because a table has at most {MAX_ROWS:,}."), example(False)
     ]

@@ -140,7 +140,7 @@ class PlanCostsOfPlan(msgspec.Struct, kw_only=True):
     included: Annotated[
         str | None,
         words(
-            "The usage that these seats include together per billing cycle, in the unit, or null "
+            "The usage that the seats of the plan include together per billing cycle, in `unit`, or null "
             "if unlimited."
         ),
         example("80"),
@@ -163,7 +163,7 @@ class IdleSeatItem(msgspec.Struct, kw_only=True):
     plan: Annotated[str, words("The name of the plan."), example("Claude Team")]
     user: Annotated[str, words("The person who has the seat."), example("mara")]
     team: Annotated[str | None, words("The team that pays for the seat, or null."), example("engineering")]
-    fee: Annotated[str, words("The fee of the seat for these days."), example("25")]
+    fee: Annotated[str, words("The fee of the seat from `first_day` to `last_day`."), example("25")]
     first_day: Annotated[str, words("The first day of the billing cycle without use."), example("2026-10-27")]
     last_day: Annotated[str, words("The last day of the billing cycle without use."), example("2026-11-26")]
 

@@ -89,7 +89,9 @@ class ReconciledRow(msgspec.Struct, kw_only=True):
     ] = UNSET
     rate: Annotated[
         str | UnsetType,
-        words("The difference that comes from different prices for the tokens that both sides have."),
+        words(
+            "The difference that comes from different prices for tokens that both the bill and Tollhouse have."
+        ),
         example("0"),
     ] = UNSET
     other: Annotated[
@@ -105,7 +107,9 @@ class ReconciledRow(msgspec.Struct, kw_only=True):
     ] = UNSET
     billed_tokens: Annotated[int, words("The number of billed tokens."), example(153635354)]
     counted_tokens: Annotated[int, words("The number of counted tokens."), example(129318136)]
-    captured_tokens: Annotated[int, words("The number of tokens that both sides have."), example(126557694)]
+    captured_tokens: Annotated[
+        int, words("The number of tokens that both the bill and Tollhouse have."), example(126557694)
+    ]
     billed_calls: Annotated[
         int | UnsetType | None,
         words("The number of billed calls, or null if the bill has none."),
@@ -130,8 +134,10 @@ class ReconciledRow(msgspec.Struct, kw_only=True):
 
 
 class NamesOnOneSide(msgspec.Struct, kw_only=True):
-    models: Annotated[list[str], words("Models that only this side has."), example([])]
-    keys: Annotated[list[str], words("Keys that only this side has."), example(["notebooks"])]
+    models: Annotated[list[str], words("Models that only the bill, or only Tollhouse, has."), example([])]
+    keys: Annotated[
+        list[str], words("Keys that only the bill, or only Tollhouse, has."), example(["notebooks"])
+    ]
 
 
 class ProviderReconciliation(msgspec.Struct, kw_only=True):

@@ -204,7 +204,7 @@ class ContainerFilesOfCluster(msgspec.Struct, kw_only=True):
 class ContainerFileCounts(msgspec.Struct, kw_only=True):
     kinds: Annotated[
         dict[str, Any],
-        words("The counts by kind."),
+        words("The numbers of files by kind and by what happened to them."),
         example(
             {
                 "file": {"uploaded": 1, "references": 1, "announced": 0},
@@ -215,8 +215,8 @@ class ContainerFileCounts(msgspec.Struct, kw_only=True):
     ]
     balanced: Annotated[bool, words("Whether all counts add up."), example(True)]
     imbalances: Annotated[list[str], words("The counts that do not add up."), example([])]
-    bytes: Annotated[int, words("The size of the files in bytes."), example(9)]
-    max_bytes: Annotated[int, words("The maximum size in bytes."), example(8589934592)]
+    bytes: Annotated[int, words("The size of all stored files, in bytes."), example(9)]
+    max_bytes: Annotated[int, words("The maximum size of all stored files, in bytes."), example(8589934592)]
     files: Annotated[int, words("The number of stored files."), example(3)]
     max_files: Annotated[int, words("The maximum number of stored files."), example(100000)]
     clusters: Annotated[list[ContainerFilesOfCluster], words("The waiting files by cluster.")]
@@ -243,7 +243,7 @@ class ContainerFileItem(msgspec.Struct, kw_only=True):
         words("The SHA-256 digest of the file; null before it arrives."),
         example("6aa351535fa146ea22f9dfd10a701011dec9315207626e789c96a062ac791055"),
     ]
-    kept: Annotated[bool, words("Whether the bytes are still stored."), example(True)]
+    kept: Annotated[bool, words("Whether the content of the file is still stored."), example(True)]
     asked_again: Annotated[
         bool,
         words("Whether the file is requested again, by the cost service or after damage."),

@@ -60,7 +60,7 @@ class ClusterKind(FileKind):
         )
         check_cluster_name(identity)
         if not (new_values.display_name or new_values.labels or new_values.config):
-            raise Invalid("name: this cluster has no settings; remove this item instead")
+            raise Invalid("name: this cluster has no settings; remove its item from the file")
         id, most = cluster_id(*identity), caller.shared.most(LIMIT)
         row = table.find(id)
         change = _change_from_file(new_values, row)

@@ -229,7 +229,10 @@ class FleetAssistant(msgspec.Struct, kw_only=True):
     ]
     use: Annotated[
         str,
-        words("`none`, `heard`, `waiting`, `delayed` or `losing`. `unseen`: no agent and no recent call."),
+        words(
+            "Whether calls of the last use arrived: `none` (not used), `heard` (yes), `waiting` (may still arrive), "
+            "`delayed` (on the machine), `losing` (no), or `unseen` (no agent and no recent call)."
+        ),
         example("none"),
     ]
     version: Annotated[str | None, words("The version of the assistant."), example("0.169.0")]

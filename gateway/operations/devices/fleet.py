@@ -201,7 +201,11 @@ class CoverageStates(msgspec.Struct, kw_only=True):
 class TeamCoverage(msgspec.Struct, kw_only=True):
     team: Annotated[str, words("The team, or empty if it is unknown."), example("engineering")]
     machines: Annotated[int, words("The machines of the team."), example(1)]
-    covered: Annotated[int, words("The number of these machines that report or are not in use."), example(0)]
+    covered: Annotated[
+        int,
+        words("The number of covered machines: they report, or their assistants are not in use."),
+        example(0),
+    ]
     covered_percent: Annotated[
         float,
         words("The covered part in percent, rounded down to a tenth."),
@@ -214,7 +218,11 @@ class SystemCoverage(msgspec.Struct, kw_only=True):
         str, words("The system: `macos`, `windows`, `linux`, another word, or empty."), example("macos")
     ]
     machines: Annotated[int, words("The machines with this system."), example(2)]
-    covered: Annotated[int, words("The number of these machines that report or are not in use."), example(0)]
+    covered: Annotated[
+        int,
+        words("The number of covered machines: they report, or their assistants are not in use."),
+        example(0),
+    ]
     covered_percent: Annotated[
         float,
         words("The covered part in percent, rounded down to a tenth."),
@@ -238,14 +246,20 @@ class SeatCoverage(msgspec.Struct, kw_only=True):
     without_machine: Annotated[
         int, words("The people with a seat who use no machine of the inventory and no device."), example(0)
     ]
-    without_machine_names: Annotated[list[str], words("Their names as in records, at most 100."), example([])]
+    without_machine_names: Annotated[
+        list[str], words("Names of these people, as records have them; at most 100."), example([])
+    ]
 
 
 class CoverageAnswer(msgspec.Struct, kw_only=True):
     machines: Annotated[
         int, words("The machines of the inventory, or all devices if there is no inventory."), example(2)
     ]
-    covered: Annotated[int, words("The number of these machines that report or are not in use."), example(0)]
+    covered: Annotated[
+        int,
+        words("The number of covered machines: they report, or their assistants are not in use."),
+        example(0),
+    ]
     covered_percent: Annotated[
         float | None,
         words("The covered part in percent, rounded down to a tenth; null without machines."),
@@ -254,16 +268,15 @@ class CoverageAnswer(msgspec.Struct, kw_only=True):
     away: Annotated[
         int,
         words(
-            "The number of machines of which nothing was heard for `devices.coverage_days`."
-            " Otherwise only `enrolled_devices` and `unexpected` have them."
+            "The number of machines without a report, a call or a check-in for `devices.coverage_days`. Of the other "
+            "fields, only `enrolled_devices` and `unexpected` include them."
         ),
         example(0),
     ]
     offline: Annotated[
         int,
         words(
-            "The number of these machines that missed three reports. They keep the state of"
-            " their last report."
+            "The number of enrolled machines that missed three reports. They keep the state of their last report."
         ),
         example(0),
     ]

@@ -220,5 +220,5 @@ class OrderedRows(Generic[Row]):
 
 def _require_function(value: Callable[[Row], T] | None) -> Callable[[Row], T]:
     if value is None:
-        raise TypeError("rows in memory need a value for each sort key and filter")
+        raise TypeError("each sort key and filter of the list of devices needs a function")
     return value

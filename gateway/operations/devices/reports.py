@@ -50,7 +50,7 @@ class SpoolDepth(msgspec.Struct, kw_only=True):
 
 class SourceSeen(msgspec.Struct, kw_only=True):
     last_seen: Annotated[Text | None, words("When the source last sent records.")] = None
-    records: Annotated[Count | None, words("The number of its records.")] = None
+    records: Annotated[Count | None, words("The number of records that the source sent.")] = None
 
 
 class Report(NamedDevice, kw_only=True):
@@ -94,7 +94,10 @@ class Report(NamedDevice, kw_only=True):
         Any, words("A hash of the id of the machine's hardware, which the device claims, or null.")
     ] = None
     seq: Annotated[Any, words("The number of the heartbeat.")] = None
-    next: Annotated[Any, words("The word of the last answer to a heartbeat.")] = None
+    next: Annotated[
+        Any,
+        words("The value of `next` in the last answer to a heartbeat. An older value shows a copied disk."),
+    ] = None
     leaving: Annotated[
         Any, words("How the agent leaves: `removed`, or `unenrolled` if its key ends as well.")
     ] = None

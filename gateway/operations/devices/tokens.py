@@ -253,7 +253,9 @@ class TokenKind(FileKind):
     ) -> None:
         table = caller.registry.enrolment_tokens
         if secret is not None and not table.is_secret_of(row, secret):
-            raise NotAllowed("secret_file: a token keeps its secret; state a token with another name")
+            raise NotAllowed(
+                "secret_file: the secret of a token cannot change; state a token with another name"
+            )
         await table.edit(row.id, _token_draft(new_values), actor=caller.actor)
 
     async def delete(self, caller: MoneyCaller, row: EnrolmentToken) -> None:

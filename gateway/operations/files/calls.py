@@ -56,7 +56,9 @@ class DifferenceItem(msgspec.Struct, kw_only=True):
     ]
     kind: Annotated[str, words("The kind of the object."), example("view")]
     name: Annotated[str, words("The name of the object."), example("Search")]
-    words: Annotated[str, words("What changes."), example("")]
+    words: Annotated[
+        str, words("The fields that change, or why nothing can change. May be empty."), example("")
+    ]
     text: Annotated[str, words("The line that `tollhouse plan` prints."), example("+ view Search")]
 
 

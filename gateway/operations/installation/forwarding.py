@@ -27,7 +27,14 @@ class ForwardingTest(RequestBody):
 
 
 class ForwardingTestResult(msgspec.Struct, kw_only=True):
-    status: Annotated[str, words("`ok`, `refused`, `unavailable` or `unverified`."), example("ok")]
+    status: Annotated[
+        str,
+        words(
+            "The result: `ok`, `refused` (the address or the key is wrong), `unavailable`, or `unverified` (no request "
+            "can test it)."
+        ),
+        example("ok"),
+    ]
     words: Annotated[str | None, words("The message of the receiver or of the test, or null."), example(None)]
 
 

@@ -36,7 +36,7 @@ class OrgContextKind(FileKind):
 
     async def create(self, caller: MoneyCaller, new_values: OrgContextBody, secret: str | None) -> str:
         if await caller.registry.org_context.set_text(new_values.text, actor=caller.actor) is None:
-            raise Invalid("text must not be empty; remove this item instead")
+            raise Invalid("text must not be empty; to delete the text, remove its item from the file")
         return ID
 
     async def change(

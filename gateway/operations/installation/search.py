@@ -164,7 +164,7 @@ async def _names_in_list(
     request: OperatorRequest[OperatorServices, None], row: OperatorAddress
 ) -> Iterable[Named]:
     if row.names is None:
-        raise TypeError(f"the list {row.path} has no names")
+        raise TypeError(f"the address {row.path} declares no function that returns names for the search")
     services = request.services.services_of_type(holder_type(row.names))
     return await row.names(replace(request, services=services))
 

@@ -196,11 +196,11 @@ class Overview(msgspec.Struct, kw_only=True):
     today: Annotated[OverviewFigures, words("The figures of today so far.")]
     days: Annotated[list[ModelDay], words("Costs by day.")]
     reported: Annotated[
-        str, words("The part of the cost of these days that sources reported."), example("139.02977095")
+        str, words("The part of the cost of `days` that sources reported."), example("139.02977095")
     ]
     kinds: Annotated[
         dict[str, int],
-        words("The numbers of calls of these days by what is known of their cost."),
+        words("The numbers of calls of `days` by what is known of their cost."),
         example({"priced": 21480, "free": 611, "unpriced": 826, "without_usage": 14}),
     ]
     colours: Annotated[

@@ -68,11 +68,17 @@ class PricePreview(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     to: Annotated[str, words("The end of the period."), example("2026-11-27T01:45:14.016Z")]
     calls: Annotated[int, words("The number of calls that the price fits."), example(2311)]
     reported_calls: Annotated[
-        int, words("The number of these calls whose source reported a cost, which stays."), example(0)
+        int,
+        words("The number of calls that the price fits and whose source reported a cost, which stays."),
+        example(0),
     ]
     unpriced_calls: Annotated[int, words("The number of calls without a price after the change."), example(0)]
-    before: Annotated[str, words("The cost of these calls now."), example("0")]
-    after: Annotated[str, words("The cost of these calls with the price."), example("12.4816")]
+    before: Annotated[
+        str, words("The cost of the calls that the price fits, before the change."), example("0")
+    ]
+    after: Annotated[
+        str, words("The cost of the calls that the price fits, after the change."), example("12.4816")
+    ]
 
 
 class PricePreviewAnswer(msgspec.Struct, kw_only=True):

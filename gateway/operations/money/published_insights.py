@@ -265,7 +265,7 @@ class OneComment(msgspec.Struct, kw_only=True):
 
 class DeletedInsight(msgspec.Struct, kw_only=True):
     insight: Annotated[InsightName, words("The deleted insight.")]
-    comments: Annotated[list[DeletedCommentName], words("Its deleted comments.")]
+    comments: Annotated[list[DeletedCommentName], words("The comments of the insight, deleted with it.")]
 
 
 _ALL = "/v2/insights"

@@ -100,7 +100,7 @@ class RecommendationItem(msgspec.Struct, kw_only=True):
             }
         ),
     ]
-    evidence: Annotated[EvidencePeriod, words("The days whose calls it is based on.")]
+    evidence: Annotated[EvidencePeriod, words("The days whose calls the recommendation is based on.")]
     promised_savings: Annotated[
         str | None,
         words("The savings per month when the recommendation was addressed, or null."),
@@ -194,7 +194,7 @@ class RecommendationDimensionItem(msgspec.Struct, kw_only=True):
     id: Annotated[str, words("The id of the dimension."), example("api_key")]
     values: Annotated[
         list[str],
-        words("The values in open recommendations."),
+        words("The values of the dimension in open recommendations."),
         example(["audits-key", "catalogue-key", "checkout-key"]),
     ]
 

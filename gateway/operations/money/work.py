@@ -62,7 +62,7 @@ class WorkStatus(msgspec.Struct, kw_only=True):
     pending_spans: Annotated[
         int, words("The spans of the last day that may link a call to its run."), example(48)
     ]
-    max_pending_spans: Annotated[int, words("The maximum number of these spans."), example(200000)]
+    max_pending_spans: Annotated[int, words("The maximum of `pending_spans`."), example(200000)]
 
 
 class WorkStatusAnswer(msgspec.Struct, kw_only=True):
@@ -75,12 +75,12 @@ class ShownUnit(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
     from_: Annotated[str, words("The start of the period."), example("2026-08-30T00:00:00+00:00")]
     to: Annotated[str, words("The end of the period."), example("2026-11-27T12:00:00+00:00")]
     continues: Annotated[
-        bool, words("Whether it also has calls in the day before or after these times."), example(False)
+        bool, words("Whether the unit also has calls in the day before `from` or after `to`."), example(False)
     ]
 
 
 class UnitFigures(msgspec.Struct, kw_only=True):
-    cost: Annotated[str, words("The cost of these calls."), example("0.41")]
+    cost: Annotated[str, words("The cost of the calls."), example("0.41")]
     calls: Annotated[int, words("The number of calls."), example(6)]
     errors: Annotated[int, words("The number of failed calls."), example(0)]
     input_tokens: Annotated[int, words("The number of input tokens."), example(81200)]
@@ -113,7 +113,7 @@ class UnitAnswer(msgspec.Struct, kw_only=True):
     own: Annotated[UnitFigures, words("The calls of the unit.")]
     aggregated: Annotated[
         UnitFigures | None,
-        words("These calls and those of the runs that they started. Null except for sessions and runs."),
+        words("The calls of the unit and of all runs that it started. Null except for sessions and runs."),
         example(None),
     ]
     without_run: Annotated[

@@ -190,7 +190,8 @@ class KeyItem(msgspec.Struct, kw_only=True):
         int | UnsetType, words("The number of requests since the key expired. Omitted if there are none.")
     ] = UNSET
     last_refused: Annotated[
-        str | UnsetType, words("When the newest of these requests arrived. Omitted if there are none.")
+        str | UnsetType,
+        words("When the newest request since the key expired arrived. Omitted if there are none."),
     ] = UNSET
 
 
@@ -482,7 +483,7 @@ def _check_may_grant_scopes(request: OperatorRequest[SenderServices, Any], scope
         return
     if any(scope.startswith(_OF_ROLES) for scope in scopes):
         raise missing_right_refusal(
-            ORGANIZATION_ADMINISTRATION, f"a key with a scope {_OF_ROLES}*, which can change roles,"
+            ORGANIZATION_ADMINISTRATION, f"a key that can change roles (scope {_OF_ROLES}*)"
         )
 
 

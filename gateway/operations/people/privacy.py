@@ -117,7 +117,7 @@ class ErasedPlace(msgspec.Struct, kw_only=True):
     ]
     what: Annotated[
         str,
-        words("What the place has, and what to do."),
+        words("What was erased in the place, or what you must do there."),
         example("stored records; 1 deliveries got new idempotency keys"),
     ]
     count: Annotated[int | None, words("The number of items in the place, or null."), example(96)]
@@ -135,11 +135,19 @@ class StoredErasure(msgspec.Struct, kw_only=True):
     ]
     texts: Annotated[bool, words("Whether free texts with a name were replaced."), example(True)]
     devices: Annotated[bool, words("Whether devices of the person were revoked and erased."), example(False)]
-    passes: Annotated[int, words("Always 0 in the file."), example(0)]
+    passes: Annotated[
+        int, words("How often this storage renamed the records. Always 0 in an exported file."), example(0)
+    ]
     below: Annotated[
         list[str], words("The agents and gateways that still have to erase the person."), example([])
     ]
-    key: Annotated[str, words("The key of the digests of a Tollhouse above, or empty."), example("")]
+    key: Annotated[
+        str,
+        words(
+            "If a Tollhouse above this one ordered the erasure, the key of its digests of names. Otherwise empty."
+        ),
+        example(""),
+    ]
 
 
 class ErasureFile(msgspec.Struct, kw_only=True):
@@ -325,7 +333,7 @@ async def resolve_person_in_path(request: OperatorRequest[OperatorServices, Any]
     if person is None:
         shown = [each for each in linked if each.label and each.label.casefold() == typed.casefold()]
         if len(shown) > 1:
-            raise NotAllowed(f"{len(shown)} people are shown as {typed}: use a name in records")
+            raise NotAllowed(f"{len(shown)} people are shown as {typed}: use a name from their calls")
         person = shown[0] if shown else None
     names = (typed,) if person is None else person.names
     label = "" if person is None else person.label

@@ -419,7 +419,7 @@ def _previewed_rights(
     services = request.services
     if body.role is None:
         if body.replaces is not None:
-            raise Invalid("replaces needs a draft of a role")
+            raise Invalid("`replaces` names the role that a draft replaces, so state the draft in `role`")
         return roles.holder_rights(holder)
     given = body.role if body.role.name.strip() else replace_fields(body.role, name=DRAFT)
     draft = check_role_draft(given, request.shared.role_limits())

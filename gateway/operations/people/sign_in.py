@@ -86,7 +86,8 @@ class SessionRights(msgspec.Struct, kw_only=True):
         UNSET
     )
     needs_reason: Annotated[
-        bool | UnsetType, words("Whether costs of others need a reason. Omitted with `min_group`.")
+        bool | UnsetType,
+        words("Whether the person must state a reason to see costs of others. Omitted if `min_group` is."),
     ] = UNSET
 
 

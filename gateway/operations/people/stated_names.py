@@ -66,9 +66,15 @@ STATED: ListDefinition[StatedNames] = ListDefinition(
 
 
 class StatedNameItem(msgspec.Struct, kw_only=True):
-    user: Annotated[str, words("The account."), example("7c9e6679-7425-40de-944b-e07fc1f90ae7")]
+    user: Annotated[
+        str,
+        words("The name of the user account that calls state."),
+        example("7c9e6679-7425-40de-944b-e07fc1f90ae7"),
+    ]
     address: Annotated[
-        str, words("The address that its calls state, as records have it."), example("email:419600c11ba4cfdd")
+        str,
+        words("The address that calls of the account state, as records have it."),
+        example("email:419600c11ba4cfdd"),
     ]
     calls: Annotated[int, words("The number of calls that state both names."), example(120)]
     calls_of_user: Annotated[int, words("The number of all calls of the account."), example(120)]

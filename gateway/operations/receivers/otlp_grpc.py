@@ -298,7 +298,7 @@ async def _abort_call(context: Context, refusal: Refusal) -> bytes:
     code = grpc_code(refusal)
     details = answers.status_details(refusal, code.value[0])
     await context.abort(code, refusal.message, (("grpc-status-details-bin", details),))
-    raise AssertionError("abort always raises")
+    raise AssertionError("unreachable: context.abort always raises")
 
 
 def grpc_code(refusal: Refusal) -> grpc.StatusCode:

@@ -42,11 +42,13 @@ class ServerClock(msgspec.Struct, kw_only=True):
     now: Annotated[str, words("The time that the server uses."), example("2026-11-27T01:45:03.740Z")]
     step_s: Annotated[
         float,
-        words("The seconds by which the machine's clock is ahead of `now`; 0 while it is accepted."),
+        words("The seconds by which the machine's clock is ahead of `now`; 0 while that clock is accepted."),
         example(0.0),
     ]
     held_s: Annotated[
-        float, words("The seconds for which a step or a long stop still delays deletion."), example(0.0)
+        float,
+        words("The seconds for which a clock step or a long stop still delays the deletion of old records."),
+        example(0.0),
     ]
 
 
@@ -57,7 +59,9 @@ class OneClock(msgspec.Struct, kw_only=True):
 class AcceptedClockStep(msgspec.Struct, kw_only=True):
     moved_s: Annotated[float, words("The accepted step, in seconds."), example(0.0)]
     was_held_s: Annotated[
-        float, words("The seconds for which deletion would still have been delayed."), example(0.0)
+        float,
+        words("The seconds for which the clock step would still have delayed the deletion of old records."),
+        example(0.0),
     ]
 
 
@@ -94,7 +98,7 @@ class OneReceipt(msgspec.Struct, kw_only=True):
 class BooksAnswer(msgspec.Struct, kw_only=True):
     topics: Annotated[
         dict[str, Any],
-        words("The counts of each topic."),
+        words("The numbers of items by topic and by what happened to them."),
         example(
             {
                 "ai-telemetry": {
@@ -114,7 +118,7 @@ class BooksAnswer(msgspec.Struct, kw_only=True):
     ]
     routes: Annotated[
         dict[str, Any],
-        words("The counts of each route."),
+        words("The numbers of records by route and by what happened to them."),
         example(
             {
                 "archive/ai-telemetry": {
@@ -159,9 +163,15 @@ class IgnoredItem(msgspec.Struct, kw_only=True):
 
 
 class ConflictFigures(msgspec.Struct, kw_only=True):
-    input_tokens: Annotated[int | None, words("The input tokens in these reports, or null."), example(1200)]
-    output_tokens: Annotated[int | None, words("The output tokens in these reports, or null."), example(300)]
-    cost: Annotated[str | None, words("The cost in these reports, or null."), example("0.006")]
+    input_tokens: Annotated[
+        int | None, words("The sum of the input tokens that the reports state, or null."), example(1200)
+    ]
+    output_tokens: Annotated[
+        int | None, words("The sum of the output tokens that the reports state, or null."), example(300)
+    ]
+    cost: Annotated[
+        str | None, words("The sum of the costs that the reports state, or null."), example("0.006")
+    ]
 
 
 class ConflictItem(msgspec.Struct, kw_only=True):
@@ -169,10 +179,10 @@ class ConflictItem(msgspec.Struct, kw_only=True):
     first_source: Annotated[str, words("The source of the first report, which counts."), example("litellm")]
     second_source: Annotated[str, words("The source of the second report."), example("otel")]
     count: Annotated[int, words("The number of calls with this conflict."), example(1)]
-    first: Annotated[ConflictFigures, words("The sums of the first reports.")]
+    first: Annotated[ConflictFigures, words("The sums of the first report of each call.")]
     second: Annotated[
         ConflictFigures,
-        words("The sums of the second reports."),
+        words("The sums of the second report of each call."),
         example({"input_tokens": 1180, "output_tokens": 300, "cost": None}),
     ]
     request_id: Annotated[

@@ -115,9 +115,9 @@ class RouteItem(msgspec.Struct, kw_only=True):
 
 
 class QueueSpace(msgspec.Struct, kw_only=True):
-    entries: Annotated[int, words("The number of entries."), example(157)]
+    entries: Annotated[int, words("The number of entries in the log of records."), example(157)]
     bytes: Annotated[int, words("The size of the queue in bytes."), example(8133272)]
-    max_bytes: Annotated[int, words("The maximum size in bytes."), example(10737418240)]
+    max_bytes: Annotated[int, words("The maximum size of the queue in bytes."), example(10737418240)]
     free_bytes: Annotated[int, words("The free disk space in bytes."), example(10729284968)]
     writable: Annotated[bool, words("Whether records can be stored."), example(True)]
     last_error: Annotated[str | None, words("The last error while storing, or null."), example(None)]
@@ -134,9 +134,11 @@ class CompiledModule(msgspec.Struct, kw_only=True):
         words("A sentence about the state of the compiled module."),
         example("off: No module named 'tollhouse_native'"),
     ]
-    spans: Annotated[int | None, words("The number of spans that were read, or null."), example(None)]
+    spans: Annotated[int | None, words("The number of spans that Tollhouse read, or null."), example(None)]
     known_spans: Annotated[
-        int | None, words("The number of spans that the module read, or null."), example(None)
+        int | None,
+        words("The number of spans that the compiled module read by itself, or null."),
+        example(None),
     ]
 
 
@@ -154,7 +156,7 @@ class GatewayNode(msgspec.Struct, kw_only=True):
 class LakeComparison(msgspec.Struct, kw_only=True):
     at: Annotated[str, words("When the files were compared.")]
     files: Annotated[int, words("The number of compared files.")]
-    rows: Annotated[int, words("The number of rows in these files.")]
+    rows: Annotated[int, words("The number of rows in the compared files.")]
     differences: Annotated[dict[str, int], words("The numbers of differences by kind; empty if all is well.")]
     words: Annotated[str, words("The first difference, or empty.")]
 
@@ -174,7 +176,7 @@ class LakeOfRoute(msgspec.Struct, kw_only=True):
 class StatusAnswer(msgspec.Struct, kw_only=True):
     topics: Annotated[
         list[dict[str, Any]],
-        words("The counts of each topic."),
+        words("The numbers of items of each topic by what happened to them."),
         example(
             [
                 {
@@ -242,7 +244,9 @@ class LakeRepairReport(msgspec.Struct, kw_only=True):
 
 class LakeRecountReport(msgspec.Struct, kw_only=True):
     differs: Annotated[dict[str, str], words("The deliveries that differ from the log, by manifest.")]
-    editions: Annotated[list[str], words("All editions of the route.")]
+    editions: Annotated[
+        list[str], words("The editions of the route: one for each log that assigned record numbers.")
+    ]
     compared: Annotated[int, words("The number of deliveries whose records are in the log.")]
     after: Annotated[int | None, words("Send this as `after` to continue; null at the end.")]
 

@@ -66,14 +66,16 @@ class FigureReasons(msgspec.Struct, kw_only=True):
         example("calculated from its tokens with the price list genai-prices-0.2.3-2026-11-27"),
     ] = UNSET
     cost_source: Annotated[
-        str | UnsetType, words("Which of the two costs counts."), example("the reported cost counts")
+        str | UnsetType,
+        words("Whether the reported or the estimated cost counts."),
+        example("the reported cost counts"),
     ] = UNSET
     corrections: Annotated[str | UnsetType, words("Why the record is not counted.")] = UNSET
     reason: Annotated[str | UnsetType, words("Why the corrected call is not counted.")] = UNSET
     status: Annotated[str | UnsetType, words("How a call from a cache is counted.")] = UNSET
     shadow: Annotated[str | UnsetType, words("Why the duplicate is not counted.")] = UNSET
     charges: Annotated[str | UnsetType, words("Where costs in other currencies come from.")] = UNSET
-    value: Annotated[str | UnsetType, words("What the value of the counter is.")] = UNSET
+    value: Annotated[str | UnsetType, words("What the value of a counter record means.")] = UNSET
 
 
 class PriceLineItem(msgspec.Struct, kw_only=True):

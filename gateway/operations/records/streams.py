@@ -91,7 +91,9 @@ class UnknownRecord(msgspec.Struct, kw_only=True):
     value: Annotated[str | None, words("The amount, or null."), example("100")]
     shadow: Annotated[
         bool,
-        words("Whether the record is not sent, because the first sum creates the stream."),
+        words(
+            "Whether the record is not sent: it only creates the stream, which the first sum does as well."
+        ),
         example(False),
     ]
 

@@ -608,7 +608,7 @@ class KeyAccess:
             await self._registry.wait_until_caught_up()
         key = self._registry.keys.find_by_number(number)
         if key is None or key.state(self._clock.now()) != ENABLED:
-            raise KeyEnded("the key for which the address was given has ended")
+            raise KeyEnded("the key that requested the upload address was deleted, disabled or has expired")
         return self._registry.keys.number_expectation(number)
 
     def _find_key(self, secret: str) -> Key | None:

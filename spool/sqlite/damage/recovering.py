@@ -78,7 +78,7 @@ async def _salvage_into_scratch(scratch: Path, file: Path) -> Database:
             salvaged = salvage_rows(connection, file, fresh, RecoveryNote())
         connection.execute("COMMIT")
         if not salvaged.read:
-            raise damage_error("it has no readable row")
+            raise damage_error("the file has no readable row")
 
     try:
         return await Database.open(scratch, prepare_scratch_database, durable=False)

@@ -248,7 +248,7 @@ def _read_policy_record(tree: _FileTree, system: str) -> _Record:
         record = msgspec.json.decode(content, type=_Record)
     except msgspec.DecodeError as error:
         raise BadBundle(
-            f"{RECORDS[system]} is damaged: delete it, and delete the files that Tollhouse wrote by hand"
+            f"{RECORDS[system]}, the list of files that Tollhouse wrote, is damaged: delete it and these files"
         ) from error
     # the record may be of another release, so paths that this release does not write are ignored
     allowed = paths_a_bundle_may_write(system)

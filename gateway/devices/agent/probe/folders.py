@@ -41,7 +41,7 @@ if sys.platform == "win32":
         for part in name.split("/"):
             path /= part
             if path.is_symlink() or path.resolve() != path.absolute():
-                raise OSError(errno.ELOOP, "a link", str(path))
+                raise OSError(errno.ELOOP, "the path contains a link", str(path))
         if flags == _FOLDER:
             yield path
             return

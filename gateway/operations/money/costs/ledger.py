@@ -47,7 +47,9 @@ class RebuildResult(msgspec.Struct, kw_only=True):
         example(0),
     ]
     first: Annotated[int, words("The number of the first record that is recounted."), example(1)]
-    border: Annotated[str | None, words("The end of these hours, or null."), example(None)]
+    border: Annotated[
+        str | None, words("The end of the hours that are not recounted, or null."), example(None)
+    ]
 
 
 class OneRebuild(msgspec.Struct, kw_only=True):

@@ -252,7 +252,7 @@ class ProviderSignIns:
         ):
             self._logouts.popitem(last=False)
         if id in self._logouts:
-            raise TokenRefused("it was used before")
+            raise TokenRefused("its id (jti) was used before")
 
     def _next_check_at(self) -> float:
         return self._clock.monotonic() + self.settings.recheck

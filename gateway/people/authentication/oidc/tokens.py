@@ -109,7 +109,7 @@ def read_token(text: object) -> SignedToken:
     if algorithm not in ALGORITHMS:
         raise TokenRefused("its algorithm must be one of " + ", ".join(ALGORITHMS))
     if "crit" in header:
-        raise TokenRefused("it needs an extension that Tollhouse does not support")
+        raise TokenRefused("its header requires an extension (crit) that Tollhouse does not support")
     return SignedToken(
         algorithm=algorithm,
         kid=header.get("kid"),

@@ -150,7 +150,7 @@ async def test_a_file_names_a_usable_token(server: OperatorServer) -> None:
     [problem] = await apply(
         server, files_of({"enrolment-tokens": [token]}), secrets={"token": new_token_text()}
     )
-    assert "a token keeps its secret" in problem
+    assert "the secret of a token cannot change" in problem
     same = await server.ask(
         "POST", "/fleet/tokens", {"name": "Laptops", "expires_at": "2027-05-01", "serials": ["1E3"]}
     )
@@ -227,7 +227,7 @@ async def test_names_of_settings_with_a_default_are_known(server: OperatorServer
     }
     assert sorted(await apply(server, files_of(wrong))) == [
         'assistant-tools.yaml:1:3: name: there is no such tool; did you mean "set_org_context"?',
-        "organization.yaml:1:3: text must not be empty; remove this item instead",
+        "organization.yaml:1:3: text must not be empty; to delete the text, remove its item from the file",
         'recommendation-types.yaml:1:3: type: there is no such type of recommendations; did you mean "batch"?',
     ]
 

@@ -140,7 +140,7 @@ async def test_views_name_no_other_units(server: OperatorServer) -> None:
     for field in ({"filter": {"session": ["first"]}}, {"filter": {"!run": ["a"]}}):
         status, message = await refused(server, "/views", name="no", principal_dimension="team", **field)
         assert 422 == status
-        assert "ids without number" in message
+        assert "its number of ids is unlimited" in message
     for more in (
         {"group_by": ["repository"]},
         {"principal_dimension": "ticket"},
