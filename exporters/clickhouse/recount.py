@@ -18,7 +18,7 @@ from exporters.lake.verification import ALL_DATES, FOREIGN, HOLE, OVERLAP, DateR
 from spool.ledger import money
 
 PAGE: Final = 200_000  # numbers per query
-STEP: Final = 10_000  # record numbers per row of sums in the result
+STEP: Final = 10_000  # record numbers that are summed up in one row
 _FIRST_DAY, _LAST_DAY = "1970-01-01", "2299-12-31"
 
 

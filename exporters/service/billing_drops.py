@@ -101,7 +101,7 @@ async def probe_validation(client: Client, url: str, *, authorization: str) -> P
 
 
 class BillingValidation:
-    """Validates billing drops by a request to the upstream, which does not store them."""
+    """Validates billing files by a request to the upstream, which does not store them."""
 
     def __init__(self, upstream: UpstreamClient) -> None:
         self._upstream = upstream

@@ -63,7 +63,6 @@ class SenderFieldCounter:
             self._seen[key] = (before + n, first, now)
 
     def take_counts(self) -> Mapping[int, SenderDay]:
-        """Return the counts by day and reset them."""
         self._fold_seen()
         days, self._days = self._days, {}
         return days

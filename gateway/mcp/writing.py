@@ -120,7 +120,6 @@ def similar_values(typed_value: str, values: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(typed_value: str, values: Iterable[str]) -> str:
-    """Return "; did you mean ...?" with the nearest values, or ""."""
     matches = ", ".join(
         escape_markup(remove_hidden_characters(value)) for value in similar_values(typed_value, values)
     )

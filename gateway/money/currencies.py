@@ -272,7 +272,6 @@ def _day_start(day: str) -> int:
 
 
 def parse_frozen_rates(months: Mapping[str, Mapping[str, Any]]) -> FrozenRates:
-    """Parse frozen rates from their stored documents, by month."""
     return {
         _parse_day_start(day): {currency: _day_value(*fields) for currency, fields in currencies.items()}
         for month in months.values()

@@ -554,7 +554,7 @@ def _split_rows(items: bytes) -> Iterator[bytes]:
 
 def _encode_row(at: float, sender: str, rows: Iterable[bytes], given: Sequence[GivenValues]) -> PartialReport:
     stored = {0: 0}  # index of values in `given` -> index in the row
-    # only a place below 0 contains an index of values; the first byte has the sign
+    # only a negative place contains an index of values; its first byte has the sign
     items = b"".join(
         [
             row

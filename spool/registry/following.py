@@ -16,7 +16,7 @@ CONNECTIONS = "connection"
 OPERATORS = "operator"
 INSIGHTS = "insight"  # this kind also covers comments on insights
 DOCUMENTS = "documents"  # the id of such a subject is the kind of the documents
-# there may be many people, so each person's change is announced by id, and not by kind as other documents
+# changes of people are announced by person, and of other documents by kind, because there may be many people
 PERSON = "person"
 DEVICES = "device"
 CLUSTERS = "cluster"

@@ -423,8 +423,7 @@ class SqlLedgerRows(SqlWorkRows):
             self._tables.run(f"DELETE FROM {self._sums_table(width)} WHERE start IN ({is_open})", width=width)
             meters = f"DELETE FROM {self._table(METERS)} WHERE width = :width AND start IN ({is_open})"
             self._tables.run(meters, width=width)
-            # The sums of units of work are daily only where the hourly ones are deleted. So their start is
-            # enough without a width.
+            # sums of units of work are daily only where hourly ones are deleted, so a start needs no width
             work = f"DELETE FROM {self._table(WORK)} WHERE start IN ({is_open})"
             self._tables.run(work, width=width)
         return self._tables.run(f"DELETE FROM {self._table('periods')} WHERE NOT frozen")

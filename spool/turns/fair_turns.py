@@ -48,7 +48,7 @@ LEAST_REST_S, MOST_REST_S = 0.003, 0.01
 REST: Final = 4.0
 # far less use is use below the other party's divided by this number
 FAR_LESS: Final = 2.0
-# Use in seconds, a tenth of the time within MEMORY_S. A party with less use waits for nobody.
+# Recent processor time in seconds, a tenth of MEMORY_S. A party with less waits for nobody.
 HEAVY_S: Final = 0.2
 # maximum parties that are searched for a lighter one
 MOST_LOOKED_AT: Final = 64

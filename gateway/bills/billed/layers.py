@@ -93,7 +93,6 @@ class LayerRules:
         return (charge == TAX and self.tax) or (charge == CREDIT and self.credits)
 
     def needs_month_usage(self, bill: Bill) -> bool:
-        """Return whether a bill has a charge that is divided by the usage of the whole month."""
         return any(
             self.is_divided_by_month(classify_charge(row)) for rows in bill.amounts.values() for row in rows
         )

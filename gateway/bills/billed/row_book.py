@@ -314,7 +314,6 @@ class RowBook:
         return await self._sources.ledger.store_billed_days([(billed_day, sums)])
 
     async def _delete_other_connections(self, names: Collection[str]) -> int:
-        """Delete the amounts of connections that are not in `names`. Return the number of deleted days."""
         gone = [day for day in await self._stored_connection_days() if day.connection not in names]
         for day in gone:
             await self._sources.ledger.delete_billed_day(day.day, day.provider)

@@ -199,7 +199,6 @@ class _EnforcerSums:
         return self._whole_since
 
     async def newest_call_hour(self) -> float:
-        """Return the start of the newest hour with a call of the enforcer, or 0."""
         if self._newest is None:
             until = _next_hour(self.now)
             since = max(until - LIVE_S, (await self.ledger.hourly_sums_start()).timestamp())

@@ -48,7 +48,7 @@ from gateway.bills.reconciliation.sides import (
 )
 
 CHEAPER = frozenset({"batch", "flex"})  # tiers that are cheaper than the standard tier
-# one amount of the comparison: part of the difference, cell, and meter ("" for OWN, the reported cost)
+# one amount of the comparison: part of the difference, cell, and meter ("" for OWN, which has no meter)
 PartKey = tuple[str, ComparisonCell, str]
 Regional = dict[MeterPlace, dict[str, int]]  # by region
 

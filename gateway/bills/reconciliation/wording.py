@@ -81,7 +81,6 @@ def day_text(day: int) -> str:
 
 
 def join_names(names: list[str], most: int = 5) -> str:
-    """Join names, shortened to the first `most`."""
     shown = ", ".join(name if len(name) <= 60 else f"{name[:57]}..." for name in names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 

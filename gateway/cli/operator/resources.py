@@ -135,7 +135,6 @@ def resource_of_module(module: ModuleType) -> ManagedResource[Any, Any]:
 
 
 def build_resource_group(name: str, resource: ManagedResource[Any, Any]) -> click.Group:
-    """Build the command group of a resource that declares its commands."""
     commands, by_people = resource.commands, resource.people
     assert commands is not None and by_people is not None
     help = {operation: f"{summary}." for operation, summary in call_summaries(resource.noun).items()}

@@ -52,7 +52,6 @@ def ancestor_runs(runs: Iterable[str], parents: Mapping[str, str]) -> Collection
 def nearest_listed_ancestors(
     runs: Iterable[str], among: Container[str], parents: Mapping[str, str]
 ) -> Mapping[str, str | None]:
-    """Map each run to its nearest ancestor in `among`, or to None."""
     nearest = dict[str, str | None]()
     for run in runs:
         passed, above = list[str](), run

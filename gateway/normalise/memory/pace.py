@@ -94,8 +94,8 @@ class LookupTrials:
 
     def note_request_for_rules(self) -> None:
         """
-        Note that the span memory could not read a request. After many such requests in a row, some of the
-        next ones are not looked up.
+        Note that the rules, and not the span memory, read a request. After many such requests in a row, some
+        of the next ones are not looked up.
         """
         self._refused += 1
         self._rests = min(max(0, self._refused - _UNRESTED) // _RESTED, self._pace.most_rested)

@@ -40,8 +40,7 @@ TEXTS: Final = {
     "parent_run": 18,
 }  # fmt: skip
 FIRST_TEXT: Final = 7
-# Slot number of a tag. If the tag's text is plain, it varies within a kind of spans. Otherwise, it is part of
-# the kind.
+# slot number of a tag; a short text without spaces varies within a kind of spans, other values distinguish kinds
 TAG: Final = 255
 # Resource attributes whose values vary from program to program
 OF_RESOURCE: Final = ("service.name",)

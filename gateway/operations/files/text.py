@@ -144,7 +144,6 @@ def without_defaults(value: Any, kind: Type) -> Any:
 
 
 def json_defaults(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
-    """Return the defaults of the fields that have one, in the form of JSON."""
     found = {}
     for field in msgspec.structs.fields(kind):
         if field.default_factory is not NODEFAULT:

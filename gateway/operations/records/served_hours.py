@@ -26,7 +26,7 @@ SUM_BYTES = 400  # estimated memory of a sum in bytes, without its names
 class ServedHours:
     """
     Hourly sums of the tokens that model servers counted, from all closed records in the log. `most` returns
-    the limit of a setting. Beyond MAX_BYTES, the sums of the oldest hours are dropped.
+    the value of a limit setting. Beyond MAX_BYTES, the sums of the oldest hours are dropped.
     """
 
     def __init__(self, log: Log, most: Callable[[str], int]) -> None:

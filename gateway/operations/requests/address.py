@@ -126,9 +126,9 @@ def operator_call(
     max_body_bytes: int | None = None,
 ) -> OperatorAddress:
     """
-    Return the row of one call below OPERATOR_API. It returns JSON of the type `answers`, or a list of `item`,
-    and accepts the body that the handler's request names. With `takes`, the handler reads a body of another
-    type itself.
+    Return the address of one operation below OPERATOR_API. It returns JSON of the type `answers`, or a list
+    of `item`, and accepts the body that the handler's request names. With `takes`, the handler reads a body
+    of another type itself.
     """
     return OperatorAddress(
         methods=(method,),

@@ -64,7 +64,7 @@ LOCAL = web.RequestKey("LOCAL", bool)  # set only for requests that arrive over 
 
 
 def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
-    """Return the aiohttp handler of a row: the row's handler after all its checks."""
+    """Return the aiohttp handler of an address: its own handler after all checks."""
 
     holder_services = services.services_of_type(holder_type(row.handler))
 

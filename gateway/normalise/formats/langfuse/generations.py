@@ -199,7 +199,6 @@ def build_call_of_generation(
 
 
 def fill_caller_from_trace(record: Inference, trace: Trace) -> None:
-    """Fill in the caller and the tags from the trace where the record states none."""
     record.user = record.user or trace.user
     record.team = record.team or trace.team
     record.session = record.session or trace.session

@@ -109,7 +109,7 @@ class SpanReading:
         self.refine = origin.refine if dialect.refine is None else (dialect.refine, *origin.refine)
         # whether attributes hold several fields
         self.contains = bool(shape.containers) or dialect.more is not None
-        # with the values that `deciding` returns, the key of a call's `CallNames` in `_named`
+        # `_named` has a call's `CallNames` under this object and the values that `deciding` returns
         self.names_key: object = None
         self.deciding = self._reader_of_deciding_values(attributes)
         counted = (shape.input, shape.output, shape.cache_read, shape.cache_write, shape.reasoning)

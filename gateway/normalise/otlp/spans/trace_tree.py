@@ -255,7 +255,10 @@ def _tag_of_agent_name(agent: str) -> tuple[tuple[str, str], ...]:
 
 
 class KeptCalls(NamedTuple):
-    """The calls below one span that become records, not repeats. `counted` are those of them with usage."""
+    """
+    The calls below one span that are kept, because they repeat no other call. `counted` are those of them
+    with usage.
+    """
 
     kept: list[SpanCall]
     counted: list[SpanCall]
@@ -552,8 +555,8 @@ def _assign_reports_by_counts(
     nodes: Mapping[Key, TraceNode], calls: Sequence[tuple[SpanCall, Key | None]], joined: set[int]
 ) -> Iterator[None]:
     """
-    Match reports of streams that are traces of their own with calls of started streams that have the same
-    model and counts. If several streams have these counts, none is matched.
+    Match reports of streams without a parent span with calls of started streams that have the same model and
+    counts. If several streams have these counts, none is matched.
     """
     repeated: dict[Key, SpanCall] = {}
     loose: dict[_Counts, list[SpanCall]] = {}
