@@ -74,8 +74,8 @@ class Recalculation(NamedTuple):
 
 class TagList(NamedTuple):
     """
-    The tags by which records with numbers from `first` on are counted, in hours from `since` on (epoch
-    seconds).
+    The tags that the totals keep as dimensions, of records that have a number from `first` on and belong to
+    hours from `since` (epoch seconds) on.
     """
 
     first: int
@@ -127,10 +127,10 @@ class LedgerRows(Protocol):
         self, sums: Iterable[WorkSum], names: Mapping[int, str], edges: Collection[Units] = ()
     ) -> None:
         """
-        Add sums of units of work (see `spool.ledger.work`) and the units' names by number. `edges`: sets
-        without sums, of the runs above those of the sums.
+        Add sums of calls by their units of work (see `spool.ledger.work`), and the units' names by number.
+        `edges`: sets without calls that state who started a run.
 
-        Calls of an unlisted unit are added to REST.
+        Calls of an unlisted unit are added to the sum of all unlisted units (REST).
         """
         ...
 
@@ -152,8 +152,8 @@ class LedgerRows(Protocol):
 
     def numbers_of_listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
         """
-        Return the number of the set that each set of units is counted under, now that some units are
-        unlisted.
+        Return by set of units the number of the set under which its calls count. A set with unlisted units
+        counts under one that has REST in their place.
         """
         ...
 
@@ -169,13 +169,16 @@ class LedgerRows(Protocol):
         ...
 
     def wrong_names(self, after: int, most: int) -> Found:
-        """Return the names of units that do not match their numbers. Reads as `wrong_sets` does."""
+        """
+        Read at most `most` names of units with numbers above `after`. Return those that do not match their
+        numbers.
+        """
         ...
 
     def wrong_dimensions(self, after: int, most: int) -> Found:
         """
-        Return the damaged sets of dimensions, as far as the engine can detect damage. Reads as `wrong_sets`
-        does.
+        Read at most `most` combinations of dimension values with numbers above `after`. Return those in which
+        the engine detects damage.
         """
         ...
 
@@ -194,8 +197,8 @@ class LedgerRows(Protocol):
 
     def unit_names_containing(self, text: str, most: int) -> Sequence[tuple[int, str]]:
         """
-        Return numbers and names of units: first names that end with "#" and the text, then names that begin
-        with the text.
+        Return numbers and names of units of work whose names contain the text: first names that end with "#"
+        and the text, such as an issue's number, then names that begin with the text.
         """
         ...
 
@@ -205,13 +208,16 @@ class LedgerRows(Protocol):
         self, unit: str, listed: tuple[int, int], counted: tuple[int, int], most: int
     ) -> Sequence[tuple[int, int]]:
         """
-        Return at most `most` units of a kind that had calls in the period `listed`, each with the start of
-        its last period. The cheapest in the period `counted` are first.
+        Return at most `most` units of a kind that had calls in the period `listed`, the cheapest in the
+        period `counted` first. Each has the start of its newest sum.
         """
         ...
 
     def unlist_units(self, unit: str, ids: Collection[int]) -> None:
-        """Count these units as REST (not found by name), including their future calls."""
+        """
+        Count these units under the sum of all unlisted units (REST), with their future calls. They are no
+        longer found by name.
+        """
         ...
 
     def unlist_idle_units(self, unit: str, before: int) -> None:
@@ -235,8 +241,8 @@ class LedgerRows(Protocol):
 
     def replace_links(self, links: UnitLinks) -> None:
         """
-        Make all queries use these links, also for past calls, and store the links' mark. A linked unit stays
-        listed even without calls, because otherwise its link could not find them.
+        Make all queries use these links between units, also for past calls, and store the version of the
+        links. A linked unit stays listed even without calls, because otherwise its link could not find them.
         """
         ...
 
@@ -249,7 +255,8 @@ class LedgerRows(Protocol):
     ) -> Sequence[RunLineage]:
         """
         Return at most `most` of the named runs and all runs above them; with `has_below`, also the runs that
-        they started. If `of` has `trees_of`, only calls that match this query decide which run started which.
+        they started. If `of` has a dimension `trees_of`, only calls for which it has a value decide which run
+        started another.
         """
         ...
 
@@ -272,7 +279,10 @@ class LedgerRows(Protocol):
         ...
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterable[MeterSum]:
-        """Return the amounts in other currencies, in limbs, by period and group."""
+        """
+        Return the amounts in other currencies by period and group, each as three integers (see
+        `spool.ledger.money`).
+        """
         ...
 
     def delete_sums(self, width: int, places: Iterable[tuple[int, int]]) -> None:
@@ -327,7 +337,7 @@ class LedgerRows(Protocol):
         ...
 
     def reset_first_numbers(self) -> None:
-        """Set the lowest record number of every period to 0, and mark no period as frozen."""
+        """Set the lowest record number of every period to 0, and let every period change again."""
         ...
 
     def freeze_periods(self, below: int) -> None:
@@ -408,8 +418,8 @@ class LedgerRows(Protocol):
 
     def marked_rollups(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
         """
-        Return (number, width, start) of the marked rollups in [since, until), including those of billed
-        costs.
+        Return (number, width, start) of the rollups in [since, until) that are stored and valid, including
+        those of billed costs.
         """
         ...
 
@@ -431,8 +441,7 @@ class LedgerRows(Protocol):
 
     def unmark_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:
         """
-        Remove the marks of all rollups, or of those that contain one of these days. `billed`: rollups of
-        billed costs.
+        Make all rollups invalid, or those that contain one of these days. `billed`: rollups of billed costs.
         """
         ...
 
@@ -453,8 +462,9 @@ class LedgerRows(Protocol):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterable[GroupSum]:
         """
-        Add up billed costs with the groups of `totals_by_group`. The amount is in `reported`; other measures
-        are 0.
+        Add up billed costs in [since, until) by the query's groups, with `by_start` also by day. The amount
+        is in `reported`; other measures are 0. `rollup`: number of the rollup to read, 0 for the sums of
+        `width`.
         """
         ...
 

@@ -36,7 +36,10 @@ class OwnRecord(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Remembered:
-    """The cached search of one slice. `rows`: its newest calls with numbers below `below`, newest first."""
+    """
+    The cached search of the calls that a restricted person sees. `rows`: the newest of them with numbers
+    below `below`, newest first. `turn`: lets one query at a time search further.
+    """
 
     dimensions: Hashable  # the organization's dimensions that the search used
     below: int = 1

@@ -137,8 +137,8 @@ class CostType(NamedTuple):
     A type of cost: which amounts a query adds up. `meaning`: explanation for AI assistants, which need it to
     choose a type.
 
-    A counted cost has a `field` of CostRow, a billed cost a bit of `CostQuery.arranged`. The other types are
-    the parts of real_cost that plans cover or do not cover, the latter also with the plans' fees and overage.
+    Counted costs state a `field` of CostRow, and billed costs a bit of `CostQuery.arranged`. The remaining
+    types have neither, because they are computed from plans.
     """
 
     meaning: str = ""

@@ -31,7 +31,8 @@ _OPEN_BOOKS = 64  # limit of price books in memory; recalculations with one pric
 
 class Recalculations:
     """
-    The recalculations at one moment, with their price books. `mark`: their change mark in the ledger's state.
+    The recalculations at one moment, with their price books. `mark`: state value of the totals that changes
+    with them.
     """
 
     def __init__(self, mark: int = 0, made: Sequence[tuple[Recalculation, BookOf]] = ()) -> None:

@@ -144,10 +144,11 @@ def _sums_by_session(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, K
 
 class _Entered(NamedTuple):
     """
-    A session that contains a run, but no run above it.
+    A session that contains a run, but none of the runs above it.
 
     Sessions can be linked below other sessions. `own_end`: the nearest linked session above in which the
-    run's own calls already count. `end`: the same for the calls of the runs below it.
+    run's own calls already count. `end`: the nearest one in which the calls of the runs below it already
+    count.
     """
 
     session: int
@@ -157,7 +158,7 @@ class _Entered(NamedTuple):
 
 class _SessionsAbove:
     """
-    The sessions of the runs above a run, and the sessions linked above those.
+    The sessions of the runs above a run, and the sessions that links put above those sessions.
 
     Links may form a long chain. So the nearest session is found by jumps, in logarithmic time.
     """

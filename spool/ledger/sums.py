@@ -208,7 +208,10 @@ class HourlySums:
         self._chains: set[tuple[str | None, str | None, str]] = set()  # chains that `work_edges` already has
 
     def add_entries(self, entries: Iterable[LogEntry]) -> None:
-        """Count every record, except those to `skip`."""
+        """
+        Count every record, except duplicates stored for reference and those for which `skip` (see `__init__`)
+        returns True.
+        """
         first, skip = self.first, self._skip
         for entry in entries:
             arrival = counted_hour(None, entry.committed_at)
@@ -242,7 +245,7 @@ class HourlySums:
 
     def add_call_sums(self, hour: int, call: CountedFields, measures: Measures) -> None:
         """
-        Add the measures of calls with the dimensions of `call` and the tags in `tags`. Either all of these
+        Add the measures of calls with the dimensions of `call` and this object's `tags`. Either all of these
         calls have usage or none has (see `spool.ledger.cost_kinds`). The stored sum may be the same object as
         `measures`.
         """

@@ -32,8 +32,8 @@ class TagLists:
 
     def list_to_add(self, tags: tuple[str, ...], *, first: int) -> TagList | None:
         """
-        Return a list of `tags` that applies from the number `first` on, or None if the newest list already
-        has these tags.
+        Return a list of `tags` for records from the number `first` on, or None if the newest list already has
+        these tags.
         """
         newest = self.lists[-1] if self.lists else TagList(first, 0, ())
         return None if self.lists and newest.tags == tags else TagList(first, newest.since, tags)

@@ -140,7 +140,9 @@ class WorkDigests:
         return tuple([_hash_name(hash, name) if name else NONE for hash, name in hashed])
 
     def start_edge(self, session: str | None, run: str, parent: str) -> Units:
-        """Return units that state who started a run, for a run whose own calls do not state it."""
+        """
+        Return a set of units that states who started a run. It is for runs whose own calls do not state it.
+        """
         *units, _, above = self.hash_units(session, run, parent, {})
         return (*units, EDGE, above)
 
@@ -229,7 +231,7 @@ def unit_numbers(unit: str, values: Iterable[str | None]) -> list[int]:
 
 
 def can_match_unknown(include: Mapping[str, Sequence[str]], exclude: Mapping[str, Sequence[str]]) -> bool:
-    """Return whether calls without any unit pass the filters."""
+    """Return whether calls without any unit of work pass the filters."""
     included = all("" in values for name, values in include.items() if name in UNITS)
     return included and not any("" in values for name, values in exclude.items() if name in UNITS)
 

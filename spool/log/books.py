@@ -204,10 +204,10 @@ def lost_terms(
     counters: TermSums, recounted: TermSums, routes: Mapping[str, Mapping[str, int]]
 ) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]] | None:
     """
-    Compute the terms that damaged commit rows had counted.
+    Compute the accounting counts (terms) that damaged commit rows had added.
 
-    Return all of them, and the part that no counter includes and that is derived from stored records. Return
-    None if the accounting would still not balance, because then there is further damage.
+    Return all of them, and the part that is missing even in the running counters, computed from stored
+    records. Return None if the accounting would still not balance, because then there is further damage.
     """
     known = {key: n for key, n in counters.items() if key[1] not in (*BY_KEEPING, KEPT)}
     lacking = Counter(

@@ -31,7 +31,10 @@ class ReportedSum(msgspec.Struct, array_like=True):
 
 
 class Conflict(msgspec.Struct, array_like=True):
-    """The conflicts of a pair of sources. `request_id`: request of the newest conflict, as an example."""
+    """
+    The calls for which a pair of sources reported different values, and what each source reported in all.
+    `request_id`: request of the newest such call, as an example.
+    """
 
     count: int = 0
     first: ReportedSum = msgspec.field(default_factory=ReportedSum)

@@ -57,7 +57,9 @@ class EventSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventType:
-    """A type of usage events: the number of new events, and the arrival of the newest."""
+    """
+    A type of usage events: the number of its events without repeats, and the arrival time of the newest.
+    """
 
     type: str
     count: int

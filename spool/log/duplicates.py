@@ -56,7 +56,10 @@ IN_A_RUN = 0  # the id is known, but its place is not in memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdFold:
-    """A plan to move ids into runs. Store it, then pass it to `DuplicateIndex.apply_fold`."""
+    """
+    A plan to move the oldest ids from memory into sorted lists (runs). Store it, then pass it to
+    `DuplicateIndex.apply_fold`.
+    """
 
     taken: int  # ids that leave the dict, oldest first
     added: Sequence[IdRun]
@@ -115,8 +118,8 @@ class DuplicateIndex:
 
     def find_place(self, ids: Iterable[int], hours: Iterable[int], now: float) -> int | None:
         """
-        Return the place of the first known id, IN_A_RUN if only runs have it, or None if all ids are new.
-        `hours`: start hours of the runs to search.
+        Return the place (topic and number) of the record with the first known id, IN_A_RUN if the id is known
+        without its place, or None if all ids are new. `hours`: start hours of calls to search.
         """
         for id in ids:
             place = self._newest.get(id)
@@ -164,7 +167,10 @@ class DuplicateIndex:
             self._arrivals.append((now, len(ids)))
 
     def find_place_in_memory(self, id: int) -> int | None:
-        """Return the id's place, or None if the place is not in memory, even if a run has the id."""
+        """
+        Return the place (topic and number) of the id's record, or None if memory lacks it, even if the id is
+        known.
+        """
         return self._newest.get(id) or self._places.find_place(id)
 
     def is_among_newest(self, id: int) -> bool:
@@ -181,7 +187,9 @@ class DuplicateIndex:
         self._places = places
 
     def note_removed_below(self, number: int) -> None:
-        """Note that records below a number are deleted, so that the next fold drops their places."""
+        """
+        Note that records below a number are deleted, so that the next fold forgets the places of their ids.
+        """
         self._lowest_place = encode_place(AI_TELEMETRY, number)
 
     def reaches_back_to(self, moment: float) -> bool:
@@ -192,8 +200,8 @@ class DuplicateIndex:
 
     def can_fold_later(self, now: float) -> bool:
         """
-        Return whether ids that are due to be moved to runs may be moved later, while commits go on: there
-        are many, but not too many, and none is too old.
+        Return whether a due fold may run in the background while commits go on: it has many ids, but not too
+        many, and none is too old.
         """
         return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old(now)
 
@@ -205,13 +213,13 @@ class DuplicateIndex:
         return bool(self._arrivals) and self._arrivals[0][0] < now - min(MAX_AGE_S, self._window_s / 2)
 
     def can_fold_be_due(self, now: float) -> bool:
-        """Check cheaply whether `check_fold_due` may be True."""
+        """Return whether `check_fold_due`, which takes longer, may return True."""
         return len(self._newest) >= 2 * self._batch or self._has_old(now)
 
     def check_fold_due(self, now: float, closed_below: Mapping[str, int]) -> bool:
         """
-        Return whether ids should be moved to runs now: a batch of the newest ids is closed, there are too
-        many, or some are too old.
+        Return whether ids should be moved to sorted lists now: no report can change the records of the oldest
+        batch any more, there are too many ids, or some are too old.
         """
         count = len(self._newest)
         if not count:
@@ -227,8 +235,8 @@ class DuplicateIndex:
 
     def plan_fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> IdFold:
         """
-        Plan to move the oldest ids from the dict into runs: one batch or, with `closed_below`, every id of
-        a closed record. The index does not change before `apply_fold`.
+        Plan to move the oldest ids from the dict into sorted lists: one batch or, with `closed_below`, every
+        id of a record that reports can no longer change. The index does not change before `apply_fold`.
         """
         return self.oldest_ids_to_fold(now, closed_below).plan_fold()
 
@@ -236,10 +244,11 @@ class DuplicateIndex:
         self, now: float, closed_below: Mapping[str, int] | None = None, *, but_newest: bool = False
     ) -> OldestIds:
         """
-        Return the ids for a fold to plan on any thread: one batch or, with `closed_below`, every closed id.
+        Return the ids that the next fold moves, to plan it on any thread: one batch or, with `closed_below`,
+        the ids of all closed records, which reports can no longer change.
 
-        `but_newest`: leave out the newest batch, to keep its places in memory. Records close in order of
-        arrival, so all ids after a topic's closed ids are open.
+        `but_newest`: leave out the newest batch, because moved ids may lose their records' places. Records
+        close in order of arrival, so all ids after a topic's closed ids are open.
         """
         if closed_below is None:
             count = min(self._batch, len(self._newest))
@@ -263,7 +272,7 @@ class DuplicateIndex:
         )
 
     def apply_fold(self, fold: IdFold) -> None:
-        """Remove the ids of a stored fold from the dict, and add its runs."""
+        """Remove ids that a stored fold has moved from the dict, and add the fold's sorted lists."""
         gone = {run.key for run in fold.removed}
         for hour in {run.hour for run in fold.removed}:
             runs = [run for run in self._runs[hour] if run.key not in gone]
@@ -343,7 +352,7 @@ class DuplicateIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldestIds:
-    """The ids for one fold, with the runs at that moment."""
+    """The ids that one fold moves into sorted lists, with the lists at that moment."""
 
     # plain lists of numbers, because the garbage collector would traverse tuples
     ids: Sequence[int]
@@ -360,7 +369,7 @@ class OldestIds:
     folds: int  # number of earlier moves of ids into runs; after another move, this plan is invalid
 
     def plan_fold(self) -> IdFold:
-        """Plan to move the ids into runs. Call this once, on any thread."""
+        """Plan to move the ids into sorted lists. Call this once, on any thread."""
         ordered = sorted(self.ids)
         plan = self.plan
         for hour, ids in self._group_by_hour(ordered):
@@ -421,7 +430,8 @@ class _FoldPlan:
 
     def add_run(self, hour: int, ids: array[int], arrived_at: float) -> None:
         """
-        Add a run. It is merged with runs of its hour that are not much longer, so that an hour has few runs.
+        Add a sorted list of ids. It is merged with lists of its hour that are less than twice as long, so
+        that an hour has few lists.
         """
         for run in sorted(self._runs.get(hour, ()), key=lambda run: len(run.ids)):
             merged_count = len(run.ids) + len(ids)
@@ -438,8 +448,8 @@ class _FoldPlan:
 
     def drop_over_limit(self, max_ids: int) -> None:
         """
-        Drop the runs with the oldest newest arrival until at most `max_ids` ids remain. This shortens the
-        window.
+        Drop the sorted lists that are oldest by their newest id, until at most `max_ids` ids remain.
+        Duplicates of older calls are then no longer recognized.
         """
         kept_runs = self._remaining_runs()
         count = sum(len(run.ids) for run in kept_runs)
@@ -467,8 +477,8 @@ class _FoldPlan:
 
 class RepeatedIds:
     """
-    The number of ids that occur in several runs, because their reports were too far apart for a lookup. It is
-    counted again at most once a day.
+    The number of ids that are in several sorted lists, because the start times of their reports differ too
+    much for a lookup to find. It is counted again at most once a day.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -496,8 +506,8 @@ def filing_hours(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
 
 class NearHours:
     """
-    A cache of `filing_hours` for one moment. Start times within the same quarter of an hour have the same
-    hours.
+    A cache of `filing_hours` (the hours to search for a call's id) at one time of day. Starts within the same
+    quarter of an hour have the same hours.
     """
 
     def __init__(self, now_ns: int) -> None:

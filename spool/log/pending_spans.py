@@ -94,8 +94,8 @@ class LinkedSpan(NamedTuple):
 
 class Siblings(NamedTuple):
     """
-    The places of calls directly below the same span. `besides`: of those by a scope that repeats calls of
-    other scopes.
+    The places (topic and number) of calls directly below the same span. `besides`: of those whose
+    instrumentation scope reports calls that other scopes report as well.
     """
 
     besides: Sequence[int]
@@ -188,7 +188,10 @@ _Trace = bytes | _TraceIndex  # the items of a trace, or the index of many items
 
 
 class _KeySpans:
-    """The spans of one sender key by trace, with their values, and the stored rows, oldest first."""
+    """
+    The pending spans of one sender key by trace. `given`: the values that spans give to calls below them.
+    `rows`: the stored rows, oldest first.
+    """
 
     def __init__(self) -> None:
         self.traces: dict[str, _Trace] = {}
@@ -225,7 +228,8 @@ class _KeySpans:
 
     def trace_index(self, trace: str) -> _TraceIndex:
         """
-        Return the index of a trace, for reading. The last one is reused if the trace has the same spans.
+        Return the index of a trace, which must not be changed. The last one is reused if the trace has the
+        same spans.
         """
         found = self.traces.get(trace, b"")
         if isinstance(found, _TraceIndex):
@@ -295,10 +299,10 @@ class _KeySpans:
 
 class PendingSpans:
     """
-    The pending spans of all sender keys, at most `most`.
+    Spans that wait for the calls below them or the spans above them, of all sender keys, at most `most`.
 
-    A plan adds spans at once, and `apply_commit` confirms them after the commit. If the commit failed, the
-    next plan removes them (`undo_new_spans`).
+    Planning a commit adds spans at once, and `apply_commit` confirms them after the commit. If the commit
+    failed, the next plan removes them (`undo_new_spans`).
     """
 
     def __init__(self, most: int) -> None:
@@ -375,7 +379,10 @@ class PendingSpans:
         return sender.trace_index(span.trace).values_around(span.id, sender.given)
 
     def calls_below(self, spans: Iterable[LinkedSpan]) -> Iterator[tuple[int, CallSurroundings]]:
-        """Yield the places of calls below new spans, with the runs and values around each."""
+        """
+        Yield the place (topic and number) of each call below new spans, with the agent runs above the call
+        and the values that spans give to it.
+        """
         traces: dict[tuple[str, str], list[bytes]] = {}
         for name, trace, id in spans:
             traces.setdefault((name, trace), []).append(id)
@@ -392,7 +399,7 @@ class PendingSpans:
                 yield index.spans[call][1] & ~_IS_BESIDE, CallSurroundings(runs if lacks_runs else (), given)
 
     def call_places_below(self, name: str, steps: Iterable[SpanStep]) -> Iterator[int]:
-        """Yield the places of calls that spans may link, before these spans are added."""
+        """Yield the places (topic and number) of calls below these spans, before the spans are added."""
         sender = self._senders.get(name)
         if sender is None:
             return
@@ -502,8 +509,8 @@ def _calls_lacking_values(
     index: _TraceIndex, new: Sequence[bytes], given: Sequence[GivenValues]
 ) -> dict[bytes, bool]:
     """
-    Return the calls below new spans that may lack runs or values, with whether they lack runs. A call that
-    lacks only values is included for the uppermost new span.
+    Return calls below new spans that may lack agent runs or values from spans, with True if they may lack
+    runs. Calls that lack only values are searched from the uppermost of the new spans.
     """
     calls: dict[bytes, bool] = {}
     every_new = set(new)
@@ -581,7 +588,10 @@ def _decode_row(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
 
 
 def change_given_values(body: bytes, change: Callable[[GivenValues], GivenValues]) -> bytes:
-    """Return a stored row with changed values. A damaged row is returned unchanged."""
+    """
+    Change the user, team and other values that spans give to calls, in a stored row. A damaged row is
+    returned unchanged.
+    """
     try:
         sender, items, given = _decode_row(body)
     except (msgspec.DecodeError, ValueError):

@@ -31,7 +31,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlaceBlock:
-    """The places of ids that arrived one after the other, sorted by id."""
+    """
+    A block of dedup ids (`run`, sorted) that arrived one after the other, with the place (topic and number)
+    of each id's record. `highest`: the highest place.
+    """
 
     run: IdRun
     places: array[int]
@@ -83,7 +86,7 @@ def unpack_block(name: str, data: bytes, native: NativeModule | None = None) -> 
 
 
 class RecentPlaces:
-    """The blocks of ids and their places, oldest first. Immutable."""
+    """The blocks of dedup ids with the places of their records, oldest first. Immutable."""
 
     def __init__(self, blocks: Sequence[PlaceBlock] = ()) -> None:
         self.blocks = tuple(blocks)
@@ -141,7 +144,10 @@ NO_PLACES = RecentPlaces()
 
 
 def load_blocks(facts: Iterable[tuple[str, bytes]], native: NativeModule | None = None) -> RecentPlaces:
-    """Load blocks at a start. Damaged blocks are logged and left out."""
+    """
+    Decode the stored blocks of record places at a start of the gateway. Damaged blocks are logged and left
+    out.
+    """
     blocks = []
     for name, value in facts:
         try:

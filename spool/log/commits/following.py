@@ -38,7 +38,11 @@ NumbersByTopic = tuple[int, ...]  # values in the order of TOPICS
 
 
 class CommitRow(NamedTuple):
-    """A commit, for processes that follow the log. `ids`: encoded by `pack_plan_ids`."""
+    """
+    A commit, for processes that follow the log. `token`: distinguishes commits with equal ids. `next` and
+    `closed`: the next record number, and the first that reports may still change. `ids`: encoded by
+    `pack_plan_ids`.
+    """
 
     id: int
     period: int
@@ -56,7 +60,10 @@ BEGINNING = CommitRow(0, 1, 0, 0.0, (1,) * len(TOPICS), (1,) * len(TOPICS), 0, 0
 
 
 class NewIds(NamedTuple):
-    """New ids in order of arrival, with places and hours."""
+    """
+    New dedup ids in order of arrival, each with its record's place (topic and number) and the hour in which
+    the call started.
+    """
 
     ids: Sequence[int]
     places: Sequence[int]
@@ -128,7 +135,7 @@ def unpack_spans(data: bytes) -> Sequence[PartialReport]:
 
 def change_packed_spans(data: bytes, change: Callable[[GivenValues], GivenValues]) -> bytes:
     """
-    Return packed ids in which `change` replaced the values of spans. Damaged ids are returned unchanged.
+    Change the values of spans in a commit's encoded ids and spans. Damaged bytes are returned unchanged.
     """
     try:
         packed = _packed.decode(data)
@@ -212,7 +219,7 @@ class FollowedLog:
 
     def bounds_after_fold(self, taken: int) -> tuple[int, NumbersByTopic]:
         """
-        Return the commit, and each topic's highest closed number, up to which all ids are in runs if the
+        Return the commit, and by topic the record number, up to which all ids are in sorted lists if the
         `taken` oldest ids move there.
         """
         first_unfolded = self._unfolded.first_unfolded_numbers(taken)
@@ -367,7 +374,10 @@ def commit_number(fact: str) -> int:
 
 
 def pack_names(at: float, names: Iterable[tuple[int, int, int]]) -> bytes:
-    """Encode the names of a commit, at least one. Each is a tuple of id, place and hour."""
+    """
+    Encode further ids that a commit added to earlier records, at least one. Each is a tuple of id, place
+    (topic and number of the record) and hour.
+    """
     ids, places, hours = zip(*names, strict=True)
     return msgspec.msgpack.encode(_Names(at, pack_new_ids(NewIds(ids, places, hours))))
 

@@ -53,9 +53,10 @@ class UnfoldedCommits:
 
     def first_unfolded_numbers(self, taken: int = 0) -> dict[str, int]:
         """
-        Return, by kind, the first number with ids in no run, after `taken` more ids are moved to runs.
+        Return by kind the first number with ids in memory only, after `taken` more ids are moved to sorted
+        lists.
 
-        A kind without such ids is omitted. A commit counts until all its ids are in runs.
+        A kind without such ids is omitted. A commit counts until all its ids are in sorted lists.
         """
         gone = self._folded + taken
         firsts = {}
@@ -81,8 +82,8 @@ _log = logging.getLogger(__name__)
 
 class FoldPlanner:
     """
-    Plans one fold (move of ids into runs) at a time, on a thread. `keep` stores the plan and updates the
-    index, while the commit lock is held.
+    Plans one fold at a time on a thread: the oldest dedup ids move from memory into sorted lists. `keep`
+    stores the plan and updates the index, while the lock `turn` of commits is held.
     """
 
     def __init__(self, turn: asyncio.Lock, keep: Callable[[IdFold], Awaitable[None]]) -> None:
@@ -94,7 +95,7 @@ class FoldPlanner:
         """
         Plan a fold on a thread, then store it. Does nothing if another fold is being planned.
 
-        The plan is dropped if `index` was replaced or another fold was stored meanwhile.
+        The plan is dropped if another index was loaded or another fold was stored meanwhile.
         """
         if self._task is not None and not self._task.done():
             return

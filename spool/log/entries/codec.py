@@ -98,7 +98,10 @@ def decompress_entry(body: EntryBody, place: str) -> bytes:
 
 
 def unpack_entry(body: EntryBody, topic: str, first: int, count: int) -> tuple[list[msgspec.Raw], bytes]:
-    """Return the records of an entry, undecoded one by one and packed together. Raises EntryUnreadable."""
+    """
+    Return the records of an entry twice: a list of undecoded records, and their bytes as one array. Raises
+    EntryUnreadable.
+    """
     packed = decompress_entry(body, entry_place(topic, first, count))
     raw_records = split_records(packed)
     if len(raw_records) != count:

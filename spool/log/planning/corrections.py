@@ -81,8 +81,8 @@ def merge_correction(
     Return the correction by which a record gets `fields` from a later record of the same call, or None if no
     total changes.
 
-    Unlike for a late report, a change of owner or status suffices, because otherwise it would be lost with
-    the later record.
+    A late report needs a changed count or cost for a correction. Here a change of owner or status suffices,
+    because otherwise it would be lost with the later record.
     """
     changed = {name: value for name, value in fields.items() if name not in _LEFT - {"tags"}}
     if not _has_change(known_record, changed, changed):
@@ -108,7 +108,7 @@ def placement_correction(
     known_record: Inference, count: int, fields: dict[str, Any], *, now_ns: int
 ) -> Correction | None:
     """
-    Return the correction that adds the runs and values of the spans around a call, or None after too many
+    Return the correction that adds agent runs, and values of the spans above the call, or None after too many
     corrections.
     """
     return (

@@ -43,7 +43,10 @@ def first_report_names(report: Inference, rank: CostRank) -> tuple[bytes, ...]:
 
 
 class KnownCosts:
-    """The rules for costs, decided by a record's names. `is_known`: returns whether a name is stored."""
+    """
+    The rules for several costs of a call. Further ids (names) of the record store which kinds were reported.
+    `is_known`: returns whether a name is stored.
+    """
 
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
         self._is_known = is_known
@@ -61,8 +64,8 @@ class KnownCosts:
         self, first: Inference, later_record: Inference, keys: Iterable[str | None]
     ) -> tuple[bool, tuple[bytes, ...]]:
         """
-        Return whether the later record's cost counts, and the names that the first record then gets. `keys`:
-        those that may have reported the costs.
+        Return whether the later record's cost counts, and the ids to store with the first record to note
+        this. `keys`: sender keys that may have reported the costs.
         """
         rank, first_rank = self._known_rank(later_record), self._known_rank(first)
         if rank <= first_rank:
@@ -75,7 +78,9 @@ class KnownCosts:
     def later_report_names(
         self, known_record: Inference, rank: CostRank, keys: Sequence[str | None]
     ) -> tuple[bytes, ...]:
-        """Return the names that a record gets when it takes a cost that one of these keys reported."""
+        """
+        Return ids to store with a record, which note that its cost is from a report of one of these keys.
+        """
         if rank == CostRank.GUESS:
             return (_guessed_cost_id(known_record.id),)
         names: tuple[bytes, ...] = (_final_cost_id(known_record.id),) if rank == CostRank.FINAL else ()

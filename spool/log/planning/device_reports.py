@@ -57,7 +57,8 @@ def _blank_fields(report: Inference, names: frozenset[str]) -> Inference:
 
 class DeviceReports:
     """
-    The rules for device reports, decided by a record's names. `is_known`: returns whether a name is stored.
+    The rules for reports by devices. Further ids (names) of the record store what devices reported.
+    `is_known`: returns whether a name is stored.
     """
 
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
@@ -65,7 +66,7 @@ class DeviceReports:
 
     def has_device_report(self, known_record: Inference) -> bool:
         """
-        Return whether a device reported the call. The other names about devices exist only for such calls.
+        Return whether a device reported the call. If none did, no other fact about devices is stored with it.
         """
         return known_record.sender_key == DEVICE_KEYS or self._is_known(_device_report_name(known_record.id))
 
@@ -133,7 +134,10 @@ class DeviceReports:
 
 
 class LaterReport(NamedTuple):
-    """A later report or record of a call. `claims`: the fields of OWNER that a device stated."""
+    """
+    A later report or record of a call. `is_of_device`: only devices reported it. `claims`: the fields about
+    who made the call (OWNER) that a device stated.
+    """
 
     report: Inference
     is_of_device: bool

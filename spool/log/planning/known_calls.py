@@ -104,8 +104,8 @@ class KnownCalls:
 
     def find_other_side(self, record: Record, identity: RecordIdentity, hours: Iterable[int]) -> int | None:
         """
-        Return the place of the call that the other side of the report's links has reported, or None. A call
-        that this side has already reported does not match.
+        Return the place of the call whose other side (of caller and server) is reported already, found by the
+        report's links. Return None if there is none, or if this side has already reported the call.
         """
         self._used_names.clear()
         if isinstance(record, Inference):
@@ -123,9 +123,9 @@ class KnownCalls:
 
     def is_of_another_call(self, place: int, record: Record, scope: str | None, hours: Iterable[int]) -> bool:
         """
-        Return whether the record may be another call than the report's, although a name connects them: the
-        record has another id, and the name has a rounded time, or a device stated the name and servers
-        reported one of the two.
+        Return whether the record may be another call than the one at `place`, although a dedup id connects
+        them: the two have different response ids, and the connecting id has a rounded time, or it may be from
+        a device while one of the two is a server's.
 
         Return True also if the report is a span with own ids, and the record has, or may have, a span of the
         same scope.
@@ -159,8 +159,8 @@ class KnownCalls:
 
     def find_nested(self, record: Inference, identity: RecordIdentity, hours: Iterable[int]) -> int | None:
         """
-        Return the place of the call that the other nested report describes, or None. Names to store are kept
-        for `file_names`.
+        Return the place of the call that the other of two nested reports (an SDK's, and its caller's)
+        describes, or None. `file_names` later stores the ids by which this report is found.
         """
         place = self._find_nested(record, identity, hours)
         if place is not None:
@@ -169,8 +169,8 @@ class KnownCalls:
 
     def find_relayed(self, record: Inference, identity: RecordIdentity, hours: Iterable[int]) -> int | None:
         """
-        Return the place of the call that the other of assistant and gateway reported, or None. Names to store
-        are kept for `file_names`.
+        Return the place of the call that an assistant or its gateway, whichever did not send this report, has
+        reported, or None. `file_names` later stores the ids by which this report is found.
         """
         place = self._find_relayed(record, identity, hours)
         if place is not None:
@@ -187,10 +187,10 @@ class KnownCalls:
 
     def join_open_record(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
         """
-        Find an open record with one of these names. Return the record, and the place of the open one that it
-        belongs to.
+        Find an earlier record that has one of these ids and may contain only the end of this call. If it is
+        open, return this record unchanged, and the earlier one's place (topic and number).
 
-        If the found record is closed, its facts are added to the new record instead, and the place is None.
+        If it is closed, return this record with the facts of the earlier one added, and None.
         """
         for name in names:
             id = self._index.short_id(name)
@@ -287,8 +287,8 @@ class KnownCalls:
 
     def _is_place_in_memory(self, known_record: Inference) -> bool:
         """
-        Return whether the record's place is in memory. Then the places of its corrections are as well,
-        because they are newer.
+        Return whether memory has the record's place (topic and number). Then it also has those of the
+        record's corrections, because they are newer.
         """
         id = self._index.short_id(known_record.id)
         return bool(self._plan.ids.get(id) or self._index.find_place_in_memory(id))
@@ -415,8 +415,8 @@ class KnownCalls:
         self, record: Record, identity: RecordIdentity, place: int, hour: int, hours: Iterable[int]
     ) -> None:
         """
-        Store the further names of a call. A name that is already stored belongs to another report and does
-        not change.
+        Store the dedup id and further ids (names) of a call. An id that is already stored belongs to another
+        report and does not change.
         """
         topic, number = duplicates.decode_place(place)
         # the names of a new record were looked up before
@@ -454,8 +454,8 @@ class KnownCalls:
 
     def file_name(self, name: bytes, place: int, hour: int, known_in: Iterable[int] = ()) -> bool:
         """
-        Store a name. Return False if it is known already, in memory or in the runs of the hours in
-        `known_in`.
+        Store a further id (name) of the call at `place`. Return False if the id is known already, in memory
+        or in the sorted lists of the hours in `known_in`.
         """
         index = self._index
         plan = self._plan
@@ -521,8 +521,8 @@ class KnownCalls:
         self, record: Inference, identity: RecordIdentity, place: int, hours: Iterable[int]
     ) -> int:
         """
-        Join all records that a report matches into one. Return the place that counts, or `place` if none are
-        joined.
+        Make one record of all that a report matches. Return the place of the record that still counts, or
+        `place` if none are joined.
         """
         if record.shadow:
             return place
@@ -632,10 +632,11 @@ class KnownCalls:
         hours: Iterable[int],
     ) -> Iterator[tuple[int, Sequence[bytes]]]:
         """
-        Yield the places of calls that other sides reported, for links that no report has used.
+        Yield the places of calls that the other side (such as the caller for a server's report) reported, for
+        links that no report has used.
 
-        Each name of this side is used once. If it may match several calls of the other side, the names that
-        mark the pair as used are also yielded.
+        Each link id of this side is used once. If it may match several calls, the ids that mark the pair as
+        used are also yielded.
         """
         sides = set()
         for own, other_name in links:
@@ -673,10 +674,10 @@ class KnownCalls:
         """
         Return whether two records that a report matches are different calls.
 
-        They are, first, if a rounded time connects them, or connected one of them with a report, and both
-        have ids of the same form. Second, if their counts differ and the report has a third key: its holder
-        could otherwise subtract every call that it knows an id of. Both rules also apply if a device reports
-        two calls of servers.
+        They are, first, if an id with a rounded time connects them, or connected one of them with an earlier
+        report, and both have ids of the same form. Second, if their counts differ and the report's sender key
+        is neither record's: its holder could otherwise subtract every call of which it knows an id. Both
+        rules also apply if a device reports two calls of servers.
         """
         known, later_call = self._current_record(first)[0], self._current_record(later)[0]
         assert isinstance(known, Inference)
@@ -702,8 +703,8 @@ class KnownCalls:
 
     def _merge_records(self, first: int, later: int, reporter: Inference, hours: Iterable[int]) -> bool:
         """
-        Make the later record a shadow of the first, or subtract it if it is closed. The first record gets the
-        facts that it lacks, by a correction if it is closed.
+        Turn the later record into a duplicate stored for reference (shadow) or, if it is closed, subtract it
+        by a correction. The first record gets the facts that it lacks, by a correction if it is closed.
 
         Return False and change nothing if a closed record cannot be corrected.
         """
@@ -760,9 +761,9 @@ class KnownCalls:
         is_later_open: bool,
     ) -> bool:
         """
-        Store corrections by which a closed first record counts the later record's call: it gets the facts
-        that it lacks, and a closed later record is subtracted. Return False and store nothing if one
-        correction is impossible.
+        Store corrections that make one call of two records: the closed first record gets the facts that it
+        lacks, and the later record is subtracted if it is closed as well. Return False and store nothing if
+        one correction is impossible.
         """
         from spool.log.planning.corrections import MOST, merge_correction, shadow_correction
 

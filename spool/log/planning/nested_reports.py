@@ -45,7 +45,10 @@ Times = tuple[int, int]
 
 
 class NestedMatch(NamedTuple):
-    """The place of the other report, None if there is none, and names to store with this report."""
+    """
+    The place (topic and number) of the call that the other nested report describes, or None, and the ids by
+    which this report will be found.
+    """
 
     place: int | None
     names: tuple[bytes, ...]
@@ -107,7 +110,10 @@ class NestedReports:
     def find_match(
         self, record: Inference, nested_report: NestedReport, own: int | None = None
     ) -> NestedMatch:
-        """Find the other report. `own`: place of the record that has this report under another name."""
+        """
+        Find the SDK's report if `nested_report` is its caller's, or the other way round. `own`: place of the
+        record that has this report under another id.
+        """
         filed = report_times_name(nested_report)
         if self._place_of(filed) is not None:
             return NestedMatch(None, ())  # this report was already filed, so it is a repeat
@@ -127,8 +133,8 @@ class NestedReports:
 
     def is_of_another_pair(self, place: int, nested_report: NestedReport) -> bool:
         """
-        Return whether the call at `place` has both reports already, and this report is not a repetition: no
-        report of its kind contains it or lies within it.
+        Return whether the call at `place` has both reports already, and this report repeats neither. It
+        repeats one of the same kind if one of the two times contains the other.
         """
         records = self._records_of(place)
         if all(self._place_of(pair_name(record)) is None for record in records):
@@ -178,8 +184,8 @@ class NestedReports:
 
     def _is_within_another(self, fit: _NestedFit) -> bool:
         """
-        Return whether the report of an SDK in `fit` also lies within another call. Then it was stored
-        separately, because it may belong to either.
+        Return whether the SDK's report in `fit` also lies within another call. Then it has a record of its
+        own, because it may belong to either call.
         """
         key_of_call, _, _ = fit.key.rpartition("\0")
         keys = tuple([f"{key_of_call}\0{count}" for count in possible_input_counts(fit.record)])
