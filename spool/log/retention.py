@@ -29,7 +29,7 @@ def lowest_needed_number(topic: str, limit: int, readers: Iterable[Reader]) -> i
 
 
 class Candidate(NamedTuple):
-    """One of a topic's oldest entries."""
+    """One of a topic's oldest log entries, which retention may delete."""
 
     first: int
     records: int
@@ -68,7 +68,7 @@ class ReaderProgress(NamedTuple):
 
     def with_topic(self, *, last: int, oldest: int, needed: int | None) -> ReaderProgress:
         """
-        Return the sum with a topic added. `last`: its last number. `oldest`: its lowest stored number.
+        Return the progress with a topic added. `last`: its last number. `oldest`: its lowest stored number.
         `needed`: the lowest number that a required route needs, or None.
         """
         done_through = last if needed is None else min(last, needed - 1)

@@ -48,8 +48,8 @@ def build_run(
     key: int, hour: int, arrived_at: float, ids: array[int], native: NativeModule | None = None
 ) -> IdRun:
     """
-    Build a run from sorted ids. Its marks have four to eight bits per id, which exclude seven of eight
-    unknown ids.
+    Build a sorted list (run) from sorted ids. Its `marks`, a bitmap with four to eight bits per id, exclude
+    seven of eight unknown ids without a search.
     """
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
@@ -74,7 +74,10 @@ def merge_runs(one: array[int], other: array[int], native: NativeModule | None =
 
 
 def count_repeats(runs: Sequence[array[int]]) -> int:
-    """Count the ids that occur in several runs, because their reports were too far apart for a lookup."""
+    """
+    Count the ids that occur in several sorted lists, because the start times of their reports differ too much
+    for a lookup.
+    """
     return sum(1 for _ in repeated_ids(runs))
 
 

@@ -87,7 +87,10 @@ class ItemMemory(Protocol):
     """`tollhouse_native.Memory`, which remembers how items of known shapes are read."""
 
     def scopes(self, body: bytes, most: int) -> tuple[Sequence[bytes], int] | None:
-        """Return the scope of each group and the number of items, or None where `groups` returns None."""
+        """
+        Return the encoded instrumentation scope of each group of spans, and the number of spans. Return None
+        for an unusual layout or over a limit.
+        """
         ...
 
     def groups(self, body: bytes, most: int) -> list[tuple[int, bytes, bytes, list[Any]]] | None:
@@ -100,9 +103,9 @@ class ItemMemory(Protocol):
 
     def find(self, context: int, items: Sequence[bytes], of_context: Sequence[str]) -> list[tuple[Any, ...]]:
         """
-        Return for each known item: kind, whether to compare it, counts, hash of a text or None, trace, span
-        and parent id, start, end, varying texts, and `of_context`. For an unknown item, return only the
-        reason.
+        Return for each item of a known kind: the kind's number, whether its result must still be compared
+        with that of Python, its counts, hash of a text or None, trace, span and parent id, start, end,
+        varying texts, and `of_context`. For an unknown item, return only the reason.
         """
         ...
 
@@ -114,29 +117,33 @@ class ItemMemory(Protocol):
         number: int | None = None,
     ) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
         """
-        Learn the shape of an item as a kind, which gets `number`. Return what varies, or None if it cannot be
-        learned.
+        Learn items with the attribute names and decisive values of this item as one kind, with the `number`.
+        Return which names and counts vary within the kind, or None if it cannot be learned.
 
-        `reads`: the names that rules read in this shape. Without `reads`, the shape is never learned.
+        `reads`: the names that Python's rules read in such items. Without `reads`, items with these names are
+        never learned.
         """
         ...
 
     def name(self, name: bytes, rule: int, slot: int) -> bool:
         """
-        Add an attribute name that rules read. `rule`: the number of the rule. `slot`: what `find` returns
-        of its value: 0 nothing, a low number a count, TAG a tag, any other number a text. Return False at
-        the limit.
+        Add an attribute name that the rules of dialects read. `rule`: the number of the rule. `slot`: how
+        `find` returns the value: 0 not, a low number as a count, TAG as a tag, any other number as a text.
+        Return False at the limit.
         """
         ...
 
     def context(self, number: int, texts: Sequence[bytes]) -> None: ...
 
     def ask(self, names: Sequence[bytes]) -> None:
-        """Add names that rules look for, besides those of the plan."""
+        """Add attribute names that the rules of dialects look for, in addition to those of `name`."""
         ...
 
     def is_free(self, name: bytes) -> bool:
-        """Return whether no rule reads the name, so that it does not distinguish kinds."""
+        """
+        Return whether the rules read no attribute of this name, so that its value does not distinguish kinds
+        of items.
+        """
         ...
 
     def clear(self) -> None: ...
@@ -184,7 +191,10 @@ class NativeModule:
         return self._try_native(self._module.merge, one, other)
 
     def low_end_marks(self, ids: bytes, size: int) -> bytes | None:
-        """Return a bit for the low end of each id, or None if the caller must compute it in Python."""
+        """
+        Return a bitmap of `size` bytes with a bit for the low end of each id, or None if the caller must
+        compute it in Python.
+        """
         return self._try_native(self._module.marks, ids, size)
 
     def _try_native(self, work: Callable[..., T], *given: object) -> T | None:

@@ -34,7 +34,10 @@ class PackedSums:
         self._rows = _row_adder(native, sums)
 
     async def add_entry(self, entry: LogEntry) -> None:
-        """Add the records of an entry to the sums. While Python adds the odd ones, other tasks can run."""
+        """
+        Add the records of an entry to the sums. Records that the compiled module cannot add are added in
+        Python, with pauses for other tasks.
+        """
         records = entry.records
         if not isinstance(records, PackedRecords):
             for part in entry.split(max_records_at_once()):

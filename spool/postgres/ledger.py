@@ -373,8 +373,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, span: Span, chosen: str, parameters: StatementParameters, query: CostQuery | None = None
     ) -> str:
         """
-        Return SQL for the sums of a span, which are those of a rollup unless its number is 0. Sums by unit of
-        work need `query`.
+        Return SQL for the sums of a span of time, read from the rollup that the span names, or from hours and
+        days if it names none (0). Sums by unit of work need `query`.
         """
         width, since, until, rollup = span
         table = (
@@ -573,8 +573,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, dimension: str | DerivedDimension, parameters: StatementParameters
     ) -> str:
         """
-        Return the SQL expression of a dimension. Derived dimensions are computed in Python, and joined by the
-        values of their sources.
+        Return the SQL expression of a dimension. Values of derived dimensions are computed in Python for all
+        stored values of their sources, and the query joins them by these.
         """
         if not isinstance(dimension, DerivedDimension):
             return dimension_sql(dimension, parameters)
@@ -669,7 +669,10 @@ class PostgresLedger:
         )
 
     async def overwrite(self) -> str:
-        """Return "", because the storage reports for all tables what deleted rows leave behind."""
+        """
+        Return "" (nothing to report), because the storage reports what deleted rows leave on disk, for all
+        tables at once.
+        """
         return ""
 
     async def close(self) -> None:

@@ -218,10 +218,12 @@ def deletable_totals(
 
 def remove_totals(transaction: JoinedTransaction, database: Database, *, totals: SettledTotals) -> None:
     """
-    Delete the totals that have not changed since they were read. The head lock is held for one round trip.
+    Delete the totals that have not changed since they were read. The lock for commits is held for one round
+    trip.
 
-    A later operation on such a record starts a new total, which is incomplete and so never replaces the total
-    of the cost service. From now on, totals that start before `since` count as incomplete.
+    A later operation on a deleted total's record starts a new total, which is incomplete and so never
+    replaces the total that the cost service has. From now on, totals that start before `since` count as
+    incomplete.
     """
     with transaction.begin_with_statements():
         pass

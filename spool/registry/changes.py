@@ -125,7 +125,9 @@ class RegistryChanges:
         await self._store.wait_until_durable()
 
     async def load_and_keep_fresh(self, load: Callable[[], Awaitable[None]], *about: ChangedRowId) -> None:
-        """Call `load` now, and again whenever another process changes one of the subjects `about`."""
+        """
+        Call `load` now, and again whenever another process changes one of the rows `about` (kind and id).
+        """
         self._loaders.append((about, load))
         await load()
 

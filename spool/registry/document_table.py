@@ -55,8 +55,9 @@ def check_key_share(rows: RegistryRows, limit: str, there: Collection[str], most
 
 def check_recorded_key_share(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
     """
-    Check as `check_key_share` does, for a table that is not read as a whole. Every deletion of a row must
-    call `delete_row_maker`.
+    Raise NotAllowed if the actor's key would have more than half of the rows that other keys leave free.
+    Unlike `check_key_share`, this reads the recorded makers of rows, so every deletion of a row must call
+    `delete_row_maker`.
     """
     if actor.is_key:
         _require_key_share(actor.name, list(maker_by_id(rows, limit).values()), there, most, limit)

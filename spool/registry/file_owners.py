@@ -78,7 +78,10 @@ class FileOwnerTable:
         return self._owners
 
     def check_unmanaged(self, action: str, id: str) -> None:
-        """Raise Managed if a file manages the object, according to memory. In a draft, do nothing."""
+        """
+        Raise Managed if a file of configuration manages the object, by this process's memory. In an
+        uncommitted draft of changes, do nothing.
+        """
         owner = self._owners.get(owner_id(action, id))
         if owner is not None and not self._changes.is_draft:
             raise owner.managed_error()

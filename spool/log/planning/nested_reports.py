@@ -63,7 +63,10 @@ class _NestedFit(NamedTuple):
 
 
 def reports_of_other_kind(nested_report: NestedReport, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
-    """Yield key and place of the reports of the other kind with the same key that end at about this time."""
+    """
+    Yield key and place of SDKs' reports if this is a caller's, or the other way round, with an equal key and
+    about the same end.
+    """
     first, last = nested_report.end - LATEST_END_NS, nested_report.end + SLACK_NS
     if nested_report.is_inner:
         first, last = nested_report.end - SLACK_NS, nested_report.end + LATEST_END_NS
@@ -84,8 +87,8 @@ def _count_filed(key: str, step: int, place_of: PlaceOf, *, is_inner: bool) -> i
 
 def count_filed_reports(name_of: Callable[[int], bytes], place_of: PlaceOf) -> int:
     """
-    Return how many reports are stored under one key and time step. `name_of`: returns the name for an
-    ordinal, without gaps.
+    Return how many reports with equal key and time are stored. `name_of`: returns the dedup id of the report
+    with an ordinal; ordinals have no gaps. `place_of`: returns the place of the record with an id, or None.
     """
 
     def is_filed(ordinal: int) -> bool:

@@ -36,7 +36,8 @@ class PlanReader(Protocol):
 
     def series_known_since(self) -> float:
         """
-        Return the last report time of the newest series that was dropped for lack of space, or 0 if none was.
+        Return when the newest counter series that was dropped for lack of space last reported, or 0 if none
+        was dropped.
         """
         ...
 

@@ -72,7 +72,10 @@ class Planner:
             _log.error("%d rows of spans cannot be read", damaged, extra={"action": "spans_damaged"})
 
     def known_places(self, group: Iterable[Submission], now: float) -> set[int]:
-        """Return the places of records that planning may read, so that an engine can read them in advance."""
+        """
+        Return the places (topic and number) of records that planning this group's commit may read, so that an
+        engine can read them at once.
+        """
         index = self.index
         hours = NearHours(int(now * NS))
         places: set[int] = set()

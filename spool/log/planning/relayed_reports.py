@@ -34,8 +34,8 @@ def pair_name(counting: Inference) -> bytes:
 
 class RelayedReports:
     """
-    The search for the other side's report of a call. `is_of_another`: returns whether a record has another id
-    of the same form.
+    The search for an assistant's report of a call that its gateway also reported, or the other way round.
+    `is_of_another`: returns whether a record has another id of the same form.
     """
 
     def __init__(

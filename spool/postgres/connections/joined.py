@@ -134,8 +134,8 @@ class JoinedTransaction:
         Commit the transaction. Use this exactly once, as the last block; without it, nothing is stored.
         Raises the errors of `Lane.transaction`.
 
-        With `needs_standby`, `doubt` is set unless a standby certainly has the commit, whatever the server's
-        settings.
+        With `needs_standby`, this sets the attribute `doubt` to the state of the standbys, unless one of them
+        certainly has the commit, whatever the server's settings.
 
         With `in_two_steps`, the first transaction does not wait for a standby, so its locks are released and
         other sessions see the changes early. An empty second transaction waits for the standby, which applies

@@ -77,7 +77,9 @@ class DeliveryRows(NamedTuple):
     def read_deliveries(
         self, connection: Connection, statement: str, values: Values = _NOT_ASKED
     ) -> list[ReadDelivery]:
-        """Return the deliveries that a statement selects, with the columns of `queries.ONE`."""
+        """
+        Return the deliveries that a statement selects. It must select the same columns as `queries.ONE`.
+        """
         return [_read_delivery_row(row) for row in self.execute(connection, statement, values)]
 
     def read_delivery(self, connection: Connection, statement: str, values: Values) -> ReadDelivery | None:
@@ -308,8 +310,9 @@ class PostgresRoutes:
 @dataclass
 class DeliveryChoice:
     """
-    The choice of the next delivery of a route. `where`: parameters of statements. `unsent`: fences by id of
-    deliveries that were taken but not sent, because no standby had them.
+    The choice of the next delivery of a route. `where`: parameters of statements. `unsent`: deliveries that
+    this process took but did not send, because no standby had their rows: id -> number of the attempt
+    (`fence`).
     """
 
     session: DeliveryRows
@@ -383,8 +386,8 @@ def take_due(
 
 def take_fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
     """
-    Take a single record that was never rejected in a delivery of its own, splitting it off a batch or new
-    delivery if needed.
+    Take a single record that was not rejected yet when sent alone. If there is no such delivery, split the
+    record off a batch, or begin a new delivery.
     """
     single = choice.find_delivery(queries.FRESH_SINGLE, at=at)
     if single is not None:

@@ -258,8 +258,8 @@ def change_statement(
     """
     Return one statement that writes a whole change, or nothing if a condition fails.
 
-    The conditions: the deliveries of the basis have the same state and fence as when they were read, a
-    rejected record to delete exists, and new deliveries begin at the position that was read. With
+    The conditions: the deliveries that the change is based on have the same state and fence as when they were
+    read, a rejected record to delete exists, and new deliveries begin at the position that was read. With
     `is_closed`, their records must also be closed.
     """
     parts = [

@@ -69,7 +69,9 @@ class TooMuchUnconfirmed(SpoolUnavailable):
 
 
 class FarBehind(Exception):
-    """Raised if other nodes have committed so much that it must be read before the head lock is taken."""
+    """
+    Raised if other nodes have committed too much to read while holding the lock for commits (head lock).
+    """
 
 
 @dataclass
@@ -93,10 +95,10 @@ class AttemptWriter:
     """
     Writes commits, on the connection's thread. Everything that can fail is done before COMMIT.
 
-    `versions` queries the versions of waiting reports. `move` writes other tables in the same transaction.
-    `proof`: the durability that receipts state. If `hold_s` is 0, records close at once. With `in_two_steps`,
-    if other nodes commit as well, the head lock is released before the standby has confirmed. With
-    `needs_standby`, nothing is stored while the server has no standby to wait for.
+    `versions` queries the versions of partial reports. `move` writes other tables in the same transaction.
+    `proof`: the durability that receipts state. If `hold_s` is 0, records can no longer change after their
+    commit. With `in_two_steps`, if other nodes commit as well, their lock is released before the standby has
+    confirmed. With `needs_standby`, nothing is stored while the server has no standby to wait for.
     """
 
     def __init__(
@@ -129,7 +131,9 @@ class AttemptWriter:
         self._in_two_steps = in_two_steps
 
     def write_attempt(self, transaction: JoinedTransaction, group: GroupAttempts) -> CommitAttempt | None:
-        """Write a commit. Return None if `wait` is False and another node holds the head lock."""
+        """
+        Write a commit. Return None if `group.wait` is False and another node holds the lock for commits.
+        """
         connection = transaction.connection
         following = self._memory.following
         points = sorted({point.series for submission in group.submissions for point in submission.points})
@@ -215,7 +219,10 @@ _log = logging.getLogger(__name__)
 
 
 class GroupCommits:
-    """Commits one group at a time, under the turn lock. `last_error`: None while commits succeed."""
+    """
+    Commits one group at a time, under the lock `memory.turn` of this process. `last_error`: None while
+    commits succeed.
+    """
 
     def __init__(
         self,

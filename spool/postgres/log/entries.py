@@ -188,7 +188,10 @@ RANGES_AT_ONCE = 256  # ranges per round trip, because each may return an entry
 
 
 class KeptRecords:
-    """Single records for planning. The first read fetches all of `places`, the records that may be needed."""
+    """
+    Single records that planning a commit reads. The first read fetches all of `places` (topic and number),
+    the records that may be needed.
+    """
 
     def __init__(
         self,

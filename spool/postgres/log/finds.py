@@ -51,7 +51,10 @@ def pack_finds(plan: CommitPlan) -> bytes | None:
 
 
 class BookedCommit(NamedTuple):
-    """A commit that was counted. `terms`: None if its row is damaged."""
+    """
+    A commit that the accounting has counted. `terms`: its counts, None if its row is damaged. `found`:
+    encoded conflicts, unrecognized names and event types.
+    """
 
     id: int
     at: float
@@ -119,7 +122,10 @@ def sum_terms(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
 def add_term_counts(
     database: Database, connection: Connection, query: str, sums: Counter[tuple[str, str]]
 ) -> None:
-    """Add sums to the stored ones. `query` decides whether to the running or the carried sums."""
+    """
+    Add sums to the stored accounting counts: to the running counts or to those of deleted commit rows,
+    depending on `query`.
+    """
     rows = sorted(sums.items())
     parameters = {
         "topics": [topic for (topic, _), _ in rows],

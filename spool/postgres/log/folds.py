@@ -15,8 +15,8 @@ from spool.postgres.log.memory import DatabaseClock, NodeMemory
 
 class NodeFolds:
     """
-    The folds of this node. Only the node that last wrote or read the stored runs may store new ones. All
-    other nodes move ids only in memory.
+    The moves of dedup ids from memory into stored sorted lists, which all nodes read. Only the node that last
+    wrote or read the lists may store new ones. All other nodes move ids only in their memory.
     """
 
     def __init__(self, database: Database, memory: NodeMemory, clock: DatabaseClock) -> None:
@@ -27,8 +27,8 @@ class NodeFolds:
 
     async def fold_due_ids(self) -> None:
         """
-        Move known ids to runs if it is time, in the background if commits need not wait. The caller must hold
-        the turn lock.
+        Move a batch of ids to sorted lists if enough have gathered, in the background if commits need not
+        wait. The caller must hold the lock `memory.turn`.
 
         Ids of open records are not moved, because late reports look them up. Ids that other nodes have stored
         are moved as well.
@@ -47,7 +47,10 @@ class NodeFolds:
         await self._aside.wait_for_fold()
 
     async def fold_all(self) -> None:
-        """Move all closed ids to runs. If another node has stored runs since, read everything again first."""
+        """
+        Move the ids of all closed records to sorted lists. If another node has stored lists meanwhile, read
+        everything again first.
+        """
         memory = self._memory
         async with memory.turn:
             for _ in range(2):

@@ -190,8 +190,8 @@ class PostgresLog:
 
     async def _begin_period_or_retry(self) -> bool:
         """
-        Begin a period if it is due. After a failed commit, try an empty commit every second; when it
-        succeeds, the readiness check passes again.
+        Begin a new partition of the log tables if the current one is full. After a failed commit, try an
+        empty commit every second; when it succeeds, the readiness check passes again.
         """
         if self._commits.last_error is not None:
             with suppress(SpoolError):

@@ -62,7 +62,10 @@ class PostgresHorizon:
         self._readers = WaitingReaders(self.closed_below, self._next_close_in_s)
 
     def use_following(self, following: FollowedLog) -> None:
-        """Replace the state. Earlier watermarks are discarded, so that waiting readers check again."""
+        """
+        Use this state of the log from now on. Earlier watermarks are discarded, so that waiting readers check
+        again.
+        """
         self._following = following
         self._shown = {}
         self._readers.wake_readers()
@@ -89,8 +92,8 @@ class PostgresHorizon:
 
     def needs_empty_commit(self) -> bool:
         """
-        Return whether an empty commit is needed, which closes records whose waiting time has passed and
-        confirms earlier commits.
+        Return whether an empty commit is needed. It closes records whose waiting time for further reports has
+        passed, and confirms earlier commits.
         """
         following = self._following
         now = self._clock.now()
@@ -122,9 +125,11 @@ class MemoryIsAhead(SpoolUnavailable):
 
 class NodeMemory:
     """
-    Next numbers, known ids and open records as of the newest commit row that was read, and caches of entries.
+    Next record numbers, known ids and open records as of the newest commit row that was read, and caches of
+    entries.
 
-    Commits, folds and following all read and change this state. Each of them must hold the turn lock.
+    Commits, moves of ids and reads of other nodes' commits change this state. Each of them must hold the lock
+    `turn`.
     """
 
     def __init__(
@@ -164,8 +169,8 @@ class NodeMemory:
     @property
     def closed_numbers(self) -> dict[str, int]:
         """
-        Return each topic's watermark by the newest commit row or, if records close at once, by the newest
-        durable commit.
+        Return each topic's watermark (records below it never change) by the newest commit row. Without a
+        waiting time, return it by the newest durable commit.
         """
         return numbers_by_topic(
             self.following.lowest_open_numbers(-inf, durable=self.following.durable_commit_id)
@@ -205,7 +210,7 @@ class NodeMemory:
     async def load_again(self, error: MemoryIsAhead) -> None:
         """
         Read the state again, because memory has commits that the database lacks. The caller must hold the
-        turn lock.
+        lock `turn`.
         """
         _log.warning("%s: reading everything again", error, extra={"action": "memory_reloaded"})
         await self.load()
@@ -215,7 +220,7 @@ class NodeMemory:
             await self.read_foreign_commits_in_turn()
 
     async def read_foreign_commits_in_turn(self) -> None:
-        """Read and apply commits of other nodes. The caller must hold the turn lock."""
+        """Read and apply commits of other nodes. The caller must hold the lock `turn`."""
         try:
             while not await self._read_some_commits():
                 pass

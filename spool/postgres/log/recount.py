@@ -166,8 +166,8 @@ def carry_damaged_terms(
     uncounted: TermCounter,
 ) -> None:
     """
-    Store the counts of damaged commit rows as carried counts, so that the accounting balances without the
-    rows. Raises BookedMeanwhile if another process has already done so.
+    Empty damaged commit rows, and store their counts with those of deleted rows, so that the accounting
+    balances without the rows. Raises BookedMeanwhile if another process has already done so.
     """
     empty = books.pack_terms([])
     new = {
@@ -219,13 +219,13 @@ RECOUNTS = 5  # attempts, because retention may delete records during each of th
 
 
 class LogRoutes(RouteTerms, RouteNeeds, Protocol):
-    """The counters and needs of routes, read inside a transaction of the log."""
+    """The counters of routes, and the records that they still need, read inside a transaction of the log."""
 
 
 class Verification:
     """
-    A comparison of the accounting with the stored data. Meanwhile, the caller must prevent retention in this
-    process.
+    A comparison of the accounting with the stored data. Meanwhile, the caller must keep retention of this
+    process from deleting rows.
     """
 
     def __init__(self, database: Database, routes: LogRoutes) -> None:
@@ -260,8 +260,8 @@ class Verification:
 
     async def carry_damaged_commit_terms(self) -> None:
         """
-        Before retention deletes damaged commit rows, compute their terms from the stored records, and carry
-        them forward.
+        Before retention deletes damaged commit rows, compute their accounting counts from the stored records,
+        and store them with the counts of deleted rows.
         """
         limits = await self._read_border()
         counted = await recount_commits(self._database, limits)
@@ -270,8 +270,8 @@ class Verification:
 
     async def _set_terms_aside(self, border: RecountBorder, counted: Recount) -> None:
         """
-        Take damaged commit rows out of the accounting, so that they are reported once. The caller must
-        prevent retention.
+        Store the counts of damaged commit rows with those of deleted rows, so that the damage is reported
+        only once. The caller must prevent retention.
         """
         if not counted.unread or len(counted.unread) < len(counted.wrong):
             return

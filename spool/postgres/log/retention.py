@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class RouteNeeds(Protocol):
-    """Reads the needs of routes, inside the transaction that deletes entries."""
+    """Reads which records routes still need, inside the transaction that deletes entries."""
 
     def lowest_needed_number(self, connection: Connection, topic: str) -> int | None: ...
 
@@ -215,7 +215,8 @@ class PostgresRetention:
 
     def _remove_period(self, connection: Connection, limits: Mapping[str, int]) -> int:
         """
-        Delete a period early if space is short and no reader needs it. Return the number of deleted entries.
+        Delete the oldest partition of the log early if space is short and no reader needs it. Return the
+        number of deleted entries.
         """
         periods = self._read_periods(connection)
         removed = 0

@@ -60,7 +60,10 @@ class LogHead(NamedTuple):
 
 
 class PostgresPlanReader(KeptRecords):
-    """The reads of a plan. Counters and waiting reports were read before, in one round trip."""
+    """
+    The records and states that planning a commit reads. Counters and versions of partial reports were read
+    before, in one round trip.
+    """
 
     def __init__(
         self,
@@ -97,8 +100,9 @@ def lock_and_query_head(
     wait: bool = True,
 ) -> Callable[[], LogHead | None]:
     """
-    Queue the head lock and queries in a pipeline. Call the returned function after the pipeline ends: it
-    returns the head, or None if `wait` is False and another process holds the lock.
+    Queue the lock for commits (head lock), and queries, in a pipeline. Call the returned function after the
+    pipeline ends: it returns the newest commits, or None if `wait` is False and another process holds the
+    lock.
     """
     head = connection.execute(database.fill_in_table_names(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
     read_since = query_commits_since(database, connection, last)
@@ -221,8 +225,8 @@ def _entry_rows(
 
 def _amendment_rows(plan: CommitPlan, reader: KeptRecords) -> list[tuple[int, int, int, bytes]]:
     """
-    Return the rows of reports added to records. Each row includes the fields of earlier reports, which the
-    plan has read.
+    Return the rows of reports added to records. Each row includes the fields of earlier reports, which
+    `reader` has read.
     """
     rows = []
     for (topic, number), fields in plan.amendments.items():
@@ -300,8 +304,8 @@ def write_fold(
     seq: int,
 ) -> bool:
     """
-    Write a fold, after which all ids up to `commit`, and up to the numbers in `through`, are in runs. Return
-    False if another process has written runs.
+    Write new sorted lists of ids. From then on, all ids up to `commit`, and up to the numbers in `through`,
+    are in lists. Return False if another process has written lists meanwhile.
     """
     folded = {
         "seq": seq,
@@ -329,7 +333,10 @@ def write_fold(
 
 
 class Loaded(NamedTuple):
-    """The state that was read at a start. `seq`: the number of the stored runs."""
+    """
+    The state that was read at a start. `following`: the log as of the newest commit. `seq`: the version of
+    the stored id lists.
+    """
 
     following: FollowedLog
     seq: int
@@ -341,7 +348,7 @@ class Loaded(NamedTuple):
 def load_state(
     database: Database, connection: Connection, index: DuplicateIndex, *, settings: SpoolSettings
 ) -> Loaded:
-    """Read the stored runs and then, from commit rows, newer ids, in one snapshot."""
+    """Read the stored sorted lists of ids and then, from commit rows, newer ids, in one snapshot."""
     state = connection.execute(database.fill_in_table_names(queries.FOLD)).fetchone()
     moment = connection.execute(
         database.fill_in_table_names(queries.MOMENT), {"now": database.now_parameter()}
@@ -373,9 +380,10 @@ def _follow_all(
     database: Database, connection: Connection, following: FollowedLog, commit: int, first: NumbersByTopic
 ) -> str:
     """
-    Read the commit rows after a fold. `first`: by topic, the first numbers whose ids are not in runs.
+    Read the commit rows whose ids are not all in sorted lists. `first`: by topic, the first numbers whose ids
+    are not.
 
-    Returns the missing commits whose ids are in no run either, or "".
+    Returns the missing commits whose ids are in no list either, or "".
     """
     newest = connection.execute(
         database.fill_in_table_names(queries.ROWS_BEFORE), {"id": 2**62, "limit": 1}, binary=True

@@ -61,7 +61,10 @@ def with_key_versions(database: Database, versions: Versions) -> Versions:
 def require_valid_keys(
     connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation], *, now: float | None
 ) -> None:
-    """Raise KeyEnded if a key is not valid. The transaction must hold the registry's head lock."""
+    """
+    Raise KeyEnded if a key is not valid. The transaction must hold the registry's lock (head lock), so that
+    no key ends meanwhile.
+    """
     if ended_keys(connection, sql, expects, now=now):
         raise KeyEnded("the key of this request has ended, so nothing was stored")
 

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class FollowedRows:
-    """A table in memory of which other processes also write rows."""
+    """The tables in memory whose rows other processes also write."""
 
     registry: Registry
     devices: DeviceTable
@@ -42,8 +42,8 @@ class FollowedRows:
 
 class Follower:
     """
-    Tasks that follow changes until `close`. If checks for changes fail for a second, the registry reports
-    that it is not fresh.
+    Tasks that read changes by other processes into memory, until `close`. If this fails for a second, the
+    registry reports that it is not fresh.
 
     Separate tasks read everything outside the registry, so that checks of keys never wait for a connection
     with long queries.

@@ -197,8 +197,8 @@ class PostgresTables:
 
     def _names_of_earlier_commits(self, folded: int) -> Iterator[tuple[str, bytes]]:
         """
-        Yield names that commits added to earlier records and that are in no run. All other names are stored
-        with their records.
+        Yield further ids (names) that commits added to earlier records, unless they are in sorted lists. All
+        other further ids are stored with their records.
         """
         before: dict[str, int] = {}
         _, rows = self._read_in_steps(_IDS_SINCE, folded)
@@ -280,6 +280,9 @@ def _split_money(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTab
 
 
 def _is_place_before(numbers: Mapping[str, int], place: int) -> bool:
-    """Return whether a place is before these numbers by topic. Without numbers, return True."""
+    """
+    Return whether a record's place (topic and number) is before its topic's number. Without numbers, return
+    True.
+    """
     topic, number = decode_place(place)
     return not numbers or number < numbers[topic]

@@ -358,8 +358,8 @@ class _SchemaFilling:
 
     def _closed_numbers(self, folded_through: Mapping[str, int]) -> dict[str, int]:
         """
-        Return the first number of each topic that may still be open. These records close when their waiting
-        time ends.
+        Return by topic the first number of records that reports may still change. These records close when
+        their waiting time for reports ends.
         """
         closed = {topic: folded_through.get(topic, 0) + 1 for topic in TOPICS}
         for route in self._read_rows("routes"):
@@ -519,10 +519,10 @@ MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
 
 class NewestIds:
     """
-    Collects the known ids that are in no run yet.
+    Collects the known ids that are in no sorted list yet.
 
-    `through`: the last number of each topic whose ids are in runs. `apart`: ids, places and hours of names
-    that commits added to earlier records. `amendments` and `id_runs`: rows of these tables.
+    `through`: the last number of each topic whose ids are in lists. `apart`: further ids that commits added
+    to earlier records, with places and hours. `amendments` and `id_runs`: rows of these tables.
     """
 
     def __init__(
@@ -590,9 +590,7 @@ class NewestIds:
         return _pack_ids(new_ids)
 
     def pack_remaining_ids(self) -> bytes:
-        """
-        Pack the remaining ids: those of commits without a row any more, and names added to earlier records.
-        """
+        """Pack the remaining ids: those of deleted commit rows, and further ids added to earlier records."""
         left_ids = [
             left_id for of_topic in self._found.values() for ids in of_topic.values() for left_id in ids
         ]
@@ -600,7 +598,7 @@ class NewestIds:
 
 
 def _read_id_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[IdRun]:
-    """Yield the stored runs. A damaged run is yielded without ids, as at a start."""
+    """Yield the stored sorted lists of ids. A damaged list is yielded empty, as at a start of the gateway."""
     for row in rows:
         ids = runs.unpack_ids(row["ids"], row["checksum"])
         yield IdRun(row["id"], row["hour"], row["arrived_at"], ids or NO_IDS)
