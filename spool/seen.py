@@ -48,8 +48,8 @@ def collect_viewed_people(seen: Seen | None) -> Iterator[None]:
 
 def note_viewed_people(filter: Mapping[str, Collection[str]], lines: Collection[str] = ()) -> None:
     """
-    Record the people in a filter as seen. If none is named and `lines` has a dimension of people, record
-    SEVERAL.
+    Record the people in a filter as seen. If the filter names none, but `lines` (the dimensions of the
+    result's rows) include people, record SEVERAL.
     """
     seen = _seen.get()
     if seen is None:

@@ -19,14 +19,14 @@ HEAP_ENTRIES = 64  # entries, plus two per owner, above which a heap is rebuilt
 
 def is_within_share(own: int, total: int, n: int, most: int) -> bool:
     """
-    Return whether a key may add `n` items, after which it must not have more than would be left free without
-    it.
+    Return whether a key that has `own` of `total` items may add `n`. It must then have no more items than
+    places are free now.
     """
     return own + n <= most - total
 
 
 class KeyShare(NamedTuple):
-    """How much of a limit a key uses. `most`: its maximum while other keys do not change."""
+    """How many items a key has under a limit (`held`). `most`: its maximum while other keys do not change."""
 
     limit: str  # setting
     key: str
@@ -54,7 +54,8 @@ def nearly_full_keys(limit: str, held: Mapping[str, int], most: int) -> Iterator
 
 def keys_about_to_lose_entries(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
     """
-    Yield the keys that will soon lose entries. The key with the most entries loses its oldest ones first.
+    Yield the key whose oldest entries will soon be dropped, if the limit `most` is nearly reached. It is the
+    key with the most entries.
     """
     total = sum(held.values())
     key = max(held, key=lambda name: held[name], default="")
@@ -85,7 +86,10 @@ class UseByOwner(Mapping[Owner, int]):
         return len(self._amounts)
 
     def add_use(self, owner: Owner, amount: int) -> None:
-        """Add to the use of an owner. `amount` may be negative. An owner without use is removed."""
+        """
+        Add an amount, which may be negative, to what an owner uses of the limit. An owner that uses nothing
+        is removed.
+        """
         held = self._amounts.get(owner, 0) + amount
         if held:
             self._amounts[owner] = held
@@ -109,7 +113,10 @@ class UseByOwner(Mapping[Owner, int]):
         raise KeyError("no owner uses any of the limit")
 
     def fullest_first(self) -> Iterator[Owner]:
-        """Yield the owners, largest use first. Each step takes logarithmic time."""
+        """
+        Yield the owners of a limit's entries, those with the most entries first. Each step takes logarithmic
+        time.
+        """
         heap = self._build_heap()
         seen = set[Owner]()
         places = [(heap[0], 0)] if heap else []

@@ -165,8 +165,8 @@ def described_stream(operation: UnitCostOperation) -> TelemetryStream:
 
 def operation_key(operation: UnitCostOperation) -> str:
     """
-    Return the key (hex) of the record that an operation is on. It is equal for operations that differ only in
-    value.
+    Return the key (hex) of the record that an operation sets or adds to. Operations that differ only in value
+    have equal keys.
     """
     facts = [
         period_start(operation.start_time or 0, operation.granularity),
@@ -329,7 +329,7 @@ def estimated_bytes(total: StreamTotal) -> int:
 
 
 class TotalsInHand:
-    """The totals that a transaction reads and changes, with the changes of sizes."""
+    """The totals that a transaction reads and changes, and by how many bytes each stream grows."""
 
     def __init__(self) -> None:
         self._totals: dict[tuple[str, str], StreamTotal | None] = {}

@@ -111,7 +111,9 @@ class Insight:
         return self.finding is not None and not self.present
 
     def is_reopened_by(self, newest: float | None) -> bool:
-        """Return whether evidence as new as `newest` reopens the insight, which must be addressed."""
+        """
+        Return whether evidence from the time `newest` reopens the insight. Only an addressed insight reopens.
+        """
         if self.status != ADDRESSED:
             return False
         return not self.present or (newest is not None and newest > self.status_at)

@@ -281,7 +281,7 @@ def add_insight_notices(
 ) -> None:
     """
     Add notices to subscribed channels, in the transaction that opens insights or makes them more severe.
-    `csv`: by key of the finding.
+    `csv`: the rows to attach, as CSV, by key of the insight's finding.
     """
     notices = [
         (insight_notice(insight, csv.get(insight.finding or "", "")), insight.category)
@@ -484,7 +484,10 @@ class NoticeTable:
 
 
 class _ChannelBooks:
-    """A channel's counts and next number within a transaction. `store_counts` stores them."""
+    """
+    The counts of one channel's notifications, and the number of the next one, within a transaction.
+    `store_counts` stores them.
+    """
 
     def __init__(self, rows: RegistryRows, channel: str) -> None:
         self._rows = rows

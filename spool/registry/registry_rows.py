@@ -50,7 +50,10 @@ class RegistryRows(DocumentRows, Protocol):
         ...
 
     def forget_changed_subjects(self) -> None:
-        """Do not announce the subjects of the changes so far, because ids of the kinds in NAMED are names."""
+        """
+        Do not announce the ids of rows changed so far, because ids of the kinds in NAMED are names of people.
+        Other processes then read everything.
+        """
         ...
 
     def check_actor(self, actor: Actor) -> None:

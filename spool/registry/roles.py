@@ -577,9 +577,9 @@ class RoleTable(NamedTable[Role]):
 
     def _apply_min_group(self, rights: Rights) -> Rights:
         """
-        Apply `privacy.min_group`: without VIEW_NAMES, people see their own calls, and other calls only in the
-        cells of spool.ledger.groups. Other sums are not shown, because their safety would depend on all sums
-        that a person ever requests.
+        Apply `privacy.min_group`: without VIEW_NAMES, people see their own calls, and other calls only in
+        sums over enough people (see spool.ledger.groups). Other sums are not shown, because their safety
+        would depend on all sums that a person ever requests.
         """
         people = self._changes.people
         if not people.min_group or VIEW_NAMES in rights.permission_sets:

@@ -32,8 +32,8 @@ def satisfied_expectations(
     claimed: Mapping[bytes, TelemetryStream], known: Mapping[str, TelemetryStream], *, room: int
 ) -> dict[bytes, int]:
     """
-    Return the keys of the expectations that hold, each with a number. `room`: the number of streams that may
-    still be added.
+    Return the keys in `claimed` whose stream definition may be added or equals the known one, each with the
+    version AGREES. `room`: the number of streams that may still be added.
     """
     new = sorted({stream.name for stream in claimed.values()} - known.keys())
     over = set(new[max(0, room) :])

@@ -150,13 +150,13 @@ class NewView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class EmailConnection(Email, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """
-    An e-mail connection in the published form, which is only stored and shown. E-mail is sent through
-    configured channels.
+    An e-mail connection as the public API defines it. It is only stored and shown, because e-mail is sent
+    through configured channels.
     """
 
 
 class SlackChannel(Slack, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """A stored Slack channel in the published form."""
+    """A stored Slack channel as the public API defines it."""
 
 
 class ViewConnections(Notified, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -211,8 +211,8 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
     @property
     def channels(self) -> tuple[str, ...]:
         """
-        Return the channels that the view notifies. A Slack channel's name may be the name of a configured
-        channel.
+        Return the names of configured channels that the view notifies. The name of a Slack channel counts as
+        one of these.
         """
         return tuple(
             dict.fromkeys(

@@ -19,7 +19,7 @@ def rollup_sql(
 ) -> str:
     """
     Return SQL that adds up the days in [:since, :until) for a rollup, by these dimensions (empty: all) and by
-    `apart`.
+    the further columns `apart`.
 
     A sum gets the lowest number of the sets of dimensions that it combines.
     """

@@ -48,8 +48,9 @@ _PUT_DEAD = "UPDATE {schema}.dead SET record = :record WHERE id = :id"
 
 class StoredSpans(NamedTuple):
     """
-    A table with packed spans, which otherwise never change. `select`: reads keys and spans after `:after`.
-    `put`: replaces them. `change`: returns packed spans with a change applied to their values.
+    A table with packed spans, which are rewritten only when people are renamed. `select`: reads keys and
+    spans after `:after`. `before_first`: the first value of `:after`. `put`: replaces them. `change`: returns
+    packed spans with a change applied to their values.
     """
 
     select: str

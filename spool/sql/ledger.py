@@ -81,7 +81,7 @@ class SqlLedgerRows(SqlWorkRows):
 
     `prefix`: of table names. `columns`: of measures. `shown`: expressions that read them from the alias `h`,
     for `_read_measures`. `about`: approximate cost of a sum, in billionths of a dollar, with an error of at
-    most WRONG plus WRONG_OF. `cost`: exact expressions, for `cost_units`.
+    most WRONG + WRONG_OF * cost. `cost`: exact expressions, for `cost_units`.
     """
 
     prefix: ClassVar = ""

@@ -64,14 +64,17 @@ def runs_below_sql(sets: str, numbers: Collection[int], *, of_runs: bool) -> str
 
 
 def used_sets_and_links_sql(sets: str, used: str) -> str:
-    """Return SQL for the table `kept`: the sets of units in use, and the links above their runs."""
+    """
+    Return SQL for the table `kept`: the sets of units in `used`, and the sets that state who started the runs
+    above theirs.
+    """
     return _KEPT.format(sets=sets, used=used, rest=REST, edge=EDGE)
 
 
 def lineage_sql(sets: str, column: str, *, has_below: bool, seen: str = "") -> str:
     """
-    Return SQL for each run's starter and one of its sessions. `seen`: SQL for the sets that form the trees,
-    "" for all.
+    Return SQL for runs, each with the run that started it and one of its sessions. `seen`: SQL for the sets
+    of units of work that may decide this, "" for all.
     """
     names = {"sets": sets, "rest": REST, **_seen_sets_sql(seen)}
     and_below = _AND_BELOW.format(**names) if has_below else ""
@@ -83,8 +86,8 @@ def lineage_sql(sets: str, column: str, *, has_below: bool, seen: str = "") -> s
 
 def runs_above_sql(sets: str, used: str, *, links: str = "", seen: str = "") -> str:
     """
-    Return SQL for run, session and starter of the sets in `used` and of all runs above them. `links`: table
-    of linked starters, or "". `seen`: as in `lineage_sql`.
+    Return SQL for run, session and starting run of the sets of units in `used`, and of all runs above them.
+    `links`: table with links to starting runs, or "". `seen`: as in `lineage_sql`.
     """
     linked = f" UNION SELECT l.linked FROM {links} l WHERE l.target = {UNITS[RUN].number}" if links else ""
     return _ABOVE.format(sets=sets, rest=REST, used=used, linked=linked, **_seen_sets_sql(seen))

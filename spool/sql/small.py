@@ -17,8 +17,8 @@ Rows = TypeVar("Rows")
 @dataclass(frozen=True)
 class SmallTable(Generic[Rows]):
     """
-    The declaration of a small table. `words`: its name in errors. `kept_by`: the module of `spool.sql` and
-    class for it.
+    The declaration of a small table. `words`: its name in errors. `kept_by`: module below `spool.sql`, and
+    class in it, that reads and writes the table.
     """
 
     words: str
@@ -26,7 +26,10 @@ class SmallTable(Generic[Rows]):
 
 
 class SmallTables:
-    """Opens small tables. `over`: returns transactions with errors that use a table's `words`."""
+    """
+    Opens small tables. `over`: returns an object that runs transactions. Their errors contain the table's
+    `words`.
+    """
 
     def __init__(self, over: Callable[[str], object]) -> None:
         self._over = over

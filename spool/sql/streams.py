@@ -201,9 +201,9 @@ def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int
     """
     Delete some of the oldest totals. Return the latest start among them, or 0.
 
-    The log must have no operation on the total any more, because such an operation may still have to be sent;
-    so the total last changed before `settled`. It must also start before `old`, or its key must be near its
-    limit.
+    Two conditions: the total has not changed since `settled`, because operations that the log still has may
+    have to be sent. And it starts before `old`, or the sender key of its stream nearly uses up its part of
+    `max_bytes`.
     """
     stream_sizes = read_sizes(connection)
     bytes_to_free = plan_freed_bytes(stream_sizes, max_bytes)

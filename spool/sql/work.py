@@ -393,16 +393,16 @@ class SqlWorkRows(ABC):
 
     def _can_add_up_by_set(self, query: CostQuery) -> bool:
         """
-        Return whether each set belongs to one unit as a whole. A branch's link is limited in time, so a set
-        may belong to several.
+        Return whether the calls of each set of units belong to one unit. They may belong to several if a link
+        applies only for some time, such as a branch's.
         """
         is_by_unit = query.unit_of_work is not None and [*query.group_by] == [query.unit_of_work]
         return is_by_unit and not work_links.has_limited_links(self._link_pairs(), query.used_dimensions)
 
     def _sets_of_range_condition(self, query: CostQuery, since: int, until: int) -> str:
         """
-        Return a condition on the sets that can pass and have sums in a range. For restricted people, it is
-        "", for the reason in `_few_sets_condition`.
+        Return a condition on the sets of units that can pass the filters and have sums in a range. For
+        restricted people, it is "", because the running time would reveal how many hidden sums pass.
         """
         if query.has_slice_filter:
             return ""

@@ -54,8 +54,8 @@ def join_links_sql(
     pairs: int, table: str, columns: Mapping[str, str], named: Container[str]
 ) -> tuple[Mapping[str, str], str]:
     """
-    Return expressions for linked units, and SQL that joins the links to sums `w` and sets of units `p`. Only
-    kinds in `named` are joined.
+    Return an expression for each kind of unit that is a link's target, and SQL that joins the links to the
+    tables `w` (sums) and `p` (sets of units). Only kinds in `named` are joined.
 
     At most one link of a kind fits a sum, so no sum is counted twice.
     """
@@ -121,7 +121,7 @@ def linked_units_sql(unit: str, table: str) -> str:
 
 
 def unlisted_targets_sql(table: str, unlisted: str) -> Iterator[str]:
-    """Yield statements that make links to unlisted units lead to REST."""
+    """Yield statements that redirect links to unlisted units to the sum of unlisted units (REST)."""
     for target in (*TARGETS, *TREES):
         number = UNITS[target].number
         yield (

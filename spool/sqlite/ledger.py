@@ -479,8 +479,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, of: str, width: int, since: int, until: int, terms: str, values: Sequence[str]
     ) -> tuple[str, Sequence[int | str]]:
         """
-        Return SQL for the sums that pass the filters. `of`: a table and the beginning of a condition.
-        `terms`: its end.
+        Return SQL for the sums whose dimensions pass the filter conditions `terms`. `of`: a table and the
+        beginning of a WHERE condition.
 
         The numbers of the sets of dimensions that pass are selected first. If there are few, their sums are
         looked up one by one.
@@ -520,8 +520,8 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def _divide_numbers(self, terms: str, values: Sequence[str]) -> tuple[str, str]:
         """
-        Return "IN" with the numbers of the sets of dimensions that pass or, if they are fewer, "NOT IN" with
-        the others, as JSON.
+        Return "IN" with the numbers of the sets of dimensions that pass the filter conditions `terms` or, if
+        the other numbers are fewer, "NOT IN" with those, as JSON.
 
         Otherwise SQLite would compute derived dimensions again for each time range of a query.
         """

@@ -28,7 +28,10 @@ _log = logging.getLogger(__name__)
 
 
 class DiskReserve:
-    """Files of zeros in the data directory. Methods raise OSError if the directory cannot be accessed."""
+    """
+    Reserved disk space: files of zeros, deleted when the disk is full. Methods raise OSError if the directory
+    cannot be accessed.
+    """
 
     def __init__(self, directory: Path, clock: Clock) -> None:
         self._directory = directory

@@ -104,5 +104,5 @@ def _require_equal(before: CopiedStorage, after: CopiedStorage) -> None:
 
 
 def _nonzero_terms(terms: Terms) -> Terms:
-    """Return the terms that are not 0, because a missing term means 0."""
+    """Return the accounting counts (terms) that are not 0, because a missing count means 0."""
     return {key: {term: n for term, n in of_key.items() if n} for key, of_key in terms.items()}

@@ -87,8 +87,8 @@ class Party:
 
 class FairTurns:
     """
-    The turns of the parties in one process. Use them on the event loop, except `Party.charge_time` and
-    `is_wanted`.
+    The turns that parties (keys, people, addresses) of one process take on the event loop, by their recent
+    processor time. Use this on the event loop, except `Party.charge_time` and `is_wanted`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -392,7 +392,10 @@ class WorkInHand:
         _current.reset(self._before)
 
     async def set_party_in_turn(self, name: str = "") -> None:
-        """Set the party once the sender is known, and wait for its turn. Does nothing if a party is set."""
+        """
+        Once the sender is known, set it as the party that pays for this work, and wait for its turn to use
+        the event loop. Does nothing if a party is set.
+        """
         if self.party is None:
             self.party = party = self.turns.find_or_add_party(name or self._name)
             self.turns.note_request(party)
@@ -431,7 +434,10 @@ class WorkInHand:
 
     @coroutine
     def run_and_charge(self, job: Awaitable[T]) -> Generator[Any, None, T]:
-        """Run a job, and charge each of its steps on the event loop to the party."""
+        """
+        Run a job. The duration of each of its steps on the event loop is added to the time that its party
+        (the sender) has used.
+        """
         steps = job.__await__()
         error: BaseException | None = None
         while True:

@@ -11,13 +11,16 @@ KIND, ID = "export_tests", "last"
 
 
 class ExportTestTable:
-    """The times by key id, in one document."""
+    """When the newest test span of each key arrived, in one document."""
 
     def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes
 
     async def add(self, times: Mapping[int, float], *, keys: Collection[int]) -> None:
-        """Store times that are later than the stored ones. Times of keys not in `keys` are deleted."""
+        """
+        Store arrival times of test spans by key id, if they are later than the stored ones. Times of keys not
+        in `keys` are deleted.
+        """
 
         def store_export_test_times(rows: RegistryRows) -> None:
             stored = _read_times(rows)

@@ -466,7 +466,10 @@ class OperatorTable:
         return {bytes.fromhex(id): float(body["until"]) for id, body in documents.items()}
 
     async def claim_check(self, session: Session, *, until: float) -> bool:
-        """Claim the session's check at the provider until a time. Return False if the session has ended."""
+        """
+        Note that this process checks the session with the OpenID provider until a time, so that no other
+        process does. Return False if the session has ended.
+        """
         own = session.digest.hex()
 
         def store_claimed_check(rows: RegistryRows) -> bool:

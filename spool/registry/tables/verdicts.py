@@ -24,8 +24,8 @@ Report: TypeAlias = (
 
 class VerdictTable:
     """
-    The tables of verdicts, and the states that were last reported. The keys that sign the tables derive from
-    the seeds.
+    The stored tables of budget verdicts, and the budget states that were last reported. The keys that sign
+    the tables derive from `seed` and `bundle_seed`.
     """
 
     def __init__(self, changes: RegistryChanges) -> None:
@@ -61,8 +61,8 @@ class VerdictTable:
 
     async def update_reported_states(self, report: Report) -> None:
         """
-        Call `report` with the last reported states. Store the states and notices that it returns, in one
-        transaction.
+        Call `report` with the budget states that the last notices reported. Store the new states and notices
+        that it returns, in one transaction.
         """
 
         def store_reported_states(rows: RegistryRows) -> None:

@@ -65,8 +65,8 @@ def read_name_aside(directory: Path) -> str:
 
 def choose_name_aside(directory: Path, at: float) -> str:
     """
-    Return the name of `read_name_aside`. If there is none, choose and store one, before any file is moved,
-    so that every attempt uses the same name.
+    Return the name to which the damaged database file is moved. If none is stored, choose and store one
+    before any file is moved, so that every attempt uses the same name.
     """
     name = read_name_aside(directory)
     if not name:

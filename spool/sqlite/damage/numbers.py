@@ -61,7 +61,8 @@ def count_missing_numbers(connection: sqlite3.Connection, noted: Mapping[str, in
 
 def balance_after_loss(connection: sqlite3.Connection, note: RecoveryNote) -> dict[str, int]:
     """
-    Make the counters and the routes balance. Return the number of lost record numbers by topic.
+    Make the accounting and the counters of routes agree with the records that survived a damage. Return the
+    number of lost record numbers by topic.
 
     All entries must be intact, except those marked as damaged.
     """

@@ -55,7 +55,10 @@ Row = Mapping[str, Any]
 
 
 class RowCheck:
-    """The check of rows. Rows of tables that this version does not know pass."""
+    """
+    A check whether rows have the types of their table's columns. Rows of tables that this version does not
+    know pass.
+    """
 
     def __init__(self, fresh: sqlite3.Connection) -> None:
         self._columns: dict[str, list[tuple[str, tuple[type, ...], bool]]] = {}

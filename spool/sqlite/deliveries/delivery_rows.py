@@ -40,7 +40,7 @@ def read_deliveries(
     statement: str,
     values: Values = (),
 ) -> Iterator[StoredDelivery]:
-    """Yield the deliveries that a statement selects, with the columns of `queries.ONE`."""
+    """Yield the deliveries that a statement selects. It must select the same columns as `queries.ONE`."""
     return map(_read_delivery_row, connection.execute(statement, values))
 
 

@@ -158,7 +158,8 @@ class SqliteLog:
 
     def add_reader(self, reader: Reader) -> None:
         """
-        Add a reader. Retention keeps the entries that it needs. Entries that it has read before are closed.
+        Add a reader. Retention keeps the entries that it needs. The entries that it has read before count as
+        closed, so reports no longer change them.
 
         Call this before the reader's first read.
         """
@@ -276,8 +277,8 @@ class SqliteLog:
 
     async def _fold_due_ids(self) -> None:
         """
-        Move known ids to runs if it is time, in the background if commits need not wait. The caller must hold
-        the turn lock.
+        Move a batch of ids to sorted lists if enough have gathered, in the background if commits need not
+        wait. The caller must hold `_turn`.
         """
         now = deletion_time(self._clock)
         while self._index.check_fold_due(now, self._horizon.closed_watermarks()):
@@ -287,7 +288,10 @@ class SqliteLog:
             await self._store_fold(self._index.plan_fold(now))
 
     async def _fold_closed_ids(self, *, but_newest: bool = False) -> None:
-        """Move closed ids to runs. Planning may take long, so commits continue meanwhile."""
+        """
+        Move the ids of records that reports can no longer change to sorted lists. Planning may take long, so
+        commits continue meanwhile.
+        """
         is_kept = False
         while not is_kept:
             async with self._turn:
@@ -361,8 +365,8 @@ class SqliteLog:
 
     def _removal_limits(self) -> dict[str, int]:
         """
-        Return by topic the lowest number that must stay: the record is open, its id is in no run, or a reader
-        needs it.
+        Return by topic the lowest number that must stay. Its record is open, its id is in no sorted list, or
+        a reader needs it.
         """
         return {
             topic: lowest_needed_number(topic, first, self.readers)
@@ -648,7 +652,7 @@ class SqliteLog:
 
     async def close(self) -> None:
         """
-        Commit the waiting submissions and fold ids, so that the next start reads little.
+        Commit the waiting submissions and move ids to stored lists, so that the next start reads little.
 
         The newest ids are not moved, because late reports may still correct their records after the start.
         """

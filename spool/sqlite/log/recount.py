@@ -34,7 +34,11 @@ TermCounter = Counter[tuple[str, str]]
 
 @dataclass(kw_only=True)
 class RecountBorder:
-    """The counters to check, as of one moment, and the range of records and commits to recount."""
+    """
+    The range of records and commits to recount, with what to compare, as of one moment. `carried`: the part
+    of the counters that is of deleted commits. `routes`: their counters. `oldest`: first stored number by
+    topic.
+    """
 
     counters: TermCounter = field(default_factory=Counter)
     carried: TermCounter = field(default_factory=Counter)
@@ -61,8 +65,8 @@ async def recount_commits(
     database: Database, border: RecountBorder
 ) -> tuple[TermCounter, list[str], list[int]]:
     """
-    Add up the terms of the commit rows. Return them, one sentence for each problem, and the commits with
-    damaged terms.
+    Add up the accounting counts of the commit rows. Return them, one sentence for each problem, and the
+    commits with damaged counts.
     """
     sums: TermCounter = Counter(border.carried)
     sums.update({(topic, books.KEPT): 0 for topic, term in border.counters if term == books.ACCEPTED})
@@ -102,8 +106,8 @@ def carry_damaged_terms(
     connection: sqlite3.Connection, commits: Sequence[int], terms: TermCounter, uncounted: TermCounter
 ) -> None:
     """
-    Store the counts of damaged commit rows as carried counts, so that the accounting balances without the
-    rows.
+    Empty damaged commit rows, and store their counts with those of deleted rows, so that the accounting
+    balances without the rows.
     """
     connection.executemany(
         queries.EMPTY_TERMS, [(_NO_TERMS, zlib.crc32(_NO_TERMS), commit) for commit in commits]
@@ -137,8 +141,8 @@ def _commit_rows(
     connection: sqlite3.Connection, begin: int, border: RecountBorder, wrong: list[str]
 ) -> Sequence[tuple[int, object, object]]:
     """
-    Return the next rows. Rows of a damaged page are read one by one. The result always ends with the last
-    commit.
+    Return the next rows. Rows of a damaged page are read one by one. Even if the last row of the range is
+    unreadable, the result has an empty row for it.
     """
     try:
         return connection.execute(queries.COMMITS_BETWEEN, (begin, border.last_commit, COMMITS)).fetchall()

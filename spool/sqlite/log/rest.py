@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class NoteWriter:
-    """Writes the note and makes checkpoints, in the background after commits and settlements."""
+    """Writes the recovery note and makes checkpoints, in the background after commits and settlements."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class RouteNeeds(Protocol):
-    """Reads the needs of routes, inside a transaction of the log."""
+    """Reads which records routes still need, and their counters, inside a transaction of the log."""
 
     def route_terms(self, connection: sqlite3.Connection) -> dict[str, dict[str, int]]: ...
 
@@ -222,8 +222,8 @@ def drop_old_series(connection: sqlite3.Connection, now: float) -> int:
 
 def drop_excess_series(connection: sqlite3.Connection, now: float, excess: int) -> int:
     """
-    Delete the `excess` series that were not reported for the longest time. Return their number, and store
-    when the newest of them was last reported.
+    Delete the `excess` counter series that were not reported for the longest time. Return their number, and
+    store when the newest of them was last reported.
     """
     number = min(excess, SERIES)
     (newest,) = connection.execute(queries.NEWEST_OF_OLDEST_SERIES, (number,)).fetchone()

@@ -51,7 +51,9 @@ _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
 class SqlitePlanReader:
-    """The reads of a plan, on the writing connection within its transaction."""
+    """
+    The records and states that planning a commit reads, on the writing connection within its transaction.
+    """
 
     def __init__(self, connection: sqlite3.Connection, cache: EntryCache) -> None:
         self._connection = connection
@@ -84,10 +86,11 @@ def write_plan(
     copies: bool = False,
 ) -> int:
     """
-    Write a plan. Return the id of the commit's row.
+    Write the plan of a commit. Return the id of the commit's row.
 
-    Names added to earlier records are stored under the number `names`. With `copies`, the cache gets copies
-    of the records. `check` is called between the parts, and may raise to cancel the commit.
+    Further ids that the commit adds to earlier records are stored under the number `names`. With `copies`,
+    the cache gets copies of the records. `check` is called between the parts, and may raise to cancel the
+    commit.
     """
     for topic, records in plan.records.items():
         _write_entries(connection, plan, topic, records, copies=copies)
@@ -219,10 +222,11 @@ def write_fold(
     connection: sqlite3.Connection, fold: IdFold, first: Mapping[str, int], names: int | None
 ) -> None:
     """
-    Write new runs, delete the runs that they replace, and store how far ids are in runs.
+    Write new sorted lists of ids, delete the lists that they replace, and store up to which number ids are in
+    lists.
 
-    `first`: by topic, the first number whose ids are in no run. `names`: the first number under which names
-    of earlier records are stored, or None.
+    `first`: by topic, the first number whose ids are in no list. `names`: the first of the numbers under
+    which further ids of earlier records stay stored, or None.
     """
     connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in fold.removed])
     for run in fold.added:
@@ -243,7 +247,10 @@ def write_fold(
 
 
 class _Arrived(NamedTuple):
-    """Ids that arrived together. `first`: the first number of each kind, as in UnfoldedCommits."""
+    """
+    Ids that arrived together. `first`: by topic the first record number, or the number under which further
+    ids of earlier records are stored.
+    """
 
     at: float
     first: Mapping[str, int]
@@ -252,11 +259,11 @@ class _Arrived(NamedTuple):
 
 def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[UnfoldedCommits, int]:
     """
-    Load the known ids in order of arrival: first the stored runs, then newer ids from entries and from names
-    added to earlier records.
+    Load the known ids in order of arrival: first the stored sorted lists, then newer ids from entries, and
+    further ids (names) that commits added to earlier records.
 
-    After a crash, no id is missing. Returns the commits of the ids that are in no run, and the highest number
-    of names.
+    After a crash, no id is missing. Returns the commits of the ids that are in no list, and the highest
+    number under which further ids are stored.
     """
     id_runs = []
     for key, hour, arrived_at, checksum, data in _read_undamaged_rows(connection, queries.RUNS):
@@ -326,7 +333,10 @@ def _read_undamaged_rows(connection: sqlite3.Connection, query: str) -> Iterator
 
 
 def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
-    """Return the next numbers by the counters or the entries, whichever are higher."""
+    """
+    Return by topic the next record number, computed from the accounting or from the log's entries, whichever
+    is higher.
+    """
     numbers = {}
     for topic, term, n, _ in connection.execute(queries.BOOKS):
         if term == books.ACCEPTED:
