@@ -371,8 +371,8 @@ class StatementPuller:
 
 def _is_due(progress: Mapping[str, Any], pull_settings: StatementPullSettings, now: float) -> bool:
     """
-    Return whether to pull now. That is the case if the time has come, or if the last pull was interrupted. It
-    is also the case if the next time is too far ahead, because the clock was wrong.
+    Return whether to pull now: the time has come, the last pull was interrupted, or the next time is too far
+    ahead, because the clock was wrong.
     """
     next_at = float(progress.get("next_at") or 0)
     return progress.get("state") == RUNNING or not 0 < next_at - now <= max(

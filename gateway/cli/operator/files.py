@@ -139,7 +139,7 @@ def read_secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
         try:
             found[path] = (directory / path).read_text("utf-8")
         except FileNotFoundError:
-            # skip the missing file: the server reports it, unless a secret is already stored for the setting
+            # skip the missing file: the server reports it, except if a dry run compares an existing object
             continue
     return found
 

@@ -40,7 +40,6 @@ class DropRow:
     position: str
 
 
-# List of a month's rows, which are shown as the received bytes, without decoding them.
 # a row has the columns of its file, such as a column for each tag
 DROP_ROW = open_object(
     {
@@ -50,6 +49,7 @@ DROP_ROW = open_object(
         "resource/tag:team": described(TEXT, "The tag `team` of the resource. Each tag has such a column."),
     }
 )
+# list of a month's rows, which are shown as the received bytes, without decoding them
 MONTH_ROWS: ListDefinition[DropRow] = ListDefinition(
     root=ROOT,
     show=lambda row: cast(Any, orjson.Fragment(row.text)),

@@ -236,7 +236,9 @@ async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 async def describe_ledger(request: OperatorRequest[MoneyServices, None], *, counts_rows: bool) -> Result:
-    """Return the state of the totals. If `counts_rows` is False, `rows` is null."""
+    """
+    Return the state of the totals, and the frozen exchange rates. If `counts_rows` is False, `rows` is null.
+    """
     services = request.services
     state = asdict(await services.ledger.state(counts_rows=counts_rows))
     state["rows"] = state["rows"] if counts_rows else None

@@ -412,8 +412,8 @@ async def _store_operations(
     is_repeat: bool = False,
 ) -> Receipt:
     """
-    Store operations and return when they are on disk. New properties of streams are reserved before the
-    function first waits, because another request could define them meanwhile.
+    Store operations and return when they are on disk. New properties of streams are claimed before this waits
+    for the disk, because another request could define them meanwhile.
 
     Raises Stale if another request or gateway has defined one of the streams differently.
     """

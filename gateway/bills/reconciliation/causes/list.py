@@ -135,8 +135,9 @@ def _price_causes(
     """
     Return the causes of price differences of the same models, or ANY_PRICE if none is claimed.
 
-    If prices of a model vary from call to call, claims of other models count as well. For models without a
-    counted call, return nothing, because everything billed for them is due to unreported calls.
+    If calls were counted at other prices than the list price, claims of other models count as well. For
+    models without a counted call, return nothing, because everything billed for them is due to unreported
+    calls.
     """
     models = {cell.model for cell in claim.by_cell} & {cell.model for cell in comparison.split.counted}
     if not models:
