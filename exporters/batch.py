@@ -52,8 +52,8 @@ class SendTally:
 @dataclass(slots=True)
 class RecordBatch:
     """
-    The records to send of one delivery, each with its commit time. `shadow` and `damaged` count the records
-    left out: duplicates stored for reference, and unreadable records.
+    The records of a delivery to send, with their commit times. `shadow` and `damaged` count those left out:
+    duplicates stored for reference, and unreadable records.
     """
 
     records: list[tuple[Record, float]] = field(default_factory=list)
@@ -74,16 +74,15 @@ class RecordBatch:
 
 def build_batch_without_shadows(delivery: Delivery, entries: Sequence[LogEntry]) -> RecordBatch:
     """
-    Return the records without duplicates stored for reference (shadows), for a destination that adds up
-    records.
+    Return the records for a destination that adds them up, without duplicates stored for reference (shadows).
     """
     return _build_batch(delivery, entries, shadows=False)
 
 
 def build_batch_with_shadows(delivery: Delivery, entries: Sequence[LogEntry]) -> RecordBatch:
     """
-    Return the records, with duplicates stored for reference (shadows) marked, for a destination that stores
-    records.
+    Return the records for a destination that stores them. Duplicates stored for reference (shadows) are
+    marked.
     """
     return _build_batch(delivery, entries, shadows=True)
 

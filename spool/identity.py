@@ -423,8 +423,8 @@ def build_relay(
 
 def relayed_report_name(side: str, key: str, step: int, ordinal: int, *, names_request: bool) -> bytes:
     """
-    Return the dedup id of an assistant's or a gateway's report (`side`). `step`: its end time in units of
-    STEP_NS. `ordinal`: its number among the reports that are equal so far.
+    Return the dedup id of an assistant's or a gateway's report (`side`) by key, end in steps of STEP_NS, and
+    `ordinal`, its number among equal reports.
     """
     return hash_parts(3, side, key, step, ordinal, names_request)
 
@@ -489,8 +489,8 @@ def possible_input_counts(record: Inference) -> list[int]:
 
 def nested_report_name(key: str, step: int, ordinal: int, *, is_inner: bool) -> bytes:
     """
-    Return the name of one of the reports with the same key in the same time step (of STEP_NS). `ordinal`:
-    which of them.
+    Return the dedup id of a report by key, end in steps of STEP_NS, and `ordinal`, its number among equal
+    reports.
     """
     return hash_parts(3, key, _INNER if is_inner else _OUTER, step, ordinal)
 

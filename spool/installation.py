@@ -43,7 +43,6 @@ def public_id(secret: bytes) -> str:
 
 
 def read_public_id(file: Path | None) -> str | None:
-    """Return the public id that the file contains, or None if it is unreadable."""
     try:
         secret = file.read_bytes() if file else b""
     except OSError:

@@ -49,8 +49,8 @@ class ClickHouseExporter:
         self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
     ) -> Settlement:
         """
-        Store the digest of the rows as the delivery's mark, to recognize a repeat. Then insert the rows
-        unless the table has them.
+        Store the rows' digest as the mark that recognizes a repeat. Then insert the rows unless the table has
+        them.
         """
         editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
         body = _InsertBody(editions[0], self._leave_out)

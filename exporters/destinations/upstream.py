@@ -27,10 +27,9 @@ from spool.streams import StreamReader
 @dataclass(frozen=True, kw_only=True)
 class UpstreamContext:
     """
-    Objects that the upstream's routes use. `learn`: adds operations that these routes append to the log to
-    the running totals. `locks`: one per billing connection, shared with the billing sync. `id_upstream`:
-    returns the upstream's id for the billing connection of an hourly file. `single_writer`: the streams that
-    no other gateway writes.
+    Objects that the upstream's routes use. `learn`: notes the streams of operations that these routes append
+    to the log. `locks`: one per billing connection, shared with the billing sync. `id_upstream`: returns the
+    upstream's id of an hourly file's connection. `single_writer`: the streams that no other gateway writes.
     """
 
     log: Log

@@ -286,8 +286,8 @@ async def sum_charges(entries: Sequence[LogEntry], price_lines: LinesOf | None =
 
 class _SeparateKey(NamedTuple):
     """
-    The parts of a charge's key besides the dimensions: the id of the corrected record, and the month in which
-    a late change is billed. Both are empty for calls.
+    The parts of a charge's key besides the dimensions: the corrected record's id, and the month in which a
+    late change is billed. Both are empty for calls.
     """
 
     corrects: str = ""

@@ -179,8 +179,8 @@ class KafkaExporter:
         self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
     ) -> Settlement:
         """
-        Store the digest of the messages as the delivery's mark, to recognize a repeat. Then send the messages
-        unless the topic has them.
+        Store the messages' digest as the mark that recognizes a repeat. Then send the messages unless the
+        topic has them.
         """
         editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
         messages = await _encode_messages(entries, delivery.route, editions[0])

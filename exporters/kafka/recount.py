@@ -56,8 +56,8 @@ async def recount_topic(
     """
     Check a topic. With `reads_all`, compare every message, not only the progress messages.
 
-    Records with numbers lower than `below` must be in the topic; without `below`, all up to the highest
-    number that a progress message states. Raises the brokers' errors.
+    Records with numbers below `below` must be in the topic; without `below`, all up to the highest progress.
+    Raises the brokers' errors.
     """
     topic = settings.topic.replace("{topic}", route.partition("/")[2])
     options = client_options(settings, secret)

@@ -96,8 +96,8 @@ class LakeExporter:
         self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
     ) -> Settlement:
         """
-        Write the files and store their digest as the delivery's mark, to recognize a repeat. Then copy the
-        files to the store, the manifest last.
+        Write the files and store their digest as the mark that recognizes a repeat. Then copy the files to
+        the store, the manifest last.
         """
         await asyncio.to_thread(make_directory, self._context.directory, 0o700)
         editions = await self._context.landings.find_or_begin_editions(delivery.route, delivery.first)

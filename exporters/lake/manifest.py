@@ -92,8 +92,8 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     The result of an adoption: a log that was restored from a backup takes over later records from its data
     lake.
 
-    Of the records `first` to `last` of the original's edition, `brought` were added to the log, `known` were
-    already in the log, and `left` stay only in the lake.
+    Of the original's records `first` to `last`, `brought` were added to the log, `known` were already there,
+    and `left` stay only in the lake.
     """
 
     adoption: int = VERSION

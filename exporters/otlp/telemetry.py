@@ -95,8 +95,6 @@ class Target(Protocol):
 
 
 class EncodedBody(NamedTuple):
-    """The body of a request."""
-
     body: bytes
     items: int | None = None  # number of spans or data points in the body; None means one per record
 

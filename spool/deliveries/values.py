@@ -79,8 +79,6 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSpec:
-    """A route as it is configured."""
-
     name: str
     topic: str
     required: bool = True

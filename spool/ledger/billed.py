@@ -48,8 +48,8 @@ _COUNTED = {
 
 class BilledSum(NamedTuple):
     """
-    A sum of billed costs in units of `spool.ledger.money`. `basis`: how the cost was assigned, such as
-    `exact` or `shared`. `arranged`: bits of the cost types that include it.
+    A sum of billed costs in units of `spool.ledger.money`. `basis`: how it was assigned, such as `exact` or
+    `shared`. `arranged`: bits of the cost types that include it.
     """
 
     dimensions: Dimensions

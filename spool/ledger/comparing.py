@@ -185,8 +185,8 @@ class LedgerComparison:
 class _StoredCounts:
     """
     Counts of stored records by period. `span`: the range of numbers, end excluded, in which the totals missed
-    some. `kept_in_span`: how many of its records the log stores. `near_unread`: periods next to gaps or
-    damaged records.
+    some. `kept_in_span`: how many of these the log stores. `near_unread`: periods next to gaps or damaged
+    records.
     """
 
     span: tuple[int, int]

@@ -1074,8 +1074,8 @@ class Ledger:
 
 def _filter_by_both_names(query: CostQuery, shown: Callable[[str], str]) -> CostQuery:
     """
-    Return the query with filters by user that also match a call's second user name (the e-mail address in a
-    tag). If no value of a filter can be an address, the filter stays, because reading tags takes longer.
+    Return the query with filters by user that also match a call's second user name (an e-mail address in a
+    tag). A filter without an address stays, because reading tags takes longer.
     """
     derived = dict(query.derived)
     filters: dict[str, Any] = {"include": query.include, "exclude": query.exclude}

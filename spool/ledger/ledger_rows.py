@@ -462,9 +462,8 @@ class LedgerRows(Protocol):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterable[GroupSum]:
         """
-        Add up billed costs in [since, until) by the query's groups, with `by_start` also by day. The amount
-        is in `reported`; other measures are 0. `rollup`: number of the rollup to read, 0 for the sums of
-        `width`.
+        Add up billed costs by the query's groups, with `by_start` also by day. The amount is in `reported`;
+        other measures are 0. `rollup`: number of the rollup to read, or 0.
         """
         ...
 

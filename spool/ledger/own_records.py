@@ -37,8 +37,8 @@ class OwnRecord(NamedTuple):
 @dataclass(eq=False, slots=True)
 class _Remembered:
     """
-    The cached search of the calls that a restricted person sees. `rows`: the newest of them with numbers
-    below `below`, newest first. `turn`: lets one query at a time search further.
+    The cached search of the calls that a restricted person sees. `rows`: the newest with numbers below
+    `below`, newest first. `turn`: held while a query searches further.
     """
 
     dimensions: Hashable  # the organization's dimensions that the search used

@@ -209,8 +209,7 @@ class HourlySums:
 
     def add_entries(self, entries: Iterable[LogEntry]) -> None:
         """
-        Count every record, except duplicates stored for reference and those for which `skip` (see `__init__`)
-        returns True.
+        Count every record, except duplicates stored for reference and those for which `skip` returns True.
         """
         first, skip = self.first, self._skip
         for entry in entries:

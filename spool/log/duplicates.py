@@ -245,7 +245,7 @@ class DuplicateIndex:
     ) -> OldestIds:
         """
         Return the ids that the next fold moves, to plan it on any thread: one batch or, with `closed_below`,
-        the ids of all closed records, which reports can no longer change.
+        the ids of all closed records.
 
         `but_newest`: leave out the newest batch, because moved ids may lose their records' places. Records
         close in order of arrival, so all ids after a topic's closed ids are open.
@@ -417,7 +417,9 @@ class OldestIds:
 
 
 class _FoldPlan:
-    """The index's runs of ids as they will be after a fold (a move of ids from the dict into runs)."""
+    """
+    The index's sorted lists of ids as they will be after a fold (a move of ids from the dict into lists).
+    """
 
     def __init__(self, index: DuplicateIndex) -> None:
         self._runs = index.runs_by_hour()

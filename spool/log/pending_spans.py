@@ -380,8 +380,8 @@ class PendingSpans:
 
     def calls_below(self, spans: Iterable[LinkedSpan]) -> Iterator[tuple[int, CallSurroundings]]:
         """
-        Yield the place (topic and number) of each call below new spans, with the agent runs above the call
-        and the values that spans give to it.
+        Yield the place (topic and number) of each call below new spans, with the agent runs above it and the
+        values that spans give to it.
         """
         traces: dict[tuple[str, str], list[bytes]] = {}
         for name, trace, id in spans:

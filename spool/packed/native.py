@@ -103,9 +103,9 @@ class ItemMemory(Protocol):
 
     def find(self, context: int, items: Sequence[bytes], of_context: Sequence[str]) -> list[tuple[Any, ...]]:
         """
-        Return for each item of a known kind: the kind's number, whether its result must still be compared
-        with that of Python, its counts, hash of a text or None, trace, span and parent id, start, end,
-        varying texts, and `of_context`. For an unknown item, return only the reason.
+        Return for each item of a known kind: the kind, whether its result must still be compared with
+        Python's, counts, hash of a text or None, trace, span and parent id, start, end, varying texts, and
+        `of_context`. For an unknown item, return only the reason.
         """
         ...
 

@@ -192,7 +192,7 @@ class PostgresDevices:
 
     def _lock_keys(self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges) -> None:
         """
-        Lock the keys that the write expects. For urgent rows, take the registry's head lock instead, so that
+        Lock the keys that the write expects. For urgent rows, take the registry's lock instead, so that
         urgent changes happen one after the other.
         """
         if not changes.urgent:

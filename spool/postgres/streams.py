@@ -136,11 +136,10 @@ def query_for_commit(
     connection: Connection, database: Database, submissions: Sequence[Submission]
 ) -> Callable[[CommitPlan], None] | None:
     """
-    Apply the unit-cost operations of a commit to the totals, in the commit's transaction, which holds the
-    head lock.
+    Apply the unit-cost operations of a commit to the totals, in its transaction, which holds the lock for
+    commits.
 
     Streams and totals are queried now. The returned function writes the totals after the commit is planned.
-    Return None if there are no operations.
     """
     submitted = _unit_cost_operations(
         record for submission in submissions if submission.topic == UNIT_COST for record in submission.records
@@ -221,9 +220,8 @@ def remove_totals(transaction: JoinedTransaction, database: Database, *, totals:
     Delete the totals that have not changed since they were read. The lock for commits is held for one round
     trip.
 
-    A later operation on a deleted total's record starts a new total, which is incomplete and so never
-    replaces the total that the cost service has. From now on, totals that start before `since` count as
-    incomplete.
+    A later operation on the same record starts a new total. It is incomplete, so it never replaces the cost
+    service's total. From now on, totals that start before `since` count as incomplete.
     """
     with transaction.begin_with_statements():
         pass

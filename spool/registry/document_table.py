@@ -55,9 +55,8 @@ def check_key_share(rows: RegistryRows, limit: str, there: Collection[str], most
 
 def check_recorded_key_share(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
     """
-    Raise NotAllowed if the actor's key would have more than half of the rows that other keys leave free.
-    Unlike `check_key_share`, this reads the recorded makers of rows, so every deletion of a row must call
-    `delete_row_maker`.
+    Check as `check_key_share` does that a key leaves space for others, but by the recorded makers of rows. So
+    every deletion of a row must call `delete_row_maker`.
     """
     if actor.is_key:
         _require_key_share(actor.name, list(maker_by_id(rows, limit).values()), there, most, limit)
@@ -469,7 +468,6 @@ class NamedTable(DocumentTable[NamedRow]):
         return next((row for row in self.all() if row.name.casefold() == folded_name and sees(row)), None)
 
     def require_by_id_or_name(self, id_or_name: str, sees: Sees[NamedRow] = sees_everything) -> NamedRow:
-        """Return the row with this id, or else with this name. Raises NotThere."""
         row = self.find(id_or_name)
         if row is None or not sees(row):
             row = self.find_by_name(id_or_name, sees)

@@ -100,7 +100,6 @@ class DocumentKind(Generic[Row]):
         return None if body is None else self.build_row_from_body(body)
 
     def store_row(self, rows: DocumentRows, row: Row) -> None:
-        """Store a row in place of the row with the same id."""
         rows.put_document(self.name, row.id, stored_body(row))
 
     def delete(self, rows: DocumentRows, id: str) -> None:

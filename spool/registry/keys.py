@@ -77,8 +77,8 @@ class Key:
     @property
     def current_scopes(self) -> frozenset[str]:
         """
-        Return the scopes of the key, including those of its use cases. A use case gives the scopes that it
-        has in this version, not those of the time when the key was created.
+        Return the key's scopes, with those that its use cases have in this version, not when the key was
+        created.
         """
         return resolve_scopes(scopes=self.scopes, use_cases=self.use_cases)
 

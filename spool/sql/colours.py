@@ -44,8 +44,8 @@ def _stored_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) ->
 
 def _add_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str, int]:
     """
-    Assign colours to those of the names (given as hashes) that have none. Return the colours of all. The lock
-    makes processes assign a dimension's colours one after the other.
+    Assign colours to names (hashes) that have none. Return all colours. The lock makes processes assign a
+    dimension's colours one after the other.
     """
     on.run(_ADD, dimension=dimension, name=_LOCKED, colour=0)
     on.all(_LOCK, dimension=dimension, name=_LOCKED)

@@ -401,8 +401,8 @@ class SqlWorkRows(ABC):
 
     def _sets_of_range_condition(self, query: CostQuery, since: int, until: int) -> str:
         """
-        Return a condition on the sets of units that can pass the filters and have sums in a range. For
-        restricted people, it is "", because the running time would reveal how many hidden sums pass.
+        Return a condition on the sets of units that can pass the filters and have sums in a range. It is ""
+        for restricted people, because the time would reveal how many hidden sums pass.
         """
         if query.has_slice_filter:
             return ""

@@ -53,8 +53,8 @@ def delete_some_old_totals(connection: sqlite3.Connection, *, now: float, settin
     """
     Delete some of the oldest totals that may be deleted. Return whether any were.
 
-    A later operation on a deleted total's record starts a new total, which is incomplete and so never
-    replaces the total that the cost service has.
+    A later operation on the same record starts a new total. It is incomplete, so it never replaces the cost
+    service's total.
     """
     oldest = connection.execute(queries.OLDEST_COMMITTED_AT, (UNIT_COST,)).fetchone()
     newest = shared.delete_settled_totals(

@@ -87,8 +87,8 @@ class Party:
 
 class FairTurns:
     """
-    The turns that parties (keys, people, addresses) of one process take on the event loop, by their recent
-    processor time. Use this on the event loop, except `Party.charge_time` and `is_wanted`.
+    The turns of the parties (keys, people, addresses) in one process. Use them on the event loop, except
+    `Party.charge_time` and `is_wanted`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -393,8 +393,8 @@ class WorkInHand:
 
     async def set_party_in_turn(self, name: str = "") -> None:
         """
-        Once the sender is known, set it as the party that pays for this work, and wait for its turn to use
-        the event loop. Does nothing if a party is set.
+        Set the party (key, person or address) once it is known, and wait for its turn on the event loop. Does
+        nothing if a party is set.
         """
         if self.party is None:
             self.party = party = self.turns.find_or_add_party(name or self._name)
@@ -435,8 +435,8 @@ class WorkInHand:
     @coroutine
     def run_and_charge(self, job: Awaitable[T]) -> Generator[Any, None, T]:
         """
-        Run a job. The duration of each of its steps on the event loop is added to the time that its party
-        (the sender) has used.
+        Run a job, and add the duration of each of its steps on the event loop to the time that its party has
+        used.
         """
         steps = job.__await__()
         error: BaseException | None = None

@@ -217,7 +217,7 @@ class LakeAdoption:
     """
     An adoption: a log that was restored from a backup takes over later records from its data lake
     (`destination`). No server may use the storage meanwhile. Files are fetched into folders of `directory`.
-    `writer`: the number of this gateway as a writer. `batch_records`: limit of a delivery.
+    `writer`: see `FileFormat`. `batch_records`: limit of a delivery.
     """
 
     store: LakeStore

@@ -127,8 +127,8 @@ def stored_dimension_names(query: CostQuery) -> frozenset[str]:
 
 def next_missing_rollup(rows: LedgerRows, daily: int, now: int) -> Made | None:
     """
-    Return the newest rollup (sums of several days) that is not stored yet, or None. It is of days before
-    `daily`, up to which days have sums, or of finished days and weeks of billed costs.
+    Return the newest rollup (sum of several days) that is not stored yet, or None: of days before `daily`, or
+    of finished days and weeks of billed costs.
     """
     missing_rollup = None
     first = rows.first_start_since(DAY_S, 0)

@@ -61,8 +61,8 @@ BEGINNING = CommitRow(0, 1, 0, 0.0, (1,) * len(TOPICS), (1,) * len(TOPICS), 0, 0
 
 class NewIds(NamedTuple):
     """
-    New dedup ids in order of arrival, each with its record's place (topic and number) and the hour in which
-    the call started.
+    New dedup ids in order of arrival, each with its record's place (topic and number) and the call's start
+    hour.
     """
 
     ids: Sequence[int]
@@ -192,10 +192,10 @@ class FollowedLog:
         self, rows: Sequence[CommitRow], first: NumbersByTopic, *, in_runs_in_part: bool
     ) -> None:
         """
-        At a start, load the rows with ids that are in no stored run (a sorted file of ids). Some ids of the
-        first row may be in a run.
+        At a start, load the rows with ids that are in no stored sorted list. Some ids of the first row may be
+        in one.
 
-        `first`: each topic's first number whose ids are in no run.
+        `first`: each topic's first number whose ids are in no list.
         """
         for index, row in enumerate(rows):
             self._index_ids(row, first, known_in_runs=in_runs_in_part and index == 0)

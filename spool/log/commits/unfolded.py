@@ -20,10 +20,10 @@ from spool.log.duplicates import DuplicateIndex, IdFold, OldestIds
 
 class FoldedIds(msgspec.Struct):
     """
-    How far ids have been moved to stored runs, for engines with files.
+    How far ids have been moved to stored sorted lists, for engines with files.
 
-    Every id up to a topic's number in `through` is in a run, is stored as a name next to the records, or was
-    dropped by the limits on ids.
+    Every id up to a topic's number in `through` is in a list, is stored next to the records, or was dropped
+    by the limits on ids.
     """
 
     through: dict[str, int] = {}
@@ -35,8 +35,8 @@ class FoldedIds(msgspec.Struct):
 
 class UnfoldedCommits:
     """
-    The commits with ids in no run (a sorted list of ids), in order, with their first record number of each
-    kind. A kind is a topic, or another place that stores ids.
+    The commits with ids in no sorted list, in order, with their first record number of each kind. A kind is a
+    topic, or another place that stores ids.
     """
 
     def __init__(self) -> None:

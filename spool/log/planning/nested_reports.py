@@ -87,8 +87,8 @@ def _count_filed(key: str, step: int, place_of: PlaceOf, *, is_inner: bool) -> i
 
 def count_filed_reports(name_of: Callable[[int], bytes], place_of: PlaceOf) -> int:
     """
-    Return how many reports with equal key and time are stored. `name_of`: returns the dedup id of the report
-    with an ordinal; ordinals have no gaps. `place_of`: returns the place of the record with an id, or None.
+    Count the stored reports with equal key and time. `name_of`: returns the dedup id of the report with an
+    ordinal; ordinals have no gaps.
     """
 
     def is_filed(ordinal: int) -> bool:

@@ -263,8 +263,8 @@ class ServerSession:
         """
         Wait until a standby has every earlier commit. Raises Unconfirmed if that cannot be proven.
 
-        If the role may not see standbys, only the server's configuration proves that commits wait for one. So
-        this waits until all server processes use the configuration that was just read.
+        A role that may not see standbys must trust the server's configuration. So this then waits until all
+        server processes use the configuration that was just read.
         """
         self._notices.clear()
         if self.connection.commits_since is None:

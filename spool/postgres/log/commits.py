@@ -254,7 +254,7 @@ class GroupCommits:
             return await self._commit_group(GroupAttempts(submissions))
 
     async def make_empty_commit(self, *, wait: bool = True) -> None:
-        """Make an empty commit. Do nothing if `wait` is False and another node holds the head lock."""
+        """Make an empty commit. Do nothing if `wait` is False and another node holds the lock for commits."""
         async with self._memory.turn:
             await self._commit_group(GroupAttempts(wait=wait))
 

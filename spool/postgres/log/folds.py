@@ -16,7 +16,7 @@ from spool.postgres.log.memory import DatabaseClock, NodeMemory
 class NodeFolds:
     """
     The moves of dedup ids from memory into stored sorted lists, which all nodes read. Only the node that last
-    wrote or read the lists may store new ones. All other nodes move ids only in their memory.
+    wrote or read the lists may store new ones. All other nodes move ids only in memory.
     """
 
     def __init__(self, database: Database, memory: NodeMemory, clock: DatabaseClock) -> None:

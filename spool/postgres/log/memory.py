@@ -178,7 +178,7 @@ class NodeMemory:
 
     async def load(self) -> None:
         """
-        Read the state from the database. The caller must hold the turn lock, unless the log is not in use
+        Read the state from the database. The caller must hold the lock `turn`, unless the log is not in use
         yet.
         """
         for _ in range(LOADS):
@@ -246,7 +246,7 @@ class NodeMemory:
         return self._native is None and self.read_cache.can_take_commits
 
     def apply_commit(self, row: CommitRow, plan: CommitPlan) -> None:
-        """Apply a durable commit of this node. The caller must hold the turn lock."""
+        """Apply a durable commit of this node. The caller must hold the lock `turn`."""
         self.following.apply_own_commit(row, plan)
         self.read_cache.add_committed(plan.entries)
         self.note_confirmed(row.id)
@@ -267,7 +267,7 @@ class NodeMemory:
     async def wait_and_note_confirmed(self, commit: int, *, needs_standby: bool) -> None:
         """
         Wait until a commit is confirmed, and add it to the list of confirmed commits. The caller must hold
-        the turn lock.
+        the lock `turn`.
         """
         following = self.following
         await self._database.append.wait_until_confirmed(needs_standby=needs_standby)

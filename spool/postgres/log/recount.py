@@ -44,7 +44,10 @@ class RouteTerms(Protocol):
 
 @dataclass(kw_only=True)
 class RecountBorder:
-    """The counters to check, as of one moment, and the range of records and commits to recount."""
+    """
+    The range of records and commits to recount, and the counters as of one moment. `carried`: their part of
+    deleted commits.
+    """
 
     counters: TermCounter = field(default_factory=Counter)
     carried: TermCounter = field(default_factory=Counter)
@@ -166,8 +169,8 @@ def carry_damaged_terms(
     uncounted: TermCounter,
 ) -> None:
     """
-    Empty damaged commit rows, and store their counts with those of deleted rows, so that the accounting
-    balances without the rows. Raises BookedMeanwhile if another process has already done so.
+    Empty damaged commit rows, and add their counts to those of deleted rows, so that the accounting balances.
+    Raises BookedMeanwhile if another process has already done so.
     """
     empty = books.pack_terms([])
     new = {

@@ -131,7 +131,7 @@ class PostgresRetention:
                 connection.execute(self._database.fill_in_table_names(queries.ATTACH_PARTITION % names))
 
     def _begin_period(self, transaction: JoinedTransaction, number: int, now: float) -> bool:
-        """Begin a period. The head lock is held for only one round trip."""
+        """Begin a partition. The lock for commits is held for only one round trip."""
         with transaction.begin_with_statements():
             pass
         with transaction.commit_with_statements():

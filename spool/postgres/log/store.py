@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogHead(NamedTuple):
-    """The end of the log, as an append reads it while it holds the head lock."""
+    """The end of the log, as an append reads it while it holds the lock for commits."""
 
     period: int
     rows: Sequence[CommitRow]  # rows from the last known one on, which is included

@@ -62,8 +62,8 @@ def require_valid_keys(
     connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation], *, now: float | None
 ) -> None:
     """
-    Raise KeyEnded if a key is not valid. The transaction must hold the registry's lock (head lock), so that
-    no key ends meanwhile.
+    Raise KeyEnded if a key is not valid. The transaction must hold the registry's lock, so that no key ends
+    meanwhile.
     """
     if ended_keys(connection, sql, expects, now=now):
         raise KeyEnded("the key of this request has ended, so nothing was stored")
@@ -79,7 +79,7 @@ def ended_keys(
 
 
 def lock_keys(connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation]) -> None:
-    """Lock keys, so that none ends during this transaction, which does not hold the registry's head lock."""
+    """Lock keys, so that none ends during this transaction, which does not hold the registry's lock."""
     keys = [expectation.key for expectation in expects]
     lock_values = {"digests": bearers.parse_key_digests(keys), "numbers": bearers.parse_key_numbers(keys)}
     if any(lock_values.values()):

@@ -83,7 +83,6 @@ class PostgresRegistryRows(SqlRegistryRows):
         self.changed.add((kind, id))
 
     def forget_changed_subjects(self) -> None:
-        """Announce no ids of rows. Other nodes then read everything."""
         self._write(_FORGET_ALL)
         self.changed = {(kind, "" if kind in NAMED else id) for kind, id in self.changed}
 
@@ -261,8 +260,7 @@ def lock_registry_head(connection: Connection, database: Database) -> None:
 
 def announce_changes(connection: Connection, database: Database, changed: Collection[tuple[str, str]]) -> int:
     """
-    Announce changes to other nodes, in the transaction that makes them and holds the registry's lock (head
-    lock).
+    Announce changes to other nodes, in the transaction that makes them and holds the registry's lock.
 
     Return the position in the order of changes.
     """

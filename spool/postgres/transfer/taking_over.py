@@ -463,7 +463,7 @@ def build_commit_row(
     size: int,
     token: int,
 ) -> dict[str, Any]:
-    """Return a commit row. By its `token`, the node that made the commit recognizes it."""
+    """`token`: lets the node that made the commit recognize it."""
     return {
         "id": id,
         "token": token,

@@ -372,7 +372,6 @@ class OperatorTable:
         await self._changes.change_rows(store_end_of_tokens)
 
     async def end_sessions_where(self, is_meant: Callable[[Session], bool], *, actor: Actor) -> int:
-        """End the sessions for which `is_meant` returns True. Return their number."""
         if not any(map(is_meant, await self._changes.read(lambda rows: rows.all(Session)))):
             return 0
 

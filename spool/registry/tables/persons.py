@@ -171,7 +171,7 @@ class PersonTable:
         await self._changes.change_rows(split_known_name, self._apply_people_change)
 
     async def delete_people(self, names: Collection[str] | None, *, actor: Actor) -> int:
-        """Delete these people, or all if `names` is None. Return their number."""
+        """Delete these people, or all if `names` is None."""
         now = self._changes.now()
 
         def delete_known_people(rows: RegistryRows) -> tuple[int, PeopleChange]:

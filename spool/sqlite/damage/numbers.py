@@ -240,8 +240,7 @@ def _sum_commit_terms(connection: sqlite3.Connection) -> _Terms:
 
 def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> None:
     """
-    Store the part of each counter that no commit row explains as carried forward, so that the accounting
-    balances.
+    Count what no commit row explains as counts of deleted rows, so that the accounting balances.
 
     A counter that is lost, or lower than the sum of its commit rows, is set to that sum.
     """

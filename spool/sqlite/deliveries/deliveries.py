@@ -370,7 +370,7 @@ def _take_fresh_single(
     connection: sqlite3.Connection, where: dict[str, Any], in_hand: Set[int], closed: int
 ) -> StoredDelivery | None:
     """
-    Take a delivery of one record that was not rejected yet when sent alone. If there is none, split it off a
+    Take a delivery of one record that was not yet rejected when sent alone. If there is none, split it off a
     batch, or begin a new delivery. Return None if no record waits.
     """
     single = delivery_rows.read_delivery(connection, queries.FRESH_SINGLE, where)

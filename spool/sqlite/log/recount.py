@@ -35,9 +35,8 @@ TermCounter = Counter[tuple[str, str]]
 @dataclass(kw_only=True)
 class RecountBorder:
     """
-    The range of records and commits to recount, with what to compare, as of one moment. `carried`: the part
-    of the counters that is of deleted commits. `routes`: their counters. `oldest`: first stored number by
-    topic.
+    The range of records and commits to recount, and the counters as of one moment. `carried`: their part of
+    deleted commits. `oldest`: first stored number by topic.
     """
 
     counters: TermCounter = field(default_factory=Counter)
@@ -106,8 +105,7 @@ def carry_damaged_terms(
     connection: sqlite3.Connection, commits: Sequence[int], terms: TermCounter, uncounted: TermCounter
 ) -> None:
     """
-    Empty damaged commit rows, and store their counts with those of deleted rows, so that the accounting
-    balances without the rows.
+    Empty damaged commit rows, and add their counts to those of deleted rows, so that the accounting balances.
     """
     connection.executemany(
         queries.EMPTY_TERMS, [(_NO_TERMS, zlib.crc32(_NO_TERMS), commit) for commit in commits]
