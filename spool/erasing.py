@@ -41,7 +41,7 @@ class ErasureResult:
     rows: ErasedRows = field(default_factory=ErasedRows)
     records: RenamedRecords = NO_RECORDS
     sums: int = 0  # sets of dimensions that were renamed
-    devices: Sequence[str] = ()  # devices of the person
+    devices: Sequence[str] = ()
     below: Sequence[str] = ()  # agents and gateways of lower levels that must erase the person as well
     remains: Sequence[str] = ()
 

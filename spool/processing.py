@@ -12,7 +12,7 @@ STANDARD = ""
 STANDARD_TIER = "standard"  # in settings
 PROVISIONED = "provisioned"  # capacity that is paid separately, so its tokens cost nothing
 MODES = frozenset({"batch", "flex", "priority", "fast", PROVISIONED})
-PRICED_TIERS = (STANDARD_TIER, *sorted(MODES - {PROVISIONED}))  # tiers that may have a price
+PRICED_TIERS = (STANDARD_TIER, *sorted(MODES - {PROVISIONED}))
 
 # Tags with the tier that served the call. A requested tier, such as "auto", decides nothing.
 _TIER_TAGS = ("service_tier", "openai.response.service_tier", "gen_ai.openai.response.service_tier")

@@ -216,7 +216,7 @@ class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False)
     before: Inference
     after: Inference
     shadow: bool = False
-    corrects_number: int | None = None  # number of the corrected record
+    corrects_number: int | None = None
 
 
 AiRecord = Inference | UsageMetric

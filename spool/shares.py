@@ -181,7 +181,7 @@ class SharedPlaces(Generic[K]):
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.held = UseByOwner[str]()  # by owner
+        self.held = UseByOwner[str]()
         self._places = 0
         self._names_of: dict[str, OrderedDict[K, None]] = {}
 

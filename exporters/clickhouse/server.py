@@ -64,7 +64,7 @@ class ClickHouseServer:
         self._client = Client(self._settings, clock=clock)
         certificates = [settings.ca_file, settings.tls_cert_file, settings.tls_key_file]
         self._certificates = [SecretSource("certificates", file=file) for file in certificates if file]
-        self._used_stamps = self._certificate_stamps()  # stamps of the certificates in use
+        self._used_stamps = self._certificate_stamps()
 
     async def fetch_row_keys(self, editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
         """

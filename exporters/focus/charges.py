@@ -88,7 +88,7 @@ class Charge:
 
     start: datetime
     cost: str
-    list_cost: str | None  # cost at list prices
+    list_cost: str | None
     provider: str | None
     model: str | None
     team: str | None

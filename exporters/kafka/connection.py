@@ -71,7 +71,7 @@ _CONTAINER: Final = "http://169.254.170.2"
 _ROLES: Final = "/latest/meta-data/iam/security-credentials/"
 _SESSION: Final = "x-aws-ec2-metadata-token"
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-TOKEN_LIFETIME_S: Final = 900  # lifetime of a token in seconds
+TOKEN_LIFETIME_S: Final = 900
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _SERVICE: Final = "kafka-cluster"
 

@@ -97,7 +97,7 @@ class TopicContents:
     messages: int = 0
     repeated_numbers: int = 0
     foreign_messages: int = 0
-    first_number_by_partition: dict[int, int] = field(default_factory=dict)  # by partition
+    first_number_by_partition: dict[int, int] = field(default_factory=dict)
     # partitions of which the first messages are deleted
     cut_partitions: set[int] = field(default_factory=set)
     ids: dict[tuple[str, int], bytes] = field(default_factory=dict)

@@ -145,7 +145,7 @@ class DeliveryFiles:
         self._shadow = list(table.columns).index("shadow")
         self._partitions: dict[int, _Partition] = {}
         self._digest = RowDigest(table)
-        self._sums = FileSums()  # sums over all dates' files
+        self._sums = FileSums()
         self._kinds: Counter[str] = Counter()
         self._shadows = 0
         self._next_number = delivery_range.first

@@ -79,7 +79,7 @@ class VerifiedLake:
     damaged: int
     calls: int
     spend: str
-    editions: Sequence[str] = ()  # editions of all deliveries
+    editions: Sequence[str] = ()
     differences: Sequence[LakeDifference]
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 CONSOLE = "/console"
 OPERATOR_API = "/console/api"  # path of the operator API, also on the operator socket
 # A CSV response has these headers for the fields that a JSON response has in its body.
-WHOLE_SINCE = "Tollhouse-Whole-Since"  # field `whole_since`
+WHOLE_SINCE = "Tollhouse-Whole-Since"
 # header with the field `cut_periods`, separated by commas; a column would change the CSV
 CUT_PERIODS = "Tollhouse-Cut-Periods"
 OTHER_UNITS = "Tollhouse-Other-Units"  # header with the field `other_units`: calls and cost

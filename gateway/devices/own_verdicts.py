@@ -16,7 +16,7 @@ OVER = "over"
 
 
 class OwnVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    name: str  # name of the budget
+    name: str
     state: str
     resets_at: str
     spent: str | None = None

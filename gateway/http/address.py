@@ -27,7 +27,7 @@ from gateway.http.lists import ListDefinition
 from gateway.http.requests import AddressHandler, Result, body_type, check_json_content_type
 from gateway.people.authentication.bearer import Bearer
 
-Content: TypeAlias = "Mapping[str, type | Schema]"  # type of a body, or schema, by media type
+Content: TypeAlias = "Mapping[str, type | Schema]"
 Check: TypeAlias = "Callable[[web.Request], None]"
 # Any, because rows name services of their subject that the server does not know
 Guard: TypeAlias = "Callable[[web.Request, Any], None]"

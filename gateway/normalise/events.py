@@ -80,7 +80,7 @@ class ReadEvents:
     identities: list[RecordIdentity] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     left_out: int = 0
-    keep_tags: frozenset[str] = frozenset()  # the value of `ReadOptions.keep_tags`
+    keep_tags: frozenset[str] = frozenset()
 
     def read_event_and_add(self, attributes: Mapping[str, Any]) -> None:
         index = self.received

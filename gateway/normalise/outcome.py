@@ -294,5 +294,5 @@ class ReadOptions:
     counted: frozenset[str] = frozenset()
     # devices.host_id: whether the resource attribute host.id may name a device
     host_id: bool = False
-    max_items: int = MAX_ITEMS  # server.max_items
+    max_items: int = MAX_ITEMS
     explain: bool = False  # fill Outcome.why

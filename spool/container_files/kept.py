@@ -40,7 +40,7 @@ from spool.shares import is_within_share
 # -- accounting: files ever named, by state ------------------------------------------------------------------
 
 
-ROW_TERMS = frozenset(STATES)  # terms that count stored rows
+ROW_TERMS = frozenset(STATES)
 
 Kept = Mapping[tuple[str, str], tuple[int, int]]
 
@@ -115,7 +115,7 @@ class ContainerSums:
     def __init__(self, settings: ContainerSettings) -> None:
         self._settings = settings
         self._books: dict[tuple[str, str], tuple[int, int]] = {}
-        self._bytes: Counter[SenderOfCluster] = Counter()  # stored bytes by cluster and key
+        self._bytes: Counter[SenderOfCluster] = Counter()
         self._waiting: Counter[str] = Counter()  # bytes that wait for delivery, by key
         self.open: Counter[str] = Counter()  # rows that wait for delivery, by key
         self.arriving: Counter[SenderOfCluster] = Counter()

@@ -100,5 +100,5 @@ class RouteChange(Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int] = field(default_factory=dict)  # amounts to add to the route's counters
     refusal: PartialRefusal | None = None
     dead: StoredDeadLetter | None = None  # rejected record to store
-    landing: LakeDelivery | None = None  # a delivery written to a data lake
+    landing: LakeDelivery | None = None
     no_longer_dead: int | None = None  # id of a rejected record to delete

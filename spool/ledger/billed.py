@@ -30,7 +30,7 @@ RESTATED, DIFFERENCE, TAX, ROUNDING = "restated", "difference", "tax", "rounding
 # In the column `provider`, each separates the name from a suffix for amounts that belong to no day of a bill.
 # No provider name contains these characters.
 CORRECTS, INVOICE, CONNECTION = "\x1f", "\x1e", "\x1d"
-CALLS, BILLING, CONTAINERS = ORIGINS  # origins of an amount
+CALLS, BILLING, CONTAINERS = ORIGINS
 USAGE, EXACT, SHARED, UNALLOCATED = "usage", "exact", "shared", "unallocated"
 COUNTED = "counted"  # basis of counted costs that replace a missing bill
 

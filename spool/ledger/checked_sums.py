@@ -39,7 +39,7 @@ MAX_TOLD = 80
 PAGE = 5000  # sums of units of work read at once
 _MEMO = 50_000  # maximum sets of dimensions and of units in memory
 MEASURES = (*COUNTS, *MONEY, *LATENCY)
-MOST_SUMS_TOLD, MOST_MEASURES_TOLD = 3, 4  # sums of a period, measures of a sum
+MOST_SUMS_TOLD, MOST_MEASURES_TOLD = 3, 4
 WHOLE = ComparedParts()
 _LOST = Dimensions._make([*[""] * 13, 0, "", ""])
 

@@ -106,7 +106,6 @@ OF_BILLS: Mapping[str, str] = {
     "basis": "how the amount was assigned to calls: exact, value, pooled, shared, or unallocated",
     "corrects": "the day of a closed month that the entry corrects",
 }
-# columns of billing rows
 ROW_DIMENSIONS: Mapping[str, str] = {
     "origin": (
         "the origin of the amount: calls, billing (rows of a billing connection), or containers (usage "
@@ -123,7 +122,7 @@ ROW_DIMENSIONS: Mapping[str, str] = {
     "workload": "the Kubernetes deployment of the row",
 }
 ORIGINS = ("calls", "billing", "containers")
-ROW_TAG = "row:"  # prefix of the tags of a billing row
+ROW_TAG = "row:"
 BILLED_DIMENSIONS = {**OF_BILLS, **ROW_DIMENSIONS}
 CHARGE, PLAN = PAID_DIMENSIONS = ("charge", "plan")
 SEAT_FEE, OVERAGE = "seat_fee", "overage"  # values of CHARGE, besides usage

@@ -246,6 +246,6 @@ def join_price_lines(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[
 
 
 def _meters_without_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
-    from spool.currencies import without_charges  # imported only if there are meters
+    from spool.currencies import without_charges
 
     return without_charges(meters)

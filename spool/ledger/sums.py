@@ -190,7 +190,6 @@ class HourlySums:
         self.hours: dict[int, dict[DimensionValues, Measures]] = {}
         # only for rows that have meters
         self.meters: dict[int, dict[DimensionValues, MeterSums]] = {}
-        # sums by hour, dimensions and units
         self.work: dict[int, dict[DimensionValues, dict[Units, Measures]]] = {}
         self.work_names: dict[int, str] = {}  # names of units by their numbers
         self.work_edges: set[Units] = set()  # runs above the calls, each with its starter

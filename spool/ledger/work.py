@@ -100,7 +100,7 @@ UNITS: Mapping[str, WorkUnit] = {
     "pull_request": WorkUnit(6, "the pull request that the call worked on"),
     "ticket": WorkUnit(7, "the ticket that the call worked on"),
 }
-TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))  # units that a call has as tags
+TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))
 # people choose these names, so views may use them
 BOUNDED = ("repository", "pull_request", "ticket")
 TREES = (SESSION, RUN)  # their runs can start other runs, so they have an aggregated cost

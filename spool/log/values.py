@@ -149,7 +149,7 @@ class LogStats:
     wal_problem: str = ""  # why the write-ahead log cannot be moved
     commit_s: float = 0.0  # seconds that the running commit or upkeep has taken
     waiting: int = 0  # submissions
-    cache_bytes: int = 0  # bytes of the cache of entries
+    cache_bytes: int = 0
     series: int = 0  # known cumulative counters at the last retention
     max_series: int = 0
     pending_spans: int = 0  # spans that may link calls to runs

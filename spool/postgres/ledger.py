@@ -487,7 +487,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def billed_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
-        from spool.sql import billed  # imported only if billed costs are used
+        from spool.sql import billed
 
         parameters = StatementParameters()
         filters = billed.FilterParts.split_filters(query)

@@ -110,7 +110,6 @@ class Registry:
         # costs of groups of people (see spool.ledger.groups)
         self.group_costs = PlainDocuments(changes, "group_costs", unaudited=("cells",))
         self.closed_months = PlainDocuments(changes, "closed_month")  # closed months of a provider's bills
-        # connections whose rows appear in costs
         self.connections_in_costs = PlainDocuments(changes, "connection_in_costs")
         self._declared: dict[type[DeclaredTable], DeclaredTable] = {kind: kind(changes) for kind in declared}
         self._documents: Sequence[DocumentTable[Any]] = [

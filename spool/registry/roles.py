@@ -52,7 +52,7 @@ from spool.registry.texts import (
     storable_text,
 )
 
-COUNTED_TYPES = tuple(COST_TYPES)  # names of the counted cost types
+COUNTED_TYPES = tuple(COST_TYPES)
 ROLE_COST_TYPES = (*COUNTED_TYPES, *BILLED_TYPES)
 
 
@@ -71,7 +71,7 @@ MAX_DESCRIPTION = 2000
 MAX_VALUE = 256  # characters of a value, as in the ledger
 MAX_GROUP = 256  # characters
 
-FULL, LIMITED, NO_DATA = "full", "limited", "none"  # data access
+FULL, LIMITED, NO_DATA = "full", "limited", "none"
 DATA_ACCESS = (FULL, LIMITED, NO_DATA)
 IS, EXCEPT = "is", "except"  # modes of a filter
 MODES = (IS, EXCEPT)
@@ -482,7 +482,7 @@ def _visible_parts(role: Role) -> Iterator[tuple[RoleFilter, ...]]:
         yield role.filters
 
 
-EVERYTHING = Roles(()).person_rights("", base=ADMIN)  # rights of an Admin
+EVERYTHING = Roles(()).person_rights("", base=ADMIN)
 
 
 def check_role_draft(draft: NewRole, limits: RoleLimits) -> NewRole:

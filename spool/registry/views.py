@@ -172,7 +172,6 @@ class Anomalies(AnomalySettings, frozen=True, kw_only=True, forbid_unknown_field
     threshold_type: str = AUTOMATIC  # also a type of a newer release
 
 
-# fields that name dimensions
 DIMENSIONAL = frozenset(("filter", "principal_dimension", "group_by"))
 
 

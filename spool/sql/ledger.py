@@ -201,7 +201,7 @@ class SqlLedgerRows(SqlWorkRows):
         self._tables.run(statement, width=width, start=start)
 
     def store_billed_day(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
-        from spool.sql.billed import BilledTables  # imported only for billed costs
+        from spool.sql.billed import BilledTables
 
         self.unmark_rollups([day.day], billed=True)
         if day.connection:
@@ -489,7 +489,7 @@ class SqlLedgerRows(SqlWorkRows):
         table, days, sums = self._table(ROLLUPS), self._sums_table(DAY_S), self.columns
         extra_columns = tuple[str, ...]()
         if number > BILLED_ROLLUPS:
-            from spool.sql import billed  # imported only for billed costs
+            from spool.sql import billed
 
             table, days = self._table(billed.ROLLUPS), self._table(billed.BILLED)
             extra_columns, sums = billed.PLACE, billed.LIMBS

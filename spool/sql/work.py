@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 WORK, SETS, NAMES, UNLISTED = "work", "work_units", "work_names", "work_unlisted"
 _COLUMNS = {name: f"unit_{name}" for name in UNITS}
 _PARENT = "parent_run"
-_SET = (*_COLUMNS.values(), _PARENT)  # columns of a set of units
+_SET = (*_COLUMNS.values(), _PARENT)
 _NAMES = ", ".join(_SET)
 _RUN = _SET.index(_COLUMNS[RUN])
 # Columns of a place in the trees of runs. The parent matters only for an unlisted run.

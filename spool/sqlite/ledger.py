@@ -570,7 +570,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
         self._register_derived(query.derived)
-        from spool.sql import billed  # imported only if billed costs are used
+        from spool.sql import billed
 
         names = [dimension_sql(query.derived.get(name, name)) for name in query.group_by]
         filters = billed.FilterParts.split_filters(query)

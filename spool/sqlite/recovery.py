@@ -238,7 +238,7 @@ def _salvage_from(connection: sqlite3.Connection, aside: Path) -> None:
     # an earlier process was killed before it could remove the marker
     if facts.read_fact(rows, SALVAGED) == source:
         return
-    from spool.sqlite.damage.salvage import recompute_sizes  # imported only if a file is damaged
+    from spool.sqlite.damage.salvage import recompute_sizes
 
     note = notes.read_note(aside.parent)
     connection.execute("BEGIN IMMEDIATE")
@@ -327,7 +327,7 @@ def _read_columns(connection: sqlite3.Connection, table: str) -> list[tuple[obje
 def _check_rows_and_writes(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        check = _empty_file_tables().check  # checked by `_check_tables`
+        check = _empty_file_tables().check
         for table in SMALL_TABLES:
             for row in raise_at_endless_repeats(connection.execute(f"SELECT * FROM {table}")):
                 problem = check.find_problem(table, row)

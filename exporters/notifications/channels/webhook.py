@@ -36,7 +36,7 @@ from spool.record import utc_iso
 from spool.registry.notices import Notice
 
 PREFIX = "whsec_"
-LEAST_BYTES, MOST_BYTES = 24, 64  # in bytes
+LEAST_BYTES, MOST_BYTES = 24, 64
 
 
 class WebhookChannel:

@@ -77,7 +77,7 @@ _rows = msgspec.json.Decoder(list[dict[str, Any]])
 ChargedPlace = tuple[
     Dimensions, str, int
 ]  # place of an amount: dimensions, charge, and bit mask of cost types
-AmountsByDay = dict[int, Counter[ChargedPlace]]  # amounts by day and place
+AmountsByDay = dict[int, Counter[ChargedPlace]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ from spool import providers
 from spool.ledger import money
 from spool.statements import DAY_S
 
-UsesByDay = Mapping[int, Mapping[str, TeamUse]]  # use of the calls by day and team
+UsesByDay = Mapping[int, Mapping[str, TeamUse]]
 
 
 class DayCharge(NamedTuple):

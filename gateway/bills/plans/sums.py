@@ -23,7 +23,7 @@ from spool.currencies import CurrencyConverter, divide_by_scale
 from spool.ledger import money
 from spool.statements import DAY_S, day_text
 
-MarkedSeat = tuple[Seat, str]  # a seat and its mark
+MarkedSeat = tuple[Seat, str]
 
 
 @dataclass(frozen=True, slots=True)

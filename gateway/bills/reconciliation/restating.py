@@ -37,7 +37,7 @@ from spool.currencies import SCALE
 EXCHANGE_RATE = "exchange_rate"
 _Vector = dict[tuple[str, bool], int]  # tokens by model, and by whether they are output
 _Vectors = dict[str, dict[int, _Vector]]  # tokens by key and day
-_KeyAndModel = tuple[str, str]  # key and model
+_KeyAndModel = tuple[str, str]
 _ByKeyAndModel = dict[_KeyAndModel, dict[int, list[int]]]  # tokens of input and output, by day
 _NOTHING = [0, 0]
 # day and ledger key -> the key under which the bill has this usage

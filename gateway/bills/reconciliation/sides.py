@@ -58,7 +58,7 @@ class ComparisonCell(NamedTuple):
     context: int = 0
 
 
-MeterPlace = tuple[ComparisonCell, str]  # a cell and a meter
+MeterPlace = tuple[ComparisonCell, str]
 
 
 def new_counts() -> dict[Any, int]:

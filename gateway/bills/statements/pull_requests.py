@@ -15,8 +15,8 @@ from spool.errors import Invalid
 
 MOST_DAYS = 31  # maximum days per request to a provider
 OPENROUTER_DAYS = 30  # days in every response of OpenRouter, whatever the request
-ANALYTICS_ROWS = 1000  # rows per page of analytics
-CURSOR_ROWS = 500  # rows per page of Cursor
+ANALYTICS_ROWS = 1000
+CURSOR_ROWS = 500
 LITELLM_ROWS = 100  # rows per page; LiteLLM versions have different limits, and every version allows 100
 
 Query = Sequence[tuple[str, str]]

@@ -25,7 +25,7 @@ GEMINI_ROWS = 50
 LONGEST_CURSOR = 4096  # maximum characters of a page cursor
 
 SeatPage = Mapping[str, Any]
-FetchPath = Callable[[str, Query], Awaitable[bytes]]  # a function that fetches a path with a query
+FetchPath = Callable[[str, Query], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ from spool.shares import UseByOwner, entries_to_remove, is_within_share
 # Texts of definitions are stored as separate documents, because the server loads all other documents into memory.
 VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-text"
 
-JOBS_LIMIT = "allocation.max_jobs"  # the setting that limits the number of jobs
+JOBS_LIMIT = "allocation.max_jobs"
 
 DEFINITION = "allocation"  # first part of the audit log's action names for definitions, before the dot
 DEFAULT = ""  # id of the default namespace, which always exists

@@ -43,7 +43,7 @@ class CostQuestion:
     include: WantedValues = field(default_factory=dict)
     exclude: WantedValues = field(default_factory=dict)
     view: View | None = None
-    cost_type: str = REAL_COST  # cost type of the field `cost`
+    cost_type: str = REAL_COST
     fills: bool = False  # whether counted costs fill in for missing bills
     measures: Sequence[str] = ()  # fields of CostRow that the caller needs; empty means all
     meter: str = ""  # meter whose usage counts; "" means all meters

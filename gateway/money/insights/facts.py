@@ -126,7 +126,7 @@ class InsightFacts:
     recent: Sequence[Inference] = ()
     routes: Sequence[RouteState] = ()
     dead: Sequence[RouteDeadLetters] = ()
-    destination_types: Mapping[str, str] = field(default_factory=dict)  # destination name -> its type
+    destination_types: Mapping[str, str] = field(default_factory=dict)
     channels: Sequence[ChannelState] = ()
     shapes: Sequence[UnrecognisedShape] = ()
     read_otherwise: Sequence[

@@ -369,7 +369,7 @@ class TelemetryProduct:
     metadata: Names = ()  # prefixes of attributes that hold tags chosen by the sender
     no_metadata: Names = ()  # prefixes within `metadata` that are not tags
     quotes_metadata: bool = False  # True if the product writes metadata values as JSON
-    tag_lists: Names = ()  # attributes that hold a list of tags
+    tag_lists: Names = ()
 
     # Names that mean a field only in this product. They replace the shared names, and are read only after an
     # item is known to be a call.

@@ -28,7 +28,7 @@ from spool.registry.field_notes import example, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 
-MAX_FILES_BYTES = 8 * 1024 * 1024  # maximum bytes of a request with files
+MAX_FILES_BYTES = 8 * 1024 * 1024
 
 
 class FilesToApply(RequestBody):

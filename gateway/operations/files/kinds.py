@@ -43,7 +43,7 @@ MODULES = (
     "gateway.operations.people.keys",
 )
 Key = tuple[str, ...]
-ObjectFields = dict[str, Any]  # fields of an object as JSON
+ObjectFields = dict[str, Any]
 MoneyCaller: TypeAlias = OperationCaller[MoneyServices]
 IdOf: TypeAlias = Callable[[str, str], str]
 

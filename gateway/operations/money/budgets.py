@@ -88,7 +88,7 @@ class ShownBudget:
     problem: str | None
     state: str
     percent: int | None
-    per_label: str  # label of the dimension `per`
+    per_label: str
     billed_through: str | None
 
 

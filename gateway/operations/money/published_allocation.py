@@ -159,7 +159,6 @@ _VERSION_SORTS: Mapping[str, Sort[ShownVersion]] = {
 
 _LAST_UPDATED_BY: Filter[ShownVersion] = Filter(values=lambda row: (row.version.created_by,))
 
-# List of the versions of the default namespace.
 VERSIONS: ListDefinition[ShownVersion] = ListDefinition(
     root="versions",
     show=describe_version,
@@ -169,7 +168,6 @@ VERSIONS: ListDefinition[ShownVersion] = ListDefinition(
     filters={"last_updated_by": _LAST_UPDATED_BY},
 )
 
-# List of the versions of all namespaces.
 ALL_VERSIONS: ListDefinition[ShownVersion] = ListDefinition(
     root="versions",
     show=describe_version,

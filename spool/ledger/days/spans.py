@@ -156,7 +156,7 @@ def divide_billed_periods(
 
 
 def _spans_with_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans: Spans) -> Spans:
-    from spool.ledger.days.rollups import Division  # imported only for queries that need days
+    from spool.ledger.days.rollups import Division
 
     longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S
     return partial(

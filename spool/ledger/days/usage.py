@@ -51,7 +51,7 @@ def day_sums_by_dimensions(
     Return the sums of several UTC days: one list per set of dimensions, in the order of the days. Of each
     day, at most `most` sums are chosen, as `priceable_day_sums` does.
     """
-    sums_by_number: dict[int, list[DaySum]] = {}  # sums by number of their dimensions
+    sums_by_number: dict[int, list[DaySum]] = {}
     # None for numbers that `chosen` does not select
     known: dict[int, Dimensions | None] = {}
     for day in days:

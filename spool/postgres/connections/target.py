@@ -41,7 +41,6 @@ class DatabaseTarget:
     dsn: str
     pooled: bool
     commit_timeout_s: float
-    # settings of each session
     settings: Mapping[str, str] = field(default_factory=lambda: {**PROMISES, **LIMITS})
 
     def addresses(self) -> Iterator[str]:

@@ -33,7 +33,7 @@ class ConfirmedCommit(NamedTuple):
     id: int
     token: int
     at: float
-    records: int  # new records
+    records: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -139,7 +139,7 @@ class LogUpkeep:
         self._trim = trim
         self._no_room_at = float("-inf")
         self._period_bytes = 0  # bytes of the log at the beginning of the current period
-        self.series = 0  # known series
+        self.series = 0
         self.series_pushed_out = 0  # counters deleted for lack of space
         # lock of retention and recounts, so that no entry is deleted while it is counted
         self.lock = asyncio.Lock()

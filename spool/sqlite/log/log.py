@@ -121,7 +121,7 @@ class SqliteLog:
         self._upkeep = asyncio.Lock()
         self._no_room_at = float("-inf")
         self._repeated = RepeatedIds(clock)
-        self._series = 0  # known series
+        self._series = 0
         self._series_pushed_out = 0  # counters deleted for lack of space
         self._mount = mount
         self._durability = mount.durability if mount else FSYNC

@@ -44,7 +44,7 @@ class SpanOrigin:
     ) -> None:
         self.product = product  # product by sender, OTEL if the sender is unknown
         self.refine = refine  # function that refines all calls of this sender and scope
-        self.is_own_scope = is_own_scope  # whether the scope is one of the product's own
+        self.is_own_scope = is_own_scope
 
 
 _origins: dict[tuple[TelemetryProduct, tuple[RefineCall, ...], bool], SpanOrigin] = {}

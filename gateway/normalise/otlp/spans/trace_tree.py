@@ -445,7 +445,7 @@ def _add_twin_reasons(kept_call: SpanCall, twin: SpanCall, ending: str) -> None:
 MODEL_CALL = "model_call"  # name for the usage of a call to a model, which an enclosing span repeats
 
 SpanPlace = tuple[str | None, Key | None]  # place of a span: trace id, and key of its parent span
-_PlaceAndOutput = tuple[SpanPlace, int | None]  # place of a span, and its output tokens
+_PlaceAndOutput = tuple[SpanPlace, int | None]
 
 
 class UsageSpan(NamedTuple):
