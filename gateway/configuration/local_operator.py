@@ -31,7 +31,7 @@ def local_address(config: Config) -> str:
         # the name of the user or of the machine cannot be part of an email address, so try the next one
         except Invalid:
             continue
-    raise AssertionError("unreachable: the last possible address of the operator is valid")
+    raise AssertionError("unreachable: the last possible address is always a valid e-mail address")
 
 
 def system_user() -> str | None:

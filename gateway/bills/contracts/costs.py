@@ -74,8 +74,8 @@ class WorkloadOfMonth(msgspec.Struct, kw_only=True):
     tokens: Annotated[
         str,
         words(
-            "Where token counts come from: `servers` (counters of model servers) or `calls` (reported calls). Also "
-            "calls if not all counters are read (`unknown`) or they do not fit into memory (`too_many`)."
+            "Which token counts are used: `servers` (counters of model servers), `calls` (reported calls), or those of "
+            "calls because not all counters are read (`unknown`) or fit into memory (`too_many`)."
         ),
     ]
     weights_model: Annotated[

@@ -122,12 +122,16 @@ class EnforcerLimitItem(msgspec.Struct, kw_only=True):
     ]
     ours_at_least: Annotated[
         str | None,
-        words("The lowest cost that Tollhouse may have counted in the limit's window, or null."),
+        words(
+            "The lowest cost that Tollhouse may have counted in the window until the counter was read, or null."
+        ),
         example("24.18"),
     ]
     ours_at_most: Annotated[
         str | None,
-        words("The highest cost that Tollhouse may have counted in the limit's window, or null."),
+        words(
+            "The highest cost that Tollhouse may have counted in the window until the counter was read, or null."
+        ),
         example("24.71"),
     ]
     currency: Annotated[str, words("The currency of the amounts."), example("USD")]

@@ -276,7 +276,7 @@ class CoverageAnswer(msgspec.Struct, kw_only=True):
     offline: Annotated[
         int,
         words(
-            "The number of enrolled machines that missed three reports. They keep the state of their last report."
+            "The number of `machines` that missed three reports. They keep the state of their last report."
         ),
         example(0),
     ]

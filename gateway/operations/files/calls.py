@@ -57,7 +57,7 @@ class DifferenceItem(msgspec.Struct, kw_only=True):
     kind: Annotated[str, words("The kind of the object."), example("view")]
     name: Annotated[str, words("The name of the object."), example("Search")]
     words: Annotated[
-        str, words("The fields that change, or why nothing can change. May be empty."), example("")
+        str, words("Which fields change, or a note about the object. May be empty."), example("")
     ]
     text: Annotated[str, words("The line that `tollhouse plan` prints."), example("+ view Search")]
 

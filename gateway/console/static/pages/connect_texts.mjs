@@ -673,7 +673,7 @@ export const TOOLS = [
   "source": "claude_platform",
   "steps": [
    {
-    "text": "Follow Claude API: one destination in the Claude Console exports the spans of the agents and of the Messages API, with one key."
+    "text": "Follow Claude API: one destination in the Claude Console exports the spans of agents and of the Messages API, with one key."
    },
    {
     "code": "tollhouse keys create --name \"claude api\" --use-case \"Send AI Telemetry\""
