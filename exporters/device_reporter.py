@@ -58,8 +58,8 @@ class DeviceReporter:
 
     - `facts` returns the fields of enrolments and heartbeats, and `report` the further fields of a heartbeat.
     - If `version` returns another value than at the last heartbeat, the next one is sent at once.
-    - `keep_key` stores the device's key, and `keep_word` a secret of the gateway that the next heartbeat must
-      contain.
+    - `keep_key` stores the device's key. `keep_word` stores a word that the next heartbeat repeats, so that
+      the gateway detects copies of the device.
     - `keep_verdicts` gets the verdicts of each answer, as JSON. While there are some, heartbeats replace
       pings.
     - `accepted` is called after each accepted heartbeat, and `requested` after each request.

@@ -164,8 +164,8 @@ class _RecordFile:
 
     def append(self, lines: Sequence[bytes], mark: FilePosition | None, ending: bytes = b"") -> None:
         """
-        Append the lines that the file lacks after the mark, and flush. Then each line is in the file exactly
-        once.
+        Append the lines that the file lacks after the position `mark`, and flush. Then each line is in the
+        file exactly once.
 
         Lines of an interrupted attempt, which have this `ending` but are not in `lines`, are replaced with
         blanks.

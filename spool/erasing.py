@@ -149,8 +149,8 @@ async def continue_due_erasures(storage: Storage, clock: Clock, revoked: Callabl
 
 async def _has_earlier_reports(storage: Storage, erasure: Erasure) -> bool:
     """
-    Return whether partial reports from before the erasure still wait. They are counted later with the old
-    name.
+    Return whether partial reports from before the erasure still wait, for example because a gateway was off.
+    They may become records with the old name.
     """
     reports = storage.partial_reports
     found = [

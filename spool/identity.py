@@ -254,7 +254,10 @@ def with_names(
 
 
 def with_span_above(identity: RecordIdentity, span: str) -> RecordIdentity:
-    """Set the span of the agent above the call. `_replace` would take three times as long."""
+    """
+    Return the identity with the span of the nearest agent above the call. `_replace` would take three times
+    as long.
+    """
     return tuple.__new__(RecordIdentity, (*identity[:-2], span, identity[-1]))
 
 
@@ -318,8 +321,8 @@ def identity_from_ids(record: Inference) -> RecordIdentity | None:
 
 def exact_start_names(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, ...]:
     """
-    Return further dedup ids of the call, one for each id in `groups` (such as a trace id, which several calls
-    share) with the model, outcome, counts and exact start.
+    Return a further dedup id of the call for each id in `groups` (such as a trace id, which several calls
+    share), made with the model, outcome, counts and exact start.
 
     Starts are compared to the microsecond, because calls in a loop differ that little and reports of one
     process agree.

@@ -20,7 +20,7 @@ HEAP_ENTRIES = 64  # entries, plus two per owner, above which a heap is rebuilt
 def is_within_share(own: int, total: int, n: int, most: int) -> bool:
     """
     Return whether a key that has `own` of `total` items may add `n`. It must then have no more items than
-    places are free now.
+    there are free places now.
     """
     return own + n <= most - total
 

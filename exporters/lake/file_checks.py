@@ -75,7 +75,9 @@ def data_difference(
 
 
 def _read_counted_values(format: FileFormat, path: Path, contents: LakeManifest) -> Iterator[tuple[Any, ...]]:
-    """Yield of each row the values that a manifest adds up. Tokens are None if their column is left out."""
+    """
+    Yield the values of each row that a manifest's sums include. Tokens are None if their column is left out.
+    """
     if "input_tokens" in table_for_route(contents.route).columns:
         yield from format.read_rows(path, (*_COUNTED, *_TOKENS))
     else:

@@ -85,8 +85,8 @@ class UpstreamPeople:
 
     async def _relay_addresses(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> None:
         """
-        Send addresses to the upstream, with the keys by which they are hashed: this gateway's, and `keys` of
-        gateways below it. Raises SendError.
+        Send addresses of this gateway or of gateways below it to the upstream, with the keys of their hashes:
+        this gateway's, and `keys`. Raises SendError.
         """
         if addresses:
             all_keys = [key.hex() for key in (*keys, self._people.secret)]

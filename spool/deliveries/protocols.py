@@ -239,8 +239,7 @@ class LakeDeliveries(Protocol):
 
     async def begin_edition(self) -> str:
         """
-        Begin and return a new edition (a part of each record's key at the destination) for all numbers that
-        are in no delivery.
+        Begin and return a new edition (one life of the log) for all numbers that are in no delivery.
 
         A copied storage needs this before its routes run, because the original may have sent the same
         numbers.

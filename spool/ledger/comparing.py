@@ -542,7 +542,7 @@ _log = logging.getLogger(__name__)
 
 class PeriodRecount:
     """
-    A recount of one period from the log: first the records of a comparison, then those that the totals
+    A recount of one period from the log: first of the records of a comparison, then of those that the totals
     counted since.
     """
 

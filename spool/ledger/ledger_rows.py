@@ -74,8 +74,8 @@ class Recalculation(NamedTuple):
 
 class TagList(NamedTuple):
     """
-    The tags that the totals keep as dimensions, of records that have a number from `first` on and belong to
-    hours from `since` (epoch seconds) on.
+    The tags that the totals keep as dimensions. The list applies to records with numbers from `first` on, in
+    hours from `since` on (epoch seconds).
     """
 
     first: int
@@ -215,8 +215,8 @@ class LedgerRows(Protocol):
 
     def unlist_units(self, unit: str, ids: Collection[int]) -> None:
         """
-        Count these units under the sum of all unlisted units (REST), with their future calls. They are no
-        longer found by name.
+        Add the calls of these units, also future ones, to the sum of all unlisted units (REST). The units are
+        no longer found by name.
         """
         ...
 
@@ -337,7 +337,9 @@ class LedgerRows(Protocol):
         ...
 
     def reset_first_numbers(self) -> None:
-        """Set the lowest record number of every period to 0, and let every period change again."""
+        """
+        Set the lowest record number of every period to 0, and mark no period as frozen (kept by a rebuild).
+        """
         ...
 
     def freeze_periods(self, below: int) -> None:

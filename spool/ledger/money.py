@@ -55,5 +55,5 @@ def split_into_limbs(units: int) -> tuple[int, int, int]:
 
 
 def join_limbs(high: int, middle: int, low: int) -> int:
-    """Return the units that three integers of `split_into_limbs`, or sums of such integers, represent."""
+    """Return the amount that three integers of `split_into_limbs`, or sums of such integers, represent."""
     return (high * _LIMB + middle) * _LIMB + low

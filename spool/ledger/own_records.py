@@ -37,7 +37,7 @@ class OwnRecord(NamedTuple):
 @dataclass(eq=False, slots=True)
 class _Remembered:
     """
-    The cached search of the calls that a restricted person sees. `rows`: the newest with numbers below
+    The cached search of the calls that a restricted person sees. `rows`: the newest calls with numbers below
     `below`, newest first. `turn`: held while a query searches further.
     """
 

@@ -200,8 +200,8 @@ class DuplicateIndex:
 
     def can_fold_later(self, now: float) -> bool:
         """
-        Return whether a due fold may run in the background while commits go on: it has many ids, but not too
-        many, and none is too old.
+        Return whether a due fold (move of ids into sorted lists) may run in the background: there are many
+        ids to move, but not too many, and none is too old.
         """
         return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old(now)
 
@@ -245,7 +245,7 @@ class DuplicateIndex:
     ) -> OldestIds:
         """
         Return the ids that the next fold moves, to plan it on any thread: one batch or, with `closed_below`,
-        the ids of all closed records.
+        the ids of all closed (final) records.
 
         `but_newest`: leave out the newest batch, because moved ids may lose their records' places. Records
         close in order of arrival, so all ids after a topic's closed ids are open.

@@ -118,7 +118,7 @@ class ItemMemory(Protocol):
     ) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
         """
         Learn items with the attribute names and decisive values of this item as one kind, with the `number`.
-        Return which names and counts vary within the kind, or None if it cannot be learned.
+        Return the item's varying texts and counts, or None if it cannot be learned.
 
         `reads`: the names that Python's rules read in such items. Without `reads`, items with these names are
         never learned.

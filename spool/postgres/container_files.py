@@ -154,7 +154,7 @@ class PostgresContents:
             await self._database.transaction(remove_drafts)
 
     async def stored_heads(self) -> Mapping[str, bytes]:
-        """Read the first lines, and delete old drafts that killed processes left."""
+        """Read the first line of each file, and delete old drafts that killed processes left."""
         database = self._database
 
         def read_content_heads(connection: Connection) -> dict[str, bytes]:

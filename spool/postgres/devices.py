@@ -271,8 +271,8 @@ class PostgresDevices:
         self, connection: Connection, new: Sequence[str], conditions: WriteConditions
     ) -> Sequence[str]:
         """
-        Return the ids of new devices beyond the limit. The caller must hold the lock on the registry's change
-        number, so that no other process adds devices.
+        Return the ids of new devices beyond the limit. The caller must hold the registry's lock, so that no
+        other process adds devices.
         """
         bounded = [id for id in new if id in conditions.bounded]
         if conditions.most is None or not bounded:

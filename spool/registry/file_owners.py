@@ -79,7 +79,7 @@ class FileOwnerTable:
 
     def check_unmanaged(self, action: str, id: str) -> None:
         """
-        Raise Managed if a file of configuration manages the object, by this process's memory. In an
+        Raise Managed if a file of configuration manages the object, as far as this process knows. In an
         uncommitted draft of changes, do nothing.
         """
         owner = self._owners.get(owner_id(action, id))

@@ -201,7 +201,7 @@ def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int
     """
     Delete some of the oldest totals. Return the latest start among them, or 0.
 
-    Two conditions: the total has not changed since `settled`, because operations that the log still has may
+    Two conditions: the total last changed before `settled`, so the log has no operation on it that may still
     have to be sent. And it starts before `old`, or the sender key of its stream nearly uses up its part of
     `max_bytes`.
     """

@@ -55,7 +55,7 @@ class DiskContents:
             await asyncio.to_thread(delete_content_files)
 
     async def stored_heads(self) -> Mapping[str, bytes]:
-        """Read the first lines, and delete drafts that a killed process left."""
+        """Read the first line of each file, and delete drafts that a killed process left."""
 
         def read_content_heads() -> dict[str, bytes]:
             heads = {}

@@ -26,8 +26,8 @@ _Named = tuple[int, int, Dimensions]  # negative cost, number and dimensions
 class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     The calls of one day with the same dimensions. `cost`: reported, or else estimated, in units of
-    `spool.ledger.money`. `tokens`: their counts, from which a pricer estimates a cost if one price holds for
-    the whole day.
+    `spool.ledger.money`. `tokens`: sums from which a pricer estimates a cost, if one price holds for the
+    whole day.
     """
 
     day: int  # epoch seconds

@@ -39,9 +39,9 @@ NumbersByTopic = tuple[int, ...]  # values in the order of TOPICS
 
 class CommitRow(NamedTuple):
     """
-    A commit, for processes that follow the log. `token`: distinguishes commits with equal ids. `next` and
-    `closed`: the next record number, and the first that reports may still change. `ids`: encoded by
-    `pack_plan_ids`.
+    A commit, for processes that follow the log. `token`: distinguishes it from a commit with the same id
+    after a failover. `next` and `closed`: by topic, the next record number, and the first that reports may
+    still change. `ids`: encoded by `pack_plan_ids`.
     """
 
     id: int
@@ -219,8 +219,8 @@ class FollowedLog:
 
     def bounds_after_fold(self, taken: int) -> tuple[int, NumbersByTopic]:
         """
-        Return the commit, and by topic the record number, up to which all ids are in sorted lists if the
-        `taken` oldest ids move there.
+        Return the highest commit, and by topic the highest record number, up to which all ids are in sorted
+        lists once the `taken` oldest ids are moved there.
         """
         first_unfolded = self._unfolded.first_unfolded_numbers(taken)
         closed = zip(TOPICS, self.last.closed, strict=True)

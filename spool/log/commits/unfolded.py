@@ -53,8 +53,8 @@ class UnfoldedCommits:
 
     def first_unfolded_numbers(self, taken: int = 0) -> dict[str, int]:
         """
-        Return by kind the first number with ids in memory only, after `taken` more ids are moved to sorted
-        lists.
+        Return by kind the first number whose ids are not all in sorted lists, after `taken` more ids are
+        moved there.
 
         A kind without such ids is omitted. A commit counts until all its ids are in sorted lists.
         """

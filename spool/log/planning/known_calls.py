@@ -104,8 +104,9 @@ class KnownCalls:
 
     def find_other_side(self, record: Record, identity: RecordIdentity, hours: Iterable[int]) -> int | None:
         """
-        Return the place of the call whose other side (of caller and server) is reported already, found by the
-        report's links. Return None if there is none, or if this side has already reported the call.
+        Return the place of the call that the other side (such as its caller, for a server's report) has
+        reported, found by the report's links. Return None if there is none, or if this side has already
+        reported the call.
         """
         self._used_names.clear()
         if isinstance(record, Inference):

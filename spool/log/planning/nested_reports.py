@@ -64,8 +64,8 @@ class _NestedFit(NamedTuple):
 
 def reports_of_other_kind(nested_report: NestedReport, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
     """
-    Yield key and place of SDKs' reports if this is a caller's, or the other way round, with an equal key and
-    about the same end.
+    Yield key and place of SDKs' reports (or, if this is an SDK's report, of their callers' reports) with an
+    equal key and about the same end.
     """
     first, last = nested_report.end - LATEST_END_NS, nested_report.end + SLACK_NS
     if nested_report.is_inner:

@@ -380,8 +380,8 @@ def _follow_all(
     database: Database, connection: Connection, following: FollowedLog, commit: int, first: NumbersByTopic
 ) -> str:
     """
-    Read the commit rows whose ids are not all in sorted lists. `first`: by topic, the first numbers whose ids
-    are not.
+    Read the commit rows that have ids in no sorted list. `first`: by topic, the first numbers whose ids are
+    in none.
 
     Returns the missing commits whose ids are in no list either, or "".
     """

@@ -278,7 +278,7 @@ class SqliteLog:
     async def _fold_due_ids(self) -> None:
         """
         Move a batch of ids to sorted lists if enough have gathered, in the background if commits need not
-        wait. The caller must hold `_turn`.
+        wait. The caller must hold the lock `_turn`.
         """
         now = deletion_time(self._clock)
         while self._index.check_fold_due(now, self._horizon.closed_watermarks()):

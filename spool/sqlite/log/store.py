@@ -225,8 +225,8 @@ def write_fold(
     Write new sorted lists of ids, delete the lists that they replace, and store up to which number ids are in
     lists.
 
-    `first`: by topic, the first number whose ids are in no list. `names`: the first of the numbers under
-    which further ids of earlier records stay stored, or None.
+    `first`: by topic, the first number whose ids are in no list. `names`: the first number under which
+    further ids of earlier records stay stored, or None.
     """
     connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in fold.removed])
     for run in fold.added:
