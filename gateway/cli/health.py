@@ -40,8 +40,7 @@ def health(config: Path | None) -> None:
 
 def _build_server_connection(config: Config) -> http.client.HTTPConnection:
     """
-    Connect to the server: to the operator listener if it has its own address, because that listener requires
-    no client certificate.
+    Connect to the operator listener if it has its own address, because it requires no client certificate.
     """
     from gateway.http.listening.listener import operator_listen_address, uses_tls
 

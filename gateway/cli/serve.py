@@ -120,7 +120,7 @@ def serve_until_stopped(settings: Config, **options: Any) -> NoReturn:
 
 
 def _exit_if_start_would_fail(config: Config) -> None:
-    """Exit with code 2 if a start would fail. This runs before the running server is asked to stop."""
+    """Exit with code 2 if a start would fail, before the running server is asked to stop."""
     from gateway.cli.check import configured_file_problems
 
     problems = list(configured_file_problems(config))

@@ -166,10 +166,8 @@ class Clusters:
 
     def _may_report(self, cluster: Cluster, device: Device, bearer: Bearer) -> bool:
         """
-        Return whether a device may report for the cluster.
-
-        If the device that reports now has used its own key, another device can replace it only with a key of
-        its own or through a gateway.
+        Return whether a device may report for the cluster. If the present device has used its own key, only a
+        device with its own key or behind a gateway can replace it.
         """
         reporting = self._reporting_device(cluster)
         if reporting is None or reporting.id == device.id or not reporting.key_used:

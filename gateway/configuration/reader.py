@@ -58,7 +58,7 @@ def _overlay_environment_and_flags(
 
 
 def _works_council_defaults(tree: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings that are not set and have another default because of `privacy.works_council`."""
+    """Return the unset settings that have another default because of `privacy.works_council`."""
     sections = {name: section for name, section in tree.items() if isinstance(section, dict)}
     if _convert_scalar(bool, sections.get("privacy", {}).get("works_council", False), Path()) is not True:
         return {}

@@ -161,8 +161,7 @@ def _items_with_named_device(
 
 def _is_revoked_by_another(device: Device, bearer: Bearer) -> bool:
     """
-    Return whether a device is revoked, and not by the gateway that sends. A gateway that revoked the device
-    itself may still send earlier records.
+    Return whether a device is revoked, and not by the sending gateway, which may still send earlier records.
     """
     return device.state == REVOKED and device.revoked_by != bearer.name
 
@@ -193,10 +192,7 @@ def _identify_as_device_reports(outcome: ReadOutcome, device: str) -> None:
 
 
 def _remove_costs(outcome: ReadOutcome) -> None:
-    """
-    Remove a device's costs, which count only if `server.chain_keys` lists its key. The gateway prices the
-    calls.
-    """
+    """Remove a device's costs unless `server.chain_keys` lists its key. The gateway prices the calls."""
     for record in outcome.records:
         if isinstance(record, Inference):
             record.cost = record.estimated_cost = record.price_book = None
@@ -225,8 +221,8 @@ def _with_claim_tag(tags: Mapping[str, str], name: str) -> dict[str, str]:
 
 def _ignore_test_calls(outcome: ReadOutcome) -> None:
     """
-    Remove test calls and count them as ignored. This is the last rule, so all others are applied to test
-    calls as well.
+    Remove test calls and count them as ignored. This rule is last, so that all others apply to test calls as
+    well.
     """
     checks = {position for position in outcome.forwarded if outcome.records[position].id == identity.CHECK_ID}
     if checks:

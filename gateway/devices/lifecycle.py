@@ -137,10 +137,7 @@ class DeviceLifecycle:
         return self._states.find_or_evaluate(evidence, self._clock.now())
 
     def _forget_cached_state(self, id: str) -> None:
-        """
-        Forget the computed state of a changed device. It refers to the earlier row, which takes as much
-        memory as the new one.
-        """
+        """Forget the computed state of a changed device, which keeps the earlier row in memory."""
         self._states.forget_unless_unchanged(id, self.table.find(id))
         self._quiet.forget_device(id)
 
@@ -434,8 +431,8 @@ class DeviceLifecycle:
 
     def _require_key_may_enrol(self, bearer: Bearer) -> None:
         """
-        Check that a key may enrol a further device. Raises Refusal 403 if only tokens may, and another
-        Refusal above the limit of devices.
+        Raise Refusal 403 if only tokens may enrol a further device, and another Refusal above the limit of
+        devices.
         """
         if self.settings.require_token and not bearer.is_gateway:
             message = (
@@ -764,8 +761,8 @@ def _bearer_actor(bearer: Bearer, address: str) -> Actor:
 
 def _is_machine_doubtful(token: EnrolmentToken | None, others: Sequence[Device]) -> bool:
     """
-    Return whether it is doubtful which of several machines enrols. A token for the serial number of one of
-    the devices decides it. Pending devices are only claims, so they do not delay a token for a serial number.
+    Return whether it is doubtful which of several machines enrols. A token for one serial number decides it.
+    Pending devices are only claims, so they do not delay such a token.
     """
     if any(_is_token_for_device(token, other) for other in others):
         return False

@@ -226,8 +226,7 @@ def has_unhealthy_instance(device: Device, now: float) -> bool:
 
 def _is_agent_stopped(evidence: Evidence) -> bool:
     """
-    Return whether a machine's agent is stopped: the MDM saw the machine twice, clearly later than the agent's
-    last report.
+    Return whether an agent is stopped: the MDM saw its machine twice, clearly later than its last report.
     """
     device, machine = evidence.device, evidence.machine
     if machine is None or not _has_agent(device):

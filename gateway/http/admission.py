@@ -77,8 +77,7 @@ def with_device_name(bearer: Bearer, device: str | None) -> Bearer:
 
 def _refuse_browsers(request: web.Request) -> None:
     """
-    Raise Refusal 403 for a web page. Without a required key, any page could otherwise send records in the
-    name of the person who opens it.
+    Raise Refusal 403 for a web page. Without keys, any page could send records as the person who opens it.
     """
     host = URL.build(scheme="http", authority=request.host).host
     if "Origin" in request.headers or host is None or not is_loopback(host):

@@ -351,10 +351,7 @@ def _group_by_weight(values: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def _estimate_weight(value: object) -> int:
-    """
-    Estimate the JSON size of a value, in bytes. Each member counts at least _MEMBER. The estimate stops above
-    SLICE_BYTES.
-    """
+    """Estimate the JSON size of a value in bytes, up to SLICE_BYTES. Each member counts at least _MEMBER."""
     weight = 0
     waiting: list[Any] = [value]
     while waiting and weight <= SLICE_BYTES:

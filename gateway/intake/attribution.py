@@ -223,8 +223,8 @@ class _Rule:
 
 def _fill_missing(record: AiRecord, labels: Mapping[str, str]) -> None:
     """
-    Fill missing fields from labels. Labels other than `team` and `user` become tags unless the record already
-    has such a tag.
+    Fill missing fields from labels. Labels other than `team` and `user` become tags unless the record has
+    such a tag.
     """
     missing = {}
     for name, value in labels.items():

@@ -261,7 +261,7 @@ class BillingConnections:
 
     @asynccontextmanager
     async def _hold_lock(self, id: str) -> AsyncIterator[None]:
-        """Hold the lock of a connection. The lock is deleted when no caller holds it or waits for it."""
+        """Hold the lock of a connection. It is deleted when no caller holds it or waits for it."""
         self._waiting[id] += 1
         try:
             async with self._turns.setdefault(id, asyncio.Lock()):

@@ -251,10 +251,7 @@ class Intake:
     async def _look_up_reporters(
         self, outcome: ReadOutcome, repeaters: Mapping[int, AiRecord], bearer: Bearer
     ) -> None:
-        """
-        Look up in the storage which callers reported calls, because another gateway, or this one before a
-        restart, may have stored them.
-        """
+        """Look up in the storage which callers reported calls, to another gateway or before a restart."""
         records = (*repeaters.values(), *(point.template for point in outcome.points))
         reporters = (reporter for record in records for reporter in reporters_of_record(record))
         await self._shadows.look_up_in_storage(reporters, key=bearer.name)
@@ -309,8 +306,8 @@ class Intake:
 
 def _give_own_identity(outcome: ReadOutcome, position: int) -> None:
     """
-    Give a duplicate kept for reference its own id. Otherwise the report that counts could be mistaken
-    for a repeat of it.
+    Give a duplicate kept for reference its own id, so that the counting report is not mistaken for its
+    repeat.
     """
     identity = outcome.identities[position]
     if identity.certain:

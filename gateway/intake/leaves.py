@@ -303,8 +303,8 @@ def _missing_count_or_price(rate: PartRate, quantities: Quantities, reported: Qu
 
 def _is_charged_by_other_units(rate: PartRate, reported: Quantities) -> bool:
     """
-    Return whether units other than tokens are charged. Tokens are then free, because they measure the same
-    input or output a second time.
+    Return whether units other than tokens are charged. Then tokens are free: they measure the same input or
+    output again.
     """
     if rate.is_by_tokens:
         return False
@@ -329,8 +329,8 @@ def _has_price_for_unit(rate: PartRate, name: str) -> bool:
 
 def _is_sum_of_parts(reported: Quantities, name: str, quantity: int) -> bool:
     """
-    Return whether the reported parts of a quantity, such as images of one size, add up to it. If they do,
-    only the parts need prices.
+    Return whether the reported parts of a quantity, such as images of one size, add up to it. Then only the
+    parts need prices.
     """
     return quantity <= sum(
         reported[part] or 0 for part in reported if part in METERS and name in METERS[part].wholes

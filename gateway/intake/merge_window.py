@@ -147,9 +147,8 @@ class MergeWindow:
 
     async def _try_to_release(self) -> None:
         """
-        Release waiting reports. If the storage fails, the same reports are released first the next time.
-
-        A failure here never refuses the request of the sender that exceeded the limit.
+        Release waiting reports. If the storage fails, they are released first the next time, and the request
+        that exceeded the limit is not refused.
         """
         try:
             await self.release_due_reports()
@@ -191,7 +190,7 @@ class KeyTurns:
 
     def _end_turn(self, turn: _Turn, keys: Set[bytes], earlier_turns: Sequence[_Turn]) -> None:
         """
-        End a turn. If a turn is cancelled while it waits, it ends only after the earlier turns, because later
+        End a turn. One that is cancelled while it waits ends only after the earlier turns, because later
         turns wait for it.
         """
         if earlier_turns:

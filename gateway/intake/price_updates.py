@@ -282,8 +282,8 @@ def _upper_price_if_known(under: Decimal | None, over: Decimal | None) -> Decima
 
 def _newer_price(under: Decimal | None, over: Decimal | None) -> Decimal | None:
     """
-    Return the newer price (`over`). Return the price so far (`under`) if the newer one is unknown or differs
-    only by rounding.
+    Return the newer price (`over`), or the price so far (`under`) if the newer one is unknown or equal after
+    rounding.
     """
     if over is None or (under is not None and abs(over - under) * _ROUNDING <= under):
         return under

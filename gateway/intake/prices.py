@@ -151,8 +151,8 @@ class PriceBook:
 
     def _book_name_for_call(self, record: Inference, quote: Quote) -> str:
         """
-        Return the name of the price list that a record states. It includes the prices that the list lacks,
-        and the contract.
+        Return the name of the price list that a record states, with the prices that the list lacks, and the
+        contract.
         """
         name, region = self.version, record.region
         missing = quote.missing or _NOTHING_MISSING
@@ -510,8 +510,8 @@ def _rate_for_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> P
 
 def _fields_in_book_name(override: PriceOverride) -> tuple[Any, ...]:
     """
-    Return the fields of an operator's price that the name of a price book depends on. If `tier` and `meters`
-    are empty, they are left out, so the name stays as before these fields existed.
+    Return the fields of an operator's price in the name of its price book. Empty `tier` and `meters` are left
+    out, so the name stays as before these fields existed.
     """
     values = {field.name: getattr(override, field.name) for field in fields(override)}
     return tuple(value for name, value in values.items() if value or name not in ("tier", "meters"))

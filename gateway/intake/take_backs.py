@@ -285,8 +285,8 @@ class RetractableCounters:
 
     async def _read_record_numbers(self, counted_group: CountedGroup, receipt: str) -> None:
         """
-        Read from a receipt which record numbers the counters got. This is done only for counters that must be
-        reversed.
+        Read from a receipt which record numbers the counters got. Only counters that must be reversed need
+        them.
         """
         try:
             view = await self._log.describe_receipt(receipt)

@@ -342,9 +342,8 @@ class WaitingCounters:
 
     async def _read_longest_waiting(self) -> bool:
         """
-        Read the counters that waited longest, and the known reporters, from a shared storage.
-
-        Return whether more counters wait.
+        Read the longest waiting counters and the known reporters from a shared storage. Return whether more
+        wait.
         """
         if self._shared is None:
             return False

@@ -99,8 +99,8 @@ class ServerHealth:
 
     async def _describe_ledger(self) -> dict[str, object] | None:
         """
-        Describe the records that the totals lack. Return None if the ledger cannot be read. Records are
-        accepted in both cases.
+        Describe the records that the totals lack, or return None if the ledger cannot be read. Records are
+        accepted anyway.
         """
         if self._ledger is None:
             return None

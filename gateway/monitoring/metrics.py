@@ -263,8 +263,8 @@ class Exposition:
 
     async def _read_snapshot(self) -> Snapshot:
         """
-        Read the figures of the storage. If the storage is unreachable, return the newest earlier figures, so
-        that this process's own counts still appear.
+        Read the figures of the storage. If it is unreachable, return the newest known ones, so that this
+        process's own counts appear.
         """
         try:
             async with asyncio.timeout(ANSWER_S):

@@ -114,7 +114,7 @@ class SpendCounts:
 
     def _add_growth(self, sums_by_series: Mapping[tuple[datetime, LabelValues], _Sums]) -> None:
         """
-        Add the growth of the totals to the counters. A new series first shows 0, so that a rate includes its
+        Add the growth of the totals to the counters. A new series starts with 0, so that a rate includes its
         first step.
         """
         new = {labels for _, labels in sums_by_series} - self._counted.keys()

@@ -287,8 +287,8 @@ class TollhouseApp:
 
     async def _listen_and_refuse(self, reason: str, error: Exception) -> RefusingListeners:
         """
-        Listen and answer 503, so that senders know when to retry and probes see the reason. The server later
-        gets the same ports.
+        Listen and answer 503, so that senders retry and probes see the reason. The server later gets the same
+        ports.
         """
         takes_grpc = not self._listeners.grpc_address
         refusing = RefusingListeners(

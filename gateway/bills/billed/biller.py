@@ -420,8 +420,8 @@ class Biller:
         self, month_inputs: _MonthInputs, bills: Sequence[Bill]
     ) -> dict[str, BilledUsageByModel]:
         """
-        Return the usage amounts of the month by provider, without discounts, taxes and fees. Each day's calls
-        are read once for all providers.
+        Return the month's usage amounts by provider, without discounts, taxes and fees. Each day's calls are
+        read once.
         """
         bases = {bill.provider: Counter[tuple[Dimensions, str]]() for bill in bills}
         for day in sorted({day for bill in bills for day in bill.states}):

@@ -253,10 +253,7 @@ class _DayDivision:
         self._add_amount(self._line_dimensions(), ROUNDING, UNALLOCATED, arranged, spread_result.rest)
 
     def _usage_money_of_model(self, base: BilledUsageByModel, row: BilledMoney) -> dict[Dimensions, int]:
-        """
-        Return the usage amounts of calls to which a line applies: those of its model, or of all models.
-        Nonpositive amounts are omitted.
-        """
+        """Return the positive usage amounts of calls to which a line applies: those of its model, or all."""
         model = self._bill.families.get(row.model, row.model)
         weights: dict[Dimensions, int] = defaultdict(int)
         for (dimensions, used), amount in base.items():
@@ -348,10 +345,7 @@ def divide_refunds(
 def _charged_cells(
     rows: Sequence[BilledMoney], calls: DayCalls, quantities: Mapping[BilledCell, int]
 ) -> list[tuple[BilledCell, int | None]]:
-    """
-    Return the cells of a day's charges. Refunds are matched together with the charges, so both match
-    the same calls.
-    """
+    """Return the cells of a day's charges. Refunds are matched with them, so both match the same calls."""
     cells = {calls.cell_of(row) for row in rows}
     charged_cells: list[tuple[BilledCell, int | None]] = []
     for cell in sorted(cells, key=repr):

@@ -282,8 +282,8 @@ class FrozenMonths:
 
     def _is_stored_as_frozen(self, day: BilledDay) -> bool:
         """
-        Return whether a day is already stored in its closed form. That happens if a process stopped before
-        the whole month was closed.
+        Return whether a day is stored in its closed form, because a process stopped while it closed the
+        month.
         """
         known = self.days.get((day.day, day.provider))
         return known is not None and known.mark == day.mark

@@ -246,8 +246,7 @@ def _add_workload(
     parts: Counter[SourcedPlace], contract: str, days: Iterable[WorkloadDay], converter: CurrencyConverter
 ) -> int:
     """
-    Add the costs of a workload to `parts`. Return the amount of days without an exchange rate, which is not
-    added.
+    Add the costs of a workload to `parts`. Return the amount without an exchange rate, which is not added.
     """
     unconverted = 0
     for day in days:
@@ -295,7 +294,7 @@ def _sum_cost_parts(
 ) -> dict[ContractPlace, int]:
     """
     Divide the amounts of contracts among teams, in the requested currency. Amounts without an exchange rate
-    are added to `lacking`, by currency.
+    go to `lacking`.
     """
     converter = question.converter
     parts: dict[ContractPlace, int] = defaultdict(int)

@@ -182,10 +182,7 @@ class ContractSums:
         return {day: amounts[day] + int(max(0, lines.get(day, 0)) * share) for day in self._begun_days()}
 
     def _minimum_charges(self, term: ContractTerm, lines: Mapping[int, int]) -> Iterator[DayCharge]:
-        """
-        Yield the amount by which the costs of a period are below the minimum. It counts on the last day of
-        the period.
-        """
+        """Yield the amount by which a period's costs are below the minimum, on the period's last day."""
         _, end = first_day_and_end(self.contract)
         for days, least in self._begun_periods_with_quantity(term):
             last = days[-1]

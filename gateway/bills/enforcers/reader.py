@@ -83,10 +83,7 @@ class EnforcerReader:
                 await self._read_and_store(enforcer)
 
     async def _delete_readings_of_removed(self) -> None:
-        """
-        Delete the readings of removed enforcers. The registry is written only if the configured names have
-        changed.
-        """
+        """Delete the readings of removed enforcers. The registry is written only if names have changed."""
         names = self.names
         if names != self._stored_names:
             await self._table.delete_unconfigured(names)

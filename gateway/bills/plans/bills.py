@@ -85,8 +85,7 @@ async def final_bill_rows(
 
 def _source_of_whole_month(known: Iterable[StatementInfo], provider: str, month: CalendarMonth) -> str | None:
     """
-    Return the source with final bills for every day of the month. If several have them, return the one with
-    the most rows.
+    Return the source with final bills for every day of the month; of several, the one with the most rows.
     """
     days: dict[str, set[int]] = defaultdict(set)
     rows: Counter[str] = Counter()

@@ -275,7 +275,7 @@ def _parse_table(name: str, content: bytes) -> Iterator[ListedSeat]:
 
 
 def _address_column(rows: Sequence[Sequence[str]], columns: int) -> int | None:
-    """Return the only column that has an address in every row, or None if none or several do."""
+    """Return the only column that has an address in every row, or None."""
     cells = [[_cell_text(row, column) for row in rows] for column in range(columns)]
     address_columns = [
         index for index, column in enumerate(cells) if column and all(map(_is_address, column))
@@ -353,9 +353,7 @@ def _normalize_tier(name: str) -> str:
 
 
 def _merge_seats_of_person(seats: Sequence[ListedSeat]) -> ListedSeat:
-    """
-    Merge the seats that one person has through several teams. The result ends when the last of them ends.
-    """
+    """Merge the seats that one person has through several teams. The result ends with the last of them."""
     days = [seat.since for seat in seats if seat.since]
     ends = [seat.until for seat in seats]
     team = next((seat.team for seat in seats if seat.team), "")

@@ -83,8 +83,8 @@ class UseReader:
 
 def _value_at_list_prices(row: CostRow) -> int:
     """
-    Return the row's value at list prices. For a model without a list price, this is the reported cost,
-    because sources report list prices for models that a subscription pays.
+    Return the row's value at list prices. Without a list price, it is the reported cost, because sources
+    report list prices for models that a subscription pays.
     """
     return money.text_to_units(row.estimated) or money.text_to_units(row.cost)
 

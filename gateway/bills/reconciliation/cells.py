@@ -315,8 +315,7 @@ def _add_premium(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
 
 def _common_kind(kind: str, kinds: Collection[str]) -> str:
     """
-    Return the name in `kinds` under which the bill has a kind of line. Calls may use another word, for
-    example for images.
+    Return the bill's name for a kind of line (of `kinds`). Calls may use another word, such as for images.
     """
     unit = non_token_meter(kind)
     return unit if kind not in kinds and unit in kinds else kind
@@ -343,10 +342,7 @@ def _billed_or_counted_tokens(split_sides: SplitDifference, cell: ComparisonCell
 
 
 def _divide_pooled_meters(billed: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
-    """
-    Return the billed tokens by meter. Tokens that the bill states for several meters together are divided in
-    proportion to ours.
-    """
+    """Return the billed tokens by meter. Tokens billed for several meters together are divided like ours."""
     by_meter = {meter: billed.get(meter, 0) for meter in METERS}
     for pooled, meters in POOLED.items():
         if billed.get(pooled):

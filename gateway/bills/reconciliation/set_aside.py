@@ -162,8 +162,7 @@ def _decisions_by_key(
 
 def _matching_failed_calls(surplus: _Vector, failed: Mapping[bool, _Vector]) -> Sequence[bool] | None:
     """
-    Return which failed calls, those without or with a cost, together have exactly the surplus tokens. Return
-    None if no combination has.
+    Return which failed calls (without or with a cost) have exactly the surplus tokens together, or None.
     """
     kinds = [kind for kind in (0, 1) if any(tokens[kind] for tokens in failed.values())]
     for size in range(len(failed), -1, -1):

@@ -229,7 +229,7 @@ def read_reports(
 
 
 def _first_part(opened: Document | CsvTable) -> Document | CsvTable:
-    """Return the part of a report that is enough to recognize it. For JSON lines, that is the first lines."""
+    """Return the part of a report that is enough to recognize it, such as the first JSON lines."""
     if isinstance(opened, Document) and isinstance(opened.root, JsonLines):
         return Document(root=opened.root.first_lines())
     return opened

@@ -84,10 +84,7 @@ def _next_page_cursor(page: Row) -> str | None:
 
 
 def _next_litellm_page(page: Row) -> str | None:
-    """
-    Return the next page number after a full page. `total_pages` is ignored, because LiteLLM stops counting
-    at 10,000 rows.
-    """
+    """Return the page after a full page. `total_pages` is ignored: LiteLLM stops counting at 10,000 rows."""
     rows = page.get("data")
     number = page.get("page")
     size = page.get("page_size")
@@ -99,8 +96,7 @@ def _next_litellm_page(page: Row) -> str | None:
 
 def _next_current(page: Row) -> str | None:
     """
-    Return Cursor's next page number; its pages start at 1. Raises Invalid if the page does not state
-    whether one follows.
+    Return Cursor's next page, counted from 1. Raises Invalid if the page does not state whether one follows.
     """
     pages = page.get("pagination")
     has_more = pages.get("hasNextPage") if isinstance(pages, dict) else None

@@ -381,9 +381,7 @@ def _is_due(progress: Mapping[str, Any], pull_settings: StatementPullSettings, n
 
 
 def _request_digest(pull_settings: StatementPullSettings) -> str:
-    """
-    Return a digest of the source, account and address. If it changes, the pull starts from the beginning.
-    """
+    """Return a digest of source, account and address. If it changes, the pull starts from the beginning."""
     return sha256(
         json.dumps([pull_settings.source, pull_settings.account, pull_settings.base_url]).encode()
     ).hexdigest()

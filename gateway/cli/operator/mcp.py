@@ -83,8 +83,8 @@ add_commands(
 
 async def _reply_to_line(client: OperatorClient, line: bytes) -> bytes | None:
     """
-    Return the server's reply to one line. If Tollhouse does not respond, return an MCP error, so that the
-    assistant may retry.
+    Return the server's reply to a line. Without a response, return an MCP error, so that the assistant may
+    retry.
     """
     import aiohttp  # imported here, because aiohttp takes a third of the start of a command
 

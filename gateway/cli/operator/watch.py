@@ -100,9 +100,7 @@ def _show_record_as_json(row: JsonObject) -> None:
 
 
 def _show_record_as_line(row: JsonObject) -> None:
-    """
-    Print one record as a line: time, tool, model, user or team, then numbers. Unknown values are a dash.
-    """
+    """Print a record as a line: time, tool, model, user or team, then numbers. Unknown values are a dash."""
     model = row.get("response_model") or row.get("request_model") or row.get("model")
     subject = model or row.get("event_type") or row.get("stream") or row.get("connection_id")
     owners = [row.get(name) for name in ("team", "user")]

@@ -134,7 +134,7 @@ def read_bodies(content: IO[bytes], digest: RunningDigest) -> Iterator[UploadBod
 
 def _data_files_in(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
     """
-    Yield the data files that are not hidden. Does not follow links to directories, because they may form a loop.
+    Yield the data files that are not hidden. Links to directories are not followed: they may form a loop.
     """
 
     def report_unreadable_directory(error: OSError) -> None:
@@ -208,9 +208,7 @@ def _read_first_line(content: IO[bytes]) -> tuple[int, bytes]:
 
 
 def _read_lines(*contents: IO[bytes]) -> Iterator[bytes]:
-    """
-    Yield stripped lines, empty ones included. Raises BadPayload at the end if lines were too long to send.
-    """
+    """Yield stripped lines, even empty ones. Raises BadPayload at the end if lines were too long to send."""
     left_out = 0
     for content in contents:
         while line := content.readline(MAX_DOCUMENT + 1):

@@ -463,16 +463,14 @@ def _place_key(place: UsagePlace, day_usage: DayUsage) -> str:
 
 def _is_container(labels: Mapping[str, str]) -> bool:
     """
-    Return whether a series is about a container. Series about a whole pod or node, or about the pause
-    container of a pod, are excluded.
+    Return whether a series is about a container, and not about a whole pod or node or a pod's pause
+    container.
     """
     return labels.get("container", "") not in ("", "POD") and bool(labels.get("pod"))
 
 
 def _series_key(labels: Mapping[str, str], kind: str) -> str:
-    """
-    Return a key for the measured value, so that the same series counts once even if two senders report it.
-    """
+    """Return the key of a measured value, so that a series from two senders counts once."""
     names = ("namespace", "pod", "container", "cpu", "resource")
     values = [labels.get(name, "") for name in names] if labels.get("pod") else _node_and_resource(labels)
     if kind == _MEMORY_BYTES:

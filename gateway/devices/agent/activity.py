@@ -90,7 +90,7 @@ class ActivityRecorder:
         self._write_activity_files()
 
     def _write_activity_files(self) -> None:
-        """Write the files. If that fails, for example on a full disk, the next report writes them again."""
+        """Write the files. If that fails (the disk may be full), the next report tries again."""
         try:
             write_private_file(self._directory / FILE, msgspec.json.encode(self._seen).decode())
             write_private_file(self._directory / CALLS_FILE, msgspec.json.encode(self._calls).decode())

@@ -70,8 +70,8 @@ def _claude_code_keys(endpoint: str) -> SettingsByKey:
 
 def _codex_keys(endpoint: str) -> SettingsByKey:
     """
-    Return Codex's settings. Only the log exporter is set, because log events contain every call, and metrics
-    and spans would repeat them.
+    Return Codex's settings. Only logs are exported: they have every call, which metrics and spans would
+    repeat.
     """
     return {("otel", "exporter"): {"otlp-http": {"endpoint": f"{endpoint}/v1/logs", "protocol": "binary"}}}
 

@@ -92,9 +92,7 @@ def parse_session_id(text: bytes) -> str:
 
 
 def _ask_agent_for_refusal(question: HookQuestion, session: str, answer_s: float) -> str | None:
-    """
-    Return why the agent refuses a session, or "" if it does not. Return None if it does not answer in time.
-    """
+    """Return why the agent refuses a session, "" if it does not, or None if it does not answer in time."""
     body = json.dumps({"session_id": session, "session_limit": question.session_limit}).encode()
     try:
         head, _, answer = _send_question(question.endpoint, body, answer_s).partition(b"\r\n\r\n")

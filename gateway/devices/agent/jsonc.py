@@ -173,9 +173,7 @@ def _line_end(text: str, at: int) -> int:
 
 
 def _end_of_trailing_comment(text: str, at: int) -> int:
-    """
-    Return the position after a comment that ends the line, because the comment belongs to the text before it.
-    """
+    """Return the position after a comment that ends the line, because it belongs to the text before it."""
     end = _line_end(text, at)
     rest = text[at:end]
     stripped = rest.strip(" \t")

@@ -125,10 +125,7 @@ def memory_after_probe(before: UseMemory, look: UseLook, *, now: float) -> UseMe
 
 
 def _shift_out_of_future(memory: UseMemory, now: float) -> UseMemory:
-    """
-    Return the memory with times that are not in the future, because the clock may have been set back since
-    the last look.
-    """
+    """Return the memory without times in the future: the clock may have been set back since the last look."""
     by = memory.looked - now
     if by <= 0:
         return memory

@@ -152,8 +152,8 @@ def _refuse_constant(constant: str) -> Decimal:
 
 def _has_less_precedence(key: str, entry: object) -> bool:
     """
-    Return whether another entry for the same model takes precedence: Gemini's API over Vertex AI, and for
-    Azure the service made for the model.
+    Return whether another entry for the model takes precedence: Gemini's API over Vertex AI; for Azure, the
+    service made for the model.
     """
     provider = entry.get("litellm_provider") if isinstance(entry, dict) else None
     if provider in ("azure", "azure_ai"):

@@ -151,7 +151,7 @@ def _fire_forecast_alerts(
 
 
 def _clear_after_delay(alert: Alert, now: float, *, is_below: bool) -> Alert:
-    """If a fired forecast is below its threshold, record since when. Clear the alert after CLEAR_AFTER_S."""
+    """Record since when a fired forecast is below its threshold, and clear the alert after CLEAR_AFTER_S."""
     if not is_below:
         return replace(alert, below_since=None)
     since = now if alert.below_since is None else alert.below_since

@@ -64,8 +64,8 @@ class DeviceVerdicts:
 
     def _rows_by_owner(self, table: BudgetVerdicts) -> Mapping[tuple[str, str], Sequence[BudgetVerdict]]:
         """
-        Index the rows by dimension (device or user) and value. A row that sums several devices or people is
-        left out.
+        Index the rows by dimension (device or user) and value, without rows that sum several devices or
+        people.
         """
         found = defaultdict[tuple[str, str], list[BudgetVerdict]](list)
         for row in table.rows:

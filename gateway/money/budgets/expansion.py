@@ -244,9 +244,7 @@ def _describe_quarters(
     months: list[BudgetPeriod],
     spent: Mapping[str, int | None],
 ) -> dict[str, object]:
-    """
-    Sum the months of each quarter. If one of the months has no amount, the amount of the quarter is None.
-    """
+    """Sum the months of each quarter. If a month has no amount, the quarter's amount is None."""
     shown: dict[str, object] = {}
     for quarter in reversed(quarters):
         months_so_far = [month for month in months if quarter.start <= month.start < quarter.end]

@@ -383,7 +383,7 @@ def _spend_by_owner(measure: str, rows: Sequence[CostRow]) -> Mapping[tuple[date
 
 
 def _row_spend(measure: str, row: CostRow) -> OwnerSpend:
-    """Return the spend of a row in units. Calls that a gateway answered from its cache count as no spend."""
+    """Return the spend of a row in units. Calls that a gateway's cache answered count as no spend."""
     if measure == COST:
         actual = money.text_to_units(row.cost)
     elif measure == CALLS:

@@ -229,8 +229,5 @@ def _crossed_owners(budget: SpendBudget, period: PeriodFigures, alerts: PeriodAl
 
 
 def _alert_rank(alert: Alert) -> tuple[bool, int]:
-    """
-    Return a sort key for an alert. Actual spend ranks above a forecast, and then a higher percentage ranks
-    above a lower one.
-    """
+    """Return a sort key: actual spend ranks above a forecast, then a higher percentage above a lower one."""
     return alert.kind == ACTUAL, alert.percent

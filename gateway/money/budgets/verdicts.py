@@ -296,10 +296,7 @@ class VerdictBoard:
         return build_bundle(msgspec.json.encode(table, order="sorted"), table.version, self.bundle_key)
 
     async def _refresh_table(self, name: str, kept: _TableInMemory | None) -> _TableInMemory | None:
-        """
-        Read the stored table. If its last comparison with the ledger is REFRESH_S old, compute the table
-        again.
-        """
+        """Read the stored table. Compute it again if it was last compared with the ledger REFRESH_S ago."""
         now = self._clock.monotonic()
         compared_at = kept.compared_at if kept else float("-inf")
         table = await self._read_stored_table(name, kept)
@@ -316,10 +313,7 @@ class VerdictBoard:
         return _TableInMemory(table, await asyncio.to_thread(self._sign_table, table), now, compared_at)
 
     async def _read_stored_table(self, name: str, kept: _TableInMemory | None) -> BudgetVerdicts | None:
-        """
-        Return the stored table. If the table in memory has the stored version, return it without reading the
-        rows.
-        """
+        """Return the stored table. Its rows are not read if the table in memory has the same version."""
         version = await self._registry.verdicts.version(name)
         if kept is not None and kept.table.version == version:
             return kept.table
@@ -352,10 +346,7 @@ class VerdictBoard:
         return SignedTable(body=body, signature=self.signing_key.sign(body), tag=f'"{tag}"')
 
     async def _compute_in_background(self, name: str) -> BudgetVerdicts | None:
-        """
-        Compute a table as background work, behind requests, because the result serves all readers and not
-        only the current request.
-        """
+        """Compute a table as background work, behind requests, because all readers share the result."""
         work = current_work()
         making = self._compute_table(name)
         return await (making if work is None else run_in_background(work.turns, making))

@@ -321,7 +321,7 @@ def _compare_fetched_usages(
 
 def _group_by_with_kinds(query: CostQuery) -> Sequence[str]:
     """
-    Return the dimensions of the query and those on which prices depend. Bills do not state whether a cost was
+    Return the query's dimensions and those on which prices depend. Bills do not state whether a cost was
     reported, so billed money lacks this dimension.
     """
     kinds = KINDS[:-1] if query.arranged else KINDS
@@ -330,8 +330,8 @@ def _group_by_with_kinds(query: CostQuery) -> Sequence[str]:
 
 def _narrow_to_groups(query: CostQuery, groups: Collection[Group]) -> CostQuery:
     """
-    Return a query for some groups. Its result may contain other groups, because the filter limits each
-    dimension separately.
+    Return a query for some groups. It may find other groups as well, because each dimension is filtered
+    separately.
     """
     values = {name: {group[index] or "" for group in groups} for index, name in enumerate(query.group_by)}
     return narrow_query(

@@ -94,8 +94,8 @@ def driver_words(driver: CostDriver) -> str:
 
 def _needs_amount(driver: CostDriver) -> bool:
     """
-    Return whether a sentence needs both amounts. If one amount is very small or far larger than the other,
-    the reason without amounts would mislead.
+    Return whether a sentence needs both amounts. If one is very small or far larger, the reason alone would
+    mislead.
     """
     before, now = driver.before.cost, driver.now.cost
     if not driver.before.calls or not driver.now.calls:
@@ -157,8 +157,8 @@ def _unit_cost_reason(driver: CostDriver) -> str:
 
 def _unit_costs(driver: CostDriver, cost: int) -> tuple[str, str]:
     """
-    Return the unit costs of the later and the earlier time in words. `cost` is the later cost. If both have
-    the same unit, only the first text states it.
+    Return the later and the earlier unit cost in words. `cost` is the later cost. A common unit is stated
+    once.
     """
     now, before = _unit_cost(cost, driver.now), _unit_cost(driver.before.cost, driver.before)
     unit = next((unit for unit in UNITS if now.endswith(unit) and before.endswith(unit)), "")

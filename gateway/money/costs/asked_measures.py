@@ -192,9 +192,7 @@ def _add_costs(
 def _count_values(
     rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[ReportPlace, RowMeasures]
 ) -> None:
-    """
-    Add the distinct units and their costs to `measures`. Calls without a known unit are left out of both.
-    """
+    """Add the distinct units and their costs to `measures`, without calls whose unit is unknown."""
     for row in rows:
         *group, value = row.group
         if value is None:

@@ -143,7 +143,7 @@ def read_calls(event: BifrostEvent) -> Iterable[ReadCall]:
 
 def _operation_of_span(span: BifrostSpan, attributes: BifrostAttributes) -> str | None:
     """
-    Read the first word of the span name. In the first releases the name is only the kind, so the reported
+    Read the first word of the span name. In the first releases it is only the kind, and the reported
     operation is used.
     """
     name = text_or_none(span.Name) or ""

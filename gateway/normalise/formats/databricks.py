@@ -197,8 +197,8 @@ def _merged_tags(event: DatabricksEvent) -> dict[str, Any]:
 
 def _call_identity_of_row(record: Inference, event: DatabricksEvent) -> RecordIdentity:
     """
-    Return the dedup key of a row. It prefers the call's own ids, because all calls of an agent's turn and its
-    guardrails share one request_id.
+    Return the dedup key of a row, by the call's own ids: an agent's turn and its guardrails share one
+    request_id.
     """
     own_id = first_text(event.databricks_request_id, event.invocation_id)
     if own_id is not None:

@@ -107,8 +107,8 @@ def _tokens_of_figures_and_bodies(
     figures: HeliconeFigures, request_body: ProviderBody, response_body: ProviderBody
 ) -> Tokens:
     """
-    Return the token counts of Helicone's totals. Anthropic's cache and Perplexity's reasoning are read from
-    the bodies, because the totals omit them.
+    Return Helicone's totals of tokens. They lack Anthropic's cache and Perplexity's reasoning, which are read
+    from the bodies.
     """
     of_body = response_body.counted_tokens(request_body)
     input_tokens = parse_count(figures.promptTokens, "metadata.promptTokens")

@@ -95,8 +95,8 @@ def read_calls(event: HigressEvent) -> Iterable[ReadCall]:
 
 def _call_identity_of_response(record: Inference, response_id: str | None) -> RecordIdentity:
     """
-    Return the dedup key of a call. It prefers the provider's response id, because SDKs report it as well, and
-    callers can choose Envoy's request id.
+    Return the dedup key of a call, by the provider's response id: SDKs report it as well, and callers can
+    choose Envoy's request id.
     """
     unique = response_id if response_id and is_long_id(response_id) else None
     return call_identity(record, response_id=unique, shared_id=record.request_id)

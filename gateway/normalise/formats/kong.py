@@ -202,8 +202,8 @@ def _read_call(event: KongEvent, block: KongBlock, plugin: str | None) -> ReadCa
 
 def _input_excludes_cache(record: Inference, usage: KongUsage) -> bool:
     """
-    Return whether the input count excludes cached tokens. It does if the usage has the provider's own names
-    of cache counts, because the input count is then also the provider's own.
+    Return whether the input count excludes cached tokens. It does if the cache counts have the provider's own
+    names, because the input count is then its own as well.
     """
     own_names = (usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
     return record.provider in COUNT_CACHE_APART and any(name is not None for name in own_names)

@@ -370,8 +370,8 @@ def _is_image_without_data(event: LiteLLMEvent, tokens: Tokens) -> bool:
 
 def _tokens_of_usage_object(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     """
-    Return the counts of the usage object. Its position depends on the LiteLLM version, and the oldest
-    versions have it only in the response.
+    Return the counts of the usage object. Its place depends on the version; the oldest have it only in the
+    response.
     """
     for usage in (meta.usage_object, meta.additional_usage_values, event.usage):
         if usage is None:
@@ -386,8 +386,8 @@ def _tokens_of_usage_object(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
 
 def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:
     """
-    Return the model that the response names. Return None if that name is only the caller's alias, because
-    LiteLLM's OpenAI routes write the alias in place of the model.
+    Return the model of the response, or None for the caller's alias, which LiteLLM's OpenAI routes write in
+    its place.
     """
     stated = text_or_none(struct_or_empty(event.response, LiteLLMResponse).model)
     if stated == event.model_group and stated not in (record.request_model, event.model):

@@ -120,8 +120,8 @@ def read_calls(event: OpenRouterEvent) -> Iterable[ReadCall]:
 
 def _charged_dollars(stats: OpenRouterStats) -> str | None:
     """
-    Return the cost in dollars. If the customer's own provider key was used, it is the provider's charge,
-    because OpenRouter's total is then at most OpenRouter's fee.
+    Return the cost in dollars: with the customer's own provider key, the provider's charge, because
+    OpenRouter's total is then only its fee.
     """
     total = parse_amount(stats.total_cost, "total_cost")
     upstream = parse_amount(stats.upstream_inference_cost, "upstream_inference_cost")

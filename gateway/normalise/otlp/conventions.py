@@ -92,8 +92,8 @@ def _mark_as_call_of_sdk(span: Span, call: SpanCall) -> None:
 
 def _add_compaction_tokens(span: Span, call: SpanCall) -> None:
     """
-    Add the tokens of context compactions to the call's counts. Anthropic states them apart from the message's
-    usage, and bills them as well.
+    Add the tokens of context compactions. Anthropic states them apart from the message's usage, and bills
+    them.
     """
     attributes = span.attributes
     if _COMPACTION_IN in attributes or _COMPACTION_OUT in attributes:

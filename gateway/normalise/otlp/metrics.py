@@ -370,8 +370,8 @@ class PointReader:
         self, point: MetricPoint, family: MetricFamily, token_type: str | None
     ) -> bool:
         """
-        Return whether a point repeats tokens that another metric family of the same sender counts. Of such
-        families, only the first to arrive counts.
+        Return whether a point repeats tokens of another metric family of the sender. Of such families, the
+        first to arrive counts.
         """
         if token_type is None or family.one_of is None:
             return False

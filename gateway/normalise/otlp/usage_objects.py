@@ -167,8 +167,8 @@ def _counts_of_usage(usage: UsageObject) -> dict[str, Any]:
 
 def _tier_as_field(*stated: Any) -> dict[str, Any]:
     """
-    Return the service tier as a field, from the first value that is a tier with its own prices, not "auto".
-    OpenAI states it next to the usage, and Anthropic inside it.
+    Return the first service tier with its own prices as a field. OpenAI states it next to the usage,
+    Anthropic inside it.
     """
     tier = next(
         (candidate for candidate in stated if isinstance(candidate, str) and candidate in MODES), None

@@ -72,10 +72,7 @@ def clean_json(raw: bytes | msgspec.Raw) -> bytes:
 
 
 def _replace_invalid_utf8(text: bytes) -> bytes:
-    """
-    Replace each byte that is not UTF-8 by U+FFFD. If there are so many that the text would grow too much,
-    return it unchanged.
-    """
+    """Replace each byte that is not UTF-8 by U+FFFD. If the text would grow too much, return it unchanged."""
     if text.isascii():
         return text
     decoder, view, decoded = codecs.getincrementaldecoder("utf-8")("replace"), memoryview(text), BytesIO()

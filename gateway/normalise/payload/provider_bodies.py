@@ -141,8 +141,8 @@ class ProviderBody(msgspec.Struct):
 
     def _search_meters(self) -> meters.OptionalMeters:
         """
-        Return the meters of searches. Models before the third generation charge once per prompt that
-        searched, later ones once per query.
+        Return the meters of searches. Models before the third generation charge per prompt that searched,
+        later ones per query.
         """
         run = sum(map(_count_queries, self.candidates)) if isinstance(self.candidates, list) else 0
         if not run:

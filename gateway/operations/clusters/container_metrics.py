@@ -354,9 +354,7 @@ async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
 async def _store_upload(
     request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload, *, least: int = 0
 ) -> None:
-    """
-    Receive an upload. Store it unless it is a repeat. If the upload ends early, delete the partial data.
-    """
+    """Receive and store an upload, unless it is a repeat. If it ends early, delete the partial data."""
     try:
         await _receive_body(request, upload)
         if upload.size < least:
@@ -470,7 +468,7 @@ def _request_origin(http: web.Request) -> URL:
 def _missing_files_header(
     request: KeyRequest[TopicServices, Any], missing: Sequence[ContainerFile], expires_at: float
 ) -> str:
-    """Return the header with as many missing files as fit. The next answer contains the remaining files."""
+    """Return the header with as many missing files as fit. The next answer contains the rest."""
     entries: list[dict[str, str]] = []
     size = 2
     for file in missing:

@@ -248,7 +248,7 @@ class OpampConversation:
         self._instances.note_closed_connection(uid, self)
 
     def _may_still_send(self) -> bool:
-        """Return whether the key may still send. A key that cannot be checked now stays admitted."""
+        """Return whether the key may still send. If it cannot be checked now, it may."""
         access = self._receivers.access
         if self._bearer.device is not None:
             row = self._instances.devices.table.find(self._bearer.device)

@@ -211,7 +211,9 @@ def _convert_node(node: YamlNode, kind: Type, faults: DefinitionFaults, path: Pa
 
 
 def _convert_untyped(node: YamlNode) -> Any:
-    """Return a value of any type. A text without quotes that JSON reads as a number, true or false is that value."""
+    """
+    Return a value of any type. An unquoted text that JSON reads as a number, true or false is that value.
+    """
     if isinstance(node, dict):
         return {name: _convert_untyped(item) for name, item in node.items()}
     if isinstance(node, list):

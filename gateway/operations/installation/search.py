@@ -155,7 +155,7 @@ async def _find_units(request: OperatorRequest[OperatorServices, None], text: st
 
 
 def _searchable_parts(name: str, also: str) -> Sequence[str]:
-    """Return a name and its last part, because people name the pull request shop#111 as #111 or 111."""
+    """Return a name and its last part: people name the pull request shop#111 as #111 or 111."""
     number = name.rpartition("#")[2]
     return name, f"#{number}", number, also
 

@@ -408,9 +408,7 @@ class BudgetResource(ManagedResource[SpendBudget, MoneyServices]):
 
 
 async def _check_view(caller: OperationCaller[MoneyServices], id: str) -> None:
-    """
-    Raise Invalid if the person may not see the view. The error is the same as for a view that does not exist.
-    """
+    """Raise Invalid if the person may not see the view, as for a view that does not exist."""
     view = caller.registry.views.find(id)
     if view is not None and not (await caller.sees()).can_see_view(view):
         raise Invalid(NO_VIEW)

@@ -146,8 +146,7 @@ async def remove_operator(request: OperatorRequest[PeopleServices, None]) -> Res
 
 def _check_not_own_account(request: OperatorRequest[PeopleServices, Any]) -> None:
     """
-    Raise NotAllowed if the account is the person's own, so that the last administrator cannot lock everybody
-    out by mistake.
+    Raise NotAllowed for the person's own account, so that the last administrator cannot lock everybody out.
     """
     has_account = request.session is not None and request.session.operator
     if has_account and request.path_parameter("email").strip().lower() == request.actor.name:

@@ -169,8 +169,8 @@ async def _run_within_limits(
     tries: list[tuple[TokenBuckets, str]], work: Callable[[], Awaitable[tuple[str, Session] | None]]
 ) -> tuple[str, Session] | None:
     """
-    Run `work` within the limits of `tries`. An attempt is charged to each limit before the slow check, and
-    refunded after a success.
+    Run `work` within the limits of `tries`. An attempt is charged before the slow check, and refunded after a
+    success.
     """
     wait_s = max(buckets.wait_s(name) for buckets, name in tries)
     if wait_s:

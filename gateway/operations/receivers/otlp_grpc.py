@@ -320,9 +320,8 @@ def _metadata_value(context: Context, name: str) -> str | None:
 
 def _sender_address(services: ReceiverServices, context: Context) -> str:
     """
-    Return the sender's address without the port, from a form such as `ipv6:%5B::1%5D:50312`.
-
-    If a trusted proxy forwards the call, return the address that the proxy reports.
+    Return the sender's address without the port, from a form such as `ipv6:%5B::1%5D:50312`, or the one that
+    a trusted proxy reports.
     """
     family, _, rest = context.peer().partition(":")
     peer = unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family
@@ -332,8 +331,7 @@ def _sender_address(services: ReceiverServices, context: Context) -> str:
 
 def _server_credentials(certificate: Certificate) -> Any:
     """
-    Return credentials that read the certificate at every new connection, so that a renewed certificate is
-    used at once.
+    Return credentials that read the certificate at every connection, so that a renewed one is used at once.
     """
 
     def current_tls_configuration() -> Any:

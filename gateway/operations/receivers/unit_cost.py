@@ -317,10 +317,7 @@ class _TotalRows:
 
 
 def _parse_time_filter(name: str, texts: Sequence[str]) -> int | None:
-    """
-    Return a time filter in nanoseconds since 1970. Raises Refusal 400 if the time is invalid or
-    given several times.
-    """
+    """Return a time filter in nanoseconds since 1970. Raises Refusal 400 for an invalid or repeated time."""
     if not texts:
         return None
     message = f"{name} must be one ISO 8601 time, such as 2026-11-01T00:00:00Z"

@@ -91,7 +91,7 @@ def _build_preview(
 
 
 def _list_fields(events: Iterable[UsageEvent]) -> Sequence[Mapping[str, object]]:
-    """List the names of data fields in events. Fields that most often have a number come first."""
+    """List the names of data fields in events, those that most often have a number first."""
     found: dict[str, dict[str, object]] = {}
     counts: dict[str, list[int]] = {}
     for event in events:

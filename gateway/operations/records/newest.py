@@ -250,8 +250,8 @@ def visible_records(
 
 def _counted_until(request: OperatorRequest[Any, Any], spool: SpoolServices) -> float:
     """
-    Return the time until which records are counted. For people who see no open records, this is the time
-    before which all records are closed. For all other people, it is now.
+    Return the time until which records are counted: now, or for people who see no open records, the time
+    before which all are closed.
     """
     now = request.now()
     return now - spool.hold_s() if request.is_limited else now

@@ -302,8 +302,8 @@ def _route_progress(
     dead: Sequence[DeadLetter],
 ) -> dict[str, object]:
     """
-    Return whether a route has delivered a record. `passed` means that it was delivered, was rejected in part,
-    or is older than the route.
+    Return whether a route has delivered a record. `passed`: it was delivered, rejected in part, or is older
+    than the route.
     """
     delivery = next((delivery for delivery in unsettled_deliveries if delivery.route == route.name), None)
     if delivery is not None:

@@ -105,8 +105,8 @@ class Reload:
 
     async def _secret_problems(self, config: Config) -> list[str]:
         """
-        List the problems of secrets that `tollhouse check` also reports. They do not prevent the reload,
-        because only the affected receiver waits.
+        List the problems of secrets, as `tollhouse check` does. They do not prevent the reload: only the
+        affected receiver waits.
         """
         # no check for an agent, because its device key exists only after the enrolment
         if self.is_agent:

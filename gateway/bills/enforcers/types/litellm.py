@@ -68,10 +68,7 @@ def _parse_limit(kind: str, row: Mapping[str, Any], id: str, name: str) -> Enfor
 
 
 def _parse_window(row: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Return the window of a counter: its name, start and end. A counter without a duration runs since its
-    creation.
-    """
+    """Return a counter's window: name, start and end. Without a duration, it runs since its creation."""
     found = _DURATION.fullmatch(scalar_text(row, "budget_duration"))
     if found is None:
         return {"window": "never", "starts_at": parse_seconds(row.get("created_at"))}

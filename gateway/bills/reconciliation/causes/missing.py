@@ -290,8 +290,8 @@ def _input_or_output_meter(meter: str) -> str:
 
 def _missing_entries(comparison: BillComparison, model: str) -> list[PartKey]:
     """
-    Return the missing tokens of a model. Return nothing if about as many tokens are surplus, because missing
-    calls do not explain these.
+    Return the missing tokens of a model, or nothing if about as many are surplus, which missing calls do not
+    explain.
     """
     extras = {
         (cell, meter): extra

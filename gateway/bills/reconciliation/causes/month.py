@@ -298,8 +298,8 @@ def _has_large_rates_left(claim: CauseClaim, rest: _Rest) -> bool:
 
 def _may_lack_output(claim: CauseClaim, comparison: BillComparison) -> bool:
     """
-    Return whether a claimed price of output may be output that the ledger lacks, because no bill states
-    tokens for its days.
+    Return whether a claimed price of output may be output that the ledger lacks: no bill states tokens for
+    its days.
     """
     places = [(cell.day, meter) for part, cell, meter in claim.parts if part == RATE]
     return {meter for _, meter in places} == {OUTPUT} and comparison.split.metered.isdisjoint(
@@ -359,7 +359,7 @@ def _has_few_days(claim: CauseClaim, comparison: BillComparison) -> bool:
 
 
 def _last_days(comparison: BillComparison) -> set[int]:
-    """Return the days before a gap in the bill. The bill may state the calls of the missing days on them."""
+    """Return the days before a gap in the bill, on which it may state the calls of the missing days."""
     return {day for day, after in pairwise(comparison.days) if after - day > DAY_S}
 
 
@@ -386,8 +386,7 @@ def _is_same_price_daily(claim: CauseClaim, comparison: BillComparison) -> bool:
 
 def _days_after_empty_day(comparison: BillComparison) -> set[int]:
     """
-    Return the days after a day on which neither side has a call, so that the bill may have added an earlier
-    day.
+    Return the days after a day without calls on either side, to which the bill may have added an earlier day.
     """
     known = {cell.day for cell, _ in comparison.split.values}
     return (

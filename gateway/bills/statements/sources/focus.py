@@ -137,8 +137,7 @@ def _charge_category(row: Row) -> str:
 
 def _line_type(row: Row) -> str | None:
     """
-    Return the line type if the line is more than plain usage, tax or credit. Corrected taxes and fees stay
-    taxes and fees.
+    Return the type of a line other than plain usage, tax or credit. Corrected taxes and fees keep their type.
     """
     category = _charge_category(row)
     is_correction = (read_text_field(row, "chargeclass") or "").lower() == "correction"
@@ -151,8 +150,8 @@ def _line_type(row: Row) -> str | None:
 
 def _row_model(row: Row, provider: str, meter: str) -> str | None:
     """
-    Return the model as the cloud's own report names it. A SKU id is no substitute, because it names a
-    kind of tokens.
+    Return the model as the cloud's own report names it. A SKU id does not replace it: it names a kind of
+    tokens.
     """
     if provider == aws.PROVIDER:
         return aws.parse_model(

@@ -320,7 +320,7 @@ class _FileTree:
 
     @contextmanager
     def _open_folder(self, path: str, *, creates: bool = False) -> Iterator[tuple[int | None, str]]:
-        """Open the folder of a path, and yield it with the file's name. The folder is None if it does not exist."""
+        """Open the folder of a path (None if it does not exist), and yield it with the file's name."""
         *folders, name = Path(path).parts[1:]
         with ExitStack() as stack, _with_whole_path_in_errors(path):
             current = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -177,9 +177,7 @@ def different_settings(facts: InsightFacts) -> Sequence[Finding]:
 
 
 def _differing_settings(nodes: Sequence[NodeSettings]) -> Mapping[str, float]:
-    """
-    Return since when each setting differs. If one of two gateways lacks a setting, the setting is not compared.
-    """
+    """Return since when each setting differs. A setting that one of the gateways lacks is not compared."""
     since: dict[str, float] = {}
     for first_node, other_node in combinations(nodes, 2):
         at = max(first_node.since, other_node.since)

@@ -152,8 +152,7 @@ def _anomaly_streaks(spend: ViewSpend, today: int) -> Iterator[Sequence[Spike]]:
 
 def _days_above_growth(days: Days, first: int, today: int, percent: int) -> Iterator[Spike]:
     """
-    Yield days that cost at least `percent` more than the day before. The first day on which the view has
-    costs is skipped.
+    Yield days that cost at least `percent` more than the day before, after the view's first day with costs.
     """
     for number in range(max(first + 1, today - REPORTED_DAYS), today + 1):
         before = days.get(number - 1, Decimal(0))

@@ -147,7 +147,7 @@ def coverage_drop(facts: InsightFacts) -> Sequence[Finding]:
 
 
 def _larger_drop(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
-    """Yield the larger drop: that of the tokens or that of the money. If neither dropped, yield nothing."""
+    """Yield the larger drop, of the tokens or of the money, if any."""
     measures: list[tuple[str, LineAmounts]] = [
         ("tokens", lambda line: (line.captured_tokens, line.billed_tokens))
     ]
@@ -242,9 +242,7 @@ def _stale_statement_findings(facts: InsightFacts) -> Iterator[Finding]:
 
 
 def _pull_is_stale(arrival: Arrival, now: float) -> bool:
-    """
-    Return whether a pull's bills are overdue. If a pull never got a bill, its bills are overdue only if it failed.
-    """
+    """Return whether a pull's bills are overdue. Before the first bill, they are only if the pull failed."""
     if arrival.until is None:
         return bool(arrival.failure)
     return arrival.until < now - arrival.settle_s - arrival.every - DAY_S

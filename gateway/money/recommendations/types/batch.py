@@ -71,7 +71,7 @@ def is_scheduled_job(hours: Mapping[int, int]) -> bool:
 
 def _busiest_span(day: Mapping[int, int]) -> int:
     """
-    Return the largest number of calls in SPAN consecutive hours. The hours continue from midnight to the
-    start of the same day, because a job may run around midnight.
+    Return the most calls in SPAN consecutive hours. Hours continue from midnight to the start of the same
+    day, for jobs around midnight.
     """
     return max(sum(day.get((hour + step) % 24, 0) for step in range(SPAN)) for hour in range(24))

@@ -199,8 +199,8 @@ def _count_spans_of_traces(
 
 def _trace_ids_of_spans(text: JsonItem, count: int) -> Iterable[str]:
     """
-    Return the trace ids of spans. Spans without a readable trace id are skipped, because the decoder rejects
-    them later.
+    Return the trace ids of spans. Spans without a readable one are skipped, because the decoder rejects them
+    later.
     """
     if count == 1 and memoryview(text).nbytes > WINDOW:
         return _trace_id_of_large_span(text)
@@ -374,9 +374,7 @@ def _read_points_of_metric(
 
 
 def _count_points(raw: JsonItem, allowance: Allowance) -> Generator[None, None, int]:
-    """
-    Count the points of a metric. An unreadable metric counts 0 here, because the reader rejects it later.
-    """
+    """Count the points of a metric; 0 if it is unreadable, because the reader rejects it later."""
     try:
         metric = yield from _decode_metric(raw, allowance)
     except (Malformed, BadPayload):

@@ -253,9 +253,7 @@ def _value_by_rule(value: Value, rule: str, name: str) -> Any:
 
 
 def _texts_of_array(encoded: Raw, name: str) -> list[str] | None:
-    """
-    Return the texts of an encoded array. Arrays are decoded only when they are read, because most never are.
-    """
+    """Return the texts of an encoded array. Arrays are decoded when they are read, because most never are."""
     if not 0 < memoryview(encoded).nbytes <= LARGE:
         return None
     try:

@@ -54,8 +54,8 @@ def _adjust_call(span: Span, call: SpanCall) -> None:
 
 def _event_name_with_prefix(record: LogRecord, name: str, source: str) -> str:
     """
-    Return the event name with Claude Code's prefix. The attribute lacks the prefix. The body and the scope
-    show that the event is Claude Code's, unless a collector removed them.
+    Return the event name with Claude Code's prefix, which the attribute lacks. Body and scope show it, unless
+    a collector removed them.
     """
     whole = _PREFIX + name.removeprefix(_PREFIX)
     is_own = record.body == whole or record.scope.name.startswith(_SCOPE)

@@ -91,9 +91,7 @@ def _adjust_call(span: Span, call: SpanCall) -> None:
 
 
 def _has_reasoning_apart(span: Span) -> bool:
-    """
-    Return True if the output count excludes reasoning tokens, as it does only if this attribute counts them.
-    """
+    """Return True if the output count excludes reasoning tokens: only then this attribute counts them."""
     return _THOUGHTS_APART in span.attributes
 
 

@@ -64,8 +64,8 @@ def _mark_as_logged(span: Span, call: SpanCall) -> None:
 
 def _metric_name_with_default_prefix(name: str) -> str:
     """
-    Return the metric name with the default prefix. Users may set another prefix in `OPENCODE_METRIC_PREFIX`,
-    and many use Claude Code's prefix.
+    Return the metric name with the default prefix. `OPENCODE_METRIC_PREFIX` sets another, often Claude
+    Code's.
     """
     if name.startswith(_PREFIX):
         return name

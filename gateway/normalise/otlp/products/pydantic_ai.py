@@ -36,10 +36,7 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _is_agent_run(span: Span) -> bool:
-    """
-    Return True if a span is a run in Pydantic AI's first version. Such a run is an agent span that sums
-    up its calls.
-    """
+    """Return True if a span is a run in Pydantic AI's first version, which sums up its calls."""
     attributes = span.attributes
     is_named = "gen_ai.agent.name" in attributes or "agent_name" in attributes
     return is_named and "gen_ai.operation.name" not in attributes
@@ -72,8 +69,8 @@ def _mark_if_stream_report(span: Span, call: SpanCall) -> None:
 
 def _operation_if_stream_report(span: Span, shape: AttributeShape) -> str | None:
     """
-    Return "chat" for the report of a finished stream. Such a report has no operation, but a model, and usage
-    as an object.
+    Return "chat" for the report of a finished stream: it has a model and usage as an object, but no
+    operation.
     """
     attributes = span.attributes
     is_over = span.scope.name.startswith("logfire.") and any(name in attributes for name in _ANSWERS)

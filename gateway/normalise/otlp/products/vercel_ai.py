@@ -91,8 +91,7 @@ def _charged_dollars(metadata: dict[str, Any]) -> str | None:
 
 def _find_in_tree(tree: dict[str, Any], name: str) -> Any:
     """
-    Return the first value under a name in a tree of objects. The recursion is safe, because
-    `token_counts_in_tree` has already limited the depth of the tree.
+    Return the first value under a name in a tree, whose depth `token_counts_in_tree` has already limited.
     """
     if name in tree:
         return tree[name]

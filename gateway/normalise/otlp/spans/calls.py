@@ -105,9 +105,7 @@ def read_meters(attributes: Attributes, shape: AttributeShape) -> dict[str, int 
 def _reported_total_or_none(
     attributes: Attributes, shape: AttributeShape, contained: SpanFields
 ) -> int | None:
-    """
-    Return the reported total of tokens. Return None for an impossible total, because totals are never billed.
-    """
+    """Return the reported total of tokens, or None if it is impossible, because totals are never billed."""
     try:
         total = semconv.first_count(attributes, shape.total)
         return semconv.parse_count_if_number(contained.get("total"), "total") if total is None else total
@@ -147,8 +145,7 @@ def _is_more_complete(tokens: Tokens, other: Tokens) -> bool:
 
 def _completeness(tokens: Tokens) -> tuple[int, int]:
     """
-    Return a sort key for how complete counts are: the number of counts above 0, then of known counts. A 0 may
-    mean that the sender does not know the count.
+    Return how complete counts are: the number of counts above 0, then of known counts. A 0 may mean unknown.
     """
     return sum(map(bool, tokens)), tokens.number_of_known_counts()
 

@@ -129,7 +129,7 @@ async def _response_headers(request: OperatorRequest[MoneyServices, None], span:
 
 
 def _warnings_header(warnings: Sequence[str]) -> dict[str, str]:
-    """Return the header with as many warnings as fit. Characters other than ASCII are escaped."""
+    """Return the header with as many warnings as fit, escaped to ASCII."""
     if not warnings:
         return {}
     text = json.dumps(warnings)

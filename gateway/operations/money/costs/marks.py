@@ -180,8 +180,8 @@ def _changed_prices(
     price_book: PriceBook, models: Sequence[tuple[str | None, str]], query: CostQuery
 ) -> Iterator[ChartMark]:
     """
-    Yield the price changes of the models (provider, name). If several providers have the same change, it
-    is yielded once.
+    Yield the price changes of the models (provider, name). A change that several providers have is yielded
+    once.
     """
     since, until = (int(edge.timestamp() * NS) for edge in (query.since, query.until))
     seen = set()

@@ -406,8 +406,7 @@ class _CostRows:
         self, stated_filters: Mapping[str, tuple[str, ...]]
     ) -> tuple[WantedValues, WantedValues]:
         """
-        Return the included and the excluded values of the dimensions. They come from `filters` and from
-        the other parameters.
+        Return the included and the excluded values of dimensions, from `filters` and the other parameters.
         """
         own = (PLAN,) if stated_filters.get("cost_type") == (PAID_COST,) else ()
         known = (*self._money.ledger.dimensions(), *UNITS, *BILLED_DIMENSIONS, *own, *self._row_tags)

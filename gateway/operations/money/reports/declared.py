@@ -447,8 +447,8 @@ class ScheduledReportResource(ManagedResource[ScheduledReport, HasLedger]):
 
 def _report_owner(caller: OperationCaller[HasLedger]) -> str:
     """
-    Return the person whose rights limit the report. "" means that nothing is limited, as on the server itself
-    or with a console link.
+    Return the person whose rights limit the report, or "" if nothing does (on the server, or by a console
+    link).
     """
     return "" if caller.holder is None else caller.holder.person
 

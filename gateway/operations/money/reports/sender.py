@@ -240,8 +240,8 @@ def _cost_by_group(rows: Sequence[CostRow]) -> tuple[list[tuple[str | None, int]
 
 def _main_dimension(view: View) -> str:
     """
-    Return the dimension by which the report shows costs: the view's main dimension, or the model if the view
-    has only one value of it.
+    Return the dimension of the report's costs: the view's main one, or the model if the view has one value of
+    it.
     """
     name = view.principal_dimension
     return _MODEL if len(view.include.get(name, ())) == 1 else name

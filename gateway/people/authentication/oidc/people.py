@@ -75,8 +75,8 @@ def _person_name(claims: Claims, settings: OidcSettings) -> str:
 
 def _verified_email(claims: Claims, settings: OidcSettings) -> str | None:
     """
-    Return the address if it is verified. Otherwise, anybody could write another person's address into a
-    profile and sign in as that person.
+    Return the verified address. An unverified one could be anybody's, and would let a person sign in as
+    another.
     """
     verified = claims.get("email_verified", settings.assume_verified_email)
     email = claims.get("email")

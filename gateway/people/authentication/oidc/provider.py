@@ -353,7 +353,7 @@ class ProviderClient:
         return self._session
 
     def _tls_for(self, url: str) -> ssl.SSLContext | bool:
-        """Return the TLS context. Reading the certificates takes 25 ms, so plain http skips it."""
+        """Return the TLS context, which takes 25 ms to make, so plain http skips it."""
         if url.startswith("http://") and not self._settings.proxy:
             return True
         if self._context is None:
