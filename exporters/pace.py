@@ -227,11 +227,11 @@ class SendLinger:
         self._topic = topic
         self._seconds = seconds
         self._max_records = max_records
-        self._below = log.closed_below(topic)
+        self._below = log.lowest_open_number(topic)
 
     @property
     def sendable_below(self) -> int:
-        return self._below if self._seconds else self._log.closed_below(self._topic)
+        return self._below if self._seconds else self._log.lowest_open_number(self._topic)
 
     async def sendable_changes(self) -> AsyncIterator[int]:
         """Yield `sendable_below` whenever the oldest record has waited long enough or a delivery is full."""
@@ -246,18 +246,18 @@ class SendLinger:
 
     def release_for_flush(self) -> bool:
         """Let all closed records be sent now. Return False if none was waiting."""
-        waited_from, self._below = self.sendable_below, self._log.closed_below(self._topic)
+        waited_from, self._below = self.sendable_below, self._log.lowest_open_number(self._topic)
         return self._below > waited_from
 
     async def _wait_for_more(self) -> int:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._seconds
         while (left_s := until - loop.time()) > 0:
-            waiting = self._log.closed_below(self._topic) - self._below
+            waiting = self._log.lowest_open_number(self._topic) - self._below
             if waiting >= self._max_records:
                 return self._below + waiting // self._max_records * self._max_records
             await asyncio.sleep(min(left_s, CHECK_INTERVAL_S))
-        return self._log.closed_below(self._topic)
+        return self._log.lowest_open_number(self._topic)
 
 
 class CommitLinger:
@@ -308,7 +308,7 @@ class CommitLinger:
             await asyncio.sleep(CHECK_INTERVAL_S)
 
     def _waiting_count(self) -> int:
-        return self._log.closed_below(self._topic) - self.sendable_below
+        return self._log.lowest_open_number(self._topic) - self.sendable_below
 
     async def _oldest_waiting_commit_time(self) -> float:
         entries = await self._log.read(self._topic, self.sendable_below, self.sendable_below)

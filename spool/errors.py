@@ -43,7 +43,7 @@ class KeyReused(Stale):
 
 class NotClosed(SpoolUnavailable):
     """
-    Raised if the requested records may still change, or the watermark fell. Read `closed_below`, then lower
+    Raised if the requested records may still change, or the watermark fell. Read `lowest_open_number`, then lower
     records.
     """
 

@@ -133,28 +133,28 @@ class RequestNames(NamedTuple):
     body: bytes
 
 
-def hash_parts(rule: int, *parts: object) -> bytes:
+def hash_parts(rule_number: int, *parts: object) -> bytes:
     text = (
         "\0".join(["" if part is None else str(part) for part in parts]) if len(parts) > 1 else str(parts[0])
     )
-    hash = _HASHES[rule].copy()
+    hash = _HASHES[rule_number].copy()
     hash.update(text.encode("utf-8", "surrogatepass"))
     return hash.digest()
 
 
-def _hash_text(rule: int, text: str) -> bytes:
+def _hash_text(rule_number: int, text: str) -> bytes:
     """
     Return the dedup key by a rule of this module for one text. It is separate because most calls hash one
     text, and joining parts would double the time.
     """
-    hash = _HASHES[rule].copy()
+    hash = _HASHES[rule_number].copy()
     hash.update(text.encode("utf-8", "surrogatepass"))
     return hash.digest()
 
 
 # spans with a short id, for which logs look
 _SPAN = hash_parts(3, "span")[:4]
-# the names of `report_times_name`, by `is_inner`
+# the names of `name_encoding_times`, by `is_inner`
 _TIMES = {is_inner: hash_parts(3, is_inner, "times")[:4] for is_inner in (False, True)}
 
 
@@ -176,20 +176,20 @@ def is_unique_id(id: str) -> bool:
     return _UNIQUE.fullmatch(id) is not None
 
 
-def is_sealed_id(response_id: str | None) -> bool:
+def is_encrypted_id(response_id: str | None) -> bool:
     """
     Return whether the gateway encrypted (sealed) the id. Each reader of the response then gets another id.
     """
     return response_id is not None and len(response_id) > SEALED
 
 
-def long_id_prefix(record: Inference) -> str | None:
+def long_request_id_prefix(record: Inference) -> str | None:
     """
     Return the prefix of the record's long id, such as `msg_` or `req_`. An id that a gateway encrypted has
     none, because it identifies no call.
     """
     id = record.request_id
-    prefix = None if id is None or is_sealed_id(id) or not is_long_id(id) else _PREFIX.match(id)
+    prefix = None if id is None or is_encrypted_id(id) or not is_long_id(id) else _PREFIX.match(id)
     return None if prefix is None else prefix[0]
 
 
@@ -239,9 +239,9 @@ def _identity_from_id(id: bytes) -> RecordIdentity:
 
 def with_names(
     identity: RecordIdentity,
-    also: tuple[bytes, ...],
+    further_names: tuple[bytes, ...],
     links: tuple[tuple[bytes, bytes], ...],
-    joins: tuple[bytes, ...],
+    names_to_join: tuple[bytes, ...],
     nested_report: NestedReport | None = None,
     relay: Relay | None = None,
 ) -> RecordIdentity:
@@ -249,7 +249,20 @@ def with_names(
     links, scope = identity.links + links, identity.scope
     return tuple.__new__(
         RecordIdentity,
-        (id, lookups, certain, also, links, joins, False, False, nested_report, relay, None, scope),
+        (
+            id,
+            lookups,
+            certain,
+            further_names,
+            links,
+            names_to_join,
+            False,
+            False,
+            nested_report,
+            relay,
+            None,
+            scope,
+        ),
     )
 
 
@@ -336,7 +349,7 @@ def exact_start_names(record: Inference, groups: Iterable[str | None]) -> tuple[
     return tuple([hash_parts(3, f"{group}\0{call}") for group in groups if group is not None])
 
 
-def call_id_name(source: str, call_id: str) -> bytes:
+def further_name_from_call_id(source: str, call_id: str) -> bytes:
     """
     Return a name from a source's call id. It is no dedup key, because every report of such a source has
     another id as well.
@@ -344,7 +357,7 @@ def call_id_name(source: str, call_id: str) -> bytes:
     return hash_parts(5, source, "call", call_id)
 
 
-def end_report_identity(call: RecordIdentity, name: bytes) -> RecordIdentity:
+def identity_of_call_end_report(call: RecordIdentity, name: bytes) -> RecordIdentity:
     """
     Return the identity of a report that describes only the end of a call.
 
@@ -359,23 +372,25 @@ def end_report_identity(call: RecordIdentity, name: bytes) -> RecordIdentity:
 
 
 def response_links(
-    record: Inference, chosen: str | None, *, own: str, other: str
+    record: Inference, common_id: str | None, *, own_side: str, other_side: str
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links between reports of two kinds about one response, such as a call and an event that counts its
-    tokens. Both state the id `chosen`.
+    tokens. Both state the id `common_id`.
 
     They match by id, model and counts. Times are left out, because they differ by source.
     """
-    if chosen is None or record.status != "ok":
+    if common_id is None or record.status != "ok":
         return ()
     model = _model_name(record)
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
-    call = f"{chosen}\0{model}\0{tokens}\0answer"
-    return ((hash_parts(3, own, call), hash_parts(3, other, call)),)
+    call = f"{common_id}\0{model}\0{tokens}\0answer"
+    return ((hash_parts(3, own_side, call), hash_parts(3, other_side, call)),)
 
 
-def end_time_links(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
+def links_by_session_and_end(
+    record: Inference, *, own_side: str, other_side: str
+) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links between two kinds of reports without a common id: by session, model, outcome, counts and end.
 
@@ -386,16 +401,19 @@ def end_time_links(record: Inference, *, own: str, other: str) -> tuple[tuple[by
     model = _model_name(record)
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
     return _links_by_end(
-        f"{record.session}\0{model}\0{record.status == 'error'}\0{tokens}\0end", record.end_time, own, other
+        f"{record.session}\0{model}\0{record.status == 'error'}\0{tokens}\0end",
+        record.end_time,
+        own_side,
+        other_side,
     )
 
 
 def build_relay(
     record: Inference,
     *sessions: str | None,
-    side: str,
-    names_request: bool = False,
-    sealed_id: str | None = None,
+    reporting_side: str,
+    states_request_id: bool = False,
+    encrypted_id: str | None = None,
 ) -> Relay | None:
     """
     Return how an assistant's report matches its gateway's, or None if it states no end time, or neither a
@@ -405,7 +423,7 @@ def build_relay(
     may differ, because the gateway may serve another. Failures match without counts, because assistants do
     not report them.
 
-    `sealed_id`: the response id, which the gateway encrypts differently for each reader. If the assistant
+    `encrypted_id`: the response id, which the gateway encrypts differently for each reader. If the assistant
     states no session, model and counts must match instead.
     """
     if record.end_time is None:
@@ -413,7 +431,7 @@ def build_relay(
     failed = record.status == "error"
     stated = [session for session in dict.fromkeys(sessions) if session is not None and is_unique_id(session)]
     is_known_by_counts = (
-        not failed and is_sealed_id(sealed_id) and record.input_tokens and record.output_tokens
+        not failed and is_encrypted_id(encrypted_id) and record.input_tokens and record.output_tokens
     )
     if not stated and not is_known_by_counts:
         return None
@@ -421,18 +439,20 @@ def build_relay(
     keys = [f"{session}\0{'failed' if failed else counts}" for session in stated]
     keys = keys or [f"{_model_name(record)}\0{counts}\0sealed"]
     start = None if record.start_time == record.end_time else record.start_time
-    return Relay(side, tuple(keys), start, record.end_time, names_request)
+    return Relay(reporting_side, tuple(keys), start, record.end_time, states_request_id)
 
 
-def relayed_report_name(side: str, key: str, step: int, ordinal: int, *, names_request: bool) -> bytes:
+def relayed_report_name(
+    reporting_side: str, key: str, time_step: int, ordinal: int, *, states_request_id: bool
+) -> bytes:
     """
-    Return the dedup id of an assistant's or a gateway's report (`side`) by key, end in steps of STEP_NS, and
+    Return the dedup id of an assistant's or a gateway's report (`reporting_side`) by key, end in steps of STEP_NS, and
     `ordinal`, its number among equal reports.
     """
-    return hash_parts(3, side, key, step, ordinal, names_request)
+    return hash_parts(3, reporting_side, key, time_step, ordinal, states_request_id)
 
 
-def stream_links(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
+def stream_links(record: Inference, *, own_side: str, other_side: str) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links between the two reports of a streamed response.
 
@@ -444,7 +464,7 @@ def stream_links(record: Inference, *, own: str, other: str) -> tuple[tuple[byte
     model = _model_name(record)
     tokens = f"{record.input_tokens}\0{record.output_tokens}"
     return _links_by_end(
-        f"{record.tags.get('service')}\0{model}\0{tokens}\0stream", record.end_time, own, other
+        f"{record.tags.get('service')}\0{model}\0{tokens}\0stream", record.end_time, own_side, other_side
     )
 
 
@@ -490,23 +510,23 @@ def possible_input_counts(record: Inference) -> list[int]:
     return list(dict.fromkeys([whole, whole - read - written, whole - read, whole - written]))
 
 
-def nested_report_name(key: str, step: int, ordinal: int, *, is_inner: bool) -> bytes:
+def nested_report_name(key: str, time_step: int, ordinal: int, *, is_inner: bool) -> bytes:
     """
     Return the dedup id of a report by key, end in steps of STEP_NS, and `ordinal`, its number among equal
     reports.
     """
-    return hash_parts(3, key, _INNER if is_inner else _OUTER, step, ordinal)
+    return hash_parts(3, key, _INNER if is_inner else _OUTER, time_step, ordinal)
 
 
-def report_times_name(nested_report: NestedReport) -> bytes:
-    """Return a name made of the report's start and end in microseconds. `times_from_names` decodes it."""
+def name_encoding_times(nested_report: NestedReport) -> bytes:
+    """Return a name made of the report's start and end in microseconds. `times_encoded_in_names` decodes it."""
     start, duration = nested_report.start // 1000, (nested_report.end - nested_report.start) // 1000
     return _TIMES[nested_report.is_inner] + start.to_bytes(7) + min(duration, 2**40 - 1).to_bytes(5)
 
 
-def times_from_names(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, int]]:
+def times_encoded_in_names(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, int]]:
     """
-    Return the start and end in nanoseconds of each name made by `report_times_name` for this kind of report.
+    Return the start and end in nanoseconds of each name made by `name_encoding_times` for this kind of report.
     """
     filed = [name for name in names if name.startswith(_TIMES[is_inner])]
     starts = [int.from_bytes(name[4:11]) * 1000 for name in filed]
@@ -519,10 +539,12 @@ def _model_name(record: Inference) -> str:
     return (record.request_model or record.response_model or "").rpartition("/")[2]
 
 
-def _links_by_end(call: str, end_time: int, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
+def _links_by_end(
+    call_text: str, end_time: int, own_side: str, other_side: str
+) -> tuple[tuple[bytes, bytes], ...]:
     step = end_time // STEP_NS
-    own_name = hash_parts(3, own, call, step)
-    return tuple([(own_name, hash_parts(3, other, call, step + shift)) for shift in (0, -1, 1)])
+    own_name = hash_parts(3, own_side, call_text, step)
+    return tuple([(own_name, hash_parts(3, other_side, call_text, step + shift)) for shift in (0, -1, 1)])
 
 
 def span_call_id(trace_id: str, span_id: str) -> bytes:
@@ -530,7 +552,7 @@ def span_call_id(trace_id: str, span_id: str) -> bytes:
     return _hash_text(4, f"{trace_id}\0{span_id}")
 
 
-def link_names(trace_id: str, span_id: str, outcome: str) -> tuple[bytes, bytes]:
+def caller_and_server_link_names(trace_id: str, span_id: str, outcome: str) -> tuple[bytes, bytes]:
     """
     Return two names, for the caller's and for the server's report of a call, made of the span that sent the
     request.
@@ -542,36 +564,38 @@ def link_names(trace_id: str, span_id: str, outcome: str) -> tuple[bytes, bytes]
     return both[:16], both[16:]
 
 
-def call_links(
+def links_to_server_and_caller(
     record: Inference,
-    made_from: tuple[str, str],
-    above: tuple[str, str] | None,
+    sending_span: tuple[str, str],
+    caller_span: tuple[str, str] | None,
     *,
-    names_request: bool,
-    is_of_provider: bool,
+    states_request_id: bool,
+    has_provider_counts: bool,
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links of a call to the report of the server that it calls, and to that of its caller.
 
-    `made_from`: trace and span id of the span that sent the request. `above`: those of the caller's span.
+    `sending_span`: trace and span id of the span that sent the request. `caller_span`: those of the caller's span.
 
-    `names_request`: the report states the provider's request id. Retries of a caller have equal links, so two
+    `states_request_id`: the report states the provider's request id. Retries of a caller have equal links, so two
     failures that both state a request id match only if the ids are equal. A report without a request id gets
     one more id, by which reports with one find it.
 
-    `is_of_provider`: the counts are the provider's. A caller may count cached input differently or not at
+    `has_provider_counts`: the counts are the provider's. A caller may count cached input differently or not at
     all, so the call is linked under all possible counts.
     """
     if record.status == "error":
         sides, unnamed = [
-            _links_by_outcome(made_from, above, (outcome,)) for outcome in (_FAILED, _FAILED_UNNAMED)
+            _links_by_outcome(sending_span, caller_span, (outcome,)) for outcome in (_FAILED, _FAILED_UNNAMED)
         ]
-        if names_request:
+        if states_request_id:
             return tuple([(own, other) for (own, _), (_, other) in zip(sides, unnamed, strict=True)])
         # Links with two equal names are stored, so that reports with a request id find this call. They find
         # nothing themselves.
         return (*sides, *[(own, own) for own, _ in unnamed])
-    return _links_by_outcome(made_from, above, _token_count_texts(record, is_of_provider=is_of_provider))
+    return _links_by_outcome(
+        sending_span, caller_span, _token_count_texts(record, has_provider_counts=has_provider_counts)
+    )
 
 
 _FAILED, _FAILED_UNNAMED = "error", "error without a request id"
@@ -579,21 +603,21 @@ _UNCOUNTED = "0\x000"
 
 
 def _links_by_outcome(
-    made_from: tuple[str, str], above: tuple[str, str] | None, outcomes: tuple[str, ...]
+    sending_span: tuple[str, str], caller_span: tuple[str, str] | None, outcomes: tuple[str, ...]
 ) -> tuple[tuple[bytes, bytes], ...]:
     """Return links for a call with the first outcome. Its caller's report may state any of `outcomes`."""
-    links = [link_names(*made_from, outcomes[0])]
-    if above is not None:
+    links = [caller_and_server_link_names(*sending_span, outcomes[0])]
+    if caller_span is not None:
         for outcome in outcomes:
-            maker_name, answerer_name = link_names(*above, outcome)
+            maker_name, answerer_name = caller_and_server_link_names(*caller_span, outcome)
             links.append((answerer_name, maker_name))
     return tuple(links)
 
 
-def _token_count_texts(record: Inference, *, is_of_provider: bool) -> tuple[str, ...]:
+def _token_count_texts(record: Inference, *, has_provider_counts: bool) -> tuple[str, ...]:
     input_tokens, output_tokens = record.input_tokens or 0, record.output_tokens or 0
     counts = f"{input_tokens}\0{output_tokens}"
-    if not is_of_provider:
+    if not has_provider_counts:
         return (counts,)
     inputs = possible_input_counts(record)
     return tuple(dict.fromkeys((*[f"{tokens}\0{output_tokens}" for tokens in inputs], _UNCOUNTED)))
@@ -614,14 +638,14 @@ def derived_id(record_id: bytes, purpose: str) -> bytes:
     return hash_parts(8, record_id.hex(), purpose)
 
 
-def shadow_identity(identity: RecordIdentity) -> RecordIdentity:
+def identity_of_uncounted_report(identity: RecordIdentity) -> RecordIdentity:
     """
     Return the identity of a report from a source whose calls are not counted.
 
     It matches a recorded call, or another report that is not counted. Counted reports do not find it, so the
     first counted report becomes a record even if it arrives later.
     """
-    sides = [other for own, other in identity.links if is_span_side_name(own) or is_span_side_name(other)]
+    sides = [other for own, other in identity.links if is_log_to_span_name(own) or is_log_to_span_name(other)]
     call = (identity.id, *identity.lookups, *sides)
     own, *near = (derived_id(id, "shadow") for id in call)
     return RecordIdentity(own, lookups=(*near, *call))
@@ -635,11 +659,11 @@ def build_request_names(sender: str, path: str, idempotency_key: str, *body: byt
     return RequestNames(key, hash_parts(11, content_hash.hexdigest()))
 
 
-def request_item_id(request: RequestNames, place: int) -> bytes:
-    return hash_parts(9, request.body.hex(), place)
+def request_item_id(request: RequestNames, item_index: int) -> bytes:
+    return hash_parts(9, request.body.hex(), item_index)
 
 
-def stand_in_span_ids(record_id: bytes) -> tuple[bytes, bytes]:
+def derived_trace_and_span_ids(record_id: bytes) -> tuple[bytes, bytes]:
     """
     Return the trace id (16 bytes) and span id (8 bytes) under which a record is exported if it has none of
     its own.
@@ -651,13 +675,15 @@ def stand_in_span_ids(record_id: bytes) -> tuple[bytes, bytes]:
     return cut[:16], cut[16:]
 
 
-def with_trace_names(identity: RecordIdentity, record: Inference, chosen: str, scope: str) -> RecordIdentity:
+def with_trace_names(
+    identity: RecordIdentity, record: Inference, short_or_shared_id: str, scope: str
+) -> RecordIdentity:
     """
     Return the identity of a span's record whose response id is short or shared. The added dedup ids match
     spans of other instrumentation scopes in the same trace.
     """
-    call = f"{record.trace_id}\0{_call_text(record, chosen)}"
-    same, *near = [hash_parts(3, f"{call}{step}\0in trace") for step in _nearby_start_steps(record)]
+    call = f"{record.trace_id}\0{_id_outcome_and_counts_text(record, short_or_shared_id)}"
+    same, *near = [hash_parts(3, f"{call}{step}\0in trace") for step in _nearby_start_step_texts(record)]
     # a link with two equal names is stored, so that other spans find this call; it finds nothing itself
     links = ((same, same), *identity.links)
     return with_scope(identity._replace(lookups=(same, *near), links=links), scope)
@@ -667,7 +693,7 @@ def with_scope(identity: RecordIdentity, scope: str) -> RecordIdentity:
     return identity._replace(scope=f"scope {scope}")
 
 
-def span_marks(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
+def scope_flag_names(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
     """
     Return for each instrumentation scope the dedup id that says: the record has a span of this scope,
     identified by the span's ids. Every such record also has the scope "", or ANY_SCOPE if the scope is
@@ -676,44 +702,50 @@ def span_marks(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
     return tuple([derived_id(record_id, f"span {scope}") for scope in scopes])
 
 
-def is_span_side_name(name: bytes) -> bool:
+def is_log_to_span_name(name: bytes) -> bool:
     """Return whether logs use the name to find a span with which they share only a short or shared id."""
     return name.startswith(_SPAN)
 
 
-def _span_identity(id: bytes, record: Inference, chosen: str) -> RecordIdentity:
+def _span_identity(id: bytes, record: Inference, short_or_shared_id: str) -> RecordIdentity:
     """Return the identity of a span. A short or shared id is not its dedup key, but links it to logs."""
-    logged, spans = _log_and_span_names(record, chosen)
-    links = tuple([(spans[0], name) for name in logged]) + _links_without_counts(record, chosen, is_span=True)
+    logged, spans = _log_and_span_names(record, short_or_shared_id)
+    links = tuple([(spans[0], name) for name in logged]) + _links_ignoring_counts(
+        record, short_or_shared_id, is_span=True
+    )
     return RecordIdentity(id, links=links, scope="")
 
 
-def _shared_id_identity(record: Inference, chosen: str) -> RecordIdentity:
-    (id, *near), spans = _log_and_span_names(record, chosen)
-    links = tuple([(id, name) for name in spans]) + _links_without_counts(record, chosen, is_span=False)
+def _shared_id_identity(record: Inference, short_or_shared_id: str) -> RecordIdentity:
+    (id, *near), spans = _log_and_span_names(record, short_or_shared_id)
+    links = tuple([(id, name) for name in spans]) + _links_ignoring_counts(
+        record, short_or_shared_id, is_span=False
+    )
     return RecordIdentity(id, lookups=tuple(near), links=links)
 
 
-def _log_and_span_names(record: Inference, chosen: str) -> tuple[list[bytes], list[bytes]]:
-    call = _call_text(record, chosen)
-    logged = [hash_parts(3, f"{call}{step}") for step in _nearby_start_steps(record)]
-    return logged, [_SPAN + hash_parts(3, f"{call}{step}\0span")[4:] for step in _nearby_start_steps(record)]
+def _log_and_span_names(record: Inference, short_or_shared_id: str) -> tuple[list[bytes], list[bytes]]:
+    call = _id_outcome_and_counts_text(record, short_or_shared_id)
+    logged = [hash_parts(3, f"{call}{step}") for step in _nearby_start_step_texts(record)]
+    return logged, [
+        _SPAN + hash_parts(3, f"{call}{step}\0span")[4:] for step in _nearby_start_step_texts(record)
+    ]
 
 
-def _call_text(record: Inference, chosen: str) -> str:
+def _id_outcome_and_counts_text(record: Inference, short_or_shared_id: str) -> str:
     failed = record.status == "error"
-    return f"{chosen}\0{failed}\0{record.input_tokens or 0}\0{record.output_tokens or 0}"
+    return f"{short_or_shared_id}\0{failed}\0{record.input_tokens or 0}\0{record.output_tokens or 0}"
 
 
-def _nearby_start_steps(record: Inference) -> list[str]:
+def _nearby_start_step_texts(record: Inference) -> list[str]:
     if record.start_time is None:
         return [""]
     step = record.start_time // STEP_NS
     return [f"\0{near}" for near in (step, step - 1, step + 1)]
 
 
-def _links_without_counts(
-    record: Inference, chosen: str, *, is_span: bool
+def _links_ignoring_counts(
+    record: Inference, short_or_shared_id: str, *, is_span: bool
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links between a report with token counts and a report without: two logs, or a log and a span.
@@ -723,7 +755,7 @@ def _links_without_counts(
     """
     if record.start_time is None or record.status == "error":
         return ()
-    call = f"{chosen}\0{_model_name(record)}\0{(record.start_time + 500) // 1000}"
+    call = f"{short_or_shared_id}\0{_model_name(record)}\0{(record.start_time + 500) // 1000}"
     is_counted = bool(record.input_tokens or record.output_tokens)
     sides = [(AS_SPAN, AS_EVENT)] if is_span else [(AS_EVENT, AS_EVENT), (AS_EVENT, AS_SPAN)]
     return tuple([

@@ -23,7 +23,7 @@ from spool.ledger.ledger import CHUNK, Ledger
 from spool.ledger.work import WORK_LIMITS, WorkLimits
 from spool.log.heard import StoredSenders
 from spool.log.partial_reports import PartialReports
-from spool.log.protocols import Log, Observer
+from spool.log.protocols import CommitObserver, Log
 from spool.packed.native import NativeModule
 from spool.registry.registry import DeclaredTable, Registry
 from spool.settings import ContainerSettings, SpoolSettings, StorageSettings
@@ -46,7 +46,7 @@ class StorageOptions:
     settings: SpoolSettings
     clock: Clock
     directory: Path = Path()  # data directory of engines with files
-    observer: Observer | None = None
+    observer: CommitObserver | None = None
     cache_bytes: int | None = None
     ledger_tags: Sequence[str] = ("service",)
     ledger_chunk: int = CHUNK

@@ -28,7 +28,7 @@ from spool.caches import make_room
 from spool.deliveries.values import Delivery
 from spool.log.values import LogEntry
 from spool.meters import METERS, MODALITIES
-from spool.packed.native import NativeModule, SpanWriter, field_position
+from spool.packed.native import NativeModule, SpanWriter, inference_field_index
 from spool.packed.records import PackedRecords
 from spool.record import CURRENCY, NS, Inference
 
@@ -338,7 +338,7 @@ def _stand_in_ids(record: Inference) -> tuple[bytes, bytes, list[bytes]]:
     """
     trace_id = record.trace_id
     span_id = record.span_id
-    on_wire = list(identity.stand_in_span_ids(record.id))
+    on_wire = list(identity.derived_trace_and_span_ids(record.id))
     id_attributes: list[bytes] = []
     forms = ((0, trace_id, _TRACE_ID, _trace_id), (1, span_id, _SPAN_ID, _span_id))
     for part, value, form, attribute in forms:
@@ -460,21 +460,21 @@ class PackedSpans:
 
 def _build_span_writer(native: NativeModule) -> SpanWriter:
     mark = wire.encode_varint(ATTRIBUTES << 3 | 2)
-    numbers = [(field_position(field), True, (mark, name.encode())) for field, name in NUMBERS.items()]
-    texts = [(field_position(field), False, (mark, name.encode())) for field, name in TEXTS.items()]
+    numbers = [(inference_field_index(field), True, (mark, name.encode())) for field, name in NUMBERS.items()]
+    texts = [(inference_field_index(field), False, (mark, name.encode())) for field, name in TEXTS.items()]
     return native.span_writer(
         span=SPAN,
-        trace_id=(field_position("trace_id"), TRACE_ID),
-        span_id=(field_position("span_id"), SPAN_ID),
-        start=(field_position("start_time"), START),
-        end=(field_position("end_time"), END),
+        trace_id=(inference_field_index("trace_id"), TRACE_ID),
+        span_id=(inference_field_index("span_id"), SPAN_ID),
+        start=(inference_field_index("start_time"), START),
+        end=(inference_field_index("end_time"), END),
         times=(NO_TIME, START_ALONE, END_ALONE),
-        shadow=field_position("shadow"),
-        combination=[field_position(field) for field in COMBINED],
-        id=(field_position("id"), (mark, ID.encode())),
-        response_id=(field_position("request_id"), (mark, RESPONSE_ID.encode())),
+        shadow=inference_field_index("shadow"),
+        combination=[inference_field_index(field) for field in COMBINED],
+        id=(inference_field_index("id"), (mark, ID.encode())),
+        response_id=(inference_field_index("request_id"), (mark, RESPONSE_ID.encode())),
         long_enough=identity.LONG_ENOUGH,
         attributes=[*numbers, *texts],
-        tags=(field_position("tags"), (mark, TAG.encode())),
+        tags=(inference_field_index("tags"), (mark, TAG.encode())),
         stand_in=identity.STAND_IN,
     )

@@ -25,7 +25,7 @@ from gateway.normalise.outcome import PART, TEST_SPAN, ReadOutcome, Reject
 from gateway.people.authentication.bearer import NO_LABELS, Bearer, key_ended_refusal
 from spool.clock import SteadyClock
 from spool.errors import KeyEnded
-from spool.identity import shadow_identity
+from spool.identity import identity_of_uncounted_report
 from spool.log.partial_reports import PendingChange
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
@@ -311,5 +311,5 @@ def _give_own_identity(outcome: ReadOutcome, position: int) -> None:
     """
     identity = outcome.identities[position]
     if identity.certain:
-        outcome.identities[position] = shadow_identity(identity)
+        outcome.identities[position] = identity_of_uncounted_report(identity)
         outcome.records[position].id = outcome.identities[position].id

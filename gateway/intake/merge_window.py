@@ -39,8 +39,8 @@ from spool.log.partial_reports import (
     TOLD_OF,
     PartialReport,
     PartialReports,
+    expected_report_versions,
     filter_by_kind,
-    read_expectations,
 )
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
@@ -274,7 +274,7 @@ class SharedMergeWindow:
         self, outcome: ReadOutcome, bearer: Bearer, reports: Sequence[CallReport], sender: Sender
     ) -> Receipt:
         keys, under = keys_to_load(reports, sender)
-        stored_reports = dict(await self._stored.find_reports(keys, under=under))
+        stored_reports = dict(await self._stored.find_reports(keys, key_prefixes=under))
         more_keys = next_keys_to_load(stored_reports.values(), sender) - keys
         if more_keys:
             stored_reports |= await self._stored.find_reports(more_keys)
@@ -283,7 +283,7 @@ class SharedMergeWindow:
         merge = BatchMerge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
         for _ in merger.merge_batch(merge):
             await pause_for_others()
-        merge.pending.expects = read_expectations((*keys, *more_keys, *stored_reports), stored_reports)
+        merge.pending.expects = expected_report_versions((*keys, *more_keys, *stored_reports), stored_reports)
         return await self._intake.store_outcome(outcome, bearer, merge.pending)
 
     async def release_due_reports(self) -> int:
@@ -393,7 +393,7 @@ class SharedMergeWindow:
     async def _store_released_call(self, released: ReleasedReports, stored_reports: _Found) -> bool:
         bearer = _sender_to_bearer(released.sender)
         traces = next_keys_to_load(released.reports[key].report_to_store(key) for key in released.reports)
-        released.pending.expects = read_expectations((*released.reports, *traces), stored_reports)
+        released.pending.expects = expected_report_versions((*released.reports, *traces), stored_reports)
         try:
             await self._intake.store_outcome(released.outcome, bearer, released.pending)
         except Stale:

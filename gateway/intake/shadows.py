@@ -55,9 +55,9 @@ from spool.log.heard import (
     KEPT_S,
     MOST_FACTS,
     StoredSenders,
+    call_kind_digest,
     caller_digest,
-    fact_digest,
-    split_sender_facts,
+    split_call_kind_digests,
 )
 from spool.log.protocols import Log
 from spool.log.values import Submission
@@ -215,7 +215,7 @@ def _call_kind(
 def _fact_bytes(of: str, name: str, service: str | None) -> bytes:
     names = of, name, service
     more = blake2b(repr(names).encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES - FACT_BYTES)
-    return fact_digest(*names) + more.digest()
+    return call_kind_digest(*names) + more.digest()
 
 
 def _run_fact(source: str) -> bytes:
@@ -429,7 +429,7 @@ class ReportedCallers:
         if not unknown:
             return
         for sender, at in await self._heard.find_senders_of_callers(unknown):
-            facts = split_sender_facts(sender)
+            facts = split_call_kind_digests(sender)
             for caller, fact in unknown[sender[:CALLER_BYTES]]:
                 if fact[:FACT_BYTES] in facts:
                     self._callers.note_calls(caller, {fact: at}, key)

@@ -169,7 +169,7 @@ class RetractableCounters:
         return {reporter for entry in self._kept.values() for reporter in entry.counted.reporters}
 
     def new_counted(self, key: str) -> CountedGroup:
-        return CountedGroup(after=self._log.closed_below(AI_TELEMETRY), key=key)
+        return CountedGroup(after=self._log.lowest_open_number(AI_TELEMETRY), key=key)
 
     def to_partial_report(self, key: bytes, counted_group: CountedGroup, at: float) -> PartialReport:
         return PartialReport(COUNTED + key, at, _encode(counted_group))
@@ -256,7 +256,7 @@ class RetractableCounters:
         if receipt:
             self._kept[key] = entry._replace(receipt="")
             await self._read_record_numbers(counted, receipt)
-        below = self._log.closed_below(AI_TELEMETRY)
+        below = self._log.lowest_open_number(AI_TELEMETRY)
         now = self._clock.now()
         known_since = at + self._open_s if self._is_shared else max(at + self._open_s, self._not_before)
         may_be_open = counted.last >= below if counted.last else now < known_since
@@ -304,7 +304,9 @@ class RetractableCounters:
         members = _Members(counted_group)
         last = counted_group.last or min(below - 1, counted_group.after + MOST_BEHIND)
         for first in range(counted_group.after, last + 1, STEP):
-            for entry in await self._log.read(AI_TELEMETRY, first, min(first + STEP - 1, last), whole=True):
+            for entry in await self._log.read(
+                AI_TELEMETRY, first, min(first + STEP - 1, last), must_be_closed=True
+            ):
                 for number, record in _usage_metrics(entry):
                     if not heard.isdisjoint(reporters_of_record(record)) and record in members:
                         yield reversal_record(record, number, entry.committed_at)

@@ -84,7 +84,7 @@ def links_to_openmeter_count(
     no start time.
     """
     return (
-        response_links(record, call_id, own=AS_CALL, other=AS_COUNT)
+        response_links(record, call_id, own_side=AS_CALL, other_side=AS_COUNT)
         if _may_lack_id_in_reports(record, call_type)
         else ()
     )

@@ -34,7 +34,7 @@ from gateway.service.listeners import RefusingListeners, ServerListeners
 from spool import disks
 from spool.clock import Clock, SteadyClock
 from spool.errors import BeingMigrated, SpoolDamaged, SpoolLocked, SpoolUnavailable
-from spool.log.protocols import Observer
+from spool.log.protocols import CommitObserver
 from spool.registry.operators import ADMIN, Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import POSTGRES
@@ -70,7 +70,7 @@ class TollhouseApp:
         version: str,
         clock: Clock | None = None,
         local: Bearer | None = None,
-        observer: Observer | None = None,
+        observer: CommitObserver | None = None,
         reread: Callable[[], Config] | None = None,
         sockets: ListeningSockets | None = None,
         takes_over: bool = False,

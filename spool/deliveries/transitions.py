@@ -30,18 +30,18 @@ from spool.record import Record
 
 
 def make_next_delivery(
-    route: StoredRoute, *, waiting: int, closed_below: int, max_records: int
+    route: StoredRoute, *, waiting: int, lowest_open_number: int, max_records: int
 ) -> RouteChange | None:
     """
     Make a delivery of at most `max_records` records that are in no delivery yet, the lowest numbers first,
     and mark it as being sent.
 
-    Return None if there are no such records below `closed_below`, or if too many deliveries wait. `waiting`:
+    Return None if there are no such records below `lowest_open_number`, or if too many deliveries wait. `waiting`:
     the number of open deliveries that are not being sent, without replays and those for which
     `is_rejected_or_stuck` is true.
     """
     first = route.next_number
-    end = min(route.next_number + max_records, closed_below)
+    end = min(route.next_number + max_records, lowest_open_number)
     if first >= end or waiting >= rules.MAX_WAITING:
         return None
     delivery = _new_delivery(route.name, (first, end - 1), acceptances=route.acceptances, sending=True)

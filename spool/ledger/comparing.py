@@ -294,7 +294,7 @@ class _SumComparison:
         self._stored = StoredSums(self._checksums, self._recalculated, moment=self._moment)
         wrong_days = await self._days_unlike_their_hours()
         reach = max([state["reach"], *(each.reach for each in self._periods.values())])
-        end = min(reach, self._log.closed_below(AI_TELEMETRY))
+        end = min(reach, self._log.lowest_open_number(AI_TELEMETRY))
         span = (
             (state["missed_first"] or 1, state["missed_end"] or end)
             if state["missed"] > state["settled"]
@@ -377,7 +377,7 @@ class _SumComparison:
         for number in range(first, end, STEP):
             began = time.monotonic()
             following, last = number, min(number + STEP, end) - 1
-            for entry in await self._log.read(AI_TELEMETRY, number, last, whole=True):
+            for entry in await self._log.read(AI_TELEMETRY, number, last, must_be_closed=True):
                 if entry.first > following:
                     logged.unread.append(following)
                     logged.near_unread.add(self._period_key(counted_hour(None, entry.committed_at)))
@@ -454,7 +454,7 @@ class _SumComparison:
         lowest, highest = zip(*(numbers[place] for place in places), strict=True)
         for number in range(min(lowest), max(highest) + 1, STEP):
             last = min(number + STEP, max(highest) + 1) - 1
-            for entry in await self._log.read(AI_TELEMETRY, number, last, whole=True):
+            for entry in await self._log.read(AI_TELEMETRY, number, last, must_be_closed=True):
                 for part in entry.split(max_records_at_once()):
                     sums.sums.add_entries([part])
                     await pause_for_others()
@@ -595,7 +595,7 @@ class PeriodRecount:
         for number in range(first, end, STEP):
             last = min(number + STEP, end) - 1
             record_count = 0
-            for entry in await log.read(AI_TELEMETRY, number, last, whole=True):
+            for entry in await log.read(AI_TELEMETRY, number, last, must_be_closed=True):
                 record_count += len(entry.records)
                 for part in entry.split(max_records_at_once()):
                     self.sums.add_entries([part])

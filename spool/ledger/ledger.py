@@ -266,7 +266,7 @@ class Ledger:
     async def _refresh_reach(self, log: ReadableLog) -> bool:
         async with self._turn:
             self._reach = (await self._read_state())["reach"]
-            is_behind = self._reach < log.closed_below(AI_TELEMETRY)
+            is_behind = self._reach < log.lowest_open_number(AI_TELEMETRY)
             self._is_caught_up |= not is_behind
             return is_behind
 
@@ -280,15 +280,15 @@ class Ledger:
         """
         await self._yield_to_lighter_work()
         async with self._turn:
-            if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
+            if (below := log.lowest_open_number(AI_TELEMETRY)) < self._reach:
                 # Sums and log in one database have the same age, so another process has counted further. If
                 # they are separate files, the log was lost or restored.
                 if self.is_shared:
                     self._reach = (await self._read_state())["reach"]
                 else:
                     await self._restart_at_replaced_log(below)
-            tries, limit, began = 0, log.closed_below(AI_TELEMETRY), time.monotonic()
-            while self._reach < (below := min(limit, log.closed_below(AI_TELEMETRY))):
+            tries, limit, began = 0, log.lowest_open_number(AI_TELEMETRY), time.monotonic()
+            while self._reach < (below := min(limit, log.lowest_open_number(AI_TELEMETRY))):
                 try:
                     await self._count_records(log, below)
                 except NotClosed:  # wait, because the watermark has fallen
@@ -400,7 +400,7 @@ class Ledger:
         oldest: LogEntry | None = None
         for number in range(first, last + 1, step):
             upto = min(number + step - 1, last)
-            for entry in await log.read(AI_TELEMETRY, number, upto, whole=True, native=native):
+            for entry in await log.read(AI_TELEMETRY, number, upto, must_be_closed=True, native=native):
                 oldest = oldest or entry
                 count += len(entry.records)
                 gaps += [(following, entry.first)] if entry.first > following else []
@@ -1133,10 +1133,10 @@ async def _find_lowest_number(log: ReadableLog) -> int:
     """
     Return the lowest stored record number. Binary search works because records are deleted from the low end.
     """
-    low, high = 1, log.closed_below(AI_TELEMETRY)
+    low, high = 1, log.lowest_open_number(AI_TELEMETRY)
     while low < high:
         middle = (low + high) // 2
-        if await log.read(AI_TELEMETRY, middle, middle, whole=True):
+        if await log.read(AI_TELEMETRY, middle, middle, must_be_closed=True):
             high = middle
         else:
             low = middle + 1

@@ -74,7 +74,7 @@ class OwnRecords:
             return list(remembered.rows)
 
     async def _read_further(self, remembered: _Remembered, is_own: IsOwn, max_rows: int) -> None:
-        below, since = self._log.closed_below(AI_TELEMETRY), self._clock.now() - LOOK_BACK_S
+        below, since = self._log.lowest_open_number(AI_TELEMETRY), self._clock.now() - LOOK_BACK_S
         if below < remembered.below:  # the watermark has fallen: the log was replaced
             remembered.below, remembered.rows = 1, []
         floor = max(remembered.below, await first_number_after(self._log, AI_TELEMETRY, since, below))

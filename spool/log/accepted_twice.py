@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 
-from spool.log.duplicates import DuplicateIndex, filing_hours
+from spool.log.duplicates import DuplicateIndex, storage_and_search_hours
 from spool.log.runs import repeated_ids
 from spool.log.values import AcceptedTwice, LogEntry
 from spool.record import NS
@@ -61,7 +61,7 @@ class RepeatedAcceptances:
     def is_full(self) -> bool:
         return len(self._chunks) >= self._max_chunks
 
-    def collect_suspects(self, *, is_last: bool) -> None:
+    def collect_repeated_ids(self, *, is_last: bool) -> None:
         """
         Find ids that occur twice among the collected ones, then drop the older half of them, or all if
         `is_last`. May run in any thread.
@@ -100,7 +100,7 @@ class RepeatedAcceptances:
                 for number, record in enumerate(entry.records, entry.first):
                     if record is None or (id := self._id_of(record.id)) not in suspects:
                         continue
-                    hour, near = filing_hours(record, int(entry.committed_at * NS))
+                    hour, near = storage_and_search_hours(record, int(entry.committed_at * NS))
                     known_since = max(self._known_since, entry.committed_at - self._window_s)
                     before = earlier.setdefault(id, [])
                     if any(at > known_since and filed_hour in near for filed_hour, at in before):

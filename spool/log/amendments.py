@@ -228,12 +228,12 @@ def _is_zero_in_one(first: Inference, later_record: Inference, name: str) -> boo
 
 
 def _is_within_total(first: Inference, later_record: Inference, total: str, parts: Iterable[str]) -> bool:
-    whole = _stated_count(first, later_record, total)
-    counts = [_stated_count(first, later_record, part) or 0 for part in parts]
+    whole = _first_or_later_count(first, later_record, total)
+    counts = [_first_or_later_count(first, later_record, part) or 0 for part in parts]
     return whole is None or sum(counts) <= whole
 
 
-def _stated_count(first: Inference, later_record: Inference, name: str) -> int | None:
+def _first_or_later_count(first: Inference, later_record: Inference, name: str) -> int | None:
     count: int | None = getattr(first, name)
     later_count: int | None = getattr(later_record, name)
     if count is None or (name in PARTS and not count and later_count is not None):
@@ -262,7 +262,7 @@ def _stated_count_names(report: Inference) -> set[str]:
     return names.union(report.meters) if report.meters else names
 
 
-def has_disagreement(first: Inference, later_record: Inference) -> bool:
+def has_disagreeing_counts_or_cost(first: Inference, later_record: Inference) -> bool:
     """Return whether both reports state a token count or a cost, and the values differ."""
     first, later_record = _with_cached_input(first, later_record)
     if _has_contradiction(first, later_record, TOKENS) or (

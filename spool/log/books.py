@@ -146,7 +146,7 @@ def unpack_terms(packed: bytes) -> list[SubmissionTerms]:
     return _decoder.decode(packed)
 
 
-def unpack_checked_terms(packed: object, checksum: object) -> list[SubmissionTerms] | None:
+def unpack_terms_if_intact(packed: object, checksum: object) -> list[SubmissionTerms] | None:
     """Decode the terms of the submissions of a commit. Return None if the row is damaged."""
     if not isinstance(packed, bytes) or zlib.crc32(packed) != checksum:
         return None
@@ -164,23 +164,23 @@ def sum_terms(submissions: Iterable[SubmissionTerms]) -> Counter[tuple[str, str]
     return sums
 
 
-def terms_by_topic(sums: TermSums) -> dict[str, dict[str, int]]:
+def accounting_counts_by_topic(sums: TermSums) -> dict[str, dict[str, int]]:
     topics: dict[str, dict[str, int]] = {}
     for (topic, term), n in sorted(sums.items()):
         topics.setdefault(topic, {})[term] = n
     return topics
 
 
-def check_equations(
+def check_accounting(
     topics: Mapping[str, Mapping[str, int]],
     routes: Mapping[str, Mapping[str, int]],
-    wrong: Iterable[str] = (),
+    known_errors: Iterable[str] = (),
 ) -> LogAccounting:
     """
     Return the accounting with one sentence for each equation that does not hold, after the sentences in
-    `wrong`.
+    `known_errors`.
     """
-    imbalances = [*wrong]
+    imbalances = [*known_errors]
     for topic, terms in topics.items():
         imbalances += _topic_imbalances(topic, terms)
     for route, terms in routes.items():
@@ -188,19 +188,19 @@ def check_equations(
     return LogAccounting(topics=topics, routes=routes, imbalances=imbalances)
 
 
-def check_recount(
+def check_recounted_accounting(
     counters: TermSums,
     recounted: TermSums,
     routes: Mapping[str, Mapping[str, int]],
-    wrong: Iterable[str] = (),
+    known_errors: Iterable[str] = (),
 ) -> LogAccounting:
     # Commit rows do not show what retention deleted, so these terms are taken from the counters.
     by_keeping = {(topic, term): n for (topic, term), n in counters.items() if term in BY_KEEPING}
-    imbalances = [*wrong, *_counter_differences(counters, recounted)]
-    return check_equations(terms_by_topic({**recounted, **by_keeping}), routes, imbalances)
+    imbalances = [*known_errors, *_counter_differences(counters, recounted)]
+    return check_accounting(accounting_counts_by_topic({**recounted, **by_keeping}), routes, imbalances)
 
 
-def lost_terms(
+def lost_accounting_counts(
     counters: TermSums, recounted: TermSums, routes: Mapping[str, Mapping[str, int]]
 ) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]] | None:
     """
@@ -219,14 +219,14 @@ def lost_terms(
     )
     whole = Counter({**counters, **{key: n for key, n in recounted.items() if key[1] == KEPT}})
     uncounted: Counter[tuple[str, str]] = Counter()
-    for topic, terms in terms_by_topic(whole).items():
+    for topic, terms in accounting_counts_by_topic(whole).items():
         accounted = terms.get(KEPT, 0) + terms.get(EXPIRED, 0) + terms.get(RETIRED, 0)
         surplus = accounted - terms.get(ACCEPTED, 0)
         if surplus > 0:
             uncounted.update({(topic, RECEIVED): surplus, (topic, ACCEPTED): surplus})
     if (
         any(n < 0 for n in lacking.values())
-        or check_equations(terms_by_topic(whole + uncounted), routes).imbalances
+        or check_accounting(accounting_counts_by_topic(whole + uncounted), routes).imbalances
     ):
         return None
     return lacking + uncounted, uncounted
@@ -252,10 +252,12 @@ def _topic_imbalances(topic: str, terms: Mapping[str, int]) -> Iterator[str]:
         yield f"{topic}: accepted = {terms.get(ACCEPTED, 0)}, kept + expired + retired = {accounted}"
 
 
-def _route_imbalances(route: str, terms: Mapping[str, int], topic: Mapping[str, int]) -> Iterator[str]:
-    went = sum(terms.get(term, 0) for term in ROUTE_TERMS)
-    if topic.get(ACCEPTED, 0) != went:
-        yield f"{route}: accepted = {topic.get(ACCEPTED, 0)}, {' + '.join(ROUTE_TERMS)} = {went}"
+def _route_imbalances(
+    route: str, route_counts: Mapping[str, int], topic_counts: Mapping[str, int]
+) -> Iterator[str]:
+    went = sum(route_counts.get(term, 0) for term in ROUTE_TERMS)
+    if topic_counts.get(ACCEPTED, 0) != went:
+        yield f"{route}: accepted = {topic_counts.get(ACCEPTED, 0)}, {' + '.join(ROUTE_TERMS)} = {went}"
 
 
 def route_topic(route: str) -> str:

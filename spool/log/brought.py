@@ -32,14 +32,14 @@ def build_import_submission(
     topic: str,
     records: Sequence[Record],
     *,
-    note: bytes,
-    done: Sequence[tuple[int, int]],
+    ranges_key: bytes,
+    imported_ranges: Sequence[tuple[int, int]],
     at: float,
-    certain: bool,
+    checks_duplicates: bool,
 ) -> Submission:
     """
-    Return a submission of imported records. `done`: the ranges of all numbers imported after this
-    submission, which are stored under the key `note`. `certain`: False if the log may know the ids of
+    Return a submission of imported records. `imported_ranges`: the ranges of all numbers imported after this
+    submission, which are stored under the key `ranges_key`. `checks_duplicates`: False if the log may know the ids of
     records that it does not have; then duplicates are not checked.
     """
     times = Counter(record.id for record in records)
@@ -49,9 +49,11 @@ def build_import_submission(
         records=records,
         identities=[
             RecordIdentity(
-                record.id, certain=certain and times[record.id] == 1, also=tuple(further_names(record))
+                record.id,
+                certain=checks_duplicates and times[record.id] == 1,
+                also=tuple(further_names(record)),
             )
             for record in records
         ],
-        keep=[PartialReport(note, at, msgspec.msgpack.encode(done))],
+        keep=[PartialReport(ranges_key, at, msgspec.msgpack.encode(imported_ranges))],
     )

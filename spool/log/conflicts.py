@@ -58,7 +58,7 @@ MAX_PAIRS = 1000  # limit of pairs, because a sending Tollhouse may name any sou
 OTHER = "other"
 
 
-def overflow_pair(pair: Pair) -> Pair:
+def conflict_overflow_pair(pair: Pair) -> Pair:
     """Return the pair that collects the conflicts of all pairs beyond MAX_PAIRS."""
     return pair[0], OTHER, OTHER
 
@@ -77,9 +77,11 @@ class Conflicts(dict[Pair, Conflict]):
 
     def merge(self, others: Mapping[Pair, Conflict]) -> None:
         for pair, conflict in others.items():
-            if pair not in self and sum(map(_is_named, self)) >= MAX_PAIRS:
-                rarest = min(filter(_is_named, self), key=lambda sources: (self[sources].count, sources))
-                self._add_conflict(overflow_pair(rarest), self.pop(rarest))
+            if pair not in self and sum(map(_is_not_overflow_pair, self)) >= MAX_PAIRS:
+                rarest = min(
+                    filter(_is_not_overflow_pair, self), key=lambda sources: (self[sources].count, sources)
+                )
+                self._add_conflict(conflict_overflow_pair(rarest), self.pop(rarest))
             self._add_conflict(pair, conflict)
 
     def _add_conflict(self, pair: Pair, conflict: Conflict) -> None:
@@ -101,8 +103,8 @@ class Conflicts(dict[Pair, Conflict]):
         ]
 
 
-def _is_named(pair: Pair) -> bool:
-    return pair != overflow_pair(pair)
+def _is_not_overflow_pair(pair: Pair) -> bool:
+    return pair != conflict_overflow_pair(pair)
 
 
 def _reported_sum(record: Inference) -> ReportedSum:

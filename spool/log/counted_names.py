@@ -15,8 +15,8 @@ from typing import Any
 from spool.record import Record, UsageEvent
 
 
-def frequent_row_limit(most: int) -> int:
-    return most // 2
+def max_frequent_rows(max_rows: int) -> int:
+    return max_rows // 2
 
 
 # -- shapes: attribute names of items that look like AI calls and that no dialect reads ----------------------
@@ -27,12 +27,12 @@ MAX_LENGTH = 4096  # characters
 SEPARATOR = "\n"
 
 
-def shape_key(names: Iterable[str]) -> str:
+def attribute_names_key(names: Iterable[str]) -> str:
     return SEPARATOR.join(sorted(set(names)))[:MAX_LENGTH]
 
 
-def shape_row(shape: str, count: int, last_seen: float) -> dict[str, Any]:
-    return {"names": shape.split(SEPARATOR), "count": count, "last_seen": last_seen}
+def attribute_names_row(joined_names: str, count: int, last_seen: float) -> dict[str, Any]:
+    return {"names": joined_names.split(SEPARATOR), "count": count, "last_seen": last_seen}
 
 
 # -- types of stored usage events ------------------------------------------------------------------------

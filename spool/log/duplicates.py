@@ -1,12 +1,12 @@
 """
 The duplicate window: the ids of recent records, eight bytes each.
 
-A dict has the newest ids and the places (topic and number in one integer) of their records. A fold moves the
+A dict has the newest ids and the positions (topic and number in one integer) of their records. A compaction moves the
 oldest of these ids into runs, which are sorted lists of ids whose calls started in the same hour. Runs of an
 hour are merged.
 
 A run never changes, so other threads may read it, and a plan of new runs can be dropped if its transaction
-fails. The newest ids in runs keep their calls' places for late reports (`spool.log.places`).
+fails. The newest ids in runs keep their calls' positions for late reports (`spool.log.positions`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from spool.clock import Clock
 from spool.installation import derive_secret
-from spool.log.places import NO_PLACES, RecentPlaces
-from spool.log.runs import IdRun, build_run, count_repeats, merge_runs
+from spool.log.places import NO_PLACES, RecentLogPositions
+from spool.log.runs import IdRun, build_id_run, count_repeats, merge_sorted_ids
 from spool.packed.native import NativeModule
 from spool.record import AI_TELEMETRY, NS, TOPICS, Record, further_names, request_names
 
@@ -35,12 +35,12 @@ _DAY_NS = DAY_HOURS * HOUR_NS
 # lowest age at which a start time is believed; negative, because a sender's clock may be ahead
 _TOO_FAR_AHEAD_NS = -AHEAD_NS
 BATCH = 16_384  # ids that become runs together; sorting takes a few milliseconds
-# a smaller fold takes a millisecond or two, so it runs before the next commit
+# a smaller compaction takes a millisecond or two, so it runs before the next commit
 LARGE_BATCH = 4096
 HELD_BATCHES = 32  # if more batches of ids than this are in memory, moving them to runs is no longer put off
-# After this time, even a few ids become runs, and the places of ids in runs are dropped.
+# After this time, even a few ids become runs, and the positions of ids in runs are dropped.
 MAX_AGE_S = 86_400
-PLACED_SHARE = 8  # one in this number of ids keeps its place, which takes 17 bytes
+PLACED_SHARE = 8  # one in this number of ids keeps its position, which takes 17 bytes
 SHORT = 2 * BATCH  # up to this length, runs are always merged
 # pause between counts of ids in several runs, which lookups did not find because their times differ too much
 REPEATS_EVERY_S = 86_400
@@ -51,14 +51,14 @@ REPEATS_EVERY_S = 86_400
 PRIME = 2**130 - 5
 MASK = 2**64 - 1
 
-IN_A_RUN = 0  # the id is known, but its place is not in memory
+IN_A_RUN = 0  # the id is known, but its position is not in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IdFold:
+class IdCompaction:
     """
     A plan to move the oldest ids from memory into sorted lists (runs). Store it, then pass it to
-    `DuplicateIndex.apply_fold`.
+    `DuplicateIndex.apply_compaction`.
     """
 
     taken: int  # ids that leave the dict, oldest first
@@ -66,13 +66,13 @@ class IdFold:
     # runs that were merged, expired, or exceed the limit on ids
     removed: Sequence[IdRun]
     covered_since: float
-    places_before: RecentPlaces
-    places: RecentPlaces
+    places_before: RecentLogPositions
+    places: RecentLogPositions
 
 
-class IdPlace(NamedTuple):
+class IdPosition(NamedTuple):
     """
-    Where a known id is: its record's place or, in epoch seconds, the earliest and latest time at which it was
+    Where a known id is: its record's position or, in epoch seconds, the earliest and latest time at which it was
     committed.
     """
 
@@ -83,7 +83,7 @@ class IdPlace(NamedTuple):
 
 class DuplicateIndex:
     """
-    The known ids in memory. Only the writer's thread may call `find_place` and `add_ids`, while it plans or
+    The known ids in memory. Only the writer's thread may call `find_log_position` and `add_ids`, while it plans or
     applies a transaction.
     """
 
@@ -96,7 +96,7 @@ class DuplicateIndex:
         self._max_ids = max_ids
         self._batch = max(1, min(BATCH, max_ids // 4))
         self._max_run = max(self._batch, max_ids // 8)
-        self._newest: dict[int, int] = {}  # place by id, in order of arrival
+        self._newest: dict[int, int] = {}  # position by id, in order of arrival
         self._hours = array("q")  # hours in the order of `_newest`
         # times, each with its number of ids
         self._arrivals: deque[tuple[float, int]] = deque()
@@ -105,7 +105,7 @@ class DuplicateIndex:
         self._places = NO_PLACES
         self._lowest_place = 0
         self._next_key = 1
-        # number of newest ids at which `check_fold_due` looks again
+        # number of newest ids at which `check_compaction_due` looks again
         self._look_again_at = 0
         self.covered_since = 0.0
         self.folds = 0
@@ -116,21 +116,21 @@ class DuplicateIndex:
         """Return the part of a 128-bit id that the index stores, which has eight bytes."""
         return (int.from_bytes(identity) * self._factor % PRIME) & MASK
 
-    def find_place(self, ids: Iterable[int], hours: Iterable[int], now: float) -> int | None:
+    def find_log_position(self, ids: Iterable[int], hours: Iterable[int], now: float) -> int | None:
         """
-        Return the place (topic and number) of the record with the first known id, IN_A_RUN if the id is known
-        without its place, or None if all ids are new. `hours`: start hours of calls to search.
+        Return the position (topic and number) of the record with the first known id, IN_A_RUN if the id is known
+        without its position, or None if all ids are new. `hours`: start hours of calls to search.
         """
         for id in ids:
-            place = self._newest.get(id)
-            if place is not None:
-                return place
+            log_position = self._newest.get(id)
+            if log_position is not None:
+                return log_position
             for hour in hours:
                 for run in self._runs.get(hour, ()):
                     at = id & run.mask  # inlined, because a call would cost as much as it saves
                     is_marked = run.marks[at >> 3] >> (at & 7) & 1
                     if is_marked and id in run and run.arrived_at > now - self._window_s:
-                        return self._places.find_place(id) or IN_A_RUN
+                        return self._places.find_log_position(id) or IN_A_RUN
         return None
 
     def knows_request(self, name: bytes, now: float) -> bool:
@@ -140,67 +140,67 @@ class DuplicateIndex:
         # the clock may have been an hour ahead
         newest = int(now * NS) // HOUR_NS + 1
         hours = range(newest, newest - 2 - int(self._window_s // 3600 + 1), -1)
-        return self.find_place((self.short_id(name),), hours, now) is not None
+        return self.find_log_position((self.short_id(name),), hours, now) is not None
 
-    def find_id_place(self, identity: bytes) -> IdPlace | None:
+    def find_id_position(self, identity: bytes) -> IdPosition | None:
         id = self.short_id(identity)
-        packed_place = self.find_place_in_memory(id)
-        if packed_place:
-            return IdPlace(decode_place(packed_place), 0.0, inf)
+        log_position = self.find_log_position_in_memory(id)
+        if log_position:
+            return IdPosition(decode_log_position(log_position), 0.0, inf)
         runs = [run for runs in self._runs.values() for run in runs if id in run]
         if not runs:
             return None
         # by the sender's clock, a call may start an hour after its arrival
         since = min(run.hour for run in runs) * HOUR_NS // NS - AHEAD_NS // NS
-        return IdPlace(None, since, max(run.arrived_at for run in runs))
+        return IdPosition(None, since, max(run.arrived_at for run in runs))
 
     # -- adding, after the commit ----------------------------------------------------------------------------
 
-    def add_ids(self, ids: Mapping[int, int], hours: Sequence[int], now: float) -> None:
+    def add_ids(self, positions_by_id: Mapping[int, int], storage_hours: Sequence[int], now: float) -> None:
         """
-        Add new ids with the places of their records, in order of record numbers, after the records are on
-        disk. `hours`: the start hour of each.
+        Add new ids with the positions of their records, in order of record numbers, after the records are on
+        disk. `storage_hours`: the start hour of each.
         """
-        if ids:
-            self._newest.update(ids)
-            self._hours.extend(hours)
-            self._arrivals.append((now, len(ids)))
+        if positions_by_id:
+            self._newest.update(positions_by_id)
+            self._hours.extend(storage_hours)
+            self._arrivals.append((now, len(positions_by_id)))
 
-    def find_place_in_memory(self, id: int) -> int | None:
+    def find_log_position_in_memory(self, id: int) -> int | None:
         """
-        Return the place (topic and number) of the id's record, or None if memory lacks it, even if the id is
+        Return the position (topic and number) of the id's record, or None if memory lacks it, even if the id is
         known.
         """
-        return self._newest.get(id) or self._places.find_place(id)
+        return self._newest.get(id) or self._places.find_log_position(id)
 
     def is_among_newest(self, id: int) -> bool:
         return id in self._newest
 
-    def load_runs(
-        self, runs: Iterable[IdRun], covered_since: float, places: RecentPlaces = NO_PLACES
+    def load_id_runs(
+        self, runs: Iterable[IdRun], covered_since: float, log_positions: RecentLogPositions = NO_PLACES
     ) -> None:
         for run in runs:
             self._runs.setdefault(run.hour, []).append(run)
             self._in_runs += len(run.ids)
             self._next_key = max(self._next_key, run.key + 1)
         self.covered_since = covered_since
-        self._places = places
+        self._places = log_positions
 
     def note_removed_below(self, number: int) -> None:
         """
-        Note that records below a number are deleted, so that the next fold forgets the places of their ids.
+        Note that records below a number are deleted, so that the next compaction forgets the positions of their ids.
         """
-        self._lowest_place = encode_place(AI_TELEMETRY, number)
+        self._lowest_place = encode_log_position(AI_TELEMETRY, number)
 
     def reaches_back_to(self, moment: float) -> bool:
         """Return whether the dict has an id that arrived before a moment, or is empty."""
         return not self._arrivals or self._arrivals[0][0] < moment
 
-    # -- folding into runs -----------------------------------------------------------------------------------
+    # -- compaction into runs -----------------------------------------------------------------------------------
 
-    def can_fold_later(self, now: float) -> bool:
+    def can_compact_later(self, now: float) -> bool:
         """
-        Return whether a due fold (move of ids into sorted lists) may run in the background: there are many
+        Return whether a due compaction (move of ids into sorted lists) may run in the background: there are many
         ids to move, but not too many, and none is too old.
         """
         return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old(now)
@@ -212,11 +212,11 @@ class DuplicateIndex:
     def _has_old(self, now: float) -> bool:
         return bool(self._arrivals) and self._arrivals[0][0] < now - min(MAX_AGE_S, self._window_s / 2)
 
-    def can_fold_be_due(self, now: float) -> bool:
-        """Return whether `check_fold_due`, which takes longer, may return True."""
+    def can_compaction_be_due(self, now: float) -> bool:
+        """Return whether `check_compaction_due`, which takes longer, may return True."""
         return len(self._newest) >= 2 * self._batch or self._has_old(now)
 
-    def check_fold_due(self, now: float, closed_below: Mapping[str, int]) -> bool:
+    def check_compaction_due(self, now: float, lowest_open_numbers: Mapping[str, int]) -> bool:
         """
         Return whether ids should be moved to sorted lists now: no report can change the records of the oldest
         batch any more, there are too many ids, or some are too old.
@@ -230,90 +230,94 @@ class DuplicateIndex:
             return False
         # The next step walks over a batch. If it is not closed, wait for more ids.
         self._look_again_at = count + self._batch // 16
-        topic, number = decode_place(next(islice(self._newest.values(), self._batch - 1, None)))
-        return number < closed_below.get(topic, 1)
+        topic, number = decode_log_position(next(islice(self._newest.values(), self._batch - 1, None)))
+        return number < lowest_open_numbers.get(topic, 1)
 
-    def plan_fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> IdFold:
+    def plan_compaction(
+        self, now: float, lowest_open_numbers: Mapping[str, int] | None = None
+    ) -> IdCompaction:
         """
-        Plan to move the oldest ids from the dict into sorted lists: one batch or, with `closed_below`, every
-        id of a record that reports can no longer change. The index does not change before `apply_fold`.
+        Plan to move the oldest ids from the dict into sorted lists: one batch or, with `lowest_open_numbers`, every
+        id of a record that reports can no longer change. The index does not change before `apply_compaction`.
         """
-        return self.oldest_ids_to_fold(now, closed_below).plan_fold()
+        return self.oldest_ids_to_compact(now, lowest_open_numbers).plan_compaction()
 
-    def oldest_ids_to_fold(
-        self, now: float, closed_below: Mapping[str, int] | None = None, *, but_newest: bool = False
-    ) -> OldestIds:
+    def oldest_ids_to_compact(
+        self, now: float, lowest_open_numbers: Mapping[str, int] | None = None, *, but_newest: bool = False
+    ) -> IdsToCompact:
         """
-        Return the ids that the next fold moves, to plan it on any thread: one batch or, with `closed_below`,
-        the ids of all closed (final) records.
+        Return the ids that the next compaction moves, to plan it on any thread: one batch or, with
+        `lowest_open_numbers`, the ids of all closed (final) records.
 
-        `but_newest`: leave out the newest batch, because moved ids may lose their records' places. Records
+        `but_newest`: leave out the newest batch, because moved ids may lose their records' positions. Records
         close in order of arrival, so all ids after a topic's closed ids are open.
         """
-        if closed_below is None:
+        if lowest_open_numbers is None:
             count = min(self._batch, len(self._newest))
         else:
-            count = self._count_closed_ids(closed_below)
+            count = self._count_oldest_closed_ids(lowest_open_numbers)
             if but_newest:
                 count = min(count, max(0, len(self._newest) - self._batch))
-        return OldestIds(
+        return IdsToCompact(
             ids=list(islice(self._newest, count)),
             places=list(islice(self._newest.values(), count)),
             hours=self._hours[:count],
-            arrived_at=self._latest_arrival_at(count),
+            arrived_at=self._latest_arrival_of_oldest_ids(count),
             expired_at=now - self._window_s,
             max_in_runs=self._max_ids - (len(self._newest) - count),
             recent=self._places,
             recent_since=now - MAX_AGE_S,
             lowest_place=self._lowest_place,
             max_placed=self._max_ids // PLACED_SHARE,
-            plan=_FoldPlan(self),
+            plan=_IdCompactionPlan(self),
             folds=self.folds,
         )
 
-    def apply_fold(self, fold: IdFold) -> None:
-        """Remove ids that a stored fold has moved from the dict, and add the fold's sorted lists."""
-        gone = {run.key for run in fold.removed}
-        for hour in {run.hour for run in fold.removed}:
+    def apply_compaction(self, compaction: IdCompaction) -> None:
+        """Remove ids that a stored compaction has moved from the dict, and add the compaction's sorted lists."""
+        gone = {run.key for run in compaction.removed}
+        for hour in {run.hour for run in compaction.removed}:
             runs = [run for run in self._runs[hour] if run.key not in gone]
             if runs:
                 self._runs[hour] = runs
             else:
                 del self._runs[hour]
-        for run in fold.added:
+        for run in compaction.added:
             self._runs.setdefault(run.hour, []).append(run)
             self._next_key = max(self._next_key, run.key + 1)
-        self._in_runs += sum(len(run.ids) for run in fold.added) - sum(len(run.ids) for run in fold.removed)
-        for id in list(islice(self._newest, fold.taken)):
+        self._in_runs += sum(len(run.ids) for run in compaction.added) - sum(
+            len(run.ids) for run in compaction.removed
+        )
+        for id in list(islice(self._newest, compaction.taken)):
             del self._newest[id]
         self._look_again_at = 0
-        self._hours = self._hours[fold.taken :]
-        remaining = fold.taken
+        self._hours = self._hours[compaction.taken :]
+        remaining = compaction.taken
         while remaining:
             at, count = self._arrivals.popleft()
             if count > remaining:
                 self._arrivals.appendleft((at, count - remaining))
             remaining -= min(count, remaining)
-        self.covered_since = fold.covered_since
-        self._places = fold.places
+        self.covered_since = compaction.covered_since
+        self._places = compaction.places
         self.folds += 1
 
-    def _count_closed_ids(self, closed_below: Mapping[str, int]) -> int:
+    def _count_oldest_closed_ids(self, lowest_open_numbers: Mapping[str, int]) -> int:
         count = 0
-        for place in self._newest.values():
-            topic, number = decode_place(place)
-            if number >= closed_below.get(topic, 1):
+        for log_position in self._newest.values():
+            topic, number = decode_log_position(log_position)
+            if number >= lowest_open_numbers.get(topic, 1):
                 break
             count += 1
         return count
 
-    def _latest_arrival_at(self, id_count: int) -> float:
+    def _latest_arrival_of_oldest_ids(self, oldest_count: int) -> float:
         newest = 0.0
         for at, count in self._arrivals:
-            if id_count <= 0:
+            if oldest_count <= 0:
                 break
             newest = max(newest, at)
-            id_count -= count
+            oldest_count -= count
         return newest
 
     # -- inspection ------------------------------------------------------------------------------------------
@@ -328,31 +332,31 @@ class DuplicateIndex:
         """
         return min(self._window_s, max(0.0, now - self.covered_since))
 
-    def runs(self) -> list[IdRun]:
+    def id_runs(self) -> list[IdRun]:
         return [run for runs in self._runs.values() for run in runs]
 
-    def runs_by_hour(self) -> dict[int, list[IdRun]]:
+    def id_runs_by_hour(self) -> dict[int, list[IdRun]]:
         """
         Return the runs of ids by start hour. The lists are copies, because the index may change while the
         caller reads.
         """
         return {hour: list(runs) for hour, runs in self._runs.items()}
 
-    def is_in_runs(self, id: int, hour: int) -> bool:
+    def is_in_id_runs(self, id: int, hour: int) -> bool:
         return any(id in run for run in self._runs.get(hour, ()))
 
     @property
-    def max_run_ids(self) -> int:
+    def max_ids_per_run(self) -> int:
         return self._max_run
 
     @property
-    def next_key(self) -> int:
+    def next_run_key(self) -> int:
         return self._next_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OldestIds:
-    """The ids that one fold moves into sorted lists, with the lists at that moment."""
+class IdsToCompact:
+    """The ids that one compaction moves into sorted lists, with the lists at that moment."""
 
     # plain lists of numbers, because the garbage collector would traverse tuples
     ids: Sequence[int]
@@ -361,34 +365,34 @@ class OldestIds:
     arrived_at: float
     expired_at: float
     max_in_runs: int
-    recent: RecentPlaces
+    recent: RecentLogPositions
     recent_since: float
     lowest_place: int
     max_placed: int
-    plan: _FoldPlan
+    plan: _IdCompactionPlan
     folds: int  # number of earlier moves of ids into runs; after another move, this plan is invalid
 
-    def plan_fold(self) -> IdFold:
+    def plan_compaction(self) -> IdCompaction:
         """Plan to move the ids into sorted lists. Call this once, on any thread."""
         ordered = sorted(self.ids)
         plan = self.plan
         for hour, ids in self._group_by_hour(ordered):
-            plan.add_run(hour, ids, self.arrived_at)
-        plan.drop_expired(self.expired_at)
-        plan.drop_over_limit(self.max_in_runs)
-        return IdFold(
+            plan.add_id_run(hour, ids, self.arrived_at)
+        plan.drop_expired_runs(self.expired_at)
+        plan.drop_runs_over_limit(self.max_in_runs)
+        return IdCompaction(
             taken=len(self.ids),
             added=plan.added,
             removed=plan.removed,
             covered_since=plan.covered_since,
             places_before=self.recent,
             places=self.recent.with_ids(
-                *self._call_places(ordered),
+                *self._call_ids_and_positions(ordered),
                 self.arrived_at,
-                full=BATCH,
+                max_ids_per_block=BATCH,
                 since=self.recent_since,
-                lowest=self.lowest_place,
-                most=self.max_placed,
+                lowest_position=self.lowest_place,
+                max_ids=self.max_placed,
                 native=plan.native,
             ),
         )
@@ -402,35 +406,35 @@ class OldestIds:
         for hour in hours:
             yield hour, array("Q", [id for id in ordered if hour_of[id] == hour])
 
-    def _call_places(self, ordered: Sequence[int]) -> tuple[array[int], array[int]]:
+    def _call_ids_and_positions(self, ordered: Sequence[int]) -> tuple[array[int], array[int]]:
         """
-        Return sorted ids and places of the calls. Other records need no place, because reports are only added
+        Return sorted ids and positions of the calls. Other records need no position, because reports are only added
         to calls.
         """
-        places = {
-            id: place
-            for id, place in zip(self.ids, self.places, strict=True)
-            if place != IN_A_RUN and place % PLACE_STEP == _CALLS
+        log_positions = {
+            id: log_position
+            for id, log_position in zip(self.ids, self.places, strict=True)
+            if log_position != IN_A_RUN and log_position % PLACE_STEP == _CALLS
         }
-        ids = [id for id in ordered if id in places]
-        return array("Q", ids), array("Q", map(places.__getitem__, ids))
+        ids = [id for id in ordered if id in log_positions]
+        return array("Q", ids), array("Q", map(log_positions.__getitem__, ids))
 
 
-class _FoldPlan:
+class _IdCompactionPlan:
     """
-    The index's sorted lists of ids as they will be after a fold (a move of ids from the dict into lists).
+    The index's sorted lists of ids as they will be after a compaction (a move of ids from the dict into lists).
     """
 
     def __init__(self, index: DuplicateIndex) -> None:
-        self._runs = index.runs_by_hour()
+        self._runs = index.id_runs_by_hour()
         self.native = index.native
-        self._max_run = index.max_run_ids
-        self._next_key = index.next_key
+        self._max_run = index.max_ids_per_run
+        self._next_key = index.next_run_key
         self.added: list[IdRun] = []
         self.removed: list[IdRun] = []
         self.covered_since = index.covered_since
 
-    def add_run(self, hour: int, ids: array[int], arrived_at: float) -> None:
+    def add_id_run(self, hour: int, ids: array[int], arrived_at: float) -> None:
         """
         Add a sorted list of ids. It is merged with lists of its hour that are less than twice as long, so
         that an hour has few lists.
@@ -439,21 +443,21 @@ class _FoldPlan:
             merged_count = len(run.ids) + len(ids)
             if merged_count > self._max_run or (len(run.ids) >= 2 * len(ids) and merged_count > SHORT):
                 break
-            ids = merge_runs(run.ids, ids, self.native)
+            ids = merge_sorted_ids(run.ids, ids, self.native)
             arrived_at = max(arrived_at, run.arrived_at)
             self.removed.append(run)
-        self.added.append(build_run(self._next_key, hour, arrived_at, ids, self.native))
+        self.added.append(build_id_run(self._next_key, hour, arrived_at, ids, self.native))
         self._next_key += 1
 
-    def drop_expired(self, before: float) -> None:
-        self._drop_runs([run for run in self._remaining_runs() if run.arrived_at <= before])
+    def drop_expired_runs(self, before: float) -> None:
+        self._drop_id_runs([run for run in self._remaining_id_runs() if run.arrived_at <= before])
 
-    def drop_over_limit(self, max_ids: int) -> None:
+    def drop_runs_over_limit(self, max_ids: int) -> None:
         """
         Drop the sorted lists that are oldest by their newest id, until at most `max_ids` ids remain.
         Duplicates of older calls are then no longer recognized.
         """
-        kept_runs = self._remaining_runs()
+        kept_runs = self._remaining_id_runs()
         count = sum(len(run.ids) for run in kept_runs)
         if count <= max_ids:
             return
@@ -464,13 +468,13 @@ class _FoldPlan:
             count -= len(run.ids)
             dropped.append(run)
             self.covered_since = max(self.covered_since, run.arrived_at)
-        self._drop_runs(dropped)
+        self._drop_id_runs(dropped)
 
-    def _remaining_runs(self) -> list[IdRun]:
+    def _remaining_id_runs(self) -> list[IdRun]:
         gone = {run.key for run in self.removed}
         return [run for run in chain(*self._runs.values(), self.added) if run.key not in gone]
 
-    def _drop_runs(self, runs: Sequence[IdRun]) -> None:
+    def _drop_id_runs(self, runs: Sequence[IdRun]) -> None:
         drop = {run.key for run in runs}
         new = {run.key for run in self.added}
         self.added = [run for run in self.added if run.key not in drop]
@@ -488,47 +492,47 @@ class RepeatedIds:
         self._due_at = float("-inf")
         self._count = 0
 
-    async def refreshed_count(self, index: DuplicateIndex) -> int:
+    async def refresh_repeated_id_count(self, index: DuplicateIndex) -> int:
         if self._clock.monotonic() >= self._due_at:
             self._due_at = self._clock.monotonic() + REPEATS_EVERY_S
-            runs = [run.ids for run in index.runs()]
+            runs = [run.ids for run in index.id_runs()]
             self._count = await asyncio.to_thread(count_repeats, runs)
         return self._count
 
 
-def filing_hours(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
+def storage_and_search_hours(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
     """
     Return the hour under which the record's id is stored, and the hours under which the call may already be
     known.
     """
     if record.start_time is not None:
-        return hours_around_start(record.start_time, now_ns)
-    return hours_before_end(getattr(record, "end_time", None), now_ns)
+        return storage_and_search_hours_by_start(record.start_time, now_ns)
+    return storage_and_search_hours_by_end(getattr(record, "end_time", None), now_ns)
 
 
 class NearHours:
     """
-    A cache of `filing_hours` (the hours to search for a call's id) at one time of day. Starts within the same
-    quarter of an hour have the same hours.
+    A cache of `storage_and_search_hours` at one time of day. Starts within the same quarter of an hour have
+    the same hours.
     """
 
     def __init__(self, now_ns: int) -> None:
         self._now_ns = now_ns
         self._known: dict[int, tuple[int, Iterable[int]]] = {}
 
-    def filing_hours(self, record: Record) -> tuple[int, Iterable[int]]:
+    def storage_and_search_hours(self, record: Record) -> tuple[int, Iterable[int]]:
         start = record.start_time
         if start is None or start > self._now_ns + AHEAD_NS:
-            return filing_hours(record, self._now_ns)
+            return storage_and_search_hours(record, self._now_ns)
         quarter = start // NEAR_NS
         hours = self._known.get(quarter)
         if hours is None:
-            hours = self._known[quarter] = hours_around_start(start, self._now_ns)
+            hours = self._known[quarter] = storage_and_search_hours_by_start(start, self._now_ns)
         return hours
 
 
-def names_with_hours(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
-    hour, _ = filing_hours(record, now_ns)
+def dedup_names_with_hours(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
+    hour, _ = storage_and_search_hours(record, now_ns)
     yield record.id, hour
     for name in further_names(record):
         yield name, hour
@@ -536,10 +540,10 @@ def names_with_hours(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]
         yield name, now_ns // HOUR_NS
 
 
-def hours_around_start(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
+def storage_and_search_hours_by_start(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
     age = now_ns - start_time
     if age < _TOO_FAR_AHEAD_NS:
-        return hours_before_end(None, now_ns)
+        return storage_and_search_hours_by_end(None, now_ns)
     hour, into = divmod(start_time, HOUR_NS)
     past = age + into  # time since the beginning of the call's hour
     # an earlier report without a start is filed under its end or arrival
@@ -554,7 +558,7 @@ def hours_around_start(start_time: int, now_ns: int) -> tuple[int, Iterable[int]
     return hour, (hour,)
 
 
-def hours_before_end(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
+def storage_and_search_hours_by_end(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
     arrival = now_ns // HOUR_NS
     if end_time is None or now_ns - end_time < _TOO_FAR_AHEAD_NS:
         end_time = now_ns
@@ -566,14 +570,14 @@ def hours_before_end(end_time: int | None, now_ns: int) -> tuple[int, Iterable[i
 
 _TOPIC_CODES = {topic: code for code, topic in enumerate(TOPICS)}
 _CALLS = _TOPIC_CODES[AI_TELEMETRY]
-PLACE_STEP = len(TOPICS)  # difference between the places of successive numbers of a topic
+PLACE_STEP = len(TOPICS)  # difference between the positions of successive numbers of a topic
 
 
-def encode_place(topic: str, number: int) -> int:
+def encode_log_position(topic: str, number: int) -> int:
     """Return topic and number as one int, which saves memory because the dict has one for each record."""
     return number * PLACE_STEP + _TOPIC_CODES[topic]
 
 
-def decode_place(value: int) -> tuple[str, int]:
+def decode_log_position(value: int) -> tuple[str, int]:
     number, code = divmod(value, PLACE_STEP)
     return TOPICS[code], number

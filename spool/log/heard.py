@@ -48,22 +48,22 @@ def caller_digest(*names: str | None) -> bytes:
 
 
 @lru_cache(4096)
-def fact_digest(*names: str | None) -> bytes:
+def call_kind_digest(*names: str | None) -> bytes:
     return blake2b(
         repr(names).encode("utf-8", "surrogatepass"), digest_size=FACT_BYTES, person=b"fact"
     ).digest()
 
 
-def split_sender_facts(sender: bytes) -> frozenset[bytes]:
-    places = range(CALLER_BYTES, len(sender), FACT_BYTES)
-    return frozenset(sender[start : start + FACT_BYTES] for start in places)
+def split_call_kind_digests(sender_key: bytes) -> frozenset[bytes]:
+    places = range(CALLER_BYTES, len(sender_key), FACT_BYTES)
+    return frozenset(sender_key[start : start + FACT_BYTES] for start in places)
 
 
 def pack_senders(senders: Iterable[bytes]) -> bytes:
     return b"".join(bytes([(len(sender) - CALLER_BYTES) // FACT_BYTES]) + sender for sender in senders)
 
 
-def unpack_senders(data: bytes) -> Iterator[bytes]:
+def unpack_sender_keys(data: bytes) -> Iterator[bytes]:
     """Yield the keys in packed data. Raises ValueError if the data are cut off."""
     offset = 0
     while offset < len(data):

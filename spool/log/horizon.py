@@ -32,9 +32,11 @@ class OpenRecords(NamedTuple):
     next: int  # number of the next record
 
 
-def require_closed(last: int, closed_below: int) -> None:
-    if last >= closed_below:
-        raise NotClosed(f"records are closed up to {closed_below - 1} only, not up to {last}. Retry later")
+def require_closed(last: int, lowest_open_number: int) -> None:
+    if last >= lowest_open_number:
+        raise NotClosed(
+            f"records are closed up to {lowest_open_number - 1} only, not up to {last}. Retry later"
+        )
 
 
 class WaitingReaders:
@@ -44,8 +46,10 @@ class WaitingReaders:
     `closes_in_s`: returns the seconds until the oldest open record closes, None if no record is open.
     """
 
-    def __init__(self, closed_below: Callable[[str], int], closes_in_s: Callable[[], float | None]) -> None:
-        self._closed_below = closed_below
+    def __init__(
+        self, lowest_open_number: Callable[[str], int], closes_in_s: Callable[[], float | None]
+    ) -> None:
+        self._closed_below = lowest_open_number
         self._closes_in_s = closes_in_s
         self._has_resting = False  # a reader waits without a timeout
         self._moved = asyncio.Event()
@@ -71,7 +75,7 @@ class WaitingReaders:
             async with asyncio.timeout(timeout):
                 await self._moved.wait()
 
-    def wake_untimed(self) -> None:
+    def wake_readers_without_timeout(self) -> None:
         """
         Wake readers that wait without a timeout, after a commit.
 
@@ -96,9 +100,11 @@ class LogWatermarks:
         self._closed_below: dict[str, int] = {}
         self._open: deque[tuple[float, Mapping[str, int]]] = deque()
         self._frozen = False
-        self._readers = WaitingReaders(self.closed_below, self._next_close_in_s)
+        self._readers = WaitingReaders(self.lowest_open_number, self._next_records_close_in_s)
 
-    def set_start_state(self, next_numbers: Mapping[str, int], newest: Iterable[OpenRecords] = ()) -> None:
+    def set_watermarks_at_start(
+        self, next_numbers: Mapping[str, int], open_records: Iterable[OpenRecords] = ()
+    ) -> None:
         """
         Set the state at a start. Records committed less than `hold_s` seconds ago stay open for the remaining
         time.
@@ -106,7 +112,7 @@ class LogWatermarks:
         self._closed_below = dict(next_numbers)
         now = self._clock.now()
         timer = self._clock.monotonic()
-        young = sorted(recent for recent in newest if recent.at > now - self._hold_s)
+        young = sorted(recent for recent in open_records if recent.at > now - self._hold_s)
         for recent in young:
             self._closed_below[recent.topic] = min(recent.first, self._closed_below.get(recent.topic, 1))
             # at most the whole waiting time, because the wall clock may have been set back
@@ -122,13 +128,13 @@ class LogWatermarks:
             highest = max(numbers.get(topic, 1) for _, numbers in self._open)
             self._raise_watermarks({topic: min(below, highest)})
 
-    def freeze_watermarks(self) -> dict[str, int]:
-        """Return the watermarks, and keep them unchanged until `thaw_watermarks`."""
+    def pause_watermarks(self) -> dict[str, int]:
+        """Return the watermarks, and keep them unchanged until `resume_watermarks`."""
         closed = self.closed_watermarks()
         self._frozen = True
         return closed
 
-    def thaw_watermarks(self, next_numbers: Mapping[str, int] | None = None) -> None:
+    def resume_watermarks(self, next_numbers: Mapping[str, int] | None = None) -> None:
         """
         Let the watermarks move again after a commit. If the commit succeeded, its records, below
         `next_numbers`, are now open.
@@ -137,7 +143,7 @@ class LogWatermarks:
         if next_numbers:
             self._open.append((self._clock.monotonic() + self._hold_s, next_numbers))
         self._close_due_records()
-        self._readers.wake_untimed()
+        self._readers.wake_readers_without_timeout()
 
     def closed_watermarks(self) -> dict[str, int]:
         """
@@ -148,7 +154,7 @@ class LogWatermarks:
             self._close_due_records()
         return dict(self._closed_below)
 
-    def closed_below(self, topic: str) -> int:
+    def lowest_open_number(self, topic: str) -> int:
         if self._open:
             self._close_due_records()
         return self._closed_below.get(topic, 1)
@@ -156,7 +162,7 @@ class LogWatermarks:
     def watermark_changes(self, topic: str) -> AsyncIterator[int]:
         return self._readers.watermark_changes(topic)
 
-    def _next_close_in_s(self) -> float | None:
+    def _next_records_close_in_s(self) -> float | None:
         return self._open[0][0] - self._clock.monotonic() if self._open else None
 
     def _close_due_records(self) -> None:

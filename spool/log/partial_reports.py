@@ -68,9 +68,9 @@ class PartialReports(Protocol):
     async def load(self) -> Sequence[PartialReport]: ...  # oldest first
 
     async def find_reports(
-        self, keys: Collection[bytes], *, under: Collection[bytes] = ()
+        self, keys: Collection[bytes], *, key_prefixes: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
-        """Return the reports with these keys, and those with a key that begins with one of `under`."""
+        """Return the reports with these keys, and those with a key that begins with one of `key_prefixes`."""
         ...
 
     async def oldest_reports(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
@@ -97,7 +97,7 @@ _KINDS = (COUNTERS, COUNTED, RECOVERED, TOLD, TOLD_OF, SPANS)
 NOTHING = 0  # version that stands for no report
 
 
-class Expecting(Protocol):
+class PartialReportChanges(Protocol):
     @property
     def expects(self) -> Sequence[Expectation]: ...
 
@@ -108,11 +108,11 @@ class Expecting(Protocol):
     def forget(self) -> Sequence[bytes]: ...
 
 
-def read_expectations(
+def expected_report_versions(
     keys: Iterable[bytes], found_reports: Mapping[bytes, PartialReport]
 ) -> list[Expectation]:
     """
-    Return the versions of the reports that were `found_reports` under these keys. A key without a report must still
+    Return the versions of the reports that were found under these keys. A key without a report must still
     have none.
     """
     return [Expectation(key, report_version(found_reports.get(key))) for key in sorted(set(keys))]
@@ -126,11 +126,13 @@ def report_version(report: PartialReport | None) -> int:
     return int.from_bytes(digest, signed=True) or 1
 
 
-def expected_keys(group: Iterable[Expecting]) -> list[bytes]:
+def expected_keys(group: Iterable[PartialReportChanges]) -> list[bytes]:
     return sorted({expectation.key for submission in group for expectation in submission.expects})
 
 
-def stale_submissions(group: Sequence[Expecting], version: Callable[[bytes], int]) -> set[int]:
+def indexes_of_stale_submissions(
+    group: Sequence[PartialReportChanges], stored_version: Callable[[bytes], int]
+) -> set[int]:
     """
     Return the positions of submissions that expect versions which have changed. A submission also sees the
     changes by earlier submissions of the group.
@@ -144,7 +146,7 @@ def stale_submissions(group: Sequence[Expecting], version: Callable[[bytes], int
     changed: dict[bytes, int] = {}
     for index, submission in enumerate(group):
         for key, expected in submission.expects:
-            if (changed[key] if key in changed else version(key)) != expected:
+            if (changed[key] if key in changed else stored_version(key)) != expected:
                 failed.add(index)
                 break
         else:

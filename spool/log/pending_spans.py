@@ -37,15 +37,15 @@ PLAIN, STEP, RUN = 0, 1, 2  # kinds of spans: without a sign of AI, around AI ca
 MANY: Final = 32  # number of items at which a trace gets an index
 AGE_EVERY_S: Final = 60.0
 
-ROW: Final = Struct(">16s8s8sq")  # packed fields: trace, span, span above, place
+ROW: Final = Struct(">16s8s8sq")  # packed fields: trace, span, span above, position
 _ITEM: Final = Struct(">8s8sq")
 _FIRST_OF_PLACE: Final = 16
 _TRACE: Final = ROW.size - _ITEM.size
 _NO_SPAN: Final = bytes(8)
-# A span that is no call has this value instead of a place, minus twice the index of its values in `given`. So
+# A span that is no call has this value instead of a position, minus twice the index of its values in `given`. So
 # the value of a run is odd.
 _OF_STEP, _OF_RUN = 0, -1
-_IS_BESIDE: Final = 1 << 62  # added to a call's place if the span above has the prefix BESIDE
+_IS_BESIDE: Final = 1 << 62  # added to a call's position if the span above has the prefix BESIDE
 
 
 class GivenValues(NamedTuple):
@@ -72,7 +72,7 @@ class GivenValues(NamedTuple):
 NOTHING_GIVEN: Final = GivenValues()
 
 
-class CallSurroundings(NamedTuple):
+class ValuesFromSpansAbove(NamedTuple):
     """The agent runs around a call, nearest first, and the values that the spans around it give."""
 
     runs: Sequence[str]
@@ -82,7 +82,7 @@ class CallSurroundings(NamedTuple):
 # A span that is no counted call: trace, id, nearest run or first missing span above, kind, and the values
 # that the spans up to there give.
 SpanStep: TypeAlias = tuple[str, str, str | None, int, GivenValues | None]
-# a call, the nearest run or first missing span above, and its place in the log
+# a call, the nearest run or first missing span above, and its position in the log
 CallBelow: TypeAlias = tuple[Inference, str, int]
 
 
@@ -94,7 +94,7 @@ class LinkedSpan(NamedTuple):
 
 class Siblings(NamedTuple):
     """
-    The places (topic and number) of calls directly below the same span. `besides`: of those whose
+    The positions (topic and number) of calls directly below the same span. `besides`: of those whose
     instrumentation scope reports calls that other scopes report as well.
     """
 
@@ -108,15 +108,15 @@ class _TraceIndex:
     def __init__(self, items: bytes = b"") -> None:
         self.spans: dict[bytes, tuple[bytes, int]] = {}
         self.below: dict[bytes, list[bytes]] = {}
-        for span, above, place in _ITEM.iter_unpack(items):
-            self.add(span, above, place)
+        for span, above, position_code in _ITEM.iter_unpack(items):
+            self.add(span, above, position_code)
 
-    def add(self, span: bytes, above: bytes, place: int) -> bool:
+    def add(self, span: bytes, span_above: bytes, position_code: int) -> bool:
         if span in self.spans:
             return False
-        self.spans[span] = above, place
-        if above != _NO_SPAN:
-            self.below.setdefault(above, []).append(span)
+        self.spans[span] = span_above, position_code
+        if span_above != _NO_SPAN:
+            self.below.setdefault(span_above, []).append(span)
         return True
 
     def remove(self, span: bytes) -> None:
@@ -126,19 +126,25 @@ class _TraceIndex:
             if not self.below[above]:
                 del self.below[above]
 
-    def values_around(self, span: bytes, given: Sequence[GivenValues]) -> CallSurroundings:
+    def values_from_spans_above(
+        self, span: bytes, given_values: Sequence[GivenValues]
+    ) -> ValuesFromSpansAbove:
         runs: list[str] = []
         values = NOTHING_GIVEN
         passed: set[bytes] = set()  # `set[bytes]()` takes five times as long
         while (found := self.spans.get(span)) is not None and span not in passed and len(runs) < MOST_RUNS:
             passed.add(span)
-            above, place = found
-            if place < 0 and _is_run_span(place):
+            above, position_code = found
+            if position_code < 0 and _is_agent_run_code(position_code):
                 runs.append(span.hex())
-            if place < 0 and (number := _given_number(place)):
-                values = given[number] if values is NOTHING_GIVEN else values.with_missing_from(given[number])
+            if position_code < 0 and (number := _given_values_number(position_code)):
+                values = (
+                    given_values[number]
+                    if values is NOTHING_GIVEN
+                    else values.with_missing_from(given_values[number])
+                )
             span = above
-        return CallSurroundings(runs, values)
+        return ValuesFromSpansAbove(runs, values)
 
     def all_calls_below(self, span: bytes) -> Iterator[bytes]:
         waiting = list(self.below.get(span, ()))
@@ -163,11 +169,11 @@ class _TraceIndex:
             if each in passed:
                 continue
             passed.add(each)
-            place = self.spans[each][1]
-            if _is_run_span(place):
+            position_code = self.spans[each][1]
+            if _is_agent_run_code(position_code):
                 yield from self._first_call_below(each, passed)
                 continue
-            if place > 0:
+            if position_code > 0:
                 yield each
             waiting += self.below.get(each, ())
 
@@ -206,7 +212,7 @@ class _KeySpans:
         self.besides: Counter[str] = Counter()
         self._last = b"", _TraceIndex()  # what `trace_index` read last, and its result
 
-    def _find_or_assign_number(self, given_values: GivenValues | None) -> int:
+    def _find_or_assign_values_number(self, given_values: GivenValues | None) -> int:
         if given_values is None or given_values == NOTHING_GIVEN:
             return 0
         number = self._numbers.get(given_values)
@@ -216,11 +222,11 @@ class _KeySpans:
             self.given[number : number + 1] = [given_values]
         return number
 
-    def _add_uses(self, place: int, spans: int) -> None:
-        number = _given_number(place)
+    def _count_uses_of_given_values(self, position_code: int, span_count: int) -> None:
+        number = _given_values_number(position_code)
         if not number:
             return
-        self._uses[number] += spans
+        self._uses[number] += span_count
         if not self._uses[number]:
             del self._uses[number], self._numbers[self.given[number]]
             self.given[number] = NOTHING_GIVEN
@@ -240,43 +246,45 @@ class _KeySpans:
             self._last = found, index
         return index
 
-    def add_span(self, trace: str, item: bytes) -> bool:
+    def add_span(self, trace: str, packed_span: bytes) -> bool:
         found = self.traces.get(trace)
         if found is None:
-            self.traces[trace] = item
+            self.traces[trace] = packed_span
         elif isinstance(found, bytes):
-            span = item[:8]
+            span = packed_span[:8]
             if span in found and span in _TraceIndex(found).spans:
                 return False
-            found += item
+            found += packed_span
             self.traces[trace] = _TraceIndex(found) if len(found) > MANY * _ITEM.size else found
-        elif not found.add(*_ITEM.unpack(item)):
+        elif not found.add(*_ITEM.unpack(packed_span)):
             return False
         self.count += 1
-        if item[_FIRST_OF_PLACE]:  # the first byte is 0 for the plain place of a call
-            self._add_span_count(trace, _ITEM.unpack(item)[2], 1)
+        if packed_span[_FIRST_OF_PLACE]:  # the first byte is 0 for the plain position of a call
+            self._add_span_count(trace, _ITEM.unpack(packed_span)[2], 1)
         return True
 
-    def _add_span_count(self, trace: str, place: int, spans: int) -> None:
-        self._add_uses(place, spans)
-        if place & _IS_BESIDE and place > 0:
-            self.besides[trace] += spans
+    def _add_span_count(self, trace: str, position_code: int, span_count: int) -> None:
+        self._count_uses_of_given_values(position_code, span_count)
+        if position_code & _IS_BESIDE and position_code > 0:
+            self.besides[trace] += span_count
             if not self.besides[trace]:
                 del self.besides[trace]
 
-    def add_step(self, ids: bytes, kind: int, given_values: GivenValues | None) -> bytes | None:
+    def add_span_without_call(
+        self, packed_ids: bytes, kind: int, given_values: GivenValues | None
+    ) -> bytes | None:
         """Return a span that is no call, encoded for a row, or None if it is known."""
-        place = kind - 2 * self._find_or_assign_number(given_values)
-        row = ids + place.to_bytes(8, signed=True)
-        if self.add_span(ids[:_TRACE].hex(), row[_TRACE:]):
+        position_code = kind - 2 * self._find_or_assign_values_number(given_values)
+        row = packed_ids + position_code.to_bytes(8, signed=True)
+        if self.add_span(packed_ids[:_TRACE].hex(), row[_TRACE:]):
             return row
-        self._add_uses(place, 0)
+        self._count_uses_of_given_values(position_code, 0)
         return None
 
     def add_stored_row(self, row: bytes, given: Sequence[GivenValues]) -> bytes | None:
-        place = int.from_bytes(row[-8:], signed=True)
-        if number := _given_number(place):
-            return self.add_step(row[:-8], place + 2 * number, given[number])
+        position_code = int.from_bytes(row[-8:], signed=True)
+        if number := _given_values_number(position_code):
+            return self.add_span_without_call(row[:-8], position_code + 2 * number, given[number])
         return row if self.add_span(row[:_TRACE].hex(), row[_TRACE:]) else None
 
     def remove_row(self, row: bytes) -> None:
@@ -284,14 +292,14 @@ class _KeySpans:
         found = self.traces[trace]
         if isinstance(found, bytes):
             at = next(at for at in range(0, len(found), _ITEM.size) if found.startswith(span, at))
-            _, _, place = _ITEM.unpack_from(found, at)
+            _, _, position_code = _ITEM.unpack_from(found, at)
             found = self.traces[trace] = found[:at] + found[at + _ITEM.size :]
             is_empty = not found
         else:
-            _, place = found.spans[span]
+            _, position_code = found.spans[span]
             found.remove(span)
             is_empty = not found.spans
-        self._add_span_count(trace, place, -1)
+        self._add_span_count(trace, position_code, -1)
         if is_empty:
             del self.traces[trace]
         self.count -= 1
@@ -301,7 +309,7 @@ class PendingSpans:
     """
     Spans that wait for the calls below them or the spans above them, of all sender keys, at most `most`.
 
-    Planning a commit adds spans at once, and `apply_commit` confirms them after the commit. If the commit
+    Planning a commit adds spans at once, and `confirm_committed_rows` confirms them after the commit. If the commit
     failed, the next plan removes them (`undo_new_spans`).
     """
 
@@ -324,15 +332,15 @@ class PendingSpans:
             self._senders[name].remove_row(row)
         self._new.clear()
 
-    def add_calls(self, name: str, calls: Iterable[CallBelow]) -> list[tuple[LinkedSpan, CallBelow]]:
+    def add_calls(self, sender_name: str, calls: Iterable[CallBelow]) -> list[tuple[LinkedSpan, CallBelow]]:
         """Add calls. Return the calls in traces with other spans, which may be above or below them."""
-        sender = self._senders.setdefault(name, _KeySpans())
+        sender = self._senders.setdefault(sender_name, _KeySpans())
         traces, new, related = sender.traces, self._new, list[tuple[LinkedSpan, CallBelow]]()
         for call in calls:
-            record, above, place = call
+            record, above, position_code = call
             if above.startswith(BESIDE):
-                above, place = above.removeprefix(BESIDE), place | _IS_BESIDE
-            row = _encode_span(record.trace_id, record.span_id, above, place)
+                above, position_code = above.removeprefix(BESIDE), position_code | _IS_BESIDE
+            row = _encode_pending_span(record.trace_id, record.span_id, above, position_code)
             if row is None or len(new) >= self._most:
                 continue
             trace = record.trace_id
@@ -340,47 +348,51 @@ class PendingSpans:
             if trace not in traces:
                 traces[trace] = row[_TRACE:]
                 sender.count += 1
-                if place & _IS_BESIDE:
+                if position_code & _IS_BESIDE:
                     sender.besides[trace] += 1
             elif sender.add_span(trace, row[_TRACE:]):
-                related.append((LinkedSpan(name, trace, row[_TRACE : _TRACE + 8]), call))
+                related.append((LinkedSpan(sender_name, trace, row[_TRACE : _TRACE + 8]), call))
             else:
                 continue
-            new.append((name, row))
+            new.append((sender_name, row))
         return related
 
-    def add_steps(self, name: str, steps: Sequence[SpanStep]) -> list[LinkedSpan]:
+    def add_spans_without_calls(self, sender_name: str, steps: Sequence[SpanStep]) -> list[LinkedSpan]:
         """
         Add spans that are no calls. Spans that do not look like AI are added only to traces that have AI
         spans. Return the new spans.
         """
-        sender = self._senders.setdefault(name, _KeySpans())
-        found = [self._add_step(name, sender, step) for step in steps if step[3] != PLAIN]
+        sender = self._senders.setdefault(sender_name, _KeySpans())
+        found = [self._add_span_without_call(sender_name, sender, step) for step in steps if step[3] != PLAIN]
         if traces := sender.traces:
             found += [
-                self._add_step(name, sender, step) for step in steps if step[3] == PLAIN and step[0] in traces
+                self._add_span_without_call(sender_name, sender, step)
+                for step in steps
+                if step[3] == PLAIN and step[0] in traces
             ]
         return [span for span in found if span is not None]
 
-    def _add_step(self, name: str, sender: _KeySpans, step: SpanStep) -> LinkedSpan | None:
+    def _add_span_without_call(
+        self, sender_name: str, sender: _KeySpans, step: SpanStep
+    ) -> LinkedSpan | None:
         trace, span, above, kind, given = step
         if len(self._new) >= self._most:
             return None
-        row = _encode_span(trace, span, above or _NO_SPAN.hex(), _OF_STEP)
+        row = _encode_pending_span(trace, span, above or _NO_SPAN.hex(), _OF_STEP)
         if row is not None:
-            row = sender.add_step(row[:-8], _OF_RUN if kind == RUN else _OF_STEP, given)
+            row = sender.add_span_without_call(row[:-8], _OF_RUN if kind == RUN else _OF_STEP, given)
         if row is None:
             return None
-        self._new.append((name, row))
-        return LinkedSpan(name, trace, row[_TRACE : _TRACE + 8])
+        self._new.append((sender_name, row))
+        return LinkedSpan(sender_name, trace, row[_TRACE : _TRACE + 8])
 
-    def values_around(self, span: LinkedSpan) -> CallSurroundings:
+    def values_from_spans_above(self, span: LinkedSpan) -> ValuesFromSpansAbove:
         sender = self._senders[span.sender]
-        return sender.trace_index(span.trace).values_around(span.id, sender.given)
+        return sender.trace_index(span.trace).values_from_spans_above(span.id, sender.given)
 
-    def calls_below(self, spans: Iterable[LinkedSpan]) -> Iterator[tuple[int, CallSurroundings]]:
+    def calls_below(self, spans: Iterable[LinkedSpan]) -> Iterator[tuple[int, ValuesFromSpansAbove]]:
         """
-        Yield the place (topic and number) of each call below new spans, with the agent runs above it and the
+        Yield the position (topic and number) of each call below new spans, with the agent runs above it and the
         values that spans give to it.
         """
         traces: dict[tuple[str, str], list[bytes]] = {}
@@ -395,50 +407,55 @@ class PendingSpans:
                 continue
             index = sender.trace_index(trace)
             for call, lacks_runs in _calls_lacking_values(index, new, sender.given).items():
-                runs, given = index.values_around(call, sender.given)
-                yield index.spans[call][1] & ~_IS_BESIDE, CallSurroundings(runs if lacks_runs else (), given)
+                runs, given = index.values_from_spans_above(call, sender.given)
+                yield (
+                    index.spans[call][1] & ~_IS_BESIDE,
+                    ValuesFromSpansAbove(runs if lacks_runs else (), given),
+                )
 
-    def call_places_below(self, name: str, steps: Iterable[SpanStep]) -> Iterator[int]:
-        """Yield the places (topic and number) of calls below these spans, before the spans are added."""
-        sender = self._senders.get(name)
+    def positions_of_linkable_calls(self, sender_name: str, steps: Iterable[SpanStep]) -> Iterator[int]:
+        """Yield the positions (topic and number) of calls below these spans, before the spans are added."""
+        sender = self._senders.get(sender_name)
         if sender is None:
             return
         for trace, span, *_ in steps:
-            row = _encode_span(trace, span, _NO_SPAN.hex(), 0) if trace in sender.traces else None
+            row = _encode_pending_span(trace, span, _NO_SPAN.hex(), 0) if trace in sender.traces else None
             if row is not None:
                 index = sender.trace_index(trace)
                 for call in islice(index.all_calls_below(row[_TRACE : _TRACE + 8]), MOST_PLACED):
                     yield index.spans[call][1] & ~_IS_BESIDE
 
-    def has_calls_beside_others(self, name: str) -> bool:
-        """Return whether a scope of the sender `name` reported calls that other scopes also report."""
-        sender = self._senders.get(name)
+    def has_calls_in_several_scopes(self, sender_name: str) -> bool:
+        """Return whether a scope of the sender reported calls that other scopes also report."""
+        sender = self._senders.get(sender_name)
         return sender is not None and bool(sender.besides)
 
-    def find_siblings(self, name: str, trace: str, span: str, above: str) -> Siblings | None:
+    def find_siblings(self, sender_name: str, trace: str, span: str, span_above: str) -> Siblings | None:
         """
-        Return the calls directly below the span `above`, if a scope among them repeats calls of other scopes.
+        Return the calls directly below the span `span_above`, if a scope among them repeats calls of other scopes.
         """
-        sender = self._senders.get(name)
+        sender = self._senders.get(sender_name)
         if sender is None or trace not in sender.traces:
             return None
-        if not (above.startswith(BESIDE) or trace in sender.besides):
+        if not (span_above.startswith(BESIDE) or trace in sender.besides):
             return None
-        row = _encode_span(trace, span, above.removeprefix(BESIDE), 0)
+        row = _encode_pending_span(trace, span, span_above.removeprefix(BESIDE), 0)
         if row is None:
             return None
         index = sender.trace_index(trace)
-        places = [index.spans[each][1] for each in index.below.get(row[_TRACE + 8 : _TRACE + 16], ())]
-        calls = [place for place in places if place > 0]
-        besides = [place & ~_IS_BESIDE for place in calls if place & _IS_BESIDE]
-        others = [place for place in calls if not place & _IS_BESIDE]
+        position_codes = [index.spans[each][1] for each in index.below.get(row[_TRACE + 8 : _TRACE + 16], ())]
+        calls = [position_code for position_code in position_codes if position_code > 0]
+        besides = [position_code & ~_IS_BESIDE for position_code in calls if position_code & _IS_BESIDE]
+        others = [position_code for position_code in calls if not position_code & _IS_BESIDE]
         return Siblings(besides, others)
 
     def new_rows(self, at: float) -> list[PartialReport]:
         items: dict[str, list[bytes]] = {}
         for name, row in self._new:
             items.setdefault(name, []).append(row)
-        return [_encode_row(at, name, rows, self._senders[name].given) for name, rows in items.items()]
+        return [
+            _pack_spans_of_sender(at, name, rows, self._senders[name].given) for name, rows in items.items()
+        ]
 
     def rows_to_delete(self, now: float) -> list[bytes]:
         """Return the keys of rows beyond the limit and, once a minute, of rows that are too old."""
@@ -469,12 +486,12 @@ class PendingSpans:
             over -= len(items) // ROW.size
             yield key
 
-    def apply_commit(self, rows: Iterable[PartialReport], gone: Iterable[bytes]) -> None:
+    def confirm_committed_rows(self, rows: Iterable[PartialReport], deleted_keys: Iterable[bytes]) -> None:
         self._new.clear()
         for row in rows:
-            name, items, _ = _decode_row(row.body)
+            name, items, _ = _unpack_spans_of_sender(row.body)
             self._senders[name].rows[row.key] = row.at, items
-        self._forget_keys(gone)
+        self._forget_keys(deleted_keys)
 
     def load_rows(self, rows: Iterable[PartialReport]) -> int:
         """Load rows at a start or from another process. Return the number of unreadable rows."""
@@ -482,7 +499,7 @@ class PendingSpans:
         damaged = 0
         for row in rows:
             try:
-                name, items, given = _decode_row(row.body)
+                name, items, given = _unpack_spans_of_sender(row.body)
             except (msgspec.DecodeError, ValueError):
                 damaged += 1
                 continue
@@ -494,8 +511,8 @@ class PendingSpans:
         self._forget_keys(list(self._keys_over_limit()))
         return damaged
 
-    def _forget_keys(self, gone: Iterable[bytes]) -> None:
-        keys = set(gone)
+    def _forget_keys(self, deleted_keys: Iterable[bytes]) -> None:
+        keys = set(deleted_keys)
         for name, sender in list(self._senders.items()) if keys else ():
             for key in keys & sender.rows.keys():
                 _, items = sender.rows.pop(key)
@@ -517,7 +534,7 @@ def _calls_lacking_values(
     for id in new:
         if id not in index.below:
             continue
-        around = index.values_around(id, given)
+        around = index.values_from_spans_above(id, given)
         # a dict keeps the order
         with_runs = dict.fromkeys(islice(index.calls_below(id), MOST_PLACED)) if around.runs else {}
         gives_values = around.given is not NOTHING_GIVEN and index.spans[id][0] not in every_new
@@ -529,52 +546,56 @@ def _calls_lacking_values(
 _rows = msgspec.msgpack.Decoder(tuple[str, bytes, list[GivenValues]])
 
 
-def _is_run_span(place: int) -> bool:
-    return place < 0 and place % 2 == 1
+def _is_agent_run_code(position_code: int) -> bool:
+    return position_code < 0 and position_code % 2 == 1
 
 
-def _given_number(place: int) -> int:
-    return -place // 2 if place < 0 else 0
+def _given_values_number(position_code: int) -> int:
+    return -position_code // 2 if position_code < 0 else 0
 
 
-def _with_given_number(row: bytes, number_of: Callable[[int], int]) -> bytes:
-    place = int.from_bytes(row[-8:], signed=True)
-    number = _given_number(place)
+def _renumber_given_values(row: bytes, new_number_of: Callable[[int], int]) -> bytes:
+    position_code = int.from_bytes(row[-8:], signed=True)
+    number = _given_values_number(position_code)
     if not number:
         return row
-    return row[:-8] + (place + 2 * (number - number_of(number))).to_bytes(8, signed=True)
+    return row[:-8] + (position_code + 2 * (number - new_number_of(number))).to_bytes(8, signed=True)
 
 
-def _encode_span(trace: str | None, span: str | None, above: str, place: int) -> bytes | None:
-    if trace is None or span is None or len(trace) != 32 or len(span) != 16 or len(above) != 16:
+def _encode_pending_span(
+    trace: str | None, span: str | None, span_above: str, position_code: int
+) -> bytes | None:
+    if trace is None or span is None or len(trace) != 32 or len(span) != 16 or len(span_above) != 16:
         return None
     try:
-        ids = bytes.fromhex(trace + span + above)
+        ids = bytes.fromhex(trace + span + span_above)
     except ValueError:
         return None
-    return ids + place.to_bytes(8, signed=True) if len(ids) == 32 else None
+    return ids + position_code.to_bytes(8, signed=True) if len(ids) == 32 else None
 
 
 def _split_rows(items: bytes) -> Iterator[bytes]:
     return (items[at : at + ROW.size] for at in range(0, len(items), ROW.size))
 
 
-def _encode_row(at: float, sender: str, rows: Iterable[bytes], given: Sequence[GivenValues]) -> PartialReport:
-    stored = {0: 0}  # index of values in `given` -> index in the row
-    # only a negative place contains an index of values; its first byte has the sign
+def _pack_spans_of_sender(
+    at: float, sender: str, packed_spans: Iterable[bytes], given_values: Sequence[GivenValues]
+) -> PartialReport:
+    stored = {0: 0}  # index in `given_values` -> index in the row
+    # only a negative position contains an index of values; its first byte has the sign
     items = b"".join(
         [
             row
             if row[-8] < 0x80
-            else _with_given_number(row, lambda number: stored.setdefault(number, len(stored)))
-            for row in rows
+            else _renumber_given_values(row, lambda number: stored.setdefault(number, len(stored)))
+            for row in packed_spans
         ]
     )
-    body = msgspec.msgpack.encode((sender, items, [given[number] for number in stored]))
+    body = msgspec.msgpack.encode((sender, items, [given_values[number] for number in stored]))
     return PartialReport(SPANS + blake2b(pack(">d", at) + body, digest_size=16).digest(), at, body)
 
 
-def _decode_row(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
+def _unpack_spans_of_sender(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
     """
     Return the sender key, spans and values of a row. Raises msgspec.DecodeError or ValueError if it is
     damaged.
@@ -582,7 +603,7 @@ def _decode_row(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
     sender, items, given = _rows.decode(body)
     if len(items) % ROW.size:
         raise ValueError("a stored row of spans ends within a span")
-    if any(_given_number(place) >= len(given) for *_, place in ROW.iter_unpack(items)):
+    if any(_given_values_number(position_code) >= len(given) for *_, position_code in ROW.iter_unpack(items)):
         raise ValueError("a stored span refers to values that its row does not have")
     return sender, items, given
 
@@ -593,22 +614,31 @@ def change_given_values(body: bytes, change: Callable[[GivenValues], GivenValues
     returned unchanged.
     """
     try:
-        sender, items, given = _decode_row(body)
+        sender, items, given = _unpack_spans_of_sender(body)
     except (msgspec.DecodeError, ValueError):
         return body
     return msgspec.msgpack.encode((sender, items, [*map(change, given)]))
 
 
-def runs_to_add(known: Sequence[str | None], runs: Sequence[str]) -> dict[str, str]:
+def run_fields_to_add(known_fields: Sequence[str | None], run_ids: Sequence[str]) -> dict[str, str]:
     """
-    Return the fields that `runs` (nearest first) add to a call. `known`: its run, parent run and further
+    Return the fields that `run_ids` (nearest first) add to a call. `known_fields`: its run, parent run and further
     runs. A run that a report stated does not change.
     """
-    run, parent, ancestors = known
+    run, parent, ancestors = known_fields
     stated = [each for each in (run, parent, *(ancestors or "").split()) if each is not None]
-    if not runs or len(stated) >= len(runs) or (run is None and stated) or stated != [*runs[: len(stated)]]:
+    if (
+        not run_ids
+        or len(stated) >= len(run_ids)
+        or (run is None and stated)
+        or stated != [*run_ids[: len(stated)]]
+    ):
         return {}
-    return {name: value for name, value in zip(RUNS, run_fields(runs), strict=True) if value is not None}
+    return {
+        name: value
+        for name, value in zip(RUNS, run_parent_and_ancestors(run_ids), strict=True)
+        if value is not None
+    }
 
 
 def values_to_add(known_record: Inference, given_values: GivenValues) -> dict[str, Any]:
@@ -622,5 +652,5 @@ def values_to_add(known_record: Inference, given_values: GivenValues) -> dict[st
     return fields
 
 
-def run_fields(runs: Sequence[str]) -> tuple[str, str | None, str | None]:
-    return runs[0], runs[1] if len(runs) > 1 else None, " ".join(runs[2:]) or None
+def run_parent_and_ancestors(run_ids: Sequence[str]) -> tuple[str, str | None, str | None]:
+    return run_ids[0], run_ids[1] if len(run_ids) > 1 else None, " ".join(run_ids[2:]) or None

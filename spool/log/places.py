@@ -1,8 +1,8 @@
 """
-The places of known ids that are in runs, to compare a late report with the stored record.
+The positions of known ids that are in runs, to compare a late report with the stored record.
 
-A fold stores the places of its ids in blocks, sorted by id, which never change. Blocks are stored and deleted
-with folds, and loaded at a start.
+A compaction stores the positions of its ids in blocks, sorted by id, which never change. Blocks are stored and deleted
+with compactions, and loaded at a start.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlaceBlock:
+class LogPositionBlock:
     """
-    A block of dedup ids (`run`, sorted) that arrived one after the other, with the place (topic and number)
-    of each id's record. `highest`: the highest place.
+    A block of dedup ids (`run`, sorted) that arrived one after the other, with the position (topic and number)
+    of each id's record. `highest`: the highest position.
     """
 
     run: IdRun
     places: array[int]
     highest: int
 
-    def find_place(self, id: int) -> int | None:
+    def find_log_position(self, id: int) -> int | None:
         run = self.run
         at = id & run.mask
         if not run.marks[at >> 3] >> (at & 7) & 1:
@@ -50,7 +50,7 @@ class PlaceBlock:
 
 
 class _StoredBlock(msgspec.Struct, array_like=True):
-    """A block of places as it is stored. The encoding is positional: add new fields only at the end."""
+    """A block of positions as it is stored. The encoding is positional: add new fields only at the end."""
 
     arrived_at: float
     ids: bytes
@@ -62,41 +62,45 @@ class _StoredBlock(msgspec.Struct, array_like=True):
 _packed = msgspec.msgpack.Decoder(_StoredBlock)
 
 
-def encode_block(block: PlaceBlock) -> tuple[str, bytes]:
+def encode_position_block(block: LogPositionBlock) -> tuple[str, bytes]:
     packed = _StoredBlock(block.run.arrived_at, *runs.pack_ids(block.run.ids), *runs.pack_ids(block.places))
-    return block_fact_key(block.run.key), msgspec.msgpack.encode(packed)
+    return position_block_key(block.run.key), msgspec.msgpack.encode(packed)
 
 
-def block_fact_key(key: int) -> str:
+def position_block_key(key: int) -> str:
     return f"{FIRST}{key:020}"
 
 
-def unpack_block(name: str, data: bytes, native: NativeModule | None = None) -> PlaceBlock:
+def unpack_position_block(name: str, data: bytes, native: NativeModule | None = None) -> LogPositionBlock:
     """Decode a block. Raises ValueError if the bytes are damaged."""
     try:
         packed = _packed.decode(data)
     except NO_RECORD as error:
         raise ValueError(f"a block with the record numbers of known ids is damaged: {error}") from error
     ids = runs.unpack_ids(packed.ids, packed.ids_sum)
-    places = runs.unpack_ids(packed.places, packed.places_sum)
-    if ids is None or places is None or len(ids) != len(places):
+    log_positions = runs.unpack_ids(packed.places, packed.places_sum)
+    if ids is None or log_positions is None or len(ids) != len(log_positions):
         raise ValueError("a block with the record numbers of known ids is damaged")
     key = int(name.removeprefix(FIRST))
-    return PlaceBlock(runs.build_run(key, 0, packed.arrived_at, ids, native), places, max(places, default=0))
+    return LogPositionBlock(
+        runs.build_id_run(key, 0, packed.arrived_at, ids, native),
+        log_positions,
+        max(log_positions, default=0),
+    )
 
 
-class RecentPlaces:
-    """The blocks of dedup ids with the places of their records, oldest first. Immutable."""
+class RecentLogPositions:
+    """The blocks of dedup ids with the positions of their records, oldest first. Immutable."""
 
-    def __init__(self, blocks: Sequence[PlaceBlock] = ()) -> None:
+    def __init__(self, blocks: Sequence[LogPositionBlock] = ()) -> None:
         self.blocks = tuple(blocks)
 
     def __len__(self) -> int:
         return sum(len(block.places) for block in self.blocks)
 
-    def find_place(self, id: int) -> int | None:
+    def find_log_position(self, id: int) -> int | None:
         for block in reversed(self.blocks):
-            place = block.find_place(id)
+            place = block.find_log_position(id)
             if place is not None:
                 return place
         return None
@@ -104,54 +108,60 @@ class RecentPlaces:
     def with_ids(
         self,
         ids: array[int],
-        places: array[int],
+        log_positions: array[int],
         arrived_at: float,
         *,
-        full: int,
+        max_ids_per_block: int,
         since: float,
-        lowest: int,
-        most: int,
+        lowest_position: int,
+        max_ids: int,
         native: NativeModule | None,
-    ) -> RecentPlaces:
+    ) -> RecentLogPositions:
         """
-        Return the blocks with the places of sorted ids added, at most `full` ids per block.
+        Return the blocks with the positions of sorted ids added, at most `max_ids_per_block` ids per block.
 
         Blocks are dropped if their newest id arrived before `since` or all their records are deleted (below
-        `lowest`), and the oldest ones while there are more than `most` ids.
+        `lowest_position`), and the oldest ones while there are more than `max_ids` ids.
         """
-        blocks = [block for block in self.blocks if block.run.arrived_at >= since and block.highest >= lowest]
-        if places and arrived_at >= since and max(places) >= lowest:
+        blocks = [
+            block
+            for block in self.blocks
+            if block.run.arrived_at >= since and block.highest >= lowest_position
+        ]
+        if log_positions and arrived_at >= since and max(log_positions) >= lowest_position:
             key = self.blocks[-1].run.key + 1 if self.blocks else 1
-            if blocks and len(blocks[-1].places) + len(places) <= full:
+            if blocks and len(blocks[-1].places) + len(log_positions) <= max_ids_per_block:
                 last = blocks.pop()
-                place_of = dict(zip(last.run.ids + ids, last.places + places, strict=True))
-                ids = array("Q", sorted(place_of))
-                places = array("Q", map(place_of.__getitem__, ids))
+                positions_by_id = dict(zip(last.run.ids + ids, last.places + log_positions, strict=True))
+                ids = array("Q", sorted(positions_by_id))
+                log_positions = array("Q", map(positions_by_id.__getitem__, ids))
                 arrived_at = max(arrived_at, last.run.arrived_at)
-            run = runs.build_run(key, 0, arrived_at, ids, native)
-            blocks.append(PlaceBlock(run, places, max(places)))
+            run = runs.build_id_run(key, 0, arrived_at, ids, native)
+            blocks.append(LogPositionBlock(run, log_positions, max(log_positions)))
         count = sum(len(block.places) for block in blocks)
-        while count > most:
+        while count > max_ids:
             count -= len(blocks.pop(0).places)
-        return RecentPlaces(blocks)
+        return RecentLogPositions(blocks)
 
-    def blocks_missing_in(self, other: RecentPlaces) -> list[PlaceBlock]:
+    def blocks_missing_in(self, other: RecentLogPositions) -> list[LogPositionBlock]:
         keys = {block.run.key for block in other.blocks}
         return [block for block in self.blocks if block.run.key not in keys]
 
 
-NO_PLACES = RecentPlaces()
+NO_PLACES = RecentLogPositions()
 
 
-def load_blocks(facts: Iterable[tuple[str, bytes]], native: NativeModule | None = None) -> RecentPlaces:
+def load_position_blocks(
+    facts: Iterable[tuple[str, bytes]], native: NativeModule | None = None
+) -> RecentLogPositions:
     """
-    Decode the stored blocks of record places at a start of the gateway. Damaged blocks are logged and left
+    Decode the stored blocks of record positions at a start of the gateway. Damaged blocks are logged and left
     out.
     """
     blocks = []
     for name, value in facts:
         try:
-            blocks.append(unpack_block(name, value, native))
+            blocks.append(unpack_position_block(name, value, native))
         except ValueError as error:
             _log.error("%s and are left out", error, extra={"action": "places_damaged", "fact": name})
-    return RecentPlaces(blocks)
+    return RecentLogPositions(blocks)

@@ -13,12 +13,12 @@ from typing import Protocol
 
 from spool.identity import RequestNames
 from spool.log.counted_names import EventType
-from spool.log.duplicates import IdPlace
+from spool.log.duplicates import IdPosition
 from spool.log.values import Commit, LogAccounting, LogEntry, LogStats, Receipt, Submission
 from spool.packed.native import NativeModule
 
 
-class Observer(Protocol):
+class CommitObserver(Protocol):
     """An object that is notified after each durable commit. Its method must not raise or wait."""
 
     def note_commit(self, commit: Commit) -> None: ...
@@ -26,19 +26,25 @@ class Observer(Protocol):
 
 class ReadableLog(Protocol):
     async def read(
-        self, topic: str, first: int, last: int, *, whole: bool = False, native: NativeModule | None = None
+        self,
+        topic: str,
+        first: int,
+        last: int,
+        *,
+        must_be_closed: bool = False,
+        native: NativeModule | None = None,
     ) -> Sequence[LogEntry]:
         """
         Return closed records with first <= number <= last, with the reports added to them, in order.
 
-        With `whole`, raises NotClosed unless the whole range is closed. A reader that continues after `last`
+        With `must_be_closed`, raises NotClosed unless the whole range is closed. A reader that continues after `last`
         must pass it: then a number without a record will never have one.
 
         `native`: the compiled module, if the caller can read spool.packed.records.PackedRecords.
         """
         ...
 
-    def closed_below(self, topic: str) -> int:
+    def lowest_open_number(self, topic: str) -> int:
         """
         Return the watermark: lower numbers, from 1, are closed, and as durable as their receipts.
 
@@ -76,7 +82,7 @@ class Log(ReadableLog, Protocol):
         last: int,
         *,
         with_open: bool = False,
-        whole: bool = False,
+        must_be_closed: bool = False,
         native: NativeModule | None = None,
     ) -> Sequence[LogEntry]:
         """
@@ -91,7 +97,7 @@ class Log(ReadableLog, Protocol):
         """
         ...
 
-    def find_id_place(self, id: bytes) -> IdPlace | None:
+    def find_id_position(self, id: bytes) -> IdPosition | None:
         """Return where the record with this id is, or None if the duplicate window does not know the id."""
         ...
 
@@ -148,7 +154,7 @@ class Log(ReadableLog, Protocol):
 _log = logging.getLogger(__name__)
 
 
-def notify_observer(observer: Observer, commit: Commit) -> None:
+def notify_observer(observer: CommitObserver, commit: Commit) -> None:
     """
     Notify an observer. Errors are logged, because a sender that got an error would send the records again.
     """

@@ -48,7 +48,7 @@ class Sealer:
     def seal(self, commit: int, index: int) -> str:
         position = _PLACE.pack(commit, index)
         tag = self._position_tag(position)
-        sealed = int.from_bytes(tag + _xor_bytes(position, self._tag_mask(tag)))
+        sealed = int.from_bytes(tag + _xor_bytes(position, self._encryption_mask(tag)))
         return "".join([_PAIRS[sealed >> shift & 0x3FF] for shift in _SHIFTS])
 
     def open(self, receipt_id: str) -> tuple[int, int]:
@@ -61,7 +61,7 @@ class Sealer:
         hidden = sealed[TAG_SIZE:]
         if len(hidden) != _PLACE.size:
             raise NotThere("there is no such receipt")
-        position = _xor_bytes(hidden, self._tag_mask(tag))
+        position = _xor_bytes(hidden, self._encryption_mask(tag))
         if not hmac.compare_digest(tag, self._position_tag(position)):
             raise NotThere("there is no such receipt")
         commit, index = _PLACE.unpack(position)
@@ -70,7 +70,7 @@ class Sealer:
     def _position_tag(self, position: bytes) -> bytes:
         return _finish_hash(self._tags, position)
 
-    def _tag_mask(self, tag: bytes) -> bytes:
+    def _encryption_mask(self, tag: bytes) -> bytes:
         return _finish_hash(self._streams, tag)
 
 
@@ -85,7 +85,7 @@ async def receipt_view(
     sealer: Sealer,
     *,
     find: Callable[[int], Awaitable[CommitTerms | None]],
-    closed_below: Callable[[str], int],
+    lowest_open_number: Callable[[str], int],
     oldest: Callable[[str], Awaitable[int]],
 ) -> dict[str, Any]:
     """
@@ -105,18 +105,18 @@ async def receipt_view(
         receipt_id,
         terms,
         committed_at=committed_at,
-        closed_below=closed_below(terms.topic),
+        lowest_open_number=lowest_open_number(terms.topic),
         oldest=await oldest(terms.topic),
     )
     parts = [
-        await receipt_view(part, sealer, find=find, closed_below=closed_below, oldest=oldest)
+        await receipt_view(part, sealer, find=find, lowest_open_number=lowest_open_number, oldest=oldest)
         for part in terms.before
     ]
-    return _combine_parts(view, parts)
+    return _combine_receipt_parts(view, parts)
 
 
 def _receipt_view(
-    receipt_id: str, terms: SubmissionTerms, *, committed_at: float, closed_below: int, oldest: int
+    receipt_id: str, terms: SubmissionTerms, *, committed_at: float, lowest_open_number: int, oldest: int
 ) -> dict[str, Any]:
     return {
         "id": receipt_id,
@@ -131,17 +131,19 @@ def _receipt_view(
         "rejected": dict(terms.rejected),
         "first_number": terms.first if terms.accepted else None,
         "last_number": terms.last_number if terms.accepted else None,
-        "state": _receipt_state(terms, closed_below=closed_below, oldest=oldest),
+        "state": _receipt_state(terms, lowest_open_number=lowest_open_number, oldest=oldest),
     }
 
 
-def _combine_parts(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _combine_receipt_parts(
+    last_part: Mapping[str, Any], earlier_parts: Iterable[Mapping[str, Any]]
+) -> dict[str, Any]:
     """
-    Combine the views of a request that was stored in parts. `view`: of the last part. The range of numbers
-    may include records of other requests.
+    Combine the views of a request that was stored in parts. `last_part`: the view of the last
+    part. The range of numbers may include records of other requests.
     """
-    whole = dict(view)
-    for part in parts:
+    whole = dict(last_part)
+    for part in earlier_parts:
         for term in ("received", "records", "new", "duplicates", "amended"):
             whole[term] += part[term]
         for term in ("ignored", "rejected"):
@@ -152,12 +154,12 @@ def _combine_parts(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) 
     return whole
 
 
-def _receipt_state(terms: SubmissionTerms, *, closed_below: int, oldest: int) -> str:
+def _receipt_state(terms: SubmissionTerms, *, lowest_open_number: int, oldest: int) -> str:
     if not terms.accepted:
         return "known"
     if terms.last_number < oldest:
         return "removed"
-    return "kept" if terms.last_number < closed_below else "open"
+    return "kept" if terms.last_number < lowest_open_number else "open"
 
 
 def _xor_bytes(data: bytes, mask: bytes) -> bytes:

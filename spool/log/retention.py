@@ -37,7 +37,7 @@ class Candidate(NamedTuple):
     bytes: int
 
     @property
-    def last(self) -> int:
+    def last_number(self) -> int:
         return self.first + self.records - 1
 
 
@@ -50,7 +50,7 @@ def removable_entries(
     """
     gone = []
     for entry in candidates:
-        if entry.last >= limit or not (entry.committed_at < before or excess > 0):
+        if entry.last_number >= limit or not (entry.committed_at < before or excess > 0):
             break
         gone.append(entry)
         excess -= entry.bytes
@@ -66,13 +66,17 @@ class ReaderProgress(NamedTuple):
     done: int
     kept: int
 
-    def with_topic(self, *, last: int, oldest: int, needed: int | None) -> ReaderProgress:
+    def with_topic(
+        self, *, last_number: int, lowest_stored_number: int, lowest_needed_number: int | None
+    ) -> ReaderProgress:
         """
-        Return the progress with a topic added. `last`: its last number. `oldest`: its lowest stored number.
-        `needed`: the lowest number that a required route needs, or None.
+        Return the progress with a topic added.
+        `lowest_needed_number`: the lowest number that a required route needs, or None.
         """
-        done_through = last if needed is None else min(last, needed - 1)
-        return ReaderProgress(self.done + done_through, self.kept + last + 1 - oldest)
+        done_through = (
+            last_number if lowest_needed_number is None else min(last_number, lowest_needed_number - 1)
+        )
+        return ReaderProgress(self.done + done_through, self.kept + last_number + 1 - lowest_stored_number)
 
 
 class DrainRate:
@@ -94,7 +98,7 @@ class DrainRate:
             "the queue on disk is full (spool.max_bytes)", retry_after_s=self.retry_after_s(ROOM)
         )
 
-    def retry_after_s(self, share: float) -> int:
+    def retry_after_s(self, freed_share: float) -> int:
         """
         Estimate in how many seconds a fraction of the stored records is no longer needed, between
         LEAST_RETRY_S and MOST_RETRY_S.
@@ -104,7 +108,7 @@ class DrainRate:
         (begin, before), (end, after) = self._samples[0], self._samples[-1]
         if after.done <= before.done:
             return MOST_RETRY_S
-        seconds = share * after.kept * (end - begin) / (after.done - before.done)
+        seconds = freed_share * after.kept * (end - begin) / (after.done - before.done)
         return max(LEAST_RETRY_S, min(MOST_RETRY_S, math.ceil(seconds)))
 
 
@@ -127,19 +131,19 @@ def log_damaged_commits(commits: Sequence[int]) -> None:
     )
 
 
-def sum_carried_terms(
-    rows: Iterable[tuple[int, int, bytes]], *, as_they_are: bool
+def sum_stored_accounting_counts(
+    rows: Iterable[tuple[int, int, bytes]], *, skips_damaged: bool
 ) -> Counter[tuple[str, str]]:
     """
     Return the sum by (topic, term) over rows of id, checksum and terms.
 
-    Raises DamagedCommits for a damaged row. With `as_they_are`, a damaged row is logged instead and adds
+    Raises DamagedCommits for a damaged row. With `skips_damaged`, a damaged row is logged instead and adds
     nothing.
     """
     sums: Counter[tuple[str, str]] = Counter()
     for commit, checksum, packed in rows:
-        terms = books.unpack_checked_terms(packed, checksum)
-        if terms is None and not as_they_are:
+        terms = books.unpack_terms_if_intact(packed, checksum)
+        if terms is None and not skips_damaged:
             raise DamagedCommits
         if terms is None:
             _log.error("a commit row is damaged", extra={"action": "commit_damaged", "commit": commit})

@@ -44,7 +44,7 @@ class IdRun:
         return at < len(ids) and ids[at] == id
 
 
-def build_run(
+def build_id_run(
     key: int, hour: int, arrived_at: float, ids: array[int], native: NativeModule | None = None
 ) -> IdRun:
     """
@@ -53,7 +53,7 @@ def build_run(
     """
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
-    if native is not None and (native_marks := native.low_end_marks(ids.tobytes(), bits >> 3)) is not None:
+    if native is not None and (native_marks := native.low_bits_bitmap(ids.tobytes(), bits >> 3)) is not None:
         return IdRun(key, hour, arrived_at, ids, native_marks, mask)
     flags = bytearray(bits)  # a byte per bit: Python sets bytes twice as fast
     for id in ids:
@@ -62,10 +62,13 @@ def build_run(
     return IdRun(key, hour, arrived_at, ids, marks.to_bytes(bits >> 3, "little"), mask)
 
 
-def merge_runs(one: array[int], other: array[int], native: NativeModule | None = None) -> array[int]:
+def merge_sorted_ids(one: array[int], other: array[int], native: NativeModule | None = None) -> array[int]:
     """Merge two runs into one sorted array, one slice of the range of ids at a time."""
     merged = array("Q")
-    if native is not None and (merged_bytes := native.merge_runs(one.tobytes(), other.tobytes())) is not None:
+    if (
+        native is not None
+        and (merged_bytes := native.merge_sorted_ids(one.tobytes(), other.tobytes())) is not None
+    ):
         merged.frombytes(merged_bytes)
         return merged
     for low in range(SLICES):
@@ -89,10 +92,10 @@ def repeated_ids(runs: Sequence[array[int]]) -> Iterator[int]:
         yield from (id for id, next_id in pairwise(ids) if id == next_id)
 
 
-def _slice_ids(ids: array[int], low: int, slices: int = SLICES) -> array[int]:
-    width = SPACE // slices
-    begin = bisect_left(ids, low * width)
-    end = bisect_left(ids, (low + 1) * width) if low + 1 < slices else len(ids)
+def _slice_ids(ids: array[int], slice_index: int, slice_count: int = SLICES) -> array[int]:
+    width = SPACE // slice_count
+    begin = bisect_left(ids, slice_index * width)
+    end = bisect_left(ids, (slice_index + 1) * width) if slice_index + 1 < slice_count else len(ids)
     return ids[begin:end]
 
 

@@ -35,7 +35,7 @@ _KINDS: Final[Mapping[object, int]] = {str: _TEXT, bytes: _BYTES, int: _NUMBER, 
 _TEXTS: Final = "tags"
 
 
-def field_position(field: str) -> int:
+def inference_field_index(field: str) -> int:
     return FIELDS.index(field)
 
 
@@ -172,7 +172,7 @@ class NativeModule:
         self.panic: type[BaseException] = module.Panic
         self.faults = 0
         self._module = module
-        self._table = _build_field_table(module)
+        self._table = _build_inference_field_table(module)
 
     @property
     def is_on(self) -> bool:
@@ -186,11 +186,11 @@ class NativeModule:
         found = self._try_native(self._table.walk, packed, count)
         return None if found is None else Walked(*found)
 
-    def merge_runs(self, one: bytes, other: bytes) -> bytes | None:
+    def merge_sorted_ids(self, one: bytes, other: bytes) -> bytes | None:
         """Merge two runs of ids. Return None if the caller must do it in Python."""
         return self._try_native(self._module.merge, one, other)
 
-    def low_end_marks(self, ids: bytes, size: int) -> bytes | None:
+    def low_bits_bitmap(self, ids: bytes, size: int) -> bytes | None:
         """
         Return a bitmap of `size` bytes with a bit for the low end of each id, or None if the caller must
         compute it in Python.
@@ -286,20 +286,23 @@ def load_native() -> NativeModule:
     return NativeModule(module)
 
 
-def _build_field_table(module: ModuleType) -> Any:
+def _build_inference_field_table(module: ModuleType) -> Any:
     """Return the table of record fields. A record may omit fields at its end, which are then read as None."""
-    kinds, least = _field_kinds()
+    kinds, least = _native_kinds_of_fields()
     return module.Table(tag=Inference.__struct_config__.tag, fields=list(kinds), least=least)
 
 
 @cache
-def _field_kinds() -> tuple[Sequence[tuple[int, bool]], int]:
+def _native_kinds_of_fields() -> tuple[Sequence[tuple[int, bool]], int]:
     fields = msgspec.structs.fields(Inference)
-    kinds = tuple((_TAGS, False) if field.name == _TEXTS else _value_kind(field.type) for field in fields)
+    kinds = tuple(
+        (_TAGS, False) if field.name == _TEXTS else _native_kind_and_optionality(field.type)
+        for field in fields
+    )
     return kinds, 1 + max(number for number, field in enumerate(fields) if not _can_be_omitted(field))
 
 
-def _value_kind(type: Any) -> tuple[int, bool]:
+def _native_kind_and_optionality(type: Any) -> tuple[int, bool]:
     if type in _KINDS:
         return _KINDS[type], False
     *kinds, none = getattr(type, "__args__", (type, type))

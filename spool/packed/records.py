@@ -99,10 +99,10 @@ def packed_records(
 
 
 def _amend_records(
-    entry: CachedEntry, begin: int, end: int, amendments: Mapping[int, dict[str, Any]]
+    entry: CachedEntry, begin: int, end: int, amended_fields_by_index: Mapping[int, dict[str, Any]]
 ) -> CachedEntry:
     records: list[Any] = list(entry.raw_records[begin:end])
-    for place, fields in amendments.items():
+    for place, fields in amended_fields_by_index.items():
         record = codec.decode_record(entry.raw_records[place])
         if isinstance(record, Inference):
             records[place - begin] = replace_fields(record, fields)

@@ -11,7 +11,7 @@ from spool.ledger import sums as rule
 from spool.ledger.comparing import max_records_at_once
 from spool.ledger.sums import HourlySums
 from spool.log.values import LogEntry
-from spool.packed.native import NativeFault, NativeModule, RowAdder, field_position
+from spool.packed.native import NativeFault, NativeModule, RowAdder, inference_field_index
 from spool.packed.records import PackedRecords
 from spool.processing import MARKS
 from spool.record import NS
@@ -88,14 +88,21 @@ def _row_adder(native: NativeModule, sums: HourlySums) -> RowAdder:
     most = 2**63 - 1
     bounds = {"input_tokens": rule.MAX_TOKENS, "output_tokens": rule.MAX_TOKENS}
     return native.row_adder(
-        start=field_position("start_time"),
-        end=field_position("end_time"),
-        shadow=field_position("shadow"),
-        dimensions=[field_position(field) for field in _DIMENSIONS],
-        tags=(field_position("tags"), frozenset(name.encode() for name in {*sums.tags, *MARKS, *work.TAGS})),
-        sized=(field_position("input_tokens"), field_position("output_tokens"), rule.SIZES),
-        counts=[(field_position(field), bounds.get(field, most)) for field in rule.COUNTS[1:]],
-        amounts=([field_position("cost"), field_position("estimated_cost")], money.DECIMALS, rule.MAX_MONEY),
+        start=inference_field_index("start_time"),
+        end=inference_field_index("end_time"),
+        shadow=inference_field_index("shadow"),
+        dimensions=[inference_field_index(field) for field in _DIMENSIONS],
+        tags=(
+            inference_field_index("tags"),
+            frozenset(name.encode() for name in {*sums.tags, *MARKS, *work.TAGS}),
+        ),
+        sized=(inference_field_index("input_tokens"), inference_field_index("output_tokens"), rule.SIZES),
+        counts=[(inference_field_index(field), bounds.get(field, most)) for field in rule.COUNTS[1:]],
+        amounts=(
+            [inference_field_index("cost"), inference_field_index("estimated_cost")],
+            money.DECIMALS,
+            rule.MAX_MONEY,
+        ),
         hour=rule.HOUR_S * NS,
         unit=rule.MS,
         edges=rule.LATENCY_EDGES_MS,

@@ -131,11 +131,11 @@ class PostgresPartialReports:
         return await self._read_reports(_ALL)
 
     async def find_reports(
-        self, keys: Collection[bytes], *, under: Collection[bytes] = ()
+        self, keys: Collection[bytes], *, key_prefixes: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
         def read_partial_reports(connection: Connection) -> dict[bytes, PartialReport]:
             rows = connection.execute(self._database.fill_in_table_names(_FIND), (list(keys),)).fetchall()
-            for begin in under:
+            for begin in key_prefixes:
                 rows += connection.execute(
                     self._database.fill_in_table_names(_UNDER), (begin, _end_of_prefix(begin))
                 ).fetchall()

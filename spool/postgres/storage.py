@@ -18,7 +18,7 @@ from spool.errors import SpoolUnavailable
 from spool.installation import derive_secret
 from spool.ledger.ledger import Ledger
 from spool.log.planning.plan import CommitPlan
-from spool.log.protocols import Observer
+from spool.log.protocols import CommitObserver
 from spool.log.values import Submission
 from spool.packed.native import NativeModule
 from spool.postgres import streams
@@ -85,7 +85,7 @@ async def open_spool(
     clock: Clock,
     secret: bytes,
     leases: PostgresLeases,
-    observer: Observer | None = None,
+    observer: CommitObserver | None = None,
     cache_bytes: int = CACHE_BYTES,
     native: NativeModule | None = None,
     container: ContainerSettings = NO_OTHER_LIMITS,

@@ -164,7 +164,7 @@ class SqlErasing:
             # reports rarely state a call's time, so any time counts
             if rename_person_in_fields(fields, renaming, EVER):
                 data = codec.pack_fields(fields)
-                checksum = codec.entry_checksum(data, codec.amendment_place(topic, number))
+                checksum = codec.entry_checksum(data, codec.amendment_location(topic, number))
                 put = _PUT_AMENDMENT % self._rows
                 tables.run(put, topic=code, number=number, checksum=checksum, fields=data)
                 count += 1
@@ -206,7 +206,7 @@ def _rename_in_entries(
         if renamed:
             records += len(renamed)
             sealed = codec.compress_entry(
-                codec.encode_records(decoded), codec.entry_place(topic, first, count)
+                codec.encode_records(decoded), codec.entry_location(topic, first, count)
             )
             entry = {
                 "first": first,

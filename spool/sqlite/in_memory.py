@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from spool.clock import Clock, SystemClock
 from spool.ledger.ledger import Ledger
-from spool.log.protocols import Observer
+from spool.log.protocols import CommitObserver
 from spool.packed.native import NativeModule
 from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings
@@ -67,7 +67,7 @@ async def open_spool(
     *,
     settings: SpoolSettings,
     clock: Clock,
-    observer: Observer | None = None,
+    observer: CommitObserver | None = None,
     container: ContainerSettings = NO_OTHER_LIMITS,
     native: NativeModule | None = None,
 ) -> SqliteSpool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from spool.clock import Clock
-from spool.log.protocols import Observer
+from spool.log.protocols import CommitObserver
 from spool.packed.native import NativeModule
 from spool.settings import SpoolSettings
 from spool.sqlite.database import Database, add_functions
@@ -104,7 +104,7 @@ def new_log(
     settings: SpoolSettings,
     clock: Clock,
     secret: bytes,
-    observer: Observer | None = None,
+    observer: CommitObserver | None = None,
     native: NativeModule | None = None,
 ) -> SqliteLog:
     return SqliteLog(

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice, takewhile
 
 from spool.clock import Clock
-from spool.log.heard import CALLER_BYTES, KEPT_S, pack_senders, unpack_senders
+from spool.log.heard import CALLER_BYTES, KEPT_S, pack_senders, unpack_sender_keys
 from spool.log.partial_reports import SPANS, PartialReport, filter_by_kind
 from spool.log.pending_spans import change_given_values
 from spool.log.planning.plan import CommitPlan
@@ -49,9 +49,11 @@ class SqlitePartialReports:
         )
 
     async def find_reports(
-        self, keys: Collection[bytes], *, under: Collection[bytes] = ()
+        self, keys: Collection[bytes], *, key_prefixes: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
-        return await self._database.read(lambda connection: find_reports(connection, keys, under=under))
+        return await self._database.read(
+            lambda connection: find_reports(connection, keys, key_prefixes=key_prefixes)
+        )
 
     async def oldest_reports(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
         due = takewhile(lambda report: report.at <= before, filter_by_kind(await self.load(), kind))
@@ -63,10 +65,10 @@ class SqlitePartialReports:
 
 
 def find_reports(
-    connection: sqlite3.Connection, keys: Collection[bytes], *, under: Collection[bytes] = ()
+    connection: sqlite3.Connection, keys: Collection[bytes], *, key_prefixes: Collection[bytes] = ()
 ) -> dict[bytes, PartialReport]:
     rows = [row for key in keys for row in connection.execute(_FIND, (key,))]
-    rows += [row for begin in under for row in connection.execute(_UNDER, (begin, len(begin), begin))]
+    rows += [row for begin in key_prefixes for row in connection.execute(_UNDER, (begin, len(begin), begin))]
     return {row[0]: PartialReport(*row) for row in rows}
 
 
@@ -112,7 +114,7 @@ class SqliteStoredSenders:
         damaged = 0
         for at, data in connection.execute(_HEARD, (self._clock.now() - KEPT_S,)):
             try:
-                for sender in unpack_senders(data):
+                for sender in unpack_sender_keys(data):
                     self._of_callers.setdefault(sender[:CALLER_BYTES], []).append((sender, at))
             except ValueError:
                 damaged += 1

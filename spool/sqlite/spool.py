@@ -17,7 +17,7 @@ from spool.disks import find_mount
 from spool.errors import SpoolDamaged
 from spool.installation import derive_secret, installation_secret
 from spool.ledger.ledger import Ledger
-from spool.log.protocols import Observer
+from spool.log.protocols import CommitObserver
 from spool.packed.native import NativeModule
 from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings
@@ -112,7 +112,7 @@ async def open_spool(
     *,
     settings: SpoolSettings,
     clock: Clock,
-    observer: Observer | None = None,
+    observer: CommitObserver | None = None,
     cache_bytes: int = CACHE_BYTES,
     container: ContainerSettings = NO_OTHER_LIMITS,
     native: NativeModule | None = None,

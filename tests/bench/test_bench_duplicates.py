@@ -16,7 +16,7 @@ from collections.abc import Callable
 import pytest
 
 from spool.identity import RecordIdentity
-from spool.log.duplicates import DuplicateIndex, encode_place, hours_around_start
+from spool.log.duplicates import DuplicateIndex, encode_log_position, storage_and_search_hours_by_start
 from spool.record import AI_TELEMETRY, NS
 
 pytestmark = pytest.mark.bench
@@ -45,10 +45,12 @@ def filled() -> DuplicateIndex:
     for begin in range(0, IDS, GROUP):
         numbers = range(begin, min(IDS, begin + GROUP))
         now = start_of(numbers[-1]) / NS
-        ids = {index.short_id(id_of(number)): encode_place(AI_TELEMETRY, number + 1) for number in numbers}
+        ids = {
+            index.short_id(id_of(number)): encode_log_position(AI_TELEMETRY, number + 1) for number in numbers
+        }
         index.add_ids(ids, [start_of(number) // (3600 * NS) for number in numbers], now)
-        while index.check_fold_due(now, {AI_TELEMETRY: IDS}):
-            index.apply_fold(index.plan_fold(now))
+        while index.check_compaction_due(now, {AI_TELEMETRY: IDS}):
+            index.apply_compaction(index.plan_compaction(now))
     return index
 
 
@@ -67,7 +69,7 @@ def bytes_of(index: DuplicateIndex) -> int:
     Return the bytes of runs and their marks by their buffers. The newest ids are a dict, at a measured
     150 bytes each.
     """
-    runs = index.runs()
+    runs = index.id_runs()
     in_runs = sum(len(run.ids) for run in runs)
     return sum(8 * len(run.ids) + len(run.marks) for run in runs) + 150 * (len(index) - in_runs)
 
@@ -87,8 +89,8 @@ def test_bench_duplicates() -> None:
     def look_up(asked: list[tuple[RecordIdentity, int]]) -> int:
         found = 0
         for identity, start in asked:
-            _, hours = hours_around_start(start, now * NS)
-            found += index.find_place((index.short_id(identity.id),), hours, now) is not None
+            _, hours = storage_and_search_hours_by_start(start, now * NS)
+            found += index.find_log_position((index.short_id(identity.id),), hours, now) is not None
         return found
 
     def look_up_in_a_set(asked: list[tuple[RecordIdentity, int]]) -> int:
@@ -101,7 +103,7 @@ def test_bench_duplicates() -> None:
     mixed_us = 0.8 * new_us + 0.2 * known_us
     per_id = bytes_of(index) / len(index)
     print(
-        f"\nduplicates: {len(index):,} ids in {len(index.runs())} runs: {mixed_us:.2f} us a record "
+        f"\nduplicates: {len(index):,} ids in {len(index.id_runs())} runs: {mixed_us:.2f} us a record "
         f"(new {new_us:.2f}, known {known_us:.2f}), {mixed_us / set_us:.1f} x a set of {LOOKUPS:,} "
         f"({set_us:.3f} us); "
         f"{per_id:.1f} bytes an id, {bytes_of(index) / 2**20:.1f} MiB"

@@ -32,7 +32,7 @@ def plain_span(record: Inference, committed_at: float) -> bytes:
     cost_source = r.cost_source
     if r.charges:
         cost_source = "none" if r.estimated_cost is None else "estimated"
-    trace, span = identity.stand_in_span_ids(r.id)
+    trace, span = identity.derived_trace_and_span_ids(r.id)
     odd_ids = []
     if r.trace_id is not None:
         if re.fullmatch(r"(?!0{32})[0-9a-f]{32}", r.trace_id):

@@ -21,7 +21,7 @@ from exporters.focus import charges as focus
 from exporters.focus.rows import charges_from_rows
 from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery
-from spool.log.planning.corrections import shadow_correction
+from spool.log.planning.corrections import correction_to_shadow
 from spool.log.values import LogEntry
 from spool.record import NS, Correction, Inference, Record
 from tests.csv_reading import HOSTILE, assert_harmless
@@ -218,7 +218,7 @@ def test_a_call_that_was_taken_back_is_negative_usage(counts: dict[str, Any]) ->
     """A call without tokens takes back a request. Together with its call, every sum of the file is 0."""
     failed = paid(1, status="error", **counts)
     assert isinstance(failed, Inference)
-    gone = shadow_correction(failed, 0, b"f" * 16, failed, now_ns=AT * NS)
+    gone = correction_to_shadow(failed, 0, b"f" * 16, failed, now_ns=AT * NS)
     made = rows([failed, gone])
     assert ["", failed.id.hex()] == sorted(row["x_Corrects"] for row in made)
     assert {"Usage"} == {row["ChargeCategory"] for row in made}

@@ -17,7 +17,7 @@ from gateway.normalise.outcome import ReadOptions
 from spool.ledger import money
 from spool.ledger.sums import COUNTS, HourlySums
 from spool.ledger.verdicts import counting_verdict
-from spool.log.planning.corrections import shadow_correction
+from spool.log.planning.corrections import correction_to_shadow
 from spool.log.values import LogEntry
 from spool.record import CALL_UNIT, NS, Correction, Record, UsageMetric
 from tests.exporters.spools import call, counter
@@ -170,7 +170,7 @@ def test_a_call_that_was_taken_back_is_one_call_less() -> None:
     """
     priced: dict[str, Any] = {"cost": "0.4", "cost_source": "reported", "request_model": "gpt-4o"}
     failed = call(1, start_time=BEGAN, status="error", team="search", **priced)
-    correction = shadow_correction(failed, 0, b"f" * 16, failed, now_ns=BEGAN + 9)
+    correction = correction_to_shadow(failed, 0, b"f" * 16, failed, now_ns=BEGAN + 9)
     taken = taken_in(correction)
     [calls] = [one for one in taken if isinstance(one, UsageMetric) and one.unit == CALL_UNIT]
     assert ("tollhouse.correction.calls", -1, "search") == (calls.name, calls.value, calls.team)

@@ -16,7 +16,7 @@ from exporters.otlp.spans import SpanEncoder
 from exporters.otlp.telemetry import OUT_OF_RANGE
 from gateway.normalise.otlp import normalise_otlp
 from gateway.normalise.outcome import ReadOptions
-from spool.identity import stand_in_span_ids
+from spool.identity import derived_trace_and_span_ids
 from spool.meters import METERS
 from spool.record import NS, Inference
 from tests.bench.test_bench_encode import records as bench_records
@@ -149,7 +149,7 @@ def test_what_is_unknown_is_absent() -> None:
         "tollhouse.currency": "USD",
         "tollhouse.times": "none",
     } == attributes(span)
-    assert stand_in_span_ids(record_id(1)) == (span.trace_id, span.span_id)
+    assert derived_trace_and_span_ids(record_id(1)) == (span.trace_id, span.span_id)
     received = int(COMMITTED_AT * NS)
     assert span.start_time_unix_nano == received
     assert span.end_time_unix_nano == received
@@ -163,7 +163,7 @@ def test_ids_of_another_form_are_kept_apart() -> None:
     assert said["tollhouse.span_id"] == "A" * 16
     assert said["tollhouse.request_id"] == "chatcmpl-12"
     assert "gen_ai.response.id" not in said
-    assert stand_in_span_ids(record_id(1)) == (span.trace_id, span.span_id)
+    assert derived_trace_and_span_ids(record_id(1)) == (span.trace_id, span.span_id)
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ class Serving:
     async def records(self) -> list[Inference | UsageMetric]:
         """Return every closed record of a call or counter in order, without corrections."""
         log = self.app.services.storage.log
-        entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
+        entries = await log.read(AI_TELEMETRY, 1, log.lowest_open_number(AI_TELEMETRY) - 1)
         found: list[Inference | UsageMetric] = []
         for record in (record for entry in entries for record in entry.records if record is not None):
             assert isinstance(record, Inference | UsageMetric | Correction), record

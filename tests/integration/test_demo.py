@@ -350,7 +350,7 @@ async def test_it_goes_through_the_real_data_option(tmp_path: Path) -> None:
     try:
         books = await spool.log.verify()
         assert [] == list(books.imbalances)
-        entries = await spool.log.read(AI_TELEMETRY, 1, spool.log.closed_below(AI_TELEMETRY) - 1)
+        entries = await spool.log.read(AI_TELEMETRY, 1, spool.log.lowest_open_number(AI_TELEMETRY) - 1)
         records = [record for entry in entries for record in entry.records if record is not None]
         assert done.records == len(records) == books.topics[AI_TELEMETRY]["accepted"]
         assert all(record.shadow == (record.kind == "usage_metric") for record in records)

@@ -471,7 +471,7 @@ async def test_events_are_sent_and_counted_once(serve: Serve, tmp_path: Path) ->
     assert "line 2: malformed: type is required" in sent.output
     assert "sent before 3" in (await run(str(file))).output
     log = unmapped.app.services.storage.log
-    entries = await log.read(USAGE_EVENTS, 1, log.closed_below(USAGE_EVENTS) - 1)
+    entries = await log.read(USAGE_EVENTS, 1, log.lowest_open_number(USAGE_EVENTS) - 1)
     stored = [record for entry in entries for record in entry.records if isinstance(record, UsageEvent)]
     assert [event_amount(upstream, record) for record in stored] == [3, 2, 4]
     assert stored[0].subject == "acme"

@@ -56,7 +56,7 @@ class FakeLog:
 
     def add(self, records: Sequence[Record | None], *, at: float = BEGIN) -> None:
         entry = LogEntry(
-            topic="ai-telemetry", first=self.closed_below(), committed_at=at, records=list(records)
+            topic="ai-telemetry", first=self.lowest_open_number(), committed_at=at, records=list(records)
         )
         for number, record in enumerate(records, start=entry.first):
             if isinstance(record, Correction):
@@ -71,21 +71,21 @@ class FakeLog:
         """Return a log with the first entries of another log."""
         log = cls()
         log.entries = other.entries[:upto]
-        log._given = other.closed_below()
+        log._given = other.lowest_open_number()
         return log
 
     def forget_below(self, number: int) -> None:
         """Delete whole entries from the oldest end, as retention does."""
         self.entries = [entry for entry in self.entries if entry.last >= number]
 
-    def closed_below(self, topic: str = "ai-telemetry") -> int:
+    def lowest_open_number(self, topic: str = "ai-telemetry") -> int:
         return self.entries[-1].last + 1 if self.entries else 1
 
     def next_number(self, topic: str = "ai-telemetry") -> int:
-        return self.closed_below(topic)
+        return self.lowest_open_number(topic)
 
     async def newest_number(self, topic: str) -> int:
-        return max(self.closed_below(topic), self._given)
+        return max(self.lowest_open_number(topic), self._given)
 
     async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[LogEntry]:
         found = []
@@ -101,7 +101,7 @@ class FakeLog:
     async def watermark_changes(self, topic: str) -> AsyncIterator[int]:
         while True:
             self._grown.clear()
-            yield self.closed_below()
+            yield self.lowest_open_number()
             await self._grown.wait()
 
     async def wait_read(self, number: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from spool.log.amendments import has_disagreement, missing_fields, replace_fields
+from spool.log.amendments import has_disagreeing_counts_or_cost, missing_fields, replace_fields
 from spool.record import Inference
 
 
@@ -134,7 +134,7 @@ def test_an_input_without_cached_tokens_is_completed(partly: dict[str, int], who
     reports = priced("1", output_tokens=5, **partly), priced("9", **counts)
     for first, later in (reports, reports[::-1]):
         fields = missing_fields(first, later)
-        assert not has_disagreement(first, later)
+        assert not has_disagreeing_counts_or_cost(first, later)
         record = replace_fields(first, fields)
         assert counts == {name: getattr(record, name) for name in counts}
         assert "9" == record.estimated_cost
@@ -189,7 +189,7 @@ def test_a_part_of_0_gives_way_to_one_that_fits(side: tuple[str, str]) -> None:
         found = replace_fields(first, missing_fields(first, later))
         assert getattr(found, part) == 288
         assert found.estimated_cost == "2"
-        assert has_disagreement(first, later) is False
+        assert has_disagreeing_counts_or_cost(first, later) is False
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_a_part_of_0_stays_where_the_count_does_not_fit(first: dict[str, int], l
     """A part of 0 stays if the two reports' counts differ: this is a conflict, and no values are mixed."""
     one, other = report(**first), report(**later)
     assert {} == missing_fields(one, other)
-    assert has_disagreement(one, other)
-    assert has_disagreement(other, one)
+    assert has_disagreeing_counts_or_cost(one, other)
+    assert has_disagreeing_counts_or_cost(other, one)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_disagreement_is_about_tokens_and_cost(
     first: dict[str, object], later: dict[str, object], expected: bool
 ) -> None:
     """Sources round money and name people differently. Only different numbers are a conflict."""
-    assert expected == has_disagreement(report(**first), report(**later))
+    assert expected == has_disagreeing_counts_or_cost(report(**first), report(**later))
 
 
 def test_meters_are_filled_by_name_where_they_fit() -> None:
@@ -280,7 +280,7 @@ def test_meters_are_filled_by_name_where_they_fit() -> None:
     # A meter of 201 tokens is more than the input tokens that no other meter counts.
     assert {} == missing_fields(first, report(meters={"input_video_tokens": 201}))
     assert {} == missing_fields(first, first)
-    assert not has_disagreement(first, later)
+    assert not has_disagreeing_counts_or_cost(first, later)
 
 
 def test_two_quantities_of_one_meter_are_a_conflict() -> None:
@@ -290,11 +290,11 @@ def test_two_quantities_of_one_meter_are_a_conflict() -> None:
     """
     first, later = report(meters={"web_searches": 2}), report(meters={"web_searches": 3})
     assert missing_fields(first, later) == {}
-    assert has_disagreement(first, later) is True
+    assert has_disagreeing_counts_or_cost(first, later) is True
     seconds = report(meters={"audio_seconds": "12.5"}), report(meters={"audio_seconds": "12.50"})
     assert missing_fields(*seconds) == {}
-    assert has_disagreement(*seconds) is False
-    assert not has_disagreement(first, report(meters={"storage_searches": 1}))
+    assert has_disagreeing_counts_or_cost(*seconds) is False
+    assert not has_disagreeing_counts_or_cost(first, report(meters={"storage_searches": 1}))
 
 
 def test_a_report_with_more_meters_has_the_better_estimate() -> None:

@@ -12,14 +12,20 @@ from spool.errors import NotThere
 from spool.log.books import (
     METER_TOO_LARGE,
     SubmissionTerms,
-    check_equations,
+    check_accounting,
     is_counter_name,
     pack_terms,
     sum_terms,
-    unpack_checked_terms,
     unpack_terms,
+    unpack_terms_if_intact,
 )
-from spool.log.commits.following import NewIds, pack_names, pack_new_ids, unpack_ids, unpack_names
+from spool.log.commits.following import (
+    NewIds,
+    pack_later_names,
+    pack_new_ids,
+    unpack_later_names,
+    unpack_new_ids,
+)
 from spool.log.receipts import Sealer
 
 BEFORE_LEFT_OUT = ["ai-telemetry", 5, 0, 3, 1, 0, 0, 0, 0, 0, {"not_ai": 1}, {}, 7, []]
@@ -65,13 +71,13 @@ def test_lists_within_lists_are_a_damaged_row() -> None:
     assert row[:3] == b"\x91\xdc\x00"  # the row is one msgpack list of more than 15 items
     row = row[:3] + bytes([row[3] + 1]) + row[4:] + NESTED
     for packed in (NESTED, row):
-        assert unpack_checked_terms(packed, zlib.crc32(packed)) is None
+        assert unpack_terms_if_intact(packed, zlib.crc32(packed)) is None
 
 
 def test_lists_within_lists_are_damaged_ids_and_names() -> None:
     """Packed ids and packed names with nested lists are damaged."""
-    ids, names = pack_new_ids(NewIds((5,), (1,), (7,))), pack_names(1.0, [(5, 1, 7)])
-    for unpack, packed in ((unpack_ids, ids), (unpack_names, names)):
+    ids, names = pack_new_ids(NewIds((5,), (1,), (7,))), pack_later_names(1.0, [(5, 1, 7)])
+    for unpack, packed in ((unpack_new_ids, ids), (unpack_later_names, names)):
         assert packed[0] & 0xF0 == 0x90
         with pytest.raises(ValueError, match="damaged"):
             unpack(bytes([packed[0] + 1]) + packed[1:] + NESTED)
@@ -109,5 +115,5 @@ ROUTE = {"before_start": 1, "queued": 1, "delivered": 1}
 def test_what_comes_in_is_accounted_for(
     topic: dict[str, int], route: dict[str, int], expected: list[str]
 ) -> None:
-    found = check_equations({"ai-telemetry": topic}, {"archive/ai-telemetry": route}).imbalances
+    found = check_accounting({"ai-telemetry": topic}, {"archive/ai-telemetry": route}).imbalances
     assert expected == [sentence.partition(",")[0] for sentence in found]

@@ -7,9 +7,15 @@ from array import array
 
 import pytest
 
-from spool.log.commits.unfolded import UnfoldedCommits
-from spool.log.duplicates import DuplicateIndex, decode_place, encode_place, filing_hours, hours_around_start
-from spool.log.runs import IdRun, build_run, count_repeats, merge_runs, pack_ids, unpack_ids
+from spool.log.commits.unfolded import UncompactedCommits
+from spool.log.duplicates import (
+    DuplicateIndex,
+    decode_log_position,
+    encode_log_position,
+    storage_and_search_hours,
+    storage_and_search_hours_by_start,
+)
+from spool.log.runs import IdRun, build_id_run, count_repeats, merge_sorted_ids, pack_ids, unpack_ids
 from spool.record import AI_TELEMETRY, NS, TOPICS, UNIT_COST, Inference
 
 NOON = 1_790_000_000
@@ -25,7 +31,7 @@ def run_of(count: int, seed: int = 0) -> array[int]:
 def test_marks_never_hide_an_id(count: int) -> None:
     """Marks are a filter in front of a run. Every id of the run passes it, and most other ids do not."""
     ids = run_of(count)
-    run = build_run(1, 0, 0.0, ids)
+    run = build_id_run(1, 0, 0.0, ids)
     assert all(run.marks[(id & run.mask) >> 3] >> (id & run.mask & 7) & 1 for id in ids)
     strangers = run_of(2000, seed=1)
     passed = sum(run.marks[(id & run.mask) >> 3] >> (id & run.mask & 7) & 1 for id in strangers)
@@ -35,8 +41,8 @@ def test_marks_never_hide_an_id(count: int) -> None:
 
 def test_a_merge_is_sorted_and_whole() -> None:
     one, other = run_of(1000), run_of(300, seed=1)
-    assert sorted([*one, *other]) == list(merge_runs(one, other))
-    assert list(one) == list(merge_runs(one, array("Q")))
+    assert sorted([*one, *other]) == list(merge_sorted_ids(one, other))
+    assert list(one) == list(merge_sorted_ids(one, array("Q")))
 
 
 def test_repeats_are_counted_over_all_runs() -> None:
@@ -59,7 +65,7 @@ def test_a_packed_run_comes_back_or_is_refused() -> None:
 
 def test_places_hold_topic_and_number() -> None:
     for topic in TOPICS:
-        assert (topic, 1 << 50) == decode_place(encode_place(topic, 1 << 50))
+        assert (topic, 1 << 50) == decode_log_position(encode_log_position(topic, 1 << 50))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +95,7 @@ def test_hours_of_a_record(start_s: int | None, end_s: int | None, hour: int, ne
     """
     times = [None if time_s is None else time_s * NS for time_s in (start_s, end_s)]
     record = Inference(id=b"", source="langfuse", start_time=times[0], end_time=times[1])
-    kept, looked = filing_hours(record, HOUR * 100 * NS + 5)
+    kept, looked = storage_and_search_hours(record, HOUR * 100 * NS + 5)
     assert hour == kept
     assert list(looked) == near
 
@@ -102,32 +108,32 @@ def test_the_index_never_forgets_within_its_bounds() -> None:
     for begin in range(0, len(known), 700):
         part = known[begin : begin + 700]
         ids = {
-            index.short_id(id): encode_place(AI_TELEMETRY, begin + offset + 1)
+            index.short_id(id): encode_log_position(AI_TELEMETRY, begin + offset + 1)
             for offset, (id, _) in enumerate(part)
         }
         index.add_ids(ids, [start // HOUR for _, start in part], NOON + begin)
-        while index.check_fold_due(NOON + begin, {AI_TELEMETRY: begin - 5000}):
-            index.apply_fold(index.plan_fold(NOON + begin))
+        while index.check_compaction_due(NOON + begin, {AI_TELEMETRY: begin - 5000}):
+            index.apply_compaction(index.plan_compaction(NOON + begin))
 
     def found(id: bytes, start: int) -> int | None:
-        _, hours = hours_around_start(start * NS, NOON * NS)
-        return index.find_place((index.short_id(id),), hours, NOON + len(known))
+        _, hours = storage_and_search_hours_by_start(start * NS, NOON * NS)
+        return index.find_log_position((index.short_id(id),), hours, NOON + len(known))
 
     assert all(found(id, start + noise.randrange(-900, 901)) is not None for id, start in known)
     assert not any(found(noise.randbytes(16), start) is not None for _, start in known[:5000])
     assert len(known) == len(index)
-    assert len(index.runs()) <= 4 * 8
+    assert len(index.id_runs()) <= 4 * 8
 
 
 def test_a_fold_that_is_thrown_away_changes_nothing() -> None:
     index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
     ids = [bytes([number]) * 16 for number in range(60)]
     index.add_ids(
-        {index.short_id(id): encode_place(AI_TELEMETRY, 1) for id in ids}, [NOON // HOUR] * 60, NOON
+        {index.short_id(id): encode_log_position(AI_TELEMETRY, 1) for id in ids}, [NOON // HOUR] * 60, NOON
     )
-    index.plan_fold(NOON)
+    index.plan_compaction(NOON)
     assert len(index) == 60
-    assert len(index.runs()) == 0
+    assert len(index.id_runs()) == 0
 
 
 def test_a_fold_is_planned_while_ids_are_added() -> None:
@@ -138,21 +144,21 @@ def test_a_fold_is_planned_while_ids_are_added() -> None:
     def add(first: int, last: int) -> None:
         numbers = range(first, last)
         index.add_ids(
-            {index.short_id(ids[n]): encode_place(AI_TELEMETRY, n + 1) for n in numbers},
+            {index.short_id(ids[n]): encode_log_position(AI_TELEMETRY, n + 1) for n in numbers},
             [NOON // HOUR] * len(numbers),
             NOON,
         )
 
     add(0, 30)
-    oldest = index.oldest_ids_to_fold(NOON)
+    oldest = index.oldest_ids_to_compact(NOON)
     add(30, 40)
-    index.apply_fold(oldest.plan_fold())
+    index.apply_compaction(oldest.plan_compaction())
     assert len(oldest.ids) == 25
     assert len(index) == 40
-    assert len(index.runs()) == 1
+    assert len(index.id_runs()) == 1
     assert 1 == index.folds
-    _, hours = hours_around_start(NOON * NS, NOON * NS)
-    assert all(index.find_place((index.short_id(id),), hours, NOON) is not None for id in ids)
+    _, hours = storage_and_search_hours_by_start(NOON * NS, NOON * NS)
+    assert all(index.find_log_position((index.short_id(id),), hours, NOON) is not None for id in ids)
 
 
 def test_two_installations_know_ids_by_different_numbers() -> None:
@@ -170,17 +176,19 @@ def test_a_loaded_run_is_searched_without_marks() -> None:
     """A run from disk has no marks, but all its ids are found."""
     index = DuplicateIndex(b"k" * 32, window_s=1000, max_ids=100)
     id = b"x" * 16
-    index.load_runs([IdRun(7, NOON // HOUR, NOON, array("Q", [index.short_id(id)]))], 0.0)
-    _, hours = hours_around_start(NOON * NS, NOON * NS)
-    assert 0 == index.find_place((index.short_id(id),), hours, NOON)
-    assert index.find_place((index.short_id(id),), hours, NOON + 1001) is None
+    index.load_id_runs([IdRun(7, NOON // HOUR, NOON, array("Q", [index.short_id(id)]))], 0.0)
+    _, hours = storage_and_search_hours_by_start(NOON * NS, NOON * NS)
+    assert 0 == index.find_log_position((index.short_id(id),), hours, NOON)
+    assert index.find_log_position((index.short_id(id),), hours, NOON + 1001) is None
 
 
 def test_a_fold_gives_each_hour_its_run() -> None:
     index = DuplicateIndex(b"secret", window_s=HOUR, max_ids=100)
-    ids = {id: encode_place(AI_TELEMETRY, id + 1) for id in (4, 1, 2, 3, 0)}
+    ids = {id: encode_log_position(AI_TELEMETRY, id + 1) for id in (4, 1, 2, 3, 0)}
     index.add_ids(ids, [NOON // HOUR + id % 2 for id in ids], NOON)
-    assert [[0, 2, 4], [1, 3]] == [list(run.ids) for run in index.oldest_ids_to_fold(NOON).plan_fold().added]
+    assert [[0, 2, 4], [1, 3]] == [
+        list(run.ids) for run in index.oldest_ids_to_compact(NOON).plan_compaction().added
+    ]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -195,21 +203,21 @@ def test_folds_equal_the_plain_rule(seed: int) -> None:
     for number in range(12):
         ids = {
             chance.getrandbits(64): chance.choice(
-                (0, encode_place(AI_TELEMETRY, at), encode_place(UNIT_COST, at))
+                (0, encode_log_position(AI_TELEMETRY, at), encode_log_position(UNIT_COST, at))
             )
             for at in range(1, chance.choice((2, 300, 9000)))
         }
         hours = [NOON // HOUR + chance.randrange(1 + number % 3) for _ in ids]
         index.add_ids(ids, hours, NOON)
         hour_of.update(zip(ids, hours, strict=True))
-        places.update({id: at for id, at in ids.items() if at and decode_place(at)[0] == AI_TELEMETRY})
-        index.apply_fold(index.plan_fold(NOON, dict.fromkeys(TOPICS, 10_000)))
-        for hour, runs in index.runs_by_hour().items():
+        places.update({id: at for id, at in ids.items() if at and decode_log_position(at)[0] == AI_TELEMETRY})
+        index.apply_compaction(index.plan_compaction(NOON, dict.fromkeys(TOPICS, 10_000)))
+        for hour, runs in index.id_runs_by_hour().items():
             assert sorted(id for id in hour_of if hour_of[id] == hour) == sorted(
                 id for run in runs for id in run.ids
             )
             assert all(list(run.ids) == sorted(run.ids) and run.marks == plain_marks(run) for run in runs)
-        assert places == {id: at for id in hour_of if (at := index.find_place_in_memory(id))}
+        assert places == {id: at for id in hour_of if (at := index.find_log_position_in_memory(id))}
 
 
 def plain_marks(run: IdRun) -> bytes:
@@ -224,18 +232,18 @@ def test_what_is_kept_for_ids_goes_when_all_of_a_commit_are_in_runs() -> None:
     When all ids of a commit are in runs, the rows stored for them are deleted. Commits of one kind of record
     do not delete rows of another kind.
     """
-    unfolded = UnfoldedCommits()
+    unfolded = UncompactedCommits()
     unfolded.note_commit(2, {AI_TELEMETRY: 1})
     unfolded.note_commit(3, {AI_TELEMETRY: 3, UNIT_COST: 1})
     unfolded.note_commit(0, {UNIT_COST: 2})
     unfolded.note_commit(1, {UNIT_COST: 7})
-    seen = [unfolded.first_unfolded_numbers(taken) for taken in range(7)]
+    seen = [unfolded.first_uncompacted_numbers(taken) for taken in range(7)]
     assert 2 * [{AI_TELEMETRY: 1, UNIT_COST: 1}] == seen[:2]
     assert 3 * [{AI_TELEMETRY: 3, UNIT_COST: 1}] == seen[2:5]
     assert [{UNIT_COST: 7}, {}] == seen[5:]
-    unfolded.note_fold(3)
+    unfolded.note_compacted_ids(3)
     assert [{AI_TELEMETRY: 3, UNIT_COST: 1}, {UNIT_COST: 7}] == [
-        unfolded.first_unfolded_numbers(n) for n in (0, 2)
+        unfolded.first_uncompacted_numbers(n) for n in (0, 2)
     ]
-    unfolded.note_fold(2)
-    assert {UNIT_COST: 7} == unfolded.first_unfolded_numbers()
+    unfolded.note_compacted_ids(2)
+    assert {UNIT_COST: 7} == unfolded.first_uncompacted_numbers()

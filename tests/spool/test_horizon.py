@@ -13,22 +13,22 @@ def test_the_horizon_stands_still_while_a_commit_is_made() -> None:
     """Records that a running commit may still change are not shown before the commit ends."""
     clock = MovedClock()
     horizon = LogWatermarks(hold_s=10, clock=clock)
-    horizon.freeze_watermarks()
-    horizon.thaw_watermarks({AI_TELEMETRY: 5})
-    assert {} == horizon.freeze_watermarks()
+    horizon.pause_watermarks()
+    horizon.resume_watermarks({AI_TELEMETRY: 5})
+    assert {} == horizon.pause_watermarks()
     clock.move(20)
-    assert 1 == horizon.closed_below(AI_TELEMETRY)
-    horizon.thaw_watermarks()
-    assert 5 == horizon.closed_below(AI_TELEMETRY)
+    assert 1 == horizon.lowest_open_number(AI_TELEMETRY)
+    horizon.resume_watermarks()
+    assert 5 == horizon.lowest_open_number(AI_TELEMETRY)
 
 
 def test_a_failed_commit_opens_nothing() -> None:
     """A commit without numbers opens and closes nothing."""
     horizon = LogWatermarks(hold_s=0, clock=MovedClock())
-    horizon.set_start_state({AI_TELEMETRY: 3})
-    horizon.freeze_watermarks()
-    horizon.thaw_watermarks()
-    assert 3 == horizon.closed_below(AI_TELEMETRY)
+    horizon.set_watermarks_at_start({AI_TELEMETRY: 3})
+    horizon.pause_watermarks()
+    horizon.resume_watermarks()
+    assert 3 == horizon.lowest_open_number(AI_TELEMETRY)
 
 
 class EveryLookASecond:
@@ -51,9 +51,9 @@ def test_a_commit_closes_in_all_topics_at_once() -> None:
     all topics.
     """
     horizon = LogWatermarks(hold_s=4, clock=EveryLookASecond())
-    horizon.set_start_state({AI_TELEMETRY: 1, USAGE_EVENTS: 1})
-    horizon.freeze_watermarks()
-    horizon.thaw_watermarks({AI_TELEMETRY: 11, USAGE_EVENTS: 6})
+    horizon.set_watermarks_at_start({AI_TELEMETRY: 1, USAGE_EVENTS: 1})
+    horizon.pause_watermarks()
+    horizon.resume_watermarks({AI_TELEMETRY: 11, USAGE_EVENTS: 6})
     answers = [horizon.closed_watermarks() for _ in range(8)]
     opened, closed = {AI_TELEMETRY: 1, USAGE_EVENTS: 1}, {AI_TELEMETRY: 11, USAGE_EVENTS: 6}
     assert answers == sorted(answers, key=lambda answer: answer == closed)
@@ -77,9 +77,9 @@ async def test_a_busy_log_wakes_its_readers_in_steps() -> None:
 
     reader = asyncio.create_task(read())
     for number in range(2, 502):
-        horizon.freeze_watermarks()
+        horizon.pause_watermarks()
         clock.move(1)
-        horizon.thaw_watermarks({AI_TELEMETRY: number})
+        horizon.resume_watermarks({AI_TELEMETRY: number})
         await asyncio.sleep(0)
     assert len(seen) < 250
     clock.move(11)

@@ -15,12 +15,12 @@ from spool.identity import (
     cloud_event_id,
     exact_start_names,
     identity_from_ids,
+    identity_of_uncounted_report,
+    is_encrypted_id,
     is_long_id,
-    is_sealed_id,
-    long_id_prefix,
+    long_request_id_prefix,
     point_id,
     provider_request_names,
-    shadow_identity,
     span_call_id,
 )
 from spool.record import Inference
@@ -79,10 +79,10 @@ def test_length_is_that_of_what_follows_the_prefix(response_id: str) -> None:
 def test_an_id_longer_than_those_of_providers_is_sealed() -> None:
     """Providers' ids have at most 96 characters. A longer id is sealed and identifies no call."""
     longest = "msg_" + "x" * 92
-    assert not is_sealed_id(longest)
-    assert "msg_" == long_id_prefix(call(request_id=longest))
-    assert is_sealed_id(longest + "x")
-    assert long_id_prefix(call(request_id=longest + "x")) is None
+    assert not is_encrypted_id(longest)
+    assert "msg_" == long_request_id_prefix(call(request_id=longest))
+    assert is_encrypted_id(longest + "x")
+    assert long_request_id_prefix(call(request_id=longest + "x")) is None
 
 
 def test_a_long_response_id_alone_is_the_identity() -> None:
@@ -145,8 +145,8 @@ def test_a_span_with_a_short_id_is_known_by_its_own_ids(short: str | None, share
 
 def test_a_shadow_finds_the_other_side_of_a_short_id() -> None:
     span, log = (call_identity(spanned(), span=span, response_id="chatcmpl-0") for span in (True, False))
-    assert log.id in shadow_identity(span).lookups
-    assert span.remembered_names[0] in shadow_identity(log).lookups
+    assert log.id in identity_of_uncounted_report(span).lookups
+    assert span.remembered_names[0] in identity_of_uncounted_report(log).lookups
 
 
 def test_a_spans_record_states_its_dedup_key() -> None:
@@ -196,11 +196,11 @@ def test_nobody_but_a_shadow_finds_a_shadow() -> None:
     """A shadow finds the call that it reports, also at neighbor steps."""
     counts, shadow = (
         call_identity(call(), response_id="x"),
-        shadow_identity(call_identity(call(), response_id="x")),
+        identity_of_uncounted_report(call_identity(call(), response_id="x")),
     )
     assert {counts.id, *counts.lookups} < {*shadow.lookups}
     assert shadow.id not in (counts.id, *counts.lookups)
-    later = shadow_identity(call_identity(call(start_time=START + STEP_NS), response_id="x"))
+    later = identity_of_uncounted_report(call_identity(call(start_time=START + STEP_NS), response_id="x"))
     assert shadow.id in later.lookups
 
 

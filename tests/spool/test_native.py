@@ -20,7 +20,7 @@ from spool.deliveries.values import Delivery, Settlement
 from spool.ledger.ledger import Ledger
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry
-from spool.log.runs import build_run, merge_runs
+from spool.log.runs import build_id_run, merge_sorted_ids
 from spool.log.values import LogEntry
 from spool.packed.native import INTERFACE, MODULE, MOST_FAULTS, NativeModule, load_if_enabled
 from spool.packed.records import packed_records
@@ -160,8 +160,8 @@ def test_runs_of_ids_are_merged_where_the_module_fails() -> None:
     """If the module fails, merged runs equal those of Python."""
     native = NativeModule(module())
     one, other = array("Q", [1, 5, 9]), array("Q", [2, 5])
-    assert merge_runs(one, other) == merge_runs(one, other, native)
-    with_it, without = build_run(1, 2, 3.0, one, native), build_run(1, 2, 3.0, one)
+    assert merge_sorted_ids(one, other) == merge_sorted_ids(one, other, native)
+    with_it, without = build_id_run(1, 2, 3.0, one, native), build_id_run(1, 2, 3.0, one)
     assert without.marks == with_it.marks
     assert without.mask == with_it.mask
     assert 2 == native.faults

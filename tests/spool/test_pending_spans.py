@@ -48,13 +48,13 @@ def call(number: int, above: str, place: int) -> CallBelow:
 
 def add(spans: PendingSpans, *steps: SpanStep, sender: str = "alice") -> int:
     """Add steps, and return the number of new spans."""
-    return len(spans.add_steps(sender, steps))
+    return len(spans.add_spans_without_calls(sender, steps))
 
 
 def commit(spans: PendingSpans, at: float = NOON) -> list[PartialReport]:
     """Confirm the new spans as a commit does. Return the stored rows."""
     rows = spans.new_rows(at)
-    spans.apply_commit(rows, spans.rows_to_delete(at))
+    spans.confirm_committed_rows(rows, spans.rows_to_delete(at))
     spans.undo_new_spans()
     return rows
 
@@ -68,7 +68,7 @@ def loaded(rows: Iterable[PartialReport], most: int = 100) -> PendingSpans:
 def test_a_call_gets_the_runs_above_it() -> None:
     spans = PendingSpans(100)
     assert [] == spans.add_calls("alice", [call(5, id_of(4), 70)])
-    assert [] == spans.values_around(span(5)).runs
+    assert [] == spans.values_from_spans_above(span(5)).runs
     rows = commit(spans)
     add(spans, step(2, None, RUN), step(3, 2, RUN))
     rows += commit(spans)
@@ -226,5 +226,5 @@ def test_ids_of_other_forms_are_no_spans(id: str) -> None:
         (TRACE, id_of(1), id or "1", *of_run),
         (id * 2, id_of(1), None, *of_run),
     )
-    assert [] == [*spans.call_places_below("alice", [(TRACE, id, None, *of_run)])]
+    assert [] == [*spans.positions_of_linkable_calls("alice", [(TRACE, id, None, *of_run)])]
     assert {} == spans.span_counts_by_key

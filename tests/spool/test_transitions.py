@@ -90,7 +90,7 @@ def test_a_cut_takes_closed_numbers_only(
 ) -> None:
     """A delivery has at most max_records numbers, and none is created while too many wait."""
     change = transitions.make_next_delivery(
-        route(next=next), waiting=waiting, closed_below=closed_below, max_records=max_records
+        route(next=next), waiting=waiting, lowest_open_number=closed_below, max_records=max_records
     )
     if change is None:
         assert next >= closed_below or waiting >= MAX_WAITING

@@ -433,13 +433,18 @@ class LakeAdoption:
             await self._append_to_log(waiting, restored)
 
     def _is_known(self, record: Record, restored: _RestoredRecords) -> bool:
-        return record.id not in restored.ids and self.log.find_id_place(record.id) is not None
+        return record.id not in restored.ids and self.log.find_id_position(record.id) is not None
 
     async def _append_to_log(self, records: Sequence[Record], restored: _RestoredRecords) -> None:
         first = self.log.next_number(self._topic)
         ranges = _join_ranges([*restored.ranges, (first, first + len(records) - 1)])
         note = build_import_submission(
-            self._topic, records, note=self._note_key, done=ranges, at=self.clock.now(), certain=False
+            self._topic,
+            records,
+            ranges_key=self._note_key,
+            imported_ranges=ranges,
+            at=self.clock.now(),
+            checks_duplicates=False,
         )
         await self.log.append_submission(note)
         if self.log.next_number(self._topic) != first + len(records):

@@ -30,7 +30,7 @@ async def sum_session_cost(session: str, ledger: Ledger, log: Log, now: float) -
         measures=("cost",),
     )
     while True:
-        closed_below = log.closed_below(AI_TELEMETRY)
+        closed_below = log.lowest_open_number(AI_TELEMETRY)
         await ledger.catch_up(log)
         if not await ledger.is_complete():
             return None
@@ -38,7 +38,7 @@ async def sum_session_cost(session: str, ledger: Ledger, log: Log, now: float) -
         last = log.next_number(AI_TELEMETRY) - 1
         entries = await log.read(AI_TELEMETRY, closed_below, last, with_open=True)
         if (
-            log.closed_below(AI_TELEMETRY) == closed_below
+            log.lowest_open_number(AI_TELEMETRY) == closed_below
         ):  # if records were closed meanwhile, repeat, because they would count in both sums or in neither
             closed = sum(money.text_to_units(row.cost) for row in rows)
             records = (record for entry in entries for record in entry.records if record is not None)

@@ -411,7 +411,7 @@ class VerdictBoard:
         """
         now = self._clock.monotonic()
         if now - self._measured_at >= MEASURE_S:
-            last = self._log.closed_below(AI_TELEMETRY) - 1
+            last = self._log.lowest_open_number(AI_TELEMETRY) - 1
             entries = (
                 await self._log.read(AI_TELEMETRY, max(1, last - MEASURED + 1), last) if last > 0 else ()
             )

@@ -360,7 +360,7 @@ async def recent_calls(log: Log, since: float) -> list[Inference]:
     Return up to RECENT of the newest closed calls that began at `since` or later. Duplicates kept for
     reference, and calls that a correction took back, are excluded.
     """
-    below = log.closed_below(AI_TELEMETRY)
+    below = log.lowest_open_number(AI_TELEMETRY)
     newest: list[Inference] = []
     taken_back: set[bytes] = set()
     for first in range(max(1, below - RECENT), below, STEP):

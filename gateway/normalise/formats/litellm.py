@@ -195,9 +195,9 @@ def read_calls(event: LiteLLMEvent) -> Iterable[ReadCall]:
     relay = build_relay(
         record,
         *((record.session, trace) if session is None else (session,)),
-        side=AS_GATEWAY,
-        names_request=bool(names_of_request),
-        sealed_id=record.request_id,
+        reporting_side=AS_GATEWAY,
+        states_request_id=bool(names_of_request),
+        encrypted_id=record.request_id,
     )
     links = links_to_openmeter_count(record, call_type=event.call_type, call_id=named)
     if also or links or relay is not None:

@@ -134,7 +134,9 @@ def _call_identity_of_event(record: Inference, source: str | None) -> RecordIden
         return RecordIdentity(event_key)
     # LiteLLM uses its call id as the event id if the response has no id.
     links = (
-        response_links(record, event_id, own=AS_COUNT, other=AS_CALL) if has_form_of_call_id(event_id) else ()
+        response_links(record, event_id, own_side=AS_COUNT, other_side=AS_CALL)
+        if has_form_of_call_id(event_id)
+        else ()
     )
     return RecordIdentity(call_identity(record, response_id=event_id).id, lookups=(event_key,), links=links)
 

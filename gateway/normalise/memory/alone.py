@@ -26,7 +26,7 @@ from spool.identity import (
     AS_ASSISTANT,
     RecordIdentity,
     call_identity,
-    call_links,
+    links_to_server_and_caller,
     with_names,
     with_span_above,
     with_trace_names,
@@ -112,8 +112,8 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
         if identity.scope is not None and chosen is not None:
             trace = row[FIRST_PLACE]
             above = None if parent is None else (trace, parent)
-            links = call_links(
-                record, (trace, row[SPAN_PLACE]), above, names_request=False, is_of_provider=False
+            links = links_to_server_and_caller(
+                record, (trace, row[SPAN_PLACE]), above, states_request_id=False, has_provider_counts=False
             )
             identity = with_names(with_trace_names(identity, record, chosen, self.scope), (), links, ())
         if not self.has_run and parent is not None:

@@ -34,9 +34,9 @@ from gateway.normalise.reading.tokens import set_token_counts
 from spool.identity import (
     AS_ASSISTANT,
     build_relay,
-    call_id_name,
     call_identity,
-    end_report_identity,
+    further_name_from_call_id,
+    identity_of_call_end_report,
     provider_request_names,
     with_scope,
 )
@@ -220,13 +220,13 @@ class LogReader:
             also = provider_request_names(call, semconv.first_provider_request_id(attributes, names))
             identity = identity._replace(also=tuple([name for name in also if name != identity.id]))
         if (call_id := semconv.first_text(attributes, dialect.call_id)) is not None:
-            name = call_id_name(product.source, call_id)
+            name = further_name_from_call_id(product.source, call_id)
             if not event.adds_to_call:
                 identity = identity._replace(joins=(name,))
             elif dialect.own_id:
                 identity = identity._replace(also=(*identity.also, name))
             else:  # no id of the event identifies only this event
-                identity = end_report_identity(identity, name)
+                identity = identity_of_call_end_report(identity, name)
         if event.is_final:
             identity = identity._replace(is_final=True)
         if event.links is not None:
@@ -234,7 +234,7 @@ class LogReader:
         assistant = ASSISTANTS.get(product.source)
         if assistant is not None and not event.adds_to_call:
             session = assistant.session_if_relayed(attributes)
-            relay = build_relay(call, session, side=AS_ASSISTANT, names_request=bool(also))
+            relay = build_relay(call, session, reporting_side=AS_ASSISTANT, states_request_id=bool(also))
             identity = identity._replace(relay=relay, is_guess=not assistant.knows_price)
         why = _field_origins_of_call(record, product, event, call) if self._outcome.why is not None else None
         version = self._senders.sender_version(record.resource, record.scope)

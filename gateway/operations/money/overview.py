@@ -242,7 +242,7 @@ async def describe_ledger(request: OperatorRequest[MoneyServices, None], *, coun
     services = request.services
     state = asdict(await services.ledger.state(counts_rows=counts_rows))
     state["rows"] = state["rows"] if counts_rows else None
-    state["behind"] = max(0, services.log.closed_below(AI_TELEMETRY) - state["reach"])
+    state["behind"] = max(0, services.log.lowest_open_number(AI_TELEMETRY) - state["reach"])
     if request.is_limited:
         state = {name: value if name in _BORDERS else None for name, value in state.items()}
     borders = {name: state[name] and utc_iso(state[name].timestamp()) for name in _BORDERS}

@@ -102,10 +102,10 @@ async def _versions_by_list(services: OperatorServices) -> Mapping[str, object]:
     files = services.senders.container_files
     senders = (services.senders.devices, services.senders.clusters)
     registry_version = registry and registry.version
-    closed = [log.closed_below(topic) for topic in TOPICS]
+    closed = [log.lowest_open_number(topic) for topic in TOPICS]
     return {
         "records": [closed, *map(log.next_number, TOPICS)],
-        "ledger": log.closed_below(AI_TELEMETRY),
+        "ledger": log.lowest_open_number(AI_TELEMETRY),
         "routes": [deliveries.version, closed],
         "dead": deliveries.dead_version,
         **dict.fromkeys(OF_THE_REGISTRY, registry_version),

@@ -156,7 +156,7 @@ class RecordRows:
                     take_own_records(stored for stored in batch if start < stored.committed_at <= end)
                     if count >= records.LOOKED_THROUGH:
                         break
-        below = self._log.closed_below(AI_TELEMETRY) if AI_TELEMETRY in topics else 1
+        below = self._log.lowest_open_number(AI_TELEMETRY) if AI_TELEMETRY in topics else 1
         number = await first_number_after(self._log, AI_TELEMETRY, start, below)
         below = await first_number_after(self._log, AI_TELEMETRY, end, below)
         while number < below and count < records.LOOKED_THROUGH:
@@ -300,7 +300,7 @@ class RankedRows:
         is_own = newest.call_visibility_test(self._request)
         count = 0
         since = max(start - AHEAD_S, end - OWN_SPAN_S)
-        closed = self._log.closed_below(AI_TELEMETRY)
+        closed = self._log.lowest_open_number(AI_TELEMETRY)
         first = await first_number_after(self._log, AI_TELEMETRY, since, closed)
         below = await first_number_after(self._log, AI_TELEMETRY, end, closed)
         while below > first and count < records.LOOKED_THROUGH:

@@ -189,7 +189,7 @@ async def _newest_in_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
 def kept_records(log: Log, entries: Iterable[LogEntry]) -> Iterator[KeptRecord]:
     """Yield the records of entries in order. Damaged records are left out."""
     for entry in entries:
-        below = log.closed_below(entry.topic)
+        below = log.lowest_open_number(entry.topic)
         for number, record in enumerate(entry.records, entry.first):
             if record is not None:
                 yield KeptRecord(entry.topic, number, entry.committed_at, number >= below, record)

@@ -262,7 +262,7 @@ def _correction_fields(corrections: Sequence[Correction]) -> dict[str, object]:
 
 
 async def _find_recent(log: Log, id: bytes) -> KeptRecord | None:
-    known = log.find_id_place(id)
+    known = log.find_id_position(id)
     if known is None:
         return None
     if known.place is None:
@@ -291,7 +291,7 @@ def _records_with_id(log: Log, entries: Sequence[LogEntry], id: bytes) -> Iterat
     for entry in reversed(entries):
         for number, record in reversed(list(enumerate(entry.records, entry.first))):
             if record is not None and record.id == id:
-                is_open = number >= log.closed_below(entry.topic)
+                is_open = number >= log.lowest_open_number(entry.topic)
                 yield KeptRecord(entry.topic, number, entry.committed_at, is_open, record)
 
 

@@ -53,7 +53,7 @@ class ServedHours:
 
     async def _read_new_records(self) -> bool:
         """Read further records. Return whether all closed records are read."""
-        below = self._log.closed_below(AI_TELEMETRY)
+        below = self._log.lowest_open_number(AI_TELEMETRY)
         if not 0 < self._next <= below:
             self._sums, self._bytes, self._first_hour = {}, 0, 0
             self._next = await first_number_after(self._log, AI_TELEMETRY, 0.0, below)

@@ -78,11 +78,11 @@ def _own_tail_reader(request: OperatorRequest[OperatorServices, None], passes: R
     """Stream the person's own closed calls. Calls of other people never displace one of them."""
     log = request.services.spool.log
     is_own = call_visibility_test(request)
-    reached = log.closed_below(AI_TELEMETRY)
+    reached = log.lowest_open_number(AI_TELEMETRY)
 
     async def next_own_tail_events() -> Iterable[bytes]:
         nonlocal reached
-        below = log.closed_below(AI_TELEMETRY)
+        below = log.lowest_open_number(AI_TELEMETRY)
         own_records: list[OwnRecord] = []
         for begin in range(reached, below, STEP):
             own_records = [

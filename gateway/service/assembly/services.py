@@ -48,7 +48,7 @@ from gateway.service.assembly.routes import build_syncs, follow_event_mappings, 
 from gateway.service.assembly.storage import open_storage
 from spool.clock import Clock
 from spool.errors import SpoolDamaged
-from spool.log.protocols import Observer
+from spool.log.protocols import CommitObserver
 from spool.log.values import Commit
 from spool.packed.native import NativeUse, load_if_enabled
 
@@ -68,7 +68,7 @@ async def open_services(
     version: str,
     urls: Callable[[], PublicUrls],
     local: Bearer | None = None,
-    observer: Observer | None = None,
+    observer: CommitObserver | None = None,
 ) -> AsyncIterator[AllServices]:
     """
     Open everything behind the listeners of a server. The routes start to run. The caller must run `background`.
@@ -255,7 +255,7 @@ def _all_source_names() -> set[str]:
 class Observers:
     """Passes each notification on to several observers, in order."""
 
-    def __init__(self, observers: Sequence[Observer]) -> None:
+    def __init__(self, observers: Sequence[CommitObserver]) -> None:
         self._observers = observers
 
     def note_commit(self, commit: Commit) -> None:

@@ -11,7 +11,7 @@ from gateway.operations.list import declared_tables
 from spool import engines
 from spool.clock import Clock
 from spool.ledger.ledger import CHUNK
-from spool.log.protocols import Observer
+from spool.log.protocols import CommitObserver
 from spool.packed.native import NativeModule
 from spool.storage import Storage, StorageOptions
 
@@ -30,7 +30,7 @@ def storage_options(
     *,
     clock: Clock,
     registry_clock: Clock | None = None,
-    observer: Observer | None = None,
+    observer: CommitObserver | None = None,
     is_agent: bool = False,
     new_registry: bool = False,
     native: NativeModule | None = None,
@@ -91,7 +91,7 @@ async def open_storage(
     *,
     clock: Clock,
     registry_clock: Clock | None = None,
-    observer: Observer | None = None,
+    observer: CommitObserver | None = None,
     is_agent: bool = False,
     new_registry: bool = False,
     native: NativeModule | None = None,

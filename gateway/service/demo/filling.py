@@ -293,7 +293,7 @@ async def _open_empty_storage(
     async with open_storage(config, clock=clock, registry_clock=registry_clock) as storage:
         if storage.registry is None:
             raise RegistryDamaged(storage.registry_problem)
-        if storage.log.closed_below(AI_TELEMETRY) > 1:
+        if storage.log.lowest_open_number(AI_TELEMETRY) > 1:
             raise NotAllowed("this directory already has records; use an empty data directory for a demo")
         yield storage, storage.registry
 

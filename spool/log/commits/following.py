@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from spool.log.commits.unfolded import UnfoldedCommits
+from spool.log.commits.unfolded import UncompactedCommits
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries.codec import NO_RECORD
 from spool.log.partial_reports import PartialReport
@@ -41,7 +41,7 @@ class CommitRow(NamedTuple):
     """
     A commit, for processes that follow the log. `token`: distinguishes it from a commit with the same id
     after a failover. `next` and `closed`: by topic, the next record number, and the first that reports may
-    still change. `ids`: encoded by `pack_plan_ids`.
+    still change. `ids`: encoded by `pack_ids_of_commit_plan`.
     """
 
     id: int
@@ -61,7 +61,7 @@ BEGINNING = CommitRow(0, 1, 0, 0.0, (1,) * len(TOPICS), (1,) * len(TOPICS), 0, 0
 
 class NewIds(NamedTuple):
     """
-    New dedup ids in order of arrival, each with its record's place (topic and number) and the call's start
+    New dedup ids in order of arrival, each with its record's position (topic and number) and the call's start
     hour.
     """
 
@@ -71,7 +71,7 @@ class NewIds(NamedTuple):
 
 
 NO_IDS = NewIds((), (), ())
-COMMIT = "commit"  # key in UnfoldedCommits, next to topics
+COMMIT = "commit"  # key in UncompactedCommits, next to topics
 
 
 class _StoredIds(msgspec.Struct, array_like=True):
@@ -89,7 +89,7 @@ class _StoredIds(msgspec.Struct, array_like=True):
 _packed = msgspec.msgpack.Decoder(_StoredIds)
 
 
-def pack_plan_ids(plan: CommitPlan) -> bytes:
+def pack_ids_of_commit_plan(plan: CommitPlan) -> bytes:
     return pack_new_ids(NewIds(tuple(plan.ids), tuple(plan.ids.values()), plan.hours), plan.span_rows)
 
 
@@ -97,16 +97,16 @@ def pack_new_ids(new: NewIds, spans: Sequence[PartialReport] = ()) -> bytes:
     if not new.ids and not spans:
         return b""
     ids = array("Q", new.ids)
-    places = array("q", new.places)
+    log_positions = array("q", new.places)
     parts = (
         _to_bytes(ids),
-        zlib.compress(_to_bytes(_to_differences(places)), 1),
+        zlib.compress(_to_bytes(_to_differences(log_positions)), 1),
         zlib.compress(_to_bytes(_to_differences(new.hours)), 1),
     )
     return msgspec.msgpack.encode(_StoredIds(*parts, _checksum(*parts), list(spans)))
 
 
-def unpack_ids(data: bytes) -> NewIds:
+def unpack_new_ids(data: bytes) -> NewIds:
     """Decode new ids. Raises ValueError if the bytes are damaged."""
     if not data:
         return NO_IDS
@@ -114,14 +114,14 @@ def unpack_ids(data: bytes) -> NewIds:
         packed = _packed.decode(data)
         if packed.checksum != _checksum(packed.ids, packed.places, packed.hours):
             raise ValueError("the ids of a commit are damaged")
-        places, hours = (
+        log_positions, hours = (
             _from_differences(_from_bytes("q", zlib.decompress(steps)))
             for steps in (packed.places, packed.hours)
         )
     except (*NO_RECORD, zlib.error) as error:
         raise ValueError(f"the ids of a commit are damaged: {error}") from error
-    new_ids = NewIds(_from_bytes("Q", packed.ids), places, hours)
-    if not len(new_ids.ids) == len(places) == len(hours):
+    new_ids = NewIds(_from_bytes("Q", packed.ids), log_positions, hours)
+    if not len(new_ids.ids) == len(log_positions) == len(hours):
         raise ValueError("the ids of a commit are damaged")
     return new_ids
 
@@ -185,23 +185,23 @@ class FollowedLog:
         self._open: list[CommitRow] = []
         # oldest first
         self._unconfirmed: deque[_UnconfirmedCommit] = deque()
-        self._unfolded = UnfoldedCommits()
+        self._unfolded = UncompactedCommits()
         self._lock = Lock()
 
-    def load_unfolded_rows(
-        self, rows: Sequence[CommitRow], first: NumbersByTopic, *, in_runs_in_part: bool
+    def load_uncompacted_rows(
+        self, rows: Sequence[CommitRow], first_numbers: NumbersByTopic, *, is_first_partly_compacted: bool
     ) -> None:
         """
         At a start, load the rows with ids that are in no stored sorted list. Some ids of the first row may be
         in one.
 
-        `first`: each topic's first number whose ids are in no list.
+        `first_numbers`: each topic's first number whose ids are in no list.
         """
         for index, row in enumerate(rows):
-            self._index_ids(row, first, known_in_runs=in_runs_in_part and index == 0)
-            first = row.next
+            self._index_ids(row, first_numbers, is_partly_compacted=is_first_partly_compacted and index == 0)
+            first_numbers = row.next
 
-    def load_open_rows(self, rows: Iterable[CommitRow]) -> None:
+    def load_commits_with_open_records(self, rows: Iterable[CommitRow]) -> None:
         for row in rows:
             self._note_commit_row(row)
 
@@ -214,34 +214,34 @@ class FollowedLog:
         """Apply a commit of this process, once its result is known."""
         before = self.last.next
         self.planner.apply_plan(plan)
-        self._note_unfolded_ids(row, before, len(plan.ids))
+        self._note_uncompacted_ids(row, before, len(plan.ids))
         self._note_commit_row(row)
 
-    def bounds_after_fold(self, taken: int) -> tuple[int, NumbersByTopic]:
+    def bounds_after_compaction(self, compacted_count: int) -> tuple[int, NumbersByTopic]:
         """
         Return the highest commit, and by topic the highest record number, up to which all ids are in sorted
-        lists once the `taken` oldest ids are moved there.
+        lists once the `compacted_count` oldest ids are moved there.
         """
-        first_unfolded = self._unfolded.first_unfolded_numbers(taken)
+        first_unfolded = self._unfolded.first_uncompacted_numbers(compacted_count)
         closed = zip(TOPICS, self.last.closed, strict=True)
         through = tuple(min(below, first_unfolded.get(topic, below)) - 1 for topic, below in closed)
         return first_unfolded.get(COMMIT, self.last.id + 1) - 1, through
 
-    def note_folded_ids(self, taken: int) -> None:
-        self._unfolded.note_fold(taken)
+    def note_compacted_ids(self, compacted_count: int) -> None:
+        self._unfolded.note_compacted_ids(compacted_count)
 
-    def lowest_open_numbers(self, now: float, *, durable: float = inf) -> NumbersByTopic:
+    def lowest_open_numbers(self, now: float, *, durable_through: float = inf) -> NumbersByTopic:
         """
-        Return each topic's lowest number that is still open (may change), by commits up to `durable`.
+        Return each topic's lowest number that is still open (may change), by commits up to `durable_through`.
 
         It is never lower than in the newest row, unless the waiting time is 0.
         """
         with self._lock:
             if not self._hold_s:
-                end = bisect_right(self._unconfirmed, durable, key=lambda commit: commit.id)
+                end = bisect_right(self._unconfirmed, durable_through, key=lambda commit: commit.id)
                 return self._unconfirmed[end].before if end < len(self._unconfirmed) else self.last.next
             end = bisect_right(self._open, now - self._hold_s, key=lambda row: row.at)
-            end = min(end, bisect_right(self._open, durable, key=lambda row: row.id))
+            end = min(end, bisect_right(self._open, durable_through, key=lambda row: row.id))
             closed = self.last.closed
             return tuple(map(max, self._open[end - 1].next, closed)) if end else closed
 
@@ -272,27 +272,29 @@ class FollowedLog:
         with self._lock:
             return self._open[0].at + self._hold_s if self._open else None
 
-    def _index_ids(self, row: CommitRow, first: NumbersByTopic, *, known_in_runs: bool = False) -> None:
+    def _index_ids(
+        self, row: CommitRow, first_numbers: NumbersByTopic, *, is_partly_compacted: bool = False
+    ) -> None:
         try:
-            new = unpack_ids(row.ids)
+            new = unpack_new_ids(row.ids)
         except ValueError as error:
             _log.error("%s and are left out", error, extra={"action": "ids_damaged", "commit": row.id})
             new = NO_IDS
         ids: dict[int, int] = {}
         hours = []
-        for id, place, hour in zip(new.ids, new.places, new.hours, strict=True):
-            if self.index.is_among_newest(id) or (known_in_runs and self.index.is_in_runs(id, hour)):
+        for id, log_position, hour in zip(new.ids, new.places, new.hours, strict=True):
+            if self.index.is_among_newest(id) or (is_partly_compacted and self.index.is_in_id_runs(id, hour)):
                 continue
-            ids[id] = place
+            ids[id] = log_position
             hours.append(hour)
         if ids:
             self.index.add_ids(ids, hours, row.at)
-            self._note_unfolded_ids(row, first, len(ids))
+            self._note_uncompacted_ids(row, first_numbers, len(ids))
         if row.ids:
             self.planner.spans.load_rows(unpack_spans(row.ids))
 
-    def _note_unfolded_ids(self, row: CommitRow, first: NumbersByTopic, count: int) -> None:
-        topics = zip(TOPICS, first, row.next, strict=True)
+    def _note_uncompacted_ids(self, row: CommitRow, first_numbers: NumbersByTopic, count: int) -> None:
+        topics = zip(TOPICS, first_numbers, row.next, strict=True)
         self._unfolded.note_commit(
             count, {COMMIT: row.id} | {topic: number for topic, number, after in topics if number < after}
         )
@@ -307,7 +309,7 @@ class FollowedLog:
             self._open.append(row._replace(ids=b""))
             self._forget_confirmed()
             gone = 0
-            while gone < len(self._open) and _is_closed(self._open[gone], row):
+            while gone < len(self._open) and _has_only_closed_records(self._open[gone], row):
                 gone += 1
             del self._open[:gone]
         self.planner.set_next_numbers(
@@ -319,7 +321,7 @@ class FollowedLog:
             self._unconfirmed.popleft()
 
 
-def _is_closed(row: CommitRow, newest_row: CommitRow) -> bool:
+def _has_only_closed_records(row: CommitRow, newest_row: CommitRow) -> bool:
     return all(map(int.__le__, row.next, newest_row.closed))
 
 
@@ -354,7 +356,7 @@ def _from_bytes(type: str, data: bytes) -> array[int]:
 # -- names that a later report adds to a stored record ---------------------------------------------------
 
 
-FIRST, AFTER = "names ", "names!"  # the keys of `names_fact_key` sort between the two
+FIRST, AFTER = "names ", "names!"  # the keys of `later_names_key` sort between the two
 
 
 class _Names(msgspec.Struct, array_like=True):
@@ -365,33 +367,33 @@ class _Names(msgspec.Struct, array_like=True):
 _names = msgspec.msgpack.Decoder(_Names)
 
 
-def names_fact_key(number: int) -> str:
-    return f"{FIRST}{number:020}"
+def later_names_key(commit_id: int) -> str:
+    return f"{FIRST}{commit_id:020}"
 
 
-def commit_number(fact: str) -> int:
-    return int(fact.removeprefix(FIRST))
+def commit_id_of_key(fact_key: str) -> int:
+    return int(fact_key.removeprefix(FIRST))
 
 
-def pack_names(at: float, names: Iterable[tuple[int, int, int]]) -> bytes:
+def pack_later_names(at: float, located_ids: Iterable[tuple[int, int, int]]) -> bytes:
     """
-    Encode further ids that a commit added to earlier records, at least one. Each is a tuple of id, place
+    Encode further ids that a commit added to earlier records, at least one. Each is a tuple of id, position
     (topic and number of the record) and hour.
     """
-    ids, places, hours = zip(*names, strict=True)
-    return msgspec.msgpack.encode(_Names(at, pack_new_ids(NewIds(ids, places, hours))))
+    ids, log_positions, hours = zip(*located_ids, strict=True)
+    return msgspec.msgpack.encode(_Names(at, pack_new_ids(NewIds(ids, log_positions, hours))))
 
 
-def unpack_names(data: bytes) -> tuple[float, NewIds]:
-    """Decode the result of `pack_names`: its time and new ids. Raises ValueError if the bytes are damaged."""
+def unpack_later_names(data: bytes) -> tuple[float, NewIds]:
+    """Decode the result of `pack_later_names`: its time and new ids. Raises ValueError if the bytes are damaged."""
     try:
         names = _names.decode(data)
     except NO_RECORD as error:
         raise ValueError(f"the names of a commit are damaged: {error}") from error
-    return names.at, unpack_ids(names.ids)
+    return names.at, unpack_new_ids(names.ids)
 
 
-def names_from_facts(facts: Mapping[str, bytes]) -> Iterator[tuple[int, int, int]]:
+def later_names_from_facts(facts: Mapping[str, bytes]) -> Iterator[tuple[int, int, int]]:
     for name in sorted(facts):
         if FIRST <= name < AFTER:
-            yield from zip(*unpack_names(facts[name])[1], strict=True)
+            yield from zip(*unpack_later_names(facts[name])[1], strict=True)

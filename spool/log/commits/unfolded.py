@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from spool.errors import SpoolError
-from spool.log.duplicates import DuplicateIndex, IdFold, OldestIds
+from spool.log.duplicates import DuplicateIndex, IdCompaction, IdsToCompact
 
 
-class FoldedIds(msgspec.Struct):
+class CompactedIds(msgspec.Struct):
     """
     How far ids have been moved to stored sorted lists, for engines with files.
 
@@ -29,11 +29,11 @@ class FoldedIds(msgspec.Struct):
     through: dict[str, int] = {}
     covered_since: float = 0.0
 
-    def first_unfolded_number(self, topic: str) -> int:
+    def first_uncompacted_number(self, topic: str) -> int:
         return 1 + self.through.get(topic, 0)
 
 
-class UnfoldedCommits:
+class UncompactedCommits:
     """
     The commits with ids in no sorted list, in order, with their first record number of each kind. A kind is a
     topic, or another place that stores ids.
@@ -45,20 +45,20 @@ class UnfoldedCommits:
         # by kind: number of ids up to the end of a commit, and the first number of the commit
         self._firsts: dict[str, deque[tuple[int, int]]] = {}
 
-    def note_commit(self, ids: int, first: Mapping[str, int]) -> None:
-        if ids:
-            self._noted += ids
-            for kind, number in first.items():
+    def note_commit(self, id_count: int, first_numbers: Mapping[str, int]) -> None:
+        if id_count:
+            self._noted += id_count
+            for kind, number in first_numbers.items():
                 self._firsts.setdefault(kind, deque()).append((self._noted, number))
 
-    def first_unfolded_numbers(self, taken: int = 0) -> dict[str, int]:
+    def first_uncompacted_numbers(self, compacted_count: int = 0) -> dict[str, int]:
         """
-        Return by kind the first number whose ids are not all in sorted lists, after `taken` more ids are
+        Return by kind the first number whose ids are not all in sorted lists, after `compacted_count` more ids are
         moved there.
 
         A kind without such ids is omitted. A commit counts until all its ids are in sorted lists.
         """
-        gone = self._folded + taken
+        gone = self._folded + compacted_count
         firsts = {}
         for kind, commits in self._firsts.items():
             for last, number in commits:
@@ -67,50 +67,55 @@ class UnfoldedCommits:
                     break
         return firsts
 
-    def note_fold(self, taken: int) -> None:
-        self._folded += taken
+    def note_compacted_ids(self, compacted_count: int) -> None:
+        self._folded += compacted_count
         for commits in self._firsts.values():
             while commits and commits[0][0] <= self._folded:
                 commits.popleft()
 
 
-# -- moves of ids into runs (folds), planned on a thread because planning takes tens of milliseconds ---------
+# -- moves of ids into runs (compactions), planned on a thread because planning takes tens of milliseconds ---------
 
 
 _log = logging.getLogger(__name__)
 
 
-class FoldPlanner:
+class IdCompactor:
     """
-    Plans one fold at a time on a thread: the oldest dedup ids move from memory into sorted lists. `keep`
+    Plans one compaction at a time on a thread: the oldest dedup ids move from memory into sorted lists. `keep`
     stores the plan and updates the index, while the lock `turn` of commits is held.
     """
 
-    def __init__(self, turn: asyncio.Lock, keep: Callable[[IdFold], Awaitable[None]]) -> None:
+    def __init__(self, turn: asyncio.Lock, keep: Callable[[IdCompaction], Awaitable[None]]) -> None:
         self._turn = turn
         self._keep = keep
         self._task: asyncio.Task[None] | None = None
 
-    def start_fold(self, index: Callable[[], DuplicateIndex], oldest: Callable[[], OldestIds]) -> None:
+    def start_compaction(
+        self, current_index: Callable[[], DuplicateIndex], choose_ids: Callable[[], IdsToCompact]
+    ) -> None:
         """
-        Plan a fold on a thread, then store it. Does nothing if another fold is being planned.
+        Plan a compaction on a thread, then store it. Does nothing if another compaction is being planned.
 
-        The plan is dropped if another index was loaded or another fold was stored meanwhile.
+        The plan is dropped if another index was loaded or another compaction was stored meanwhile.
         """
         if self._task is not None and not self._task.done():
             return
         self._task = asyncio.create_task(
-            self._plan_and_store(index, index(), oldest()), name="fold of known ids"
+            self._plan_and_store(current_index, current_index(), choose_ids()), name="fold of known ids"
         )
 
     async def _plan_and_store(
-        self, index: Callable[[], DuplicateIndex], before: DuplicateIndex, oldest: OldestIds
+        self,
+        current_index: Callable[[], DuplicateIndex],
+        planned_index: DuplicateIndex,
+        ids_to_compact: IdsToCompact,
     ) -> None:
-        fold = await asyncio.to_thread(oldest.plan_fold)
+        compaction = await asyncio.to_thread(ids_to_compact.plan_compaction)
         try:
             async with self._turn:
-                if index() is before and before.folds == oldest.folds:
-                    await self._keep(fold)
+                if current_index() is planned_index and planned_index.folds == ids_to_compact.folds:
+                    await self._keep(compaction)
         except SpoolError as error:
             # senders learn of it, because their commits fail as well
             _log.warning(
@@ -119,6 +124,6 @@ class FoldPlanner:
                 extra={"action": "ids_not_folded"},
             )
 
-    async def wait_for_fold(self) -> None:
+    async def wait_for_compaction(self) -> None:
         if self._task is not None:
             await asyncio.wait([self._task])

@@ -195,7 +195,7 @@ class GroupWriter:
             self._began = self._loop.time()
             self._not_before = 0.0
             if self._in_hand:
-                self._much = min(map(_recent_use, self._in_hand))
+                self._much = min(map(_recent_processor_time, self._in_hand))
                 self._least = 0.0 if self._gave_way else self._much
                 self.may_give_way, self.is_overtaken = self._least > 0, False
                 await self._commit_and_answer(self._in_hand)
@@ -235,7 +235,7 @@ class GroupWriter:
         rest_s = not_before - self._loop.time()
         if rest_s > 0 and not self._closing.is_set():
             self._lighter.clear()
-            self._least = min(map(_recent_use, self._waiting))
+            self._least = min(map(_recent_processor_time, self._waiting))
             with suppress(TimeoutError):
                 async with asyncio.timeout(rest_s):
                     await self._lighter.wait()
@@ -245,7 +245,7 @@ class GroupWriter:
         first = group[0].party
         if first is None or not first.turns.commits_are_shared:
             return False
-        return first.turns.is_lighter_expected(min(map(_recent_use, group)))
+        return first.turns.is_lighter_expected(min(map(_recent_processor_time, group)))
 
     def _take_next_group(self) -> list[_WaitingSubmission]:
         """
@@ -258,7 +258,7 @@ class GroupWriter:
             return [self._waiting.popleft()]
         waiting = [waiter for waiter in self._waiting if not waiter.receipt.done()]
         if len({waiter.party for waiter in waiting}) > 1:
-            waiting.sort(key=_recent_use)
+            waiting.sort(key=_recent_processor_time)
         group = list[_WaitingSubmission]()
         remaining = list[_WaitingSubmission]()
         by_party: Counter[Party | None] = Counter()
@@ -268,7 +268,10 @@ class GroupWriter:
         self._passed_over = False
         for waiter in waiting:
             is_beside = (
-                is_little and bool(group) and waiter.party is not group[0].party and _recent_use(waiter) > 0
+                is_little
+                and bool(group)
+                and waiter.party is not group[0].party
+                and _recent_processor_time(waiter) > 0
             )
             weight = waiter.records + is_beside * SUBMISSION_WEIGHT
             share = BESIDE_WEIGHT if is_beside else SHARE_RECORDS
@@ -309,7 +312,7 @@ class GroupWriter:
             if left_some:
                 self._raise_group_limit(_record_count(group))
             self._gave_way &= not self._much
-            _charge_parties(group)
+            _charge_processor_time(group)
             _set_answers(group, answers)
 
     def _requeue_group(self, group: Sequence[_WaitingSubmission]) -> None:
@@ -380,7 +383,7 @@ def _item_count(submission: Submission) -> int:
     return len(submission.records) + len(submission.points) + max(0, submission.pending)
 
 
-def _recent_use(waiter: _WaitingSubmission) -> float:
+def _recent_processor_time(waiter: _WaitingSubmission) -> float:
     """
     Return the use of the waiter's party. A small use counts as 0, so that parties with little use are equal.
     """
@@ -391,7 +394,7 @@ def _wait_deadline(waiter: _WaitingSubmission) -> float:
     return waiter.until
 
 
-def _charge_parties(group: Sequence[_WaitingSubmission]) -> None:
+def _charge_processor_time(group: Sequence[_WaitingSubmission]) -> None:
     """
     Charge the processor time of a group to its parties. Elapsed time would be unfair, because most of it is
     spent waiting for the disk.

@@ -101,7 +101,7 @@ def build_committed_entries(
     """
     copies = copies and {*map(type, records)} <= _COPIED_TYPES
     for part, packed in codec.pack_in_slices(list(map(copy, records)) if copies else records):
-        body = codec.compress_entry(packed, codec.entry_place(topic, first, len(part)))
+        body = codec.compress_entry(packed, codec.entry_location(topic, first, len(part)))
         if copies:
             cached = CachedEntry(None, None, [*part], checksum=body.checksum)
             cached.size = COPIED * len(packed)

@@ -59,33 +59,33 @@ def pack_in_slices(records: list[Record]) -> Iterator[tuple[list[Record], bytes]
         start += len(part)
 
 
-def compress_entry(packed: bytes, place: str) -> EntryBody:
+def compress_entry(packed: bytes, location: str) -> EntryBody:
     """
-    Compress an entry. The checksum includes `place`, so an entry moved to another place counts as damaged.
+    Compress an entry. The checksum includes `location`, so an entry moved to another place counts as damaged.
     """
     data = zstd.compress(packed, LEVEL)
-    return EntryBody(VERSION, entry_checksum(data, place), data)
+    return EntryBody(VERSION, entry_checksum(data, location), data)
 
 
-def entry_place(topic: str, first: int, count: int) -> str:
+def entry_location(topic: str, first: int, count: int) -> str:
     return f"{topic}:{first}:{count}"
 
 
-def amendment_place(topic: str, number: int) -> str:
+def amendment_location(topic: str, number: int) -> str:
     return f"{topic}:{number}"
 
 
-def entry_checksum(data: bytes, place: str) -> int:
-    return zlib.crc32(data, zlib.crc32(place.encode()))
+def entry_checksum(data: bytes, location: str) -> int:
+    return zlib.crc32(data, zlib.crc32(location.encode()))
 
 
-def decompress_entry(body: EntryBody, place: str) -> bytes:
+def decompress_entry(body: EntryBody, location: str) -> bytes:
     """Return the decompressed bytes. Raises EntryUnreadable if they are damaged or of an unknown format."""
     if body.version != VERSION:
         raise EntryUnreadable(
             f"the entry has format {body.version}, but this Tollhouse only knows format {VERSION}"
         )
-    if entry_checksum(body.data, place) != body.checksum:
+    if entry_checksum(body.data, location) != body.checksum:
         raise EntryUnreadable("the checksum does not match")
     try:
         decompressor = zstd.ZstdDecompressor()
@@ -102,7 +102,7 @@ def unpack_entry(body: EntryBody, topic: str, first: int, count: int) -> tuple[l
     Return the records of an entry twice: a list of undecoded records, and their bytes as one array. Raises
     EntryUnreadable.
     """
-    packed = decompress_entry(body, entry_place(topic, first, count))
+    packed = decompress_entry(body, entry_location(topic, first, count))
     raw_records = split_records(packed)
     if len(raw_records) != count:
         raise EntryUnreadable(f"the entry holds {len(raw_records)} records instead of {count}")
@@ -141,7 +141,7 @@ def unpack_checked_fields(topic: str, number: int, checksum_kept: int, packed: o
     """
     if (
         not isinstance(packed, bytes)
-        or entry_checksum(packed, amendment_place(topic, number)) != checksum_kept
+        or entry_checksum(packed, amendment_location(topic, number)) != checksum_kept
     ):
         raise EntryUnreadable("the checksum of the added report does not match")
     return unpack_fields(packed)

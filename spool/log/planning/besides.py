@@ -32,27 +32,30 @@ def can_be_one_call(one: Inference, other: Inference) -> bool:
     return is_one_within_other(first, second)
 
 
-def pair_reports(fitting: Mapping[int, Sequence[int]], pairs: Mapping[int, int]) -> dict[int, int]:
+def pair_reports(
+    candidates_by_report: Mapping[int, Sequence[int]], pairs: Mapping[int, int]
+) -> dict[int, int]:
     """
-    Return as many pairs as possible, each report in one, extending `pairs`. `fitting`: for each report, the
-    reports of the other side that it matches. The result is by report of the other side.
+    Return as many pairs as possible, each report in one, extending `pairs`.
+    `candidates_by_report`: for each report, the reports of the other side that it matches.
+    The result is by report of the other side.
     """
     by_other = dict(pairs)
     paired = set(by_other.values())
-    for report in fitting:
+    for report in candidates_by_report:
         if report not in paired:
-            _find_partner(report, fitting, by_other, set())
+            _find_partner(report, candidates_by_report, by_other, set())
     return by_other
 
 
 def _find_partner(
-    report: int, fitting: Mapping[int, Sequence[int]], by_other: dict[int, int], tried: set[int]
+    report: int, candidates_by_report: Mapping[int, Sequence[int]], by_other: dict[int, int], tried: set[int]
 ) -> bool:
-    for other in fitting.get(report, ()):
+    for other in candidates_by_report.get(report, ()):
         if other in tried:
             continue
         tried.add(other)
-        if other not in by_other or _find_partner(by_other[other], fitting, by_other, tried):
+        if other not in by_other or _find_partner(by_other[other], candidates_by_report, by_other, tried):
             by_other[other] = report
             return True
     return False

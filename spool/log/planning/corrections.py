@@ -35,9 +35,9 @@ _LEFT: Final = frozenset({"start_time", "end_time", "also", "shadow", "counted_b
 Find = Callable[[bytes], Record | None]
 
 
-def correction_id(record_id: bytes, place: int) -> bytes:
+def correction_id(record_id: bytes, ordinal: int) -> bytes:
     """Return the id of a record's correction with this position. Positions begin at 1."""
-    return derived_id(record_id, f"correction {place}")
+    return derived_id(record_id, f"correction {ordinal}")
 
 
 def newest_state_and_count(record: Inference, find: Find) -> tuple[Inference, int]:
@@ -49,7 +49,7 @@ def newest_state_and_count(record: Inference, find: Find) -> tuple[Inference, in
 
 def late_report_correction(
     known_record: Inference,
-    count: int,
+    corrections_so_far: int,
     later_record: Inference,
     fields: dict[str, Any],
     *,
@@ -59,23 +59,28 @@ def late_report_correction(
     """
     Return the correction for a late report, or None if the report changes no cost, count or run.
 
-    `known_record`: the call after `count` corrections.
+    `known_record`: the call after `corrections_so_far` corrections.
     """
     has_tags = is_processing_mode_changed(known_record, fields) or is_person_changed(known_record, fields)
     excluded = _LEFT - {"tags"} if has_tags else _LEFT
     changed = {name: value for name, value in fields.items() if name not in excluded}
-    if count >= MOST or known_record.shadow or not _has_change(known_record, changed, _COUNTED):
+    if corrections_so_far >= MOST or known_record.shadow or not _has_change(known_record, changed, _COUNTED):
         return None
     reason = LATE_USAGE if _has_change(known_record, changed, _MEASURED) else LATE_RUN
     if replaces_cost and "cost" in changed:
         # without a cost, other currencies have charges
         is_billed = changed["cost"] is None or Decimal(changed["cost"])
         reason = FINAL_COST if is_billed else NOT_BILLED
-    return _build_correction(known_record, count, changed, reason, later_record.source, now_ns)
+    return _build_correction(known_record, corrections_so_far, changed, reason, later_record.source, now_ns)
 
 
 def merge_correction(
-    known_record: Inference, count: int, later_record: Inference, fields: dict[str, Any], *, now_ns: int
+    known_record: Inference,
+    corrections_so_far: int,
+    later_record: Inference,
+    fields: dict[str, Any],
+    *,
+    now_ns: int,
 ) -> Correction | None:
     """
     Return the correction by which a record gets `fields` from a later record of the same call, or None if no
@@ -87,11 +92,13 @@ def merge_correction(
     changed = {name: value for name, value in fields.items() if name not in _LEFT - {"tags"}}
     if not _has_change(known_record, changed, changed):
         return None
-    return _build_correction(known_record, count, changed, LATE_USAGE, later_record.source, now_ns)
+    return _build_correction(
+        known_record, corrections_so_far, changed, LATE_USAGE, later_record.source, now_ns
+    )
 
 
-def shadow_correction(
-    known_record: Inference, count: int, counted_by: bytes, reporter: Inference, *, now_ns: int
+def correction_to_shadow(
+    known_record: Inference, corrections_so_far: int, counted_by: bytes, reporter: Inference, *, now_ns: int
 ) -> Correction:
     """
     Return the correction of a record after which only `counted_by` counts the call.
@@ -101,11 +108,11 @@ def shadow_correction(
     """
     nothing: dict[str, Any] = {**dict.fromkeys(TOKENS), "cost": None, "estimated_cost": None}
     nothing |= {"meters": {}, "charges": {}, "shadow": True, "counted_by": counted_by}
-    return _build_correction(known_record, count, nothing, SAME_CALL, reporter.source, now_ns)
+    return _build_correction(known_record, corrections_so_far, nothing, SAME_CALL, reporter.source, now_ns)
 
 
-def placement_correction(
-    known_record: Inference, count: int, fields: dict[str, Any], *, now_ns: int
+def correction_with_runs_and_values(
+    known_record: Inference, corrections_so_far: int, fields: dict[str, Any], *, now_ns: int
 ) -> Correction | None:
     """
     Return the correction that adds agent runs, and values of the spans above the call, or None after too many
@@ -113,8 +120,10 @@ def placement_correction(
     """
     return (
         None
-        if count >= MOST
-        else _build_correction(known_record, count, fields, LATE_RUN, known_record.source, now_ns)
+        if corrections_so_far >= MOST
+        else _build_correction(
+            known_record, corrections_so_far, fields, LATE_RUN, known_record.source, now_ns
+        )
     )
 
 
@@ -123,11 +132,16 @@ def _has_change(known_record: Inference, changed: Mapping[str, Any], names: Iter
 
 
 def _build_correction(
-    known_record: Inference, count: int, changed: Mapping[str, Any], reason: str, source: str, now_ns: int
+    known_record: Inference,
+    corrections_so_far: int,
+    changed: Mapping[str, Any],
+    reason: str,
+    source: str,
+    now_ns: int,
 ) -> Correction:
     before = replace_fields(known_record, {"also": None})
     return Correction(
-        id=correction_id(known_record.id, count + 1),
+        id=correction_id(known_record.id, corrections_so_far + 1),
         source=source,
         corrects=known_record.id,
         reason=reason,

@@ -36,10 +36,10 @@ def cost_rank(report: Inference, identity: RecordIdentity) -> CostRank:
     return CostRank.FINAL if identity.is_final else CostRank.REPORTED
 
 
-def first_report_names(report: Inference, rank: CostRank) -> tuple[bytes, ...]:
+def names_of_first_cost(report: Inference, rank: CostRank) -> tuple[bytes, ...]:
     if rank == CostRank.GUESS:
-        return (_guessed_cost_id(report.id),)
-    return (_final_cost_id(report.id),) if rank == CostRank.FINAL else ()
+        return (_guessed_cost_flag_name(report.id),)
+    return (_final_cost_flag_name(report.id),) if rank == CostRank.FINAL else ()
 
 
 class KnownCosts:
@@ -51,80 +51,82 @@ class KnownCosts:
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
         self._is_known = is_known
 
-    def can_replace_cost(self, known_record: Inference, rank: CostRank, key: str | None) -> bool:
+    def can_replace_cost(self, known_record: Inference, rank: CostRank, sender_key: str | None) -> bool:
         """
         Return whether a report of this key may replace the call's cost. Without this rule, the holder of any
         key could rewrite costs that other keys reported.
         """
         if self.is_cost_guessed(known_record):
             return rank > CostRank.GUESS
-        return rank == CostRank.FINAL and self._is_cost_from(known_record, key)
+        return rank == CostRank.FINAL and self._is_cost_from(known_record, sender_key)
 
     def decide_later_cost(
-        self, first: Inference, later_record: Inference, keys: Iterable[str | None]
+        self, first: Inference, later_record: Inference, sender_keys: Iterable[str | None]
     ) -> tuple[bool, tuple[bytes, ...]]:
         """
         Return whether the later record's cost counts, and the ids to store with the first record to note
-        this. `keys`: sender keys that may have reported the costs.
+        this. `sender_keys`: sender keys that may have reported the costs.
         """
-        rank, first_rank = self._known_rank(later_record), self._known_rank(first)
+        rank, first_rank = self._known_cost_rank(later_record), self._known_cost_rank(first)
         if rank <= first_rank:
             return False, ()
-        owners = [key for key in dict.fromkeys(keys) if self._is_cost_from(later_record, key)]
+        owners = [key for key in dict.fromkeys(sender_keys) if self._is_cost_from(later_record, key)]
         if first_rank > CostRank.GUESS and not any(self._is_cost_from(first, key) for key in owners):
             return False, ()
-        return True, self.later_report_names(first, rank, owners)
+        return True, self.names_of_later_cost(first, rank, owners)
 
-    def later_report_names(
-        self, known_record: Inference, rank: CostRank, keys: Sequence[str | None]
+    def names_of_later_cost(
+        self, known_record: Inference, rank: CostRank, sender_keys: Sequence[str | None]
     ) -> tuple[bytes, ...]:
         """
         Return ids to store with a record, which note that its cost is from a report of one of these keys.
         """
         if rank == CostRank.GUESS:
-            return (_guessed_cost_id(known_record.id),)
-        names: tuple[bytes, ...] = (_final_cost_id(known_record.id),) if rank == CostRank.FINAL else ()
-        if known_record.sender_key in keys and not self._is_known(_guessed_cost_id(known_record.id)):
+            return (_guessed_cost_flag_name(known_record.id),)
+        names: tuple[bytes, ...] = (_final_cost_flag_name(known_record.id),) if rank == CostRank.FINAL else ()
+        if known_record.sender_key in sender_keys and not self._is_known(
+            _guessed_cost_flag_name(known_record.id)
+        ):
             return names
         return (
             *names,
-            _later_report_cost_id(known_record.id),
-            *[_key_cost_id(known_record.id, key) for key in keys],
+            _later_cost_flag_name(known_record.id),
+            *[_cost_from_key_flag_name(known_record.id, key) for key in sender_keys],
         )
 
-    def _known_rank(self, known_record: Inference) -> CostRank:
+    def _known_cost_rank(self, known_record: Inference) -> CostRank:
         if not has_cost(known_record):
             return CostRank.NONE
-        if self._is_known(_final_cost_id(known_record.id)):
+        if self._is_known(_final_cost_flag_name(known_record.id)):
             return CostRank.FINAL
         return CostRank.GUESS if self.is_cost_guessed(known_record) else CostRank.REPORTED
 
     def is_cost_guessed(self, known_record: Inference) -> bool:
-        return self._is_known(_guessed_cost_id(known_record.id)) and not self._is_known(
-            _later_report_cost_id(known_record.id)
+        return self._is_known(_guessed_cost_flag_name(known_record.id)) and not self._is_known(
+            _later_cost_flag_name(known_record.id)
         )
 
-    def _is_cost_from(self, known_record: Inference, key: str | None) -> bool:
+    def _is_cost_from(self, known_record: Inference, sender_key: str | None) -> bool:
         """
         Return whether the key reported the record's cost. `sender_key` of a record is only the key of its
         first report.
         """
-        if self._is_known(_later_report_cost_id(known_record.id)):
-            return self._is_known(_key_cost_id(known_record.id, key))
-        return known_record.sender_key == key
+        if self._is_known(_later_cost_flag_name(known_record.id)):
+            return self._is_known(_cost_from_key_flag_name(known_record.id, sender_key))
+        return known_record.sender_key == sender_key
 
 
-def _guessed_cost_id(record_id: bytes) -> bytes:
+def _guessed_cost_flag_name(record_id: bytes) -> bytes:
     return derived_id(record_id, "guessed cost")
 
 
-def _final_cost_id(record_id: bytes) -> bytes:
+def _final_cost_flag_name(record_id: bytes) -> bytes:
     return derived_id(record_id, "final cost")
 
 
-def _later_report_cost_id(record_id: bytes) -> bytes:
+def _later_cost_flag_name(record_id: bytes) -> bytes:
     return derived_id(record_id, "cost of a later report")
 
 
-def _key_cost_id(record_id: bytes, key: str | None) -> bytes:
-    return derived_id(record_id, f"cost from {key}")
+def _cost_from_key_flag_name(record_id: bytes, sender_key: str | None) -> bytes:
+    return derived_id(record_id, f"cost from {sender_key}")

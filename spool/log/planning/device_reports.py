@@ -44,7 +44,7 @@ def has_measurement(report: Inference) -> bool:
     )
 
 
-def device_additions(report: Inference) -> Inference:
+def record_of_device_addable_fields(report: Inference) -> Inference:
     """Return only the fields of a report that a device may add to a call that a server measured."""
     return _blank_fields(report, DECIDED)
 
@@ -68,16 +68,20 @@ class DeviceReports:
         """
         Return whether a device reported the call. If none did, no other fact about devices is stored with it.
         """
-        return known_record.sender_key == DEVICE_KEYS or self._is_known(_device_report_name(known_record.id))
+        return known_record.sender_key == DEVICE_KEYS or self._is_known(
+            _reported_by_device_flag_name(known_record.id)
+        )
 
     def is_only_from_devices(self, known_record: Inference) -> bool:
         if not self.has_device_report(known_record):
             return False
-        if known_record.sender_key != DEVICE_KEYS and not self._is_known(_measured_name(known_record.id)):
+        if known_record.sender_key != DEVICE_KEYS and not self._is_known(
+            _measured_by_device_flag_name(known_record.id)
+        ):
             return False
-        return not self._is_known(_decided_name(known_record.id))
+        return not self._is_known(_decided_by_server_flag_name(known_record.id))
 
-    def is_doubtful(self, known_record: Inference, report: Inference) -> bool:
+    def can_mix_device_and_server(self, known_record: Inference, report: Inference) -> bool:
         """
         Return whether the report's name may be from a device while the call is from a server, or the other
         way round.
@@ -88,19 +92,21 @@ class DeviceReports:
             else self.has_device_report(known_record)
         )
 
-    def claimed_fields(self, known_record: Inference) -> tuple[str, ...]:
+    def owner_fields_from_device(self, known_record: Inference) -> tuple[str, ...]:
         return (
-            tuple(name for name in OWNER if self._is_claim(known_record, name))
+            tuple(name for name in OWNER if self._is_stated_only_by_device(known_record, name))
             if self.has_device_report(known_record)
             else ()
         )
 
-    def _is_claim(self, known_record: Inference, name: str) -> bool:
-        if known_record.sender_key != DEVICE_KEYS and not self._is_known(_claim_name(known_record.id, name)):
+    def _is_stated_only_by_device(self, known_record: Inference, field_name: str) -> bool:
+        if known_record.sender_key != DEVICE_KEYS and not self._is_known(
+            _stated_by_device_flag_name(known_record.id, field_name)
+        ):
             return False
-        return not self._is_known(_settled_name(known_record.id, name))
+        return not self._is_known(_stated_by_server_flag_name(known_record.id, field_name))
 
-    def without_claims(self, known_record: Inference, later_report: LaterReport) -> Inference:
+    def without_replaced_device_owner(self, known_record: Inference, later_report: LaterReport) -> Inference:
         """
         Return the record without an owner that only a device stated, if the later report states another
         owner.
@@ -109,7 +115,7 @@ class DeviceReports:
             name: None
             for name in later_report.owner_fields_from_server
             if getattr(known_record, name) not in (None, getattr(later_report.report, name))
-            and self._is_claim(known_record, name)
+            and self._is_stated_only_by_device(known_record, name)
         }
         if "user" in replaced:
             replaced["tags"] = {
@@ -117,20 +123,24 @@ class DeviceReports:
             }
         return replace_fields(known_record, replaced) if replaced else known_record
 
-    def names_to_file(
+    def names_to_store(
         self, known_record: Inference, later_report: LaterReport, fields: Mapping[str, Any]
     ) -> Iterator[bytes]:
-        yield _device_report_name(known_record.id)
-        if later_report.is_deciding and self.is_only_from_devices(known_record):
-            yield _decided_name(known_record.id)
+        yield _reported_by_device_flag_name(known_record.id)
+        if later_report.is_server_measurement and self.is_only_from_devices(known_record):
+            yield _decided_by_server_flag_name(known_record.id)
         for name in later_report.owner_fields_from_server:
-            if self._is_claim(known_record, name):
-                yield _settled_name(known_record.id, name)
+            if self._is_stated_only_by_device(known_record, name):
+                yield _stated_by_server_flag_name(known_record.id, name)
         if known_record.sender_key == DEVICE_KEYS:
             return
         if later_report.is_of_device and later_report.has_measurement and not has_measurement(known_record):
-            yield _measured_name(known_record.id)
-        yield from [_claim_name(known_record.id, name) for name in later_report.claims if name in fields]
+            yield _measured_by_device_flag_name(known_record.id)
+        yield from [
+            _stated_by_device_flag_name(known_record.id, name)
+            for name in later_report.claims
+            if name in fields
+        ]
 
 
 class LaterReport(NamedTuple):
@@ -148,7 +158,7 @@ class LaterReport(NamedTuple):
         return has_measurement(self.report)
 
     @property
-    def is_deciding(self) -> bool:
+    def is_server_measurement(self) -> bool:
         return not self.is_of_device and not self.report.shadow and self.has_measurement
 
     @property
@@ -157,15 +167,15 @@ class LaterReport(NamedTuple):
         return [name for name in OWNER if name not in claims and getattr(report, name) is not None]
 
 
-def arriving_report(report: Inference) -> LaterReport:
+def classify_later_report(report: Inference) -> LaterReport:
     is_of_device = report.sender_key == DEVICE_KEYS
     return LaterReport(report, is_of_device, OWNER if is_of_device else ())
 
 
-def kept_after_server_report(known_record: Inference) -> Inference:
+def record_kept_after_server_report(known_record: Inference) -> Inference:
     """Return the parts of a call that stay when a server's report replaces a device's measurement."""
     if known_record.sender_key == DEVICE_KEYS:
-        return device_additions(known_record)
+        return record_of_device_addable_fields(known_record)
     return _blank_fields(known_record, _MEASURES | _ESTIMATE)
 
 
@@ -182,21 +192,21 @@ def changed_fields(known_record: Inference, new: Inference, *, is_open: bool) ->
 _HEARD: Final = int.from_bytes(hash_parts(8, "reported by a device"))
 
 
-def _device_report_name(record_id: bytes) -> bytes:
+def _reported_by_device_flag_name(record_id: bytes) -> bytes:
     return (int.from_bytes(record_id) ^ _HEARD).to_bytes(16)
 
 
-def _measured_name(record_id: bytes) -> bytes:
+def _measured_by_device_flag_name(record_id: bytes) -> bytes:
     return derived_id(record_id, "measured by a device")
 
 
-def _decided_name(record_id: bytes) -> bytes:
+def _decided_by_server_flag_name(record_id: bytes) -> bytes:
     return derived_id(record_id, "decided by a server")
 
 
-def _claim_name(record_id: bytes, name: str) -> bytes:
-    return derived_id(record_id, f"a device states {name}")
+def _stated_by_device_flag_name(record_id: bytes, field_name: str) -> bytes:
+    return derived_id(record_id, f"a device states {field_name}")
 
 
-def _settled_name(record_id: bytes, name: str) -> bytes:
-    return derived_id(record_id, f"a server states {name}")
+def _stated_by_server_flag_name(record_id: bytes, field_name: str) -> bytes:
+    return derived_id(record_id, f"a server states {field_name}")

@@ -19,45 +19,51 @@ from spool.identity import (
     NestedReport,
     RecordIdentity,
     derived_id,
-    is_span_side_name,
+    is_log_to_span_name,
     limit_to_sender,
-    long_id_prefix,
-    span_marks,
+    long_request_id_prefix,
+    scope_flag_names,
 )
 from spool.log import books, duplicates
 from spool.log.amendments import (
     PRICED_BY,
     TOKENS,
     are_of_two_calls,
-    has_disagreement,
+    has_disagreeing_counts_or_cost,
     is_processing_mode_changed,
     missing_fields,
     replace_fields,
 )
 from spool.log.books import SubmissionTerms
-from spool.log.duplicates import IN_A_RUN, DuplicateIndex, filing_hours
-from spool.log.pending_spans import NOTHING_GIVEN, CallSurroundings, Siblings, runs_to_add, values_to_add
+from spool.log.duplicates import IN_A_RUN, DuplicateIndex, storage_and_search_hours
+from spool.log.pending_spans import (
+    NOTHING_GIVEN,
+    Siblings,
+    ValuesFromSpansAbove,
+    run_fields_to_add,
+    values_to_add,
+)
 from spool.log.planning.besides import MOST_BESIDE, can_be_one_call, pair_reports
 from spool.log.planning.costs import (
     CostRank,
     KnownCosts,
     cost_rank,
-    first_report_names,
     has_cost,
+    names_of_first_cost,
 )
 from spool.log.planning.device_reports import (
     DeviceReports,
     LaterReport,
-    arriving_report,
     changed_fields,
-    device_additions,
+    classify_later_report,
     has_measurement,
-    kept_after_server_report,
+    record_kept_after_server_report,
+    record_of_device_addable_fields,
 )
-from spool.log.planning.nested_reports import NestedReports, pair_name
+from spool.log.planning.nested_reports import NestedReports, nested_pair_name
 from spool.log.planning.plan import CommitPlan, PlanReader
 from spool.log.planning.relayed_reports import RelayedReports
-from spool.log.planning.relayed_reports import pair_name as relay_name
+from spool.log.planning.relayed_reports import relayed_pair_name as relay_name
 from spool.log.values import Submission
 from spool.record import DEVICE_KEYS, NS, Correction, Inference, Record
 
@@ -78,7 +84,7 @@ class KnownCalls:
         index: DuplicateIndex,
         plan: CommitPlan,
         reader: PlanReader,
-        closed_below: Mapping[str, int],
+        lowest_open_numbers: Mapping[str, int],
         submission: Submission,
         terms: SubmissionTerms,
         *,
@@ -91,116 +97,131 @@ class KnownCalls:
         self._renaming = submission.renaming
         self._terms = terms
         self._amends = amends
-        self._open_from = closed_below.get(terms.topic, 1)
+        self._open_from = lowest_open_numbers.get(terms.topic, 1)
         # names that the present report used up; no later report can match them
         self._used_names: set[bytes] = set()
         self._nested: Record | None = None  # the record that was last compared with nested reports
         self._relayed: Record | None = None  # the record that was last compared with relayed reports
 
-    def find_place(self, name: bytes, hours: Iterable[int]) -> int | None:
+    def find_log_position(self, name: bytes, hours: Iterable[int]) -> int | None:
         id = self._index.short_id(name)
-        place = self._plan.ids.get(id)
-        return self._index.find_place((id,), hours, self._plan.at) if place is None else place
+        log_position = self._plan.ids.get(id)
+        return (
+            self._index.find_log_position((id,), hours, self._plan.at)
+            if log_position is None
+            else log_position
+        )
 
-    def find_other_side(self, record: Record, identity: RecordIdentity, hours: Iterable[int]) -> int | None:
+    def find_linked_call(self, record: Record, identity: RecordIdentity, hours: Iterable[int]) -> int | None:
         """
-        Return the place of the call that the other side (such as its caller, for a server's report) has
+        Return the position of the call that the other side (such as its caller, for a server's report) has
         reported, found by the report's links. Return None if there is none, or if this side has already
         reported the call.
         """
         self._used_names.clear()
         if isinstance(record, Inference):
-            for place, pair_names in self._matching_sides(record, identity.nesting, identity.links, hours):
-                self._mark_pair_names_used(pair_names, place)
-                return place
+            for log_position, pair_names in self._linked_calls(
+                record, identity.nesting, identity.links, hours
+            ):
+                self._use_up_pair_names(pair_names, log_position)
+                return log_position
         return None
 
-    def _mark_pair_names_used(self, pair_names: Sequence[bytes], place: int) -> None:
+    def _use_up_pair_names(self, pair_names: Sequence[bytes], log_position: int) -> None:
         if pair_names:
             self._used_names.update(pair_names)
             self._used_names.update(
-                derived_id(known.id, _GUESSED) for known in self._call_records(place)[-1:]
+                derived_id(known.id, _GUESSED) for known in self._call_records(log_position)[-1:]
             )
 
-    def is_of_another_call(self, place: int, record: Record, scope: str | None, hours: Iterable[int]) -> bool:
+    def is_of_another_call(
+        self, log_position: int, record: Record, scope: str | None, hours: Iterable[int]
+    ) -> bool:
         """
-        Return whether the record may be another call than the one at `place`, although a dedup id connects
+        Return whether the record may be another call than the one at `position`, although a dedup id connects
         them: the two have different response ids, and the connecting id has a rounded time, or it may be from
         a device while one of the two is a server's.
 
         Return True also if the report is a span with own ids, and the record has, or may have, a span of the
         same scope.
         """
-        if scope is not None and (place == IN_A_RUN or self._has_span(place, scope, hours)):
+        if scope is not None and (log_position == IN_A_RUN or self._has_span(log_position, scope, hours)):
             return True
-        if place == IN_A_RUN or not isinstance(record, Inference):
+        if log_position == IN_A_RUN or not isinstance(record, Inference):
             return False
         devices = self._device_reports(hours)
         is_doubtful = any(
-            self._is_guessed(known, hours) or devices.is_doubtful(known, record)
-            for known in self._call_records(place)[-1:]
+            self._is_matched_by_guess(known, hours) or devices.can_mix_device_and_server(known, record)
+            for known in self._call_records(log_position)[-1:]
         )
-        return is_doubtful and self._has_another_id(place, record, hours)
+        return is_doubtful and self._has_another_id(log_position, record, hours)
 
-    def _has_span(self, place: int, scope: str, hours: Iterable[int]) -> bool:
+    def _has_span(self, log_position: int, scope: str, hours: Iterable[int]) -> bool:
         return any(
-            self.find_place(mark, hours) is not None
-            for known in self._call_records(place)[-1:]
-            for mark in span_marks(known.id, scope, ANY_SCOPE)
+            self.find_log_position(mark, hours) is not None
+            for known in self._call_records(log_position)[-1:]
+            for mark in scope_flag_names(known.id, scope, ANY_SCOPE)
         )
 
-    def _is_guessed(self, known_record: Inference, hours: Iterable[int]) -> bool:
-        return self.find_place(derived_id(known_record.id, _GUESSED), hours) is not None
+    def _is_matched_by_guess(self, known_record: Inference, hours: Iterable[int]) -> bool:
+        return self.find_log_position(derived_id(known_record.id, _GUESSED), hours) is not None
 
-    def _has_form(self, known_record: Inference, form: str, hours: Iterable[int]) -> bool:
+    def _has_id_with_prefix(self, known_record: Inference, id_prefix: str, hours: Iterable[int]) -> bool:
         return (
-            long_id_prefix(known_record) == form
-            or self.find_place(derived_id(known_record.id, form), hours) is not None
+            long_request_id_prefix(known_record) == id_prefix
+            or self.find_log_position(derived_id(known_record.id, id_prefix), hours) is not None
         )
 
-    def find_nested(self, record: Inference, identity: RecordIdentity, hours: Iterable[int]) -> int | None:
+    def find_call_by_nested_report(
+        self, record: Inference, identity: RecordIdentity, hours: Iterable[int]
+    ) -> int | None:
         """
-        Return the place of the call that the other of two nested reports (an SDK's, and its caller's)
-        describes, or None. `file_names` later stores the ids by which this report is found.
+        Return the position of the call that the other of two nested reports (an SDK's, and its caller's)
+        describes, or None. `store_names_of_call` later stores the ids by which this report is found.
+        for `store_names_of_call`.
         """
-        place = self._find_nested(record, identity, hours)
-        if place is not None:
-            self._used_names.update(map(pair_name, self._call_records(place)[-1:]))
-        return place
+        log_position = self._find_call_by_nested_report(record, identity, hours)
+        if log_position is not None:
+            self._used_names.update(map(nested_pair_name, self._call_records(log_position)[-1:]))
+        return log_position
 
-    def find_relayed(self, record: Inference, identity: RecordIdentity, hours: Iterable[int]) -> int | None:
+    def find_call_by_relayed_report(
+        self, record: Inference, identity: RecordIdentity, hours: Iterable[int]
+    ) -> int | None:
         """
-        Return the place of the call that an assistant or its gateway, whichever did not send this report, has
-        reported, or None. `file_names` later stores the ids by which this report is found.
+        Return the position of the call that an assistant or its gateway, whichever did not send this report, has
+        reported, or None. `store_names_of_call` later stores the ids by which this report is found.
         """
-        place = self._find_relayed(record, identity, hours)
-        if place is not None:
-            self._mark_relay_names_used(place)
-        return place
+        log_position = self._find_call_by_relayed_report(record, identity, hours)
+        if log_position is not None:
+            self._use_up_relay_names(log_position)
+        return log_position
 
-    def _mark_relay_names_used(self, place: int) -> None:
-        for known in self._call_records(place)[-1:]:
+    def _use_up_relay_names(self, log_position: int) -> None:
+        for known in self._call_records(log_position)[-1:]:
             self._used_names.update((relay_name(known), derived_id(known.id, _GUESSED)))
 
     @property
-    def used_names(self) -> Sequence[bytes]:
+    def used_up_names(self) -> Sequence[bytes]:
         return sorted(self._used_names)
 
-    def join_open_record(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
+    def find_open_or_merge_closed_record(
+        self, record: Record, names: Iterable[bytes]
+    ) -> tuple[Record, int | None]:
         """
         Find an earlier record that has one of these ids and may contain only the end of this call. If it is
-        open, return this record unchanged, and the earlier one's place (topic and number).
+        open, return this record unchanged, and the earlier one's position (topic and number).
 
         If it is closed, return this record with the facts of the earlier one added, and None.
         """
         for name in names:
             id = self._index.short_id(name)
-            place = self._plan.ids.get(id, self._index.find_place_in_memory(id))
-            if place is None or place == IN_A_RUN:
+            log_position = self._plan.ids.get(id, self._index.find_log_position_in_memory(id))
+            if log_position is None or log_position == IN_A_RUN:
                 continue
-            topic, number = duplicates.decode_place(place)
+            topic, number = duplicates.decode_log_position(log_position)
             if self.can_amend(topic, number):
-                return record, place
+                return record, log_position
             known = self.current_record(topic, number)
             if isinstance(record, Inference) and isinstance(known, Inference):
                 # the report states only a cost, which is final
@@ -208,70 +229,72 @@ class KnownCalls:
                 if is_final and known.sender_key == record.sender_key:
                     record = _with_later_cost(record, known)
                 if known.sender_key == DEVICE_KEYS != record.sender_key:
-                    known = device_additions(known)
+                    known = record_of_device_addable_fields(known)
                 record = replace_fields(record, missing_fields(record, known))
         return record, None
 
-    def add_report(self, record: Record, identity: RecordIdentity, place: int, hours: Iterable[int]) -> int:
+    def add_report(
+        self, record: Record, identity: RecordIdentity, log_position: int, hours: Iterable[int]
+    ) -> int:
         """
-        Add a report to the record at `place`, and compare the two. Return the place of the record that counts
+        Add a report to the record at `log_position`, and compare the two. Return the position of the record that counts
         the call.
         """
         self._terms.duplicates += 1
-        self._count_observation(books.DUPLICATES, record)
+        self._count_accounting_term(books.DUPLICATES, record)
         if not isinstance(record, Inference):
-            return place
-        if place == IN_A_RUN:
-            self._count_observation(books.UNCOMPARED, record)
-            return place
+            return log_position
+        if log_position == IN_A_RUN:
+            self._count_accounting_term(books.UNCOMPARED, record)
+            return log_position
         if identity.also or identity.links or identity.nesting or identity.relay:
-            place = self._join_matches(record, identity, place, hours)
-        if self._read_record(place) == record:  # most frequent: the sender repeats a request
-            return place
-        known, corrections_so_far = self._current_record(place)
+            log_position = self._join_matches(record, identity, log_position, hours)
+        if self._read_record(log_position) == record:  # most frequent: the sender repeats a request
+            return log_position
+        known, corrections_so_far = self._current_record(log_position)
         if isinstance(known, Inference) and known.counted_by is not None:
-            place = self._counting_place(place)
-            known, corrections_so_far = self._current_record(place)
+            log_position = self._position_of_counting_record(log_position)
+            known, corrections_so_far = self._current_record(log_position)
         if known is None:
-            self._count_observation(books.UNCOMPARED, record)
+            self._count_accounting_term(books.UNCOMPARED, record)
         if not isinstance(known, Inference):
-            return place
-        topic, number = duplicates.decode_place(place)
+            return log_position
+        topic, number = duplicates.decode_log_position(log_position)
         rank = cost_rank(record, identity)
         replaces = False
         if rank == CostRank.GUESS and has_cost(known):
             record = _without_cost(record, known)
         elif rank == CostRank.FINAL or (rank and has_cost(known)):
             replaces = self._known_costs(hours).can_replace_cost(known, rank, record.sender_key)
-        later = arriving_report(record)
+        later = classify_later_report(record)
         devices = self._device_reports_if_any(known, later, hours)
         fields = self._compare_report(
             topic, known, later, devices, is_open=self.can_amend(topic, number), replaces_cost=replaces
         )
-        names = () if devices is None else tuple(devices.names_to_file(known, later, fields))
+        names = () if devices is None else tuple(devices.names_to_store(known, later, fields))
         if fields and self.can_amend(topic, number):
             self.amend_record(topic, number, known, fields)
             self._terms.amended += 1
-            self._count_observation(books.AMENDED, record)
-        elif fields and not self._store_late_report(
+            self._count_accounting_term(books.AMENDED, record)
+        elif fields and not self._store_late_report_if_changing(
             known, corrections_so_far, record, fields, replaces_cost=replaces
         ):
             self._terms.amended_late += 1
-            self._count_observation(books.AMENDED_LATE, record)
-            self._file_later_names(names, place, known, hours)
-            return place
+            self._count_accounting_term(books.AMENDED_LATE, record)
+            self._store_later_names(names, log_position, known, hours)
+            return log_position
         if names:
-            self._file_later_names(names, place, known, hours)
+            self._store_later_names(names, log_position, known, hours)
         if rank and (replaces or not {"cost", "charges"}.isdisjoint(fields)):
-            names = self._known_costs(hours).later_report_names(known, rank, (record.sender_key,))
-            self._file_later_names(names, place, known, hours)
-        return place
+            names = self._known_costs(hours).names_of_later_cost(known, rank, (record.sender_key,))
+            self._store_later_names(names, log_position, known, hours)
+        return log_position
 
     def _known_costs(self, hours: Iterable[int]) -> KnownCosts:
-        return KnownCosts(lambda name: self.find_place(name, hours) is not None)
+        return KnownCosts(lambda name: self.find_log_position(name, hours) is not None)
 
     def _device_reports(self, hours: Iterable[int]) -> DeviceReports:
-        return DeviceReports(lambda name: self.find_place(name, hours) is not None)
+        return DeviceReports(lambda name: self.find_log_position(name, hours) is not None)
 
     def _device_reports_if_any(
         self, known_record: Inference, later_report: LaterReport, hours: Iterable[int]
@@ -283,21 +306,23 @@ class KnownCalls:
             else None
         )
 
-    def _count_observation(self, term: str, record: Record) -> None:
-        self._plan.observed[self._terms.topic, term, record.source] += 1
+    def _count_accounting_term(self, accounting_term: str, record: Record) -> None:
+        self._plan.observed[self._terms.topic, accounting_term, record.source] += 1
 
-    def _is_place_in_memory(self, known_record: Inference) -> bool:
+    def _is_position_in_memory(self, known_record: Inference) -> bool:
         """
-        Return whether memory has the record's place (topic and number). Then it also has those of the
+        Return whether memory has the record's position (topic and number). Then it also has those of the
         record's corrections, because they are newer.
         """
         id = self._index.short_id(known_record.id)
-        return bool(self._plan.ids.get(id) or self._index.find_place_in_memory(id))
+        return bool(self._plan.ids.get(id) or self._index.find_log_position_in_memory(id))
 
-    def _current_record(self, place: int) -> tuple[Record | None, int]:
-        known = self._read_record(place)
-        is_closed = place != IN_A_RUN and not self.can_amend(*duplicates.decode_place(place))
-        if is_closed and isinstance(known, Inference) and self._is_place_in_memory(known):
+    def _current_record(self, log_position: int) -> tuple[Record | None, int]:
+        known = self._read_record(log_position)
+        is_closed = log_position != IN_A_RUN and not self.can_amend(
+            *duplicates.decode_log_position(log_position)
+        )
+        if is_closed and isinstance(known, Inference) and self._is_position_in_memory(known):
             # imported here because most processes never handle a correction
             from spool.log.planning.corrections import newest_state_and_count
 
@@ -306,13 +331,13 @@ class KnownCalls:
 
     def _find_record_by_name(self, name: bytes) -> Record | None:
         id = self._index.short_id(name)
-        place = self._plan.ids.get(id) or self._index.find_place_in_memory(id)
-        return self._read_record(place) if place else None
+        log_position = self._plan.ids.get(id) or self._index.find_log_position_in_memory(id)
+        return self._read_record(log_position) if log_position else None
 
-    def _store_late_report(
+    def _store_late_report_if_changing(
         self,
         known_record: Inference,
-        count: int,
+        corrections_so_far: int,
         later_record: Inference,
         fields: dict[str, Any],
         *,
@@ -322,13 +347,13 @@ class KnownCalls:
         Store a late report as a correction. Return False if it would change nothing, so that the report is a
         duplicate.
         """
-        if not self._is_place_in_memory(known_record):
+        if not self._is_position_in_memory(known_record):
             return False
         from spool.log.planning.corrections import late_report_correction
 
         now_ns = int(self._plan.at * NS)
         correction_record = late_report_correction(
-            known_record, count, later_record, fields, replaces_cost=replaces_cost, now_ns=now_ns
+            known_record, corrections_so_far, later_record, fields, replaces_cost=replaces_cost, now_ns=now_ns
         )
         if correction_record is None or self._is_known_correction(correction_record):
             return False
@@ -337,28 +362,28 @@ class KnownCalls:
         self._plan.observed[self._terms.topic, books.DUPLICATES, later_record.source] -= 1
         return True
 
-    def add_values_around(self, place: int, around: CallSurroundings) -> None:
-        if place == IN_A_RUN or not (around.runs or around.given != NOTHING_GIVEN):
+    def add_values_from_spans_above(self, log_position: int, values_above: ValuesFromSpansAbove) -> None:
+        if log_position == IN_A_RUN or not (values_above.runs or values_above.given != NOTHING_GIVEN):
             return
-        place = self._counting_place(place)
-        known, corrections_so_far = self._current_record(place)
+        log_position = self._position_of_counting_record(log_position)
+        known, corrections_so_far = self._current_record(log_position)
         if not isinstance(known, Inference) or known.shadow:
             return
-        fields: dict[str, Any] = values_to_add(known, around.given)
+        fields: dict[str, Any] = values_to_add(known, values_above.given)
         if self._renaming is not None:
             rename_person_in_fields(
                 fields, self._renaming, NEVER if known.start_time is None else known.start_time
             )
-        fields |= runs_to_add((known.run, known.parent_run, known.ancestors), around.runs)
+        fields |= run_fields_to_add((known.run, known.parent_run, known.ancestors), values_above.runs)
         if not fields:
             return
-        topic, number = duplicates.decode_place(place)
+        topic, number = duplicates.decode_log_position(log_position)
         if self._is_unread(topic, number):
             self.amend_record(topic, number, known, fields)
-        elif self._is_place_in_memory(known):
-            from spool.log.planning.corrections import placement_correction
+        elif self._is_position_in_memory(known):
+            from spool.log.planning.corrections import correction_with_runs_and_values
 
-            correction = placement_correction(
+            correction = correction_with_runs_and_values(
                 known, corrections_so_far, fields, now_ns=int(self._plan.at * NS)
             )
             if correction is None or self._is_known_correction(correction):
@@ -366,20 +391,23 @@ class KnownCalls:
             self._store_correction(correction)
             self._terms.split += 1
         if "run" in fields and number < self._terms.first:
-            self._count_observation(books.PLACED, known)
+            self._count_accounting_term(books.PLACED, known)
 
     def join_sibling(self, record: Inference, siblings: Siblings, hours: Iterable[int]) -> None:
         """Join a new call with a call of another scope below the same span, if the two are one call."""
         reports = {
-            place: known
-            for place in (*siblings.besides, *siblings.others)
-            if isinstance(known := self._read_record(place), Inference) and _has_same_outcome(record, known)
+            log_position: known
+            for log_position in (*siblings.besides, *siblings.others)
+            if isinstance(known := self._read_record(log_position), Inference)
+            and _has_same_outcome(record, known)
         }
         if len(reports) > MOST_BESIDE:
             return
-        besides, others = [[place for place in side if place in reports] for side in siblings]
-        counting = {place: self._counting_place(place) for place in reports}
-        by_record = {counting[place]: place for place in besides}
+        besides, others = [
+            [log_position for log_position in side if log_position in reports] for side in siblings
+        ]
+        counting = {log_position: self._position_of_counting_record(log_position) for log_position in reports}
+        by_record = {counting[log_position]: log_position for log_position in besides}
         pairs = {other: by_record[counting[other]] for other in others if counting[other] in by_record}
         fitting = {
             beside: [other for other in others if can_be_one_call(reports[other], reports[beside])]
@@ -392,59 +420,59 @@ class KnownCalls:
             are_two_records = first != later and self._is_counted_call(first) and self._is_counted_call(later)
             if are_two_records and self._merge_records(first, later, record, hours):
                 self._terms.bridged += 1
-                self._count_observation(books.BRIDGED, record)
+                self._count_accounting_term(books.BRIDGED, record)
 
     def _is_known_correction(self, correction: Correction) -> bool:
         # search only the id, because a stored correction may be unreadable, and a second one would count twice
-        _, near = filing_hours(correction, int(self._plan.at * NS))
-        return self.find_place(correction.id, near) is not None
+        _, near = storage_and_search_hours(correction, int(self._plan.at * NS))
+        return self.find_log_position(correction.id, near) is not None
 
     def _store_correction(self, correction: Correction) -> None:
-        hour, _ = filing_hours(correction, int(self._plan.at * NS))
+        hour, _ = storage_and_search_hours(correction, int(self._plan.at * NS))
         topic = self._terms.topic
         records = self._plan.records[topic]
-        place = duplicates.encode_place(topic, self._plan.first[topic] + len(records))
+        log_position = duplicates.encode_log_position(topic, self._plan.first[topic] + len(records))
         corrected = self._index.short_id(correction.corrects)
-        if known_at := self._plan.ids.get(corrected) or self._index.find_place_in_memory(corrected):
-            _, correction.corrects_number = duplicates.decode_place(known_at)
-        self._plan.ids[self._index.short_id(correction.id)] = place
+        if known_at := self._plan.ids.get(corrected) or self._index.find_log_position_in_memory(corrected):
+            _, correction.corrects_number = duplicates.decode_log_position(known_at)
+        self._plan.ids[self._index.short_id(correction.id)] = log_position
         self._plan.hours.append(hour)
         records.append(correction)
         self._plan.observed[topic, books.CORRECTED, correction.source] += 1
 
-    def file_names(
-        self, record: Record, identity: RecordIdentity, place: int, hour: int, hours: Iterable[int]
+    def store_names_of_call(
+        self, record: Record, identity: RecordIdentity, log_position: int, hour: int, hours: Iterable[int]
     ) -> None:
         """
         Store the dedup id and further ids (names) of a call. An id that is already stored belongs to another
         report and does not change.
         """
-        topic, number = duplicates.decode_place(place)
+        topic, number = duplicates.decode_log_position(log_position)
         # the names of a new record were looked up before
         known_in = hours if number < self._plan.first.get(topic, 1) else ()
         form, known = (
-            long_id_prefix(record) if isinstance(record, Inference) else None,
-            self._read_record(place),
+            long_request_id_prefix(record) if isinstance(record, Inference) else None,
+            self._read_record(log_position),
         )
-        if form is not None and isinstance(known, Inference) and form != long_id_prefix(known):
+        if form is not None and isinstance(known, Inference) and form != long_request_id_prefix(known):
             self._used_names.add(derived_id(known.id, form))
         if identity.scope is not None and isinstance(known, Inference):
-            self._used_names.update(span_marks(known.id, "", identity.scope))
+            self._used_names.update(scope_flag_names(known.id, "", identity.scope))
         if known is record and isinstance(record, Inference):
-            self._used_names.update(first_report_names(record, cost_rank(record, identity)))
-        names = (identity.id, *identity.remembered_names, *self.used_names)
-        noted = [name for name in names if self.file_name(name, place, hour, known_in)]
+            self._used_names.update(names_of_first_cost(record, cost_rank(record, identity)))
+        names = (identity.id, *identity.remembered_names, *self.used_up_names)
+        noted = [name for name in names if self.store_name(name, log_position, hour, known_in)]
         self._used_names.clear()
         if noted and known is not record:
             self._add_names(topic, number, noted)
 
-    def _file_later_names(
-        self, names: Iterable[bytes], place: int, known_record: Inference, hours: Iterable[int]
+    def _store_later_names(
+        self, names: Iterable[bytes], log_position: int, known_record: Inference, hours: Iterable[int]
     ) -> None:
-        hour, _ = filing_hours(known_record, int(self._plan.at * NS))
-        noted = [name for name in names if self.file_name(name, place, hour, hours)]
+        hour, _ = storage_and_search_hours(known_record, int(self._plan.at * NS))
+        noted = [name for name in names if self.store_name(name, log_position, hour, hours)]
         if noted:
-            self._add_names(*duplicates.decode_place(place), noted)
+            self._add_names(*duplicates.decode_log_position(log_position), noted)
 
     def _add_names(self, topic: str, number: int, names: Iterable[bytes]) -> None:
         # a start reads the names from open records
@@ -453,23 +481,25 @@ class KnownCalls:
             also = (known.also or b"") + b"".join(names)
             self.amend_record(topic, number, known, {"also": also[: 16 * MOST_NAMES]})
 
-    def file_name(self, name: bytes, place: int, hour: int, known_in: Iterable[int] = ()) -> bool:
+    def store_name(
+        self, name: bytes, log_position: int, hour: int, known_in_hours: Iterable[int] = ()
+    ) -> bool:
         """
-        Store a further id (name) of the call at `place`. Return False if the id is known already, in memory
-        or in the sorted lists of the hours in `known_in`.
+        Store a further id (name) of the call at `log_position`. Return False if the id is known already, in memory
+        or in the sorted lists of the hours in `known_in_hours`.
         """
         index = self._index
         plan = self._plan
         id = index.short_id(name)
         if id in plan.ids or index.is_among_newest(id):
             return False
-        if known_in and index.find_place((id,), known_in, plan.at) is not None:
+        if known_in_hours and index.find_log_position((id,), known_in_hours, plan.at) is not None:
             return False
-        plan.ids[id] = place
+        plan.ids[id] = log_position
         plan.hours.append(hour)
-        topic, number = duplicates.decode_place(place)
+        topic, number = duplicates.decode_log_position(log_position)
         if number < plan.first.get(topic, 1):
-            plan.apart.append((id, place, hour))
+            plan.apart.append((id, log_position, hour))
         return True
 
     def can_amend(self, topic: str, number: int) -> bool:
@@ -483,8 +513,12 @@ class KnownCalls:
         fields = self._plan.amendments.get((topic, number))
         return replace_fields(known, fields) if fields and isinstance(known, Inference) else known
 
-    def _read_record(self, place: int) -> Record | None:
-        return None if place == IN_A_RUN else self.current_record(*duplicates.decode_place(place))
+    def _read_record(self, log_position: int) -> Record | None:
+        return (
+            None
+            if log_position == IN_A_RUN
+            else self.current_record(*duplicates.decode_log_position(log_position))
+        )
 
     def amend_record(self, topic: str, number: int, known_record: Inference, fields: dict[str, Any]) -> None:
         begin = self._plan.first.get(topic, 1)
@@ -496,60 +530,65 @@ class KnownCalls:
 
     # -- two records of one call -----------------------------------------------------------------------------
 
-    def _counting_place(self, place: int) -> int:
-        *_, counting = self._counting_places(place)
+    def _position_of_counting_record(self, log_position: int) -> int:
+        *_, counting = self._positions_to_counting_record(log_position)
         return counting
 
-    def _counting_places(self, place: int) -> Iterator[int]:
-        yield place
-        while isinstance(known := self._current_record(place)[0], Inference) and known.counted_by is not None:
+    def _positions_to_counting_record(self, log_position: int) -> Iterator[int]:
+        yield log_position
+        while (
+            isinstance(known := self._current_record(log_position)[0], Inference)
+            and known.counted_by is not None
+        ):
             id = self._index.short_id(known.counted_by)
-            earlier = self._plan.ids.get(id) or self._index.find_place_in_memory(id) or IN_A_RUN
-            if earlier >= place:  # the earlier record is not in this log
+            earlier = self._plan.ids.get(id) or self._index.find_log_position_in_memory(id) or IN_A_RUN
+            if earlier >= log_position:  # the earlier record is not in this log
                 break
-            place = earlier
-            yield place
+            log_position = earlier
+            yield log_position
 
-    def _call_records(self, place: int) -> list[Inference]:
+    def _call_records(self, log_position: int) -> list[Inference]:
         records = []
-        for each in self._counting_places(place):
+        for each in self._positions_to_counting_record(log_position):
             known, (current, _) = self._read_record(each), self._current_record(each)
             if isinstance(known, Inference) and isinstance(current, Inference):
                 records.append(current if current is known else replace_fields(current, {"also": known.also}))
         return records
 
     def _join_matches(
-        self, record: Inference, identity: RecordIdentity, place: int, hours: Iterable[int]
+        self, record: Inference, identity: RecordIdentity, log_position: int, hours: Iterable[int]
     ) -> int:
         """
-        Make one record of all that a report matches. Return the place of the record that still counts, or
-        `place` if none are joined.
+        Make one record of all that a report matches. Return the position of the record that still counts, or
+        `log_position` if none are joined.
         """
         if record.shadow:
-            return place
-        is_of_log = any(is_span_side_name(other_name) for _, other_name in identity.links)
+            return log_position
+        is_of_log = any(is_log_to_span_name(other_name) for _, other_name in identity.links)
         links = self._unambiguous_links(identity.links, hours)
-        pairs = list(self._matching_sides(record, identity.nesting, links, hours))
-        nested = self._find_nested(record, identity, hours, place)
-        relayed = self._find_relayed(record, identity, hours, place)
-        if relayed is not None and self._counting_place(relayed) == self._counting_place(place):
-            self._mark_relay_names_used(place)
+        pairs = list(self._linked_calls(record, identity.nesting, links, hours))
+        nested = self._find_call_by_nested_report(record, identity, hours, log_position)
+        relayed = self._find_call_by_relayed_report(record, identity, hours, log_position)
+        if relayed is not None and self._position_of_counting_record(
+            relayed
+        ) == self._position_of_counting_record(log_position):
+            self._use_up_relay_names(log_position)
             relayed = None
-        named = set(self._named_places(identity, hours))
+        named = set(self._positions_of_identity_names(identity, hours))
         if identity.scope is not None:
             named = {each for each in named if not self._has_span(each, identity.scope, hours)}
-        others = {*named, *[place for place, _ in pairs]} - {place}
+        others = {*named, *[position for position, _ in pairs]} - {log_position}
         others |= {each for each in (nested, relayed) if each is not None}
         if not others:
-            return place
-        place = self._counting_place(place)
-        fitting = {place, *map(self._counting_place, others)}
+            return log_position
+        log_position = self._position_of_counting_record(log_position)
+        fitting = {log_position, *map(self._position_of_counting_record, others)}
         calls = sorted(candidate for candidate in fitting if self._is_counted_call(candidate))
         # one of the records is too old to be read, so both records stay counted
         if IN_A_RUN in fitting and calls:
             self._count_bridged_late(record)
         if len(calls) < 2:
-            return place
+            return log_position
         first = calls[0]
         joined = {first}
         is_guess = relayed is not None or any(pair_names for _, pair_names in pairs)
@@ -562,70 +601,78 @@ class KnownCalls:
             ) and self._merge_records(first, later, record, hours):
                 joined.add(later)
                 self._terms.bridged += 1
-                self._count_observation(books.BRIDGED, record)
+                self._count_accounting_term(books.BRIDGED, record)
             else:
                 self._count_bridged_late(record)
-        if place not in joined:
-            return place
+        if log_position not in joined:
+            return log_position
         for _, pair_names in pairs:
-            self._mark_pair_names_used(pair_names, first)
+            self._use_up_pair_names(pair_names, first)
         if nested is not None:
-            self._used_names.update(map(pair_name, self._call_records(first)[-1:]))
+            self._used_names.update(map(nested_pair_name, self._call_records(first)[-1:]))
         if relayed is not None:
-            self._mark_relay_names_used(first)
+            self._use_up_relay_names(first)
         return first
 
-    def _find_nested(
-        self, record: Inference, identity: RecordIdentity, hours: Iterable[int], own: int | None = None
+    def _find_call_by_nested_report(
+        self,
+        record: Inference,
+        identity: RecordIdentity,
+        hours: Iterable[int],
+        own_position: int | None = None,
     ) -> int | None:
         nesting = identity.nesting
         if nesting is None or self._nested is record:
             return None
         self._nested = record
         nesting = limit_to_sender(nesting, record.sender_key)
-        found = self._nested_reports(hours).find_match(record, nesting, own)
+        found = self._nested_reports(hours).find_match(record, nesting, own_position)
         self._used_names.update(found.names)
         return found.place
 
-    def _find_relayed(
-        self, record: Inference, identity: RecordIdentity, hours: Iterable[int], own: int | None = None
+    def _find_call_by_relayed_report(
+        self,
+        record: Inference,
+        identity: RecordIdentity,
+        hours: Iterable[int],
+        own_position: int | None = None,
     ) -> int | None:
         relay = identity.relay
         if relay is None or self._relayed is record:
             return None
         self._relayed = record
         reports = RelayedReports(
-            lambda name: self.find_place(name, hours),
+            lambda name: self.find_log_position(name, hours),
             self._call_records,
-            lambda place, report: self._has_another_id(place, report, hours),
+            lambda log_position, report: self._has_another_id(log_position, report, hours),
         )
-        found = reports.find_match(record, relay, own)
+        found = reports.find_match(record, relay, own_position)
         self._used_names.update(found.names)
         return found.place
 
     def _nested_reports(self, hours: Iterable[int]) -> NestedReports:
-        return NestedReports(lambda name: self.find_place(name, hours), self._call_records)
+        return NestedReports(lambda name: self.find_log_position(name, hours), self._call_records)
 
     def _count_bridged_late(self, record: Record) -> None:
         self._terms.bridged_late += 1
-        self._count_observation(books.BRIDGED_LATE, record)
+        self._count_accounting_term(books.BRIDGED_LATE, record)
 
     def _unambiguous_links(
         self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]
     ) -> list[tuple[bytes, bytes]]:
         fitting: dict[bytes, set[int]] = {own: set() for own, _ in links}
         for own, other_name in links:
-            if (place := self.find_place(other_name, hours)) is not None:
-                fitting[own].add(self._counting_place(place))
+            if (log_position := self.find_log_position(other_name, hours)) is not None:
+                fitting[own].add(self._position_of_counting_record(log_position))
         return [link for link in links if len(fitting[link[0]]) < 2]
 
-    def _named_places(self, identity: RecordIdentity, hours: Iterable[int]) -> Iterator[int]:
+    def _positions_of_identity_names(self, identity: RecordIdentity, hours: Iterable[int]) -> Iterator[int]:
         for name in (identity.id, *identity.also):
-            place = self.find_place(name, hours)
-            if place is not None:
-                yield place
+            log_position = self.find_log_position(name, hours)
+            if log_position is not None:
+                yield log_position
 
-    def _matching_sides(
+    def _linked_calls(
         self,
         record: Inference,
         nested_report: NestedReport | None,
@@ -633,7 +680,7 @@ class KnownCalls:
         hours: Iterable[int],
     ) -> Iterator[tuple[int, Sequence[bytes]]]:
         """
-        Yield the places of calls that the other side (such as the caller for a server's report) reported, for
+        Yield the positions of calls that the other side (such as the caller for a server's report) reported, for
         links that no report has used.
 
         Each link id of this side is used once. If it may match several calls, the ids that mark the pair as
@@ -641,33 +688,42 @@ class KnownCalls:
         """
         sides = set()
         for own, other_name in links:
-            if own in sides or self.find_place(own, hours) is not None:
+            if own in sides or self.find_log_position(own, hours) is not None:
                 continue
-            place = self.find_place(other_name, hours)
-            if place is not None and is_span_side_name(own) and self._has_span(place, "", hours):
+            log_position = self.find_log_position(other_name, hours)
+            if (
+                log_position is not None
+                and is_log_to_span_name(own)
+                and self._has_span(log_position, "", hours)
+            ):
                 continue
-            if place is None or (nested_report is not None and self._is_paired(place, nested_report, hours)):
+            if log_position is None or (
+                nested_report is not None
+                and self._is_of_another_nested_pair(log_position, nested_report, hours)
+            ):
                 continue
             pair_names = (
                 [derived_id(name, "told") for name in (own, other_name)]
                 if _has_several_links(own, links)
                 else []
             )
-            if pair_names and self._has_another_id(place, record, hours):
+            if pair_names and self._has_another_id(log_position, record, hours):
                 continue
-            if all(self.find_place(name, hours) is None for name in pair_names):
+            if all(self.find_log_position(name, hours) is None for name in pair_names):
                 sides.add(own)
-                yield place, pair_names
+                yield log_position, pair_names
 
-    def _has_another_id(self, place: int, record: Inference, hours: Iterable[int]) -> bool:
-        form = long_id_prefix(record)
+    def _has_another_id(self, log_position: int, record: Inference, hours: Iterable[int]) -> bool:
+        form = long_request_id_prefix(record)
         return form is not None and any(
-            known.request_id != record.request_id and self._has_form(known, form, hours)
-            for known in self._call_records(place)
+            known.request_id != record.request_id and self._has_id_with_prefix(known, form, hours)
+            for known in self._call_records(log_position)
         )
 
-    def _is_paired(self, place: int, nested_report: NestedReport, hours: Iterable[int]) -> bool:
-        return self._nested_reports(hours).is_of_another_pair(place, nested_report)
+    def _is_of_another_nested_pair(
+        self, log_position: int, nested_report: NestedReport, hours: Iterable[int]
+    ) -> bool:
+        return self._nested_reports(hours).is_of_another_pair(log_position, nested_report)
 
     def _are_two_calls(
         self, first: int, later: int, reporter: Inference, hours: Iterable[int], *, is_guess: bool
@@ -690,16 +746,16 @@ class KnownCalls:
         is_third = is_claim or reporter.sender_key not in [each.sender_key for each in both]
         if is_third and are_of_two_calls(*both):
             return True
-        if not is_claim and not is_guess and not any(self._is_guessed(each, hours) for each in both):
+        if not is_claim and not is_guess and not any(self._is_matched_by_guess(each, hours) for each in both):
             return False
-        forms = {form for each in (*both, reporter) if (form := long_id_prefix(each)) is not None}
-        return any(all(self._has_form(each, form, hours) for each in both) for form in forms)
+        forms = {form for each in (*both, reporter) if (form := long_request_id_prefix(each)) is not None}
+        return any(all(self._has_id_with_prefix(each, form, hours) for each in both) for form in forms)
 
-    def _is_counted_call(self, place: int) -> bool:
-        if place == IN_A_RUN:
+    def _is_counted_call(self, log_position: int) -> bool:
+        if log_position == IN_A_RUN:
             return False
-        known = self._read_record(place)
-        topic, _ = duplicates.decode_place(place)
+        known = self._read_record(log_position)
+        topic, _ = duplicates.decode_log_position(log_position)
         return topic == self._terms.topic and isinstance(known, Inference) and not known.shadow
 
     def _merge_records(self, first: int, later: int, reporter: Inference, hours: Iterable[int]) -> bool:
@@ -709,14 +765,14 @@ class KnownCalls:
 
         Return False and change nothing if a closed record cannot be corrected.
         """
-        topic, number = duplicates.decode_place(first)
-        _, later_number = duplicates.decode_place(later)
+        topic, number = duplicates.decode_log_position(first)
+        _, later_number = duplicates.decode_log_position(later)
         known, corrections_so_far = self._current_record(first)
         later_call, later_corrections = self._current_record(later)
         assert isinstance(known, Inference)
         assert isinstance(later_call, Inference)
         is_open, is_later_open = (self._is_unread(topic, each) for each in (number, later_number))
-        marks = span_marks(known.id, "", ANY_SCOPE) if self._has_span(later, "", hours) else ()
+        marks = scope_flag_names(known.id, "", ANY_SCOPE) if self._has_span(later, "", hours) else ()
         keys = (known.sender_key, later_call.sender_key, reporter.sender_key)
         costs = self._known_costs(hours)
         takes_cost, cost_names = costs.decide_later_cost(known, later_call, keys)
@@ -725,14 +781,14 @@ class KnownCalls:
             said = _without_cost(later_call, known)
         devices = self._device_reports(hours)
         later_report = LaterReport(
-            said, devices.is_only_from_devices(later_call), devices.claimed_fields(later_call)
+            said, devices.is_only_from_devices(later_call), devices.owner_fields_from_device(later_call)
         )
         heard = self._device_reports_if_any(known, later_report, hours)
         compared = partial(
             self._compare_report, topic, known, later_report, heard, is_open=is_open, replaces_cost=takes_cost
         )
         filled = {name: None for name in later_report.claims if getattr(known, name) is None}
-        device_names = [] if heard is None else list(heard.names_to_file(known, later_report, filled))
+        device_names = [] if heard is None else list(heard.names_to_store(known, later_report, filled))
         if is_open:
             if fields := compared():
                 self.amend_record(topic, number, known, fields)
@@ -744,7 +800,7 @@ class KnownCalls:
             is_later_open=is_later_open,
         ):
             return False
-        self._file_later_names((*device_names, *cost_names, *marks), first, known, hours)
+        self._store_later_names((*device_names, *cost_names, *marks), first, known, hours)
         if is_later_open:
             self.amend_record(topic, later_number, later_call, {"shadow": True, "counted_by": known.id})
         return True
@@ -766,19 +822,19 @@ class KnownCalls:
         lacks, and the later record is subtracted if it is closed as well. Return False and store nothing if
         one correction is impossible.
         """
-        from spool.log.planning.corrections import MOST, merge_correction, shadow_correction
+        from spool.log.planning.corrections import MOST, correction_to_shadow, merge_correction
 
         known, count = first
         later_call, later_count = later
-        if max(count, later_count) >= MOST or not self._is_place_in_memory(known):
+        if max(count, later_count) >= MOST or not self._is_position_in_memory(known):
             return False
-        if not (is_later_open or self._is_place_in_memory(later_call)):
+        if not (is_later_open or self._is_position_in_memory(later_call)):
             return False
         now_ns = int(self._plan.at * NS)
         fields = compared()
         found = [merge_correction(known, count, later_call, fields, now_ns=now_ns)]
         if not is_later_open:
-            found.append(shadow_correction(later_call, later_count, known.id, reporter, now_ns=now_ns))
+            found.append(correction_to_shadow(later_call, later_count, known.id, reporter, now_ns=now_ns))
         corrections = [each for each in found if each is not None]
         if any(map(self._is_known_correction, corrections)):
             return False
@@ -802,20 +858,20 @@ class KnownCalls:
         record = later_report.report
         effective = _with_later_cost(known_record, record) if replaces_cost else known_record
         is_costlier = effective is not known_record
-        if has_disagreement(effective, record):
+        if has_disagreeing_counts_or_cost(effective, record):
             self._terms.conflict += 1
             self._plan.conflicts.add(topic, known_record, record)
             self._plan.observed[topic, books.CONFLICT, f"{known_record.source}/{record.source}"] += 1
         if devices is not None:
-            if later_report.is_deciding and devices.is_only_from_devices(known_record):
-                return self._server_changes(known_record, record, is_open=is_open)
+            if later_report.is_server_measurement and devices.is_only_from_devices(known_record):
+                return self._changes_by_server_report(known_record, record, is_open=is_open)
             if (
                 later_report.is_of_device
                 and has_measurement(known_record)
                 and not devices.is_only_from_devices(known_record)
             ):
-                record = device_additions(record)
-            effective = devices.without_claims(effective, later_report)
+                record = record_of_device_addable_fields(record)
+            effective = devices.without_replaced_device_owner(effective, later_report)
         fields = missing_fields(effective, record)
         if fields:
             self._estimate_cost_again(effective, fields)
@@ -825,8 +881,10 @@ class KnownCalls:
                 fields["charges"] = record.charges
         return fields
 
-    def _server_changes(self, known_record: Inference, report: Inference, *, is_open: bool) -> dict[str, Any]:
-        kept = kept_after_server_report(known_record)
+    def _changes_by_server_report(
+        self, known_record: Inference, report: Inference, *, is_open: bool
+    ) -> dict[str, Any]:
+        kept = record_kept_after_server_report(known_record)
         fields = missing_fields(report, kept)
         if fields:
             self._estimate_cost_again(report, fields)

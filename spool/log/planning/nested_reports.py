@@ -21,10 +21,10 @@ from spool.identity import (
     STEP_NS,
     NestedReport,
     derived_id,
+    name_encoding_times,
     nested_report_name,
     possible_input_counts,
-    report_times_name,
-    times_from_names,
+    times_encoded_in_names,
 )
 from spool.record import Inference, further_names
 
@@ -38,7 +38,7 @@ LATEST_END_NS: Final = (
 )
 _DATE: Final = re.compile(r"[-@]\d{8}$")
 
-PlaceOf = Callable[[bytes], int | None]  # function that returns the place known under a name
+LogPositionFinder = Callable[[bytes], int | None]  # function that returns the position known under a name
 # function that returns a record, the record that counts it, and so on
 RecordsOf = Callable[[int], Sequence[Inference]]
 Times = tuple[int, int]
@@ -46,7 +46,7 @@ Times = tuple[int, int]
 
 class NestedMatch(NamedTuple):
     """
-    The place (topic and number) of the call that the other nested report describes, or None, and the ids by
+    The position (topic and number) of the call that the other nested report describes, or None, and the ids by
     which this report will be found.
     """
 
@@ -54,7 +54,7 @@ class NestedMatch(NamedTuple):
     names: tuple[bytes, ...]
 
 
-class _NestedFit(NamedTuple):
+class _NestedCandidate(NamedTuple):
     key: str
     place: int
     record: Inference
@@ -62,9 +62,11 @@ class _NestedFit(NamedTuple):
     is_exact: bool  # False if another report, perhaps from another clock, states the times
 
 
-def reports_of_other_kind(nested_report: NestedReport, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
+def reports_of_other_kind(
+    nested_report: NestedReport, find_log_position: LogPositionFinder
+) -> Iterator[tuple[str, int]]:
     """
-    Yield key and place of SDKs' reports (or, if this is an SDK's report, of their callers' reports) with an
+    Yield key and position of SDKs' reports (or, if this is an SDK's report, of their callers' reports) with an
     equal key and about the same end.
     """
     first, last = nested_report.end - LATEST_END_NS, nested_report.end + SLACK_NS
@@ -72,92 +74,100 @@ def reports_of_other_kind(nested_report: NestedReport, place_of: PlaceOf) -> Ite
         first, last = nested_report.end - SLACK_NS, nested_report.end + LATEST_END_NS
     for key in nested_report.keys:
         for step in range(first // STEP_NS, last // STEP_NS + 1):
-            count = _count_filed(key, step, place_of, is_inner=not nested_report.is_inner)
+            count = _count_stored_nested_reports(
+                key, step, find_log_position, is_inner=not nested_report.is_inner
+            )
             for ordinal in range(count - 1, max(count - MOST_READ, 0) - 1, -1):
-                place = place_of(nested_report_name(key, step, ordinal, is_inner=not nested_report.is_inner))
-                if place is not None:
-                    yield key, place
+                log_position = find_log_position(
+                    nested_report_name(key, step, ordinal, is_inner=not nested_report.is_inner)
+                )
+                if log_position is not None:
+                    yield key, log_position
 
 
-def _count_filed(key: str, step: int, place_of: PlaceOf, *, is_inner: bool) -> int:
-    return count_filed_reports(
-        lambda ordinal: nested_report_name(key, step, ordinal, is_inner=is_inner), place_of
+def _count_stored_nested_reports(
+    key: str, time_step: int, find_log_position: LogPositionFinder, *, is_inner: bool
+) -> int:
+    return count_stored_reports(
+        lambda ordinal: nested_report_name(key, time_step, ordinal, is_inner=is_inner), find_log_position
     )
 
 
-def count_filed_reports(name_of: Callable[[int], bytes], place_of: PlaceOf) -> int:
+def count_stored_reports(
+    name_of_ordinal: Callable[[int], bytes], find_log_position: LogPositionFinder
+) -> int:
     """
-    Count the stored reports with equal key and time. `name_of`: returns the dedup id of the report with an
+    Count the stored reports with equal key and time. `name_of_ordinal`: returns the dedup id of the report with an
     ordinal; ordinals have no gaps.
     """
 
-    def is_filed(ordinal: int) -> bool:
-        return place_of(name_of(ordinal)) is not None
+    def is_stored(ordinal: int) -> bool:
+        return find_log_position(name_of_ordinal(ordinal)) is not None
 
     above = 1
-    while above <= MOST_IN_STEP and is_filed(above - 1):
+    while above <= MOST_IN_STEP and is_stored(above - 1):
         above *= 2
     filed = above // 2
-    return filed + bisect_left(range(filed, above - 1), True, key=lambda ordinal: not is_filed(ordinal))
+    return filed + bisect_left(range(filed, above - 1), True, key=lambda ordinal: not is_stored(ordinal))
 
 
-def pair_name(counting: Inference) -> bytes:
-    return derived_id(counting.id, "nested")
+def nested_pair_name(counting_record: Inference) -> bytes:
+    return derived_id(counting_record.id, "nested")
 
 
 class NestedReports:
-    def __init__(self, place_of: PlaceOf, records_of: RecordsOf) -> None:
-        self._place_of = place_of
+    def __init__(self, find_log_position: LogPositionFinder, records_of: RecordsOf) -> None:
+        self._place_of = find_log_position
         self._records_of = records_of
 
     def find_match(
-        self, record: Inference, nested_report: NestedReport, own: int | None = None
+        self, record: Inference, nested_report: NestedReport, own_position: int | None = None
     ) -> NestedMatch:
         """
-        Find the SDK's report if `nested_report` is its caller's, or the other way round. `own`: place of the
-        record that has this report under another id.
+        Find the SDK's report if `nested_report` is its caller's, or the other way round. `own_position`: position of
+        the record that has this report under another id.
         """
-        filed = report_times_name(nested_report)
+        filed = name_encoding_times(nested_report)
         if self._place_of(filed) is not None:
             return NestedMatch(None, ())  # this report was already filed, so it is a repeat
-        counting = None if own is None else self._counting_record(own)
-        if counting is not None and self._place_of(pair_name(counting)) is not None:
+        counting = None if own_position is None else self._record_that_counts(own_position)
+        if counting is not None and self._place_of(nested_pair_name(counting)) is not None:
             return NestedMatch(None, (filed,))
         fitting = self._fitting_calls(record, nested_report)
         if not nested_report.is_inner:
-            fitting = {id: fit for id, fit in fitting.items() if not self._is_within_another(fit)}
+            fitting = {id: fit for id, fit in fitting.items() if not self._is_also_within_another_call(fit)}
         if counting is not None and counting.id in fitting:
-            return NestedMatch(None, (filed, pair_name(counting)))
+            return NestedMatch(None, (filed, nested_pair_name(counting)))
         exact = [fit for fit in fitting.values() if fit.is_exact]
         fits = exact or list(fitting.values())
         if len(fits) == 1 or (exact and not nested_report.is_inner):
-            return NestedMatch(max(fits, key=_duration_ns).place, (filed,))
-        return NestedMatch(None, (filed, *self._filing_names(nested_report)))
+            return NestedMatch(max(fits, key=_candidate_duration_ns).place, (filed,))
+        return NestedMatch(None, (filed, *self._names_to_store(nested_report)))
 
-    def is_of_another_pair(self, place: int, nested_report: NestedReport) -> bool:
+    def is_of_another_pair(self, log_position: int, nested_report: NestedReport) -> bool:
         """
-        Return whether the call at `place` has both reports already, and this report repeats neither. It
+        Return whether the call at `log_position` has both reports already, and this report repeats neither. It
         repeats one of the same kind if one of the two times contains the other.
         """
-        records = self._records_of(place)
-        if all(self._place_of(pair_name(record)) is None for record in records):
+        records = self._records_of(log_position)
+        if all(self._place_of(nested_pair_name(record)) is None for record in records):
             return False
         own = nested_report.start, nested_report.end
         return not any(
             is_one_within_other(own, times)
             for record in records
-            for times in times_from_names(further_names(record), is_inner=nested_report.is_inner)
+            for times in times_encoded_in_names(further_names(record), is_inner=nested_report.is_inner)
         )
 
-    def _counting_record(self, place: int) -> Inference | None:
-        records = self._records_of(place)
+    def _record_that_counts(self, log_position: int) -> Inference | None:
+        records = self._records_of(log_position)
         return records[-1] if records else None
 
-    def _fitting_calls(self, record: Inference, nested_report: NestedReport) -> dict[bytes, _NestedFit]:
-        fitting: dict[bytes, _NestedFit] = {}
+    def _fitting_calls(self, record: Inference, nested_report: NestedReport) -> dict[bytes, _NestedCandidate]:
+        fitting: dict[bytes, _NestedCandidate] = {}
         is_inner, times = nested_report.is_inner, (nested_report.start, nested_report.end)
-        for key, place in reports_of_other_kind(nested_report, self._place_of):
-            records = self._records_of(place)
+        for key, log_position in reports_of_other_kind(nested_report, self._place_of):
+            records = self._records_of(log_position)
             if not records or records[-1].shadow:
                 continue
             # a record that was taken back has no counts; the record that counts its call has them
@@ -170,34 +180,36 @@ class NestedReports:
                 continue
             other = records[0]
             # a report that joined a closed record could not add its times
-            stated = times_from_names(further_names(other), is_inner=not is_inner)
+            stated = times_encoded_in_names(further_names(other), is_inner=not is_inner)
             slack = SLACK_NS if stated else LATEST_END_NS
             for other_times in stated or [_start_and_end(other)]:
                 nested = (times, other_times) if is_inner else (other_times, times)
                 if _is_within(*nested, slack):
                     if self._is_unpaired(records, is_inner=is_inner):
-                        fitting[records[-1].id] = _NestedFit(key, place, same[0], other_times, bool(stated))
+                        fitting[records[-1].id] = _NestedCandidate(
+                            key, log_position, same[0], other_times, bool(stated)
+                        )
                     break
         return fitting
 
     def _is_unpaired(self, records: Sequence[Inference], *, is_inner: bool) -> bool:
-        if any(self._place_of(pair_name(record)) is not None for record in records):
+        if any(self._place_of(nested_pair_name(record)) is not None for record in records):
             return False
-        return not any(times_from_names(further_names(record), is_inner=is_inner) for record in records)
+        return not any(times_encoded_in_names(further_names(record), is_inner=is_inner) for record in records)
 
-    def _is_within_another(self, fit: _NestedFit) -> bool:
+    def _is_also_within_another_call(self, candidate: _NestedCandidate) -> bool:
         """
-        Return whether the SDK's report in `fit` also lies within another call. Then it has a record of its
+        Return whether the SDK's report in `candidate` also lies within another call. Then it has a record of its
         own, because it may belong to either call.
         """
-        key_of_call, _, _ = fit.key.rpartition("\0")
-        keys = tuple([f"{key_of_call}\0{count}" for count in possible_input_counts(fit.record)])
-        return bool(self._fitting_calls(fit.record, NestedReport(True, keys, *fit.times)))
+        key_of_call, _, _ = candidate.key.rpartition("\0")
+        keys = tuple([f"{key_of_call}\0{count}" for count in possible_input_counts(candidate.record)])
+        return bool(self._fitting_calls(candidate.record, NestedReport(True, keys, *candidate.times)))
 
-    def _filing_names(self, nested_report: NestedReport) -> Iterator[bytes]:
+    def _names_to_store(self, nested_report: NestedReport) -> Iterator[bytes]:
         for key in nested_report.keys:
             step = nested_report.end // STEP_NS
-            count = _count_filed(key, step, self._place_of, is_inner=nested_report.is_inner)
+            count = _count_stored_nested_reports(key, step, self._place_of, is_inner=nested_report.is_inner)
             yield nested_report_name(key, step, count, is_inner=nested_report.is_inner)
 
 
@@ -205,8 +217,8 @@ def _start_and_end(record: Inference) -> Times:
     return record.start_time or 0, record.end_time or 0
 
 
-def _duration_ns(fit: _NestedFit) -> int:
-    return fit.times[1] - fit.times[0]
+def _candidate_duration_ns(candidate: _NestedCandidate) -> int:
+    return candidate.times[1] - candidate.times[0]
 
 
 def is_one_within_other(one: Times, other: Times) -> bool:

@@ -72,26 +72,28 @@ class CommitPlan:
         default_factory=list
     )  # counts of the stored submissions, in order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    # short ids of the calls, each with the place of its record
+    # short ids of the calls, each with the position of its record
     ids: dict[int, int] = field(default_factory=dict)
     # hours under which the ids are filed, in the same order
     hours: list[int] = field(default_factory=list)
-    # New names of records of earlier commits, which are not written now: id, place, hour.
+    # New names of records of earlier commits, which are not written now: id, position, hour.
     apart: list[tuple[int, int, int]] = field(default_factory=list)
     entries: list[CommittedEntry] = field(default_factory=list)
 
     def next_numbers(self) -> dict[str, int]:
         return {topic: self.first[topic] + len(records) for topic, records in self.records.items() if records}
 
-    def term_sums(self) -> Counter[tuple[str, str]]:
+    def accounting_counts(self) -> Counter[tuple[str, str]]:
         return books.sum_terms(self.submissions)
 
     def build_answers(self, receipts: Sequence[Receipt]) -> Sequence[PlanAnswer]:
         rest = iter(receipts)
         places = range(len(receipts) + len(self.stale))
-        return [self._refusal_at(index) if index in self.stale else next(rest) for index in places]
+        return [
+            self._stale_error_of_submission(index) if index in self.stale else next(rest) for index in places
+        ]
 
-    def _refusal_at(self, index: int) -> Stale:
-        if index in self.reused:
+    def _stale_error_of_submission(self, submission_index: int) -> Stale:
+        if submission_index in self.reused:
             return KeyReused(_REUSED)
-        return KeyEnded(_ENDED) if index in self.ended else Stale(_STALE)
+        return KeyEnded(_ENDED) if submission_index in self.ended else Stale(_STALE)

@@ -13,19 +13,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from spool.identity import NestedReport, RecordIdentity, Relay, limit_to_sender, span_marks
+from spool.identity import NestedReport, RecordIdentity, Relay, limit_to_sender, scope_flag_names
 from spool.log import books, duplicates
 from spool.log.books import SubmissionTerms
 from spool.log.counted_names import sum_by_type
 from spool.log.counters import SeriesState, advance_series, delta_record
 from spool.log.duplicates import HOUR_NS, DuplicateIndex, NearHours
-from spool.log.partial_reports import PartialReport, stale_submissions
+from spool.log.partial_reports import PartialReport, indexes_of_stale_submissions
 from spool.log.pending_spans import BESIDE, CallBelow, LinkedSpan, PendingSpans
-from spool.log.planning.costs import cost_rank, first_report_names
+from spool.log.planning.costs import cost_rank, names_of_first_cost
 from spool.log.planning.known_calls import KnownCalls
-from spool.log.planning.nested_reports import PlaceOf, reports_of_other_kind
+from spool.log.planning.nested_reports import LogPositionFinder, reports_of_other_kind
 from spool.log.planning.plan import CommitPlan, PlanReader
-from spool.log.planning.relayed_reports import reports_of_other_side
+from spool.log.planning.relayed_reports import positions_of_other_side_reports
 from spool.log.retention import SERIES_AGE_S
 from spool.log.values import CounterPoint, Submission
 from spool.record import (
@@ -71,63 +71,73 @@ class Planner:
         if damaged := self.spans.load_rows(rows):
             _log.error("%d rows of spans cannot be read", damaged, extra={"action": "spans_damaged"})
 
-    def known_places(self, group: Iterable[Submission], now: float) -> set[int]:
+    def log_positions_to_read(self, group: Iterable[Submission], now: float) -> set[int]:
         """
-        Return the places (topic and number) of records that planning this group's commit may read, so that an
+        Return the positions (topic and number) of records that planning this group's commit may read, so that an
         engine can read them at once.
         """
         index = self.index
         hours = NearHours(int(now * NS))
-        places: set[int] = set()
+        log_positions: set[int] = set()
         for submission in group:
-            has_besides = self.spans.has_calls_beside_others(submission.heard_by)
+            has_besides = self.spans.has_calls_in_several_scopes(submission.heard_by)
             for record, identity in zip(submission.records, submission.identities, strict=True):
-                _, near = hours.filing_hours(record)
+                _, near = hours.storage_and_search_hours(record)
                 if identity.nesting is not None:
                     nesting = limit_to_sender(identity.nesting, getattr(record, "sender_key", None))
-                    places.update(self._nested_places(nesting, near, now))
+                    log_positions.update(self._nested_report_positions(nesting, near, now))
                 if identity.relay is not None:
-                    places.update(self._relayed_places(identity.relay, near, now))
+                    log_positions.update(self._relayed_report_positions(identity.relay, near, now))
                 linked_names = [linked for _, linked in identity.links]
                 above = identity.above
                 if above is not None and (has_besides or above.startswith(BESIDE)):
-                    places.update(self._sibling_places(submission.heard_by, record, above))
+                    log_positions.update(self._sibling_call_positions(submission.heard_by, record, above))
                 for name in (identity.id, *identity.lookups, *identity.remembered_names, *linked_names):
-                    if place := index.find_place((index.short_id(name),), near, now):
-                        places.add(place)
-            places.update(self.spans.call_places_below(submission.heard_by, submission.steps))
-        return places
+                    if log_position := index.find_log_position((index.short_id(name),), near, now):
+                        log_positions.add(log_position)
+            log_positions.update(
+                self.spans.positions_of_linkable_calls(submission.heard_by, submission.steps)
+            )
+        return log_positions
 
-    def _sibling_places(self, sender: str, record: Record, above: str) -> Sequence[int]:
+    def _sibling_call_positions(self, sender: str, record: Record, span_above: str) -> Sequence[int]:
         if not isinstance(record, Inference):
             return ()
-        siblings = self.spans.find_siblings(sender, record.trace_id or "", record.span_id or "", above)
+        siblings = self.spans.find_siblings(sender, record.trace_id or "", record.span_id or "", span_above)
         return () if siblings is None else (*siblings.besides, *siblings.others)
 
-    def _nested_places(self, nested_report: NestedReport, hours: Iterable[int], now: float) -> Iterator[int]:
+    def _nested_report_positions(
+        self, nested_report: NestedReport, hours: Iterable[int], now: float
+    ) -> Iterator[int]:
         return filter(
-            None, [place for _, place in reports_of_other_kind(nested_report, self._place_finder(hours, now))]
+            None,
+            [
+                log_position
+                for _, log_position in reports_of_other_kind(
+                    nested_report, self._log_position_finder(hours, now)
+                )
+            ],
         )
 
-    def _relayed_places(self, relay: Relay, hours: Iterable[int], now: float) -> Iterator[int]:
-        return filter(None, reports_of_other_side(relay, self._place_finder(hours, now)))
+    def _relayed_report_positions(self, relay: Relay, hours: Iterable[int], now: float) -> Iterator[int]:
+        return filter(None, positions_of_other_side_reports(relay, self._log_position_finder(hours, now)))
 
-    def _place_finder(self, hours: Iterable[int], now: float) -> PlaceOf:
-        return lambda name: self.index.find_place((self.index.short_id(name),), hours, now)
+    def _log_position_finder(self, hours: Iterable[int], now: float) -> LogPositionFinder:
+        return lambda name: self.index.find_log_position((self.index.short_id(name),), hours, now)
 
     def plan_group(
         self,
         group: Sequence[Submission],
         reader: PlanReader,
-        closed_below: Mapping[str, int],
+        lowest_open_numbers: Mapping[str, int],
         now: float,
         check: Callable[[], None] | None = None,
     ) -> CommitPlan:
         """
-        Plan a commit. `closed_below`: the watermarks, which must not move during this commit. `check` is
+        Plan a commit. `lowest_open_numbers`: the watermarks, which must not move during this commit. `check` is
         called before each submission, and may raise to abort.
         """
-        failed = stale_submissions(group, reader.partial_report_version)
+        failed = indexes_of_stale_submissions(group, reader.partial_report_version)
         gone = positions_of_ended_bearers(group, reader.partial_report_version) if failed else set()
         plan = CommitPlan(at=now, first=dict(self._next), stale=failed, ended=gone)
         self.spans.undo_new_spans()
@@ -140,7 +150,14 @@ class Planner:
             is_known = self._check_known_or_refuse(plan, index, submission)
             if index not in plan.stale:
                 work = _SubmissionPlanner(
-                    self.index, self.spans, plan, reader, closed_below, submission, hours, amends=self._amends
+                    self.index,
+                    self.spans,
+                    plan,
+                    reader,
+                    lowest_open_numbers,
+                    submission,
+                    hours,
+                    amends=self._amends,
                 )
                 work.plan_submission(is_known=is_known)
         plan.span_rows = self.spans.new_rows(now)
@@ -174,7 +191,7 @@ class Planner:
         numbers = plan.next_numbers()
         self._next.update(numbers)
         self.index.add_ids(plan.ids, plan.hours, plan.at)
-        self.spans.apply_commit(plan.span_rows, plan.gone_spans)
+        self.spans.confirm_committed_rows(plan.span_rows, plan.gone_spans)
         return numbers
 
 
@@ -185,7 +202,7 @@ class _SubmissionPlanner:
         spans: PendingSpans,
         plan: CommitPlan,
         reader: PlanReader,
-        closed_below: Mapping[str, int],
+        lowest_open_numbers: Mapping[str, int],
         submission: Submission,
         near_hours: NearHours,
         *,
@@ -213,7 +230,7 @@ class _SubmissionPlanner:
             before=list(submission.before),
             left_out=submission.left_out,
         )
-        self._closed_below = closed_below
+        self._closed_below = lowest_open_numbers
         self._amends = amends
         self._known_calls: KnownCalls | None = None
 
@@ -243,7 +260,7 @@ class _SubmissionPlanner:
         if self._calls_below or self._submission.steps:
             self._link_to_runs()
         if self._terms.topic != AI_TELEMETRY:
-            self._remember_requests(begin)
+            self._store_request_names(begin)
         self._terms.accepted = len(self._records) - begin
         self._terms.ignored = self._ignored
         self._plan.submissions.append(self._terms)
@@ -269,7 +286,7 @@ class _SubmissionPlanner:
         near_hours = self._near_hours
         topic = self._terms.topic
         first = self._first
-        of_topic = duplicates.encode_place(topic, 0)
+        of_topic = duplicates.encode_log_position(topic, 0)
         step = duplicates.PLACE_STEP
         for record, identity in items:
             (
@@ -291,87 +308,87 @@ class _SubmissionPlanner:
                 records.append(record)
                 continue
             id = index.short_id(known_as)
-            hour, near = near_hours.filing_hours(record)
-            place = ids.get(id)
-            if place is None:
-                place = index.find_place((id,), near, now)
-            if place is None and (lookups or also):
-                place = self._find_place_by_names((*lookups, *also), near)
-                if place is not None and (also or scope is not None):
-                    is_other = self._known.is_of_another_call(place, record, scope, near)
-                    place = None if is_other else place
-            if place is None and links:
-                place = self._known.find_other_side(record, identity, near)
-            if place is None and joins:
-                record, place = self._known.join_open_record(record, joins)
-            if place is None and nesting is not None and isinstance(record, Inference):
-                place = self._known.find_nested(record, identity, near)
-            if place is None and relay is not None and isinstance(record, Inference):
-                place = self._known.find_relayed(record, identity, near)
-            if place is None:
-                # inlined `duplicates.encode_place`
-                place = of_topic + step * (first + len(records))
-                ids[id] = place
+            hour, near = near_hours.storage_and_search_hours(record)
+            log_position = ids.get(id)
+            if log_position is None:
+                log_position = index.find_log_position((id,), near, now)
+            if log_position is None and (lookups or also):
+                log_position = self._find_log_position_by_names((*lookups, *also), near)
+                if log_position is not None and (also or scope is not None):
+                    is_other = self._known.is_of_another_call(log_position, record, scope, near)
+                    log_position = None if is_other else log_position
+            if log_position is None and links:
+                log_position = self._known.find_linked_call(record, identity, near)
+            if log_position is None and joins:
+                record, log_position = self._known.find_open_or_merge_closed_record(record, joins)
+            if log_position is None and nesting is not None and isinstance(record, Inference):
+                log_position = self._known.find_call_by_nested_report(record, identity, near)
+            if log_position is None and relay is not None and isinstance(record, Inference):
+                log_position = self._known.find_call_by_relayed_report(record, identity, near)
+            if log_position is None:
+                # inlined `duplicates.encode_log_position`
+                log_position = of_topic + step * (first + len(records))
+                ids[id] = log_position
                 hours.append(hour)
                 records.append(record)
                 if (also or links or joins or nesting or relay) and isinstance(record, Inference):
                     record.also = b"".join(identity.remembered_names)
                     if nesting is not None or relay is not None:
-                        record.also += b"".join(self._known.used_names)
+                        record.also += b"".join(self._known.used_up_names)
                     if scope is not None:
-                        record.also += b"".join(span_marks(known_as, "", scope))
+                        record.also += b"".join(scope_flag_names(known_as, "", scope))
                     if is_guess or is_final:
-                        record.also += b"".join(first_report_names(record, cost_rank(record, identity)))
+                        record.also += b"".join(names_of_first_cost(record, cost_rank(record, identity)))
             else:
-                place = self._known.add_report(record, identity, place, near)
+                log_position = self._known.add_report(record, identity, log_position, near)
             if also or links or joins or nesting or relay:
-                self._known.file_names(record, identity, place, hour, near)
+                self._known.store_names_of_call(record, identity, log_position, hour, near)
             if above is not None and isinstance(record, Inference):
-                self._calls_below.append((record, above, place))
+                self._calls_below.append((record, above, log_position))
 
     def _link_to_runs(self) -> None:
         spans, sender = self._spans, self._submission.heard_by
         unplaced = Counter(record.source for record, _, _ in self._calls_below if record.run is None)
         new = list[LinkedSpan]()
         related = spans.add_calls(sender, self._calls_below)
-        has_besides = spans.has_calls_beside_others(sender)
-        for span, (record, above, place) in related:
+        has_besides = spans.has_calls_in_several_scopes(sender)
+        for span, (record, above, log_position) in related:
             new.append(span)
             siblings = has_besides and spans.find_siblings(sender, span.trace, record.span_id or "", above)
             if siblings:
-                _, near = self._near_hours.filing_hours(record)
+                _, near = self._near_hours.storage_and_search_hours(record)
                 self._known.join_sibling(record, siblings, near)
-            around = spans.values_around(span)
-            self._known.add_values_around(place, around)
+            around = spans.values_from_spans_above(span)
+            self._known.add_values_from_spans_above(log_position, around)
             unplaced[record.source] -= bool(around.runs) and record.run is None
         for source, n in unplaced.items():
             self._plan.observed[self._terms.topic, books.UNPLACED, source] += n
         if self._submission.steps:
-            new += spans.add_steps(sender, self._submission.steps)
-        for place, around in spans.calls_below(new):
-            self._known.add_values_around(place, around)
+            new += spans.add_spans_without_calls(sender, self._submission.steps)
+        for log_position, around in spans.calls_below(new):
+            self._known.add_values_from_spans_above(log_position, around)
 
     def _count_repeats(self) -> None:
         self._terms.duplicates += len(self._submission.records)
         for source, n in Counter(map(_source, self._submission.records)).items():
             self._plan.observed[self._terms.topic, books.DUPLICATES, source] += n
 
-    def _remember_requests(self, begin: int) -> None:
+    def _store_request_names(self, first_new_index: int) -> None:
         # when the log is opened, the request's names are read from its first new record
         request = self._submission.request
         hour = self._now_ns // HOUR_NS
-        new = self._records[begin:]
+        new = self._records[first_new_index:]
         if request is not None and new and isinstance(new[0], KeyedRecord):
             new[0].request = request.key + request.body
-        for number, record in enumerate(new, self._first + begin):
+        for number, record in enumerate(new, self._first + first_new_index):
             for name in request_names(record):
-                self._known.file_name(name, duplicates.encode_place(self._terms.topic, number), hour)
+                self._known.store_name(name, duplicates.encode_log_position(self._terms.topic, number), hour)
 
-    def _find_place_by_names(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:
+    def _find_log_position_by_names(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:
         ids = list(map(self._index.short_id, names))
-        place = self._index.find_place(ids, hours, self._plan.at)
-        if place is not None:
-            return place
+        log_position = self._index.find_log_position(ids, hours, self._plan.at)
+        if log_position is not None:
+            return log_position
         for id in ids:
             if id in self._plan.ids:
                 return self._plan.ids[id]
@@ -381,7 +398,9 @@ class _SubmissionPlanner:
         """Yield records of the increases of counters. Points without an increase are counted by reason."""
         for point in self._submission.points:
             before = self._series_state(point)
-            state, delta = advance_series(before, point, self._series_known_since() if before is None else 0)
+            state, delta = advance_series(
+                before, point, self._series_known_since_ns() if before is None else 0
+            )
             if state is not None:
                 self._plan.series[point.series] = state
             if isinstance(delta, str):
@@ -393,7 +412,7 @@ class _SubmissionPlanner:
     def _series_state(self, point: CounterPoint) -> SeriesState | None:
         return self._plan.series.get(point.series) or self._reader.read_series(point.series)
 
-    def _series_known_since(self) -> int:
+    def _series_known_since_ns(self) -> int:
         since = self._reader.series_known_since()
         # a series dropped longer ago would have expired
         return int(since * NS) if since > self._plan.at - SERIES_AGE_S else 0

@@ -13,7 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from spool.identity import AS_ASSISTANT, AS_GATEWAY, STEP_NS, Relay, derived_id, relayed_report_name
-from spool.log.planning.nested_reports import MOST_READ, NestedMatch, PlaceOf, RecordsOf, count_filed_reports
+from spool.log.planning.nested_reports import (
+    MOST_READ,
+    LogPositionFinder,
+    NestedMatch,
+    RecordsOf,
+    count_stored_reports,
+)
 from spool.record import Inference
 
 # largest difference of start and end times in two reports of a call, made by two clocks
@@ -22,14 +28,16 @@ CONTAINED_NS: Final = 100_000_000  # a span that extends outside by less counts 
 Distance = tuple[int, int]
 
 
-def reports_of_other_side(relay: Relay, place_of: PlaceOf) -> Iterator[int]:
+def positions_of_other_side_reports(relay: Relay, find_log_position: LogPositionFinder) -> Iterator[int]:
     side = AS_GATEWAY if relay.side == AS_ASSISTANT else AS_ASSISTANT
     for names_request in (False,) if relay.names_request else (False, True):
-        yield from _filed_places(relay, side, place_of, names_request=names_request)
+        yield from _positions_of_stored_reports(
+            relay, side, find_log_position, states_request_id=names_request
+        )
 
 
-def pair_name(counting: Inference) -> bytes:
-    return derived_id(counting.id, "relayed")
+def relayed_pair_name(counting_record: Inference) -> bytes:
+    return derived_id(counting_record.id, "relayed")
 
 
 class RelayedReports:
@@ -39,67 +47,82 @@ class RelayedReports:
     """
 
     def __init__(
-        self, place_of: PlaceOf, records_of: RecordsOf, is_of_another: Callable[[int, Inference], bool]
+        self,
+        find_log_position: LogPositionFinder,
+        records_of: RecordsOf,
+        is_of_another: Callable[[int, Inference], bool],
     ) -> None:
-        self._place_of = place_of
+        self._place_of = find_log_position
         self._records_of = records_of
         self._is_of_another = is_of_another
 
-    def find_match(self, record: Inference, relay: Relay, own: int | None) -> NestedMatch:
-        own_records = [] if own is None else self._records_of(own)
+    def find_match(self, record: Inference, relay: Relay, own_position: int | None) -> NestedMatch:
+        own_records = [] if own_position is None else self._records_of(own_position)
         if self._are_paired(own_records):
             return NestedMatch(None, ())
         fitting = dict(self._fitting_calls(record, relay))
         if own_records and own_records[-1].id in {records[-1].id for records, _ in fitting.values()}:
-            return NestedMatch(own, ())
+            return NestedMatch(own_position, ())
         if fitting:
-            return NestedMatch(min(fitting, key=lambda place: (fitting[place][1], place)), ())
-        if own_records and self._has_filed_records(own_records, relay):
+            return NestedMatch(
+                min(fitting, key=lambda log_position: (fitting[log_position][1], log_position)), ()
+            )
+        if own_records and self._has_records_stored_under_relay(own_records, relay):
             return NestedMatch(None, ())
-        return NestedMatch(None, tuple(self._filing_names(relay)))
+        return NestedMatch(None, tuple(self._names_to_store(relay)))
 
     def _fitting_calls(
         self, record: Inference, relay: Relay
     ) -> Iterator[tuple[int, tuple[Sequence[Inference], Distance]]]:
-        for place in reports_of_other_side(relay, self._place_of):
-            records = self._records_of(place)
+        for log_position in positions_of_other_side_reports(relay, self._place_of):
+            records = self._records_of(log_position)
             if not records or records[-1].shadow or self._are_paired(records):
                 continue
             distance = _call_distance(relay, records[0])
-            if distance is not None and not self._is_of_another(place, record):
-                yield place, (records, distance)
+            if distance is not None and not self._is_of_another(log_position, record):
+                yield log_position, (records, distance)
 
     def _are_paired(self, records: Sequence[Inference]) -> bool:
-        return any(self._place_of(pair_name(each)) is not None for each in records)
+        return any(self._place_of(relayed_pair_name(each)) is not None for each in records)
 
-    def _has_filed_records(self, records: Sequence[Inference], relay: Relay) -> bool:
+    def _has_records_stored_under_relay(self, records: Sequence[Inference], relay: Relay) -> bool:
         ids = {each.id for each in records}
         for names_request in (False, True):
-            for place in _filed_places(relay, relay.side, self._place_of, names_request=names_request):
-                if any(each.id in ids for each in self._records_of(place)):
+            for log_position in _positions_of_stored_reports(
+                relay, relay.side, self._place_of, states_request_id=names_request
+            ):
+                if any(each.id in ids for each in self._records_of(log_position)):
                     return True
         return False
 
-    def _filing_names(self, relay: Relay) -> Iterator[bytes]:
+    def _names_to_store(self, relay: Relay) -> Iterator[bytes]:
         for key in relay.keys:
-            name = _name_by_ordinal(relay.side, key, relay.end // STEP_NS, names_request=relay.names_request)
-            yield name(count_filed_reports(name, self._place_of))
+            name = _name_by_ordinal(
+                relay.side, key, relay.end // STEP_NS, states_request_id=relay.names_request
+            )
+            yield name(count_stored_reports(name, self._place_of))
 
 
-def _name_by_ordinal(side: str, key: str, step: int, *, names_request: bool) -> Callable[[int], bytes]:
-    return lambda ordinal: relayed_report_name(side, key, step, ordinal, names_request=names_request)
+def _name_by_ordinal(
+    reporting_side: str, key: str, time_step: int, *, states_request_id: bool
+) -> Callable[[int], bytes]:
+    return lambda ordinal: relayed_report_name(
+        reporting_side, key, time_step, ordinal, states_request_id=states_request_id
+    )
 
 
-def _filed_places(relay: Relay, side: str, place_of: PlaceOf, *, names_request: bool) -> Iterator[int]:
+def _positions_of_stored_reports(
+    relay: Relay, reporting_side: str, find_log_position: LogPositionFinder, *, states_request_id: bool
+) -> Iterator[int]:
     own = relay.end // STEP_NS
     for key in relay.keys:
         for step in (own, own - 1, own + 1):
-            name = _name_by_ordinal(side, key, step, names_request=names_request)
-            count = count_filed_reports(name, place_of)
+            name = _name_by_ordinal(reporting_side, key, step, states_request_id=states_request_id)
+            count = count_stored_reports(name, find_log_position)
             for ordinal in range(count - 1, max(count - MOST_READ, 0) - 1, -1):
-                place = place_of(name(ordinal))
-                if place is not None:
-                    yield place
+                log_position = find_log_position(name(ordinal))
+                if log_position is not None:
+                    yield log_position
 
 
 def _call_distance(relay: Relay, other: Inference) -> Distance | None:

@@ -357,12 +357,12 @@ class PostgresDeliveries(SentDeliveries):
         time has passed, and choose again.
         """
         delivery, closed = await self._choose_and_commit(choose, route)
-        is_behind = self._log.closed_below(route_topic(route)) > closed
+        is_behind = self._log.lowest_open_number(route_topic(route)) > closed
         if delivery is None and is_behind and self._clock.monotonic() >= self._closes_at:
             self._closes_at = self._clock.monotonic() + CLOSE_EVERY_S
             await self._log.close_due_records()
             delivery, closed = await self._choose_and_commit(choose, route)
-            is_behind = self._log.closed_below(route_topic(route)) > closed
+            is_behind = self._log.lowest_open_number(route_topic(route)) > closed
         self._behind[route] = delivery is None and is_behind
         if delivery is not None:
             self.version += 1

@@ -351,7 +351,7 @@ class DeliveryChoice:
             return None
         waiting = self.read_value(queries.WAITING)
         change = transitions.make_next_delivery(
-            self.route, waiting=waiting, closed_below=closed, max_records=max_records
+            self.route, waiting=waiting, lowest_open_number=closed, max_records=max_records
         )
         if change is None:
             return None

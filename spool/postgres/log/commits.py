@@ -19,7 +19,7 @@ from spool.log.commits.following import CommitRow, numbers_by_topic
 from spool.log.commits.writer import IndexOutOfStep
 from spool.log.partial_reports import expected_keys
 from spool.log.planning.plan import CommitPlan, PlanAnswer
-from spool.log.protocols import Observer, notify_observer
+from spool.log.protocols import CommitObserver, notify_observer
 from spool.log.receipts import Sealer
 from spool.log.values import Commit, Submission
 from spool.postgres.database import (
@@ -31,7 +31,7 @@ from spool.postgres.database import (
     Unconfirmed,
 )
 from spool.postgres.log import queries, store
-from spool.postgres.log.folds import NodeFolds
+from spool.postgres.log.folds import NodeIdCompactor
 from spool.postgres.log.memory import (
     DatabaseClock,
     MemoryIsAhead,
@@ -161,13 +161,13 @@ class AttemptWriter:
             self._room.require_room(connection, following.last.size)
         now = following.next_commit_time(head.now)
         closed = following.lowest_open_numbers(
-            now, durable=following.durable_commit_id if self._hold_s else inf
+            now, durable_through=following.durable_commit_id if self._hold_s else inf
         )
         reader = store.PostgresPlanReader(
             self._database,
             connection,
             self._memory.write_cache,
-            places=partial(following.planner.known_places, submissions, now),
+            places=partial(following.planner.log_positions_to_read, submissions, now),
             series=head.series,
             series_known_since=head.series_known_since,
             versions=versions(),
@@ -231,8 +231,8 @@ class GroupCommits:
         *,
         memory: NodeMemory,
         horizon: PostgresHorizon,
-        folds: NodeFolds,
-        observer: Observer | None,
+        folds: NodeIdCompactor,
+        observer: CommitObserver | None,
         wait_s: float,
     ) -> None:
         self._database = database
@@ -250,7 +250,7 @@ class GroupCommits:
         been stored.
         """
         async with self._memory.turn:
-            await self._folds.fold_due_ids()
+            await self._folds.compact_due_ids()
             return await self._commit_group(GroupAttempts(submissions))
 
     async def make_empty_commit(self, *, wait: bool = True) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from spool.errors import EntryUnreadable
 from spool.log.amendments import replace_fields
 from spool.log.commits.following import numbers_by_topic
-from spool.log.duplicates import decode_place
+from spool.log.duplicates import decode_log_position
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry, EntryCache
 from spool.log.entries.codec import EntryBody, EntryDamage, log_damaged_amendment
@@ -226,7 +226,7 @@ class KeptRecords:
         wanted_numbers: dict[str, set[int]] = defaultdict(set, {topic: {number}})
         if self._places is not None:
             for place in self._places():
-                of_topic, known = decode_place(place)
+                of_topic, known = decode_log_position(place)
                 wanted_numbers[of_topic].add(known)
             self._places = None
         remaining = {

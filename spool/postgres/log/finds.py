@@ -20,7 +20,7 @@ import msgspec
 from spool.log import books, counted_names
 from spool.log.books import SubmissionTerms
 from spool.log.conflicts import Conflict, Conflicts, Pair
-from spool.log.counted_names import EventSum, EventType, frequent_row_limit
+from spool.log.counted_names import EventSum, EventType, max_frequent_rows
 from spool.log.planning.plan import CommitPlan
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
@@ -67,7 +67,7 @@ def read_uncounted_commits(
 ) -> list[BookedCommit]:
     rows = connection.execute(database.fill_in_table_names(queries.UNBOOKED), {"limit": limit}, binary=True)
     return [
-        BookedCommit(id, at, books.unpack_checked_terms(terms, sum), finds)
+        BookedCommit(id, at, books.unpack_terms_if_intact(terms, sum), finds)
         for id, at, sum, terms, finds in rows
     ]
 
@@ -148,7 +148,8 @@ def read_conflicts(database: Database, connection: Connection) -> Conflicts:
 def read_shapes(database: Database, connection: Connection) -> list[Mapping[str, object]]:
     rows = connection.execute(database.fill_in_table_names(queries.SHAPES), binary=True)
     return [
-        counted_names.shape_row(_decode_name(names), count, last_seen) for names, count, last_seen in rows
+        counted_names.attribute_names_row(_decode_name(names), count, last_seen)
+        for names, count, last_seen in rows
     ]
 
 
@@ -199,7 +200,7 @@ def _store_shapes(
     counted: dict[str, tuple[int, float]] = {}
     for at, of_commit in finds_by_commit:
         for names, n in of_commit:
-            shape = counted_names.shape_key(names)
+            shape = counted_names.attribute_names_key(names)
             counted[shape] = counted.get(shape, (0, 0.0))[0] + n, at
     with connection.pipeline():
         for shape, (n, at) in sorted(counted.items()):
@@ -239,7 +240,7 @@ def _store_event_types(
 
 
 def _bound_parameters(max_rows: int) -> Mapping[str, int]:
-    return {"often": frequent_row_limit(max_rows), "most": max_rows}
+    return {"often": max_frequent_rows(max_rows), "most": max_rows}
 
 
 def _decode_name(data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Folds: the newest known ids are moved to sorted runs, which one node at a time stores."""
+"""Compactions: the newest known ids are moved to sorted runs, which one node at a time stores."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from spool.log.commits.unfolded import FoldPlanner
-from spool.log.duplicates import DuplicateIndex, IdFold, OldestIds
+from spool.log.commits.unfolded import IdCompactor
+from spool.log.duplicates import DuplicateIndex, IdCompaction, IdsToCompact
 from spool.postgres.database import Database
 from spool.postgres.log import store
 from spool.postgres.log.memory import DatabaseClock, NodeMemory
 
 
-class NodeFolds:
+class NodeIdCompactor:
     """
     The moves of dedup ids from memory into stored sorted lists, which all nodes read. Only the node that last
     wrote or read the lists may store new ones. All other nodes move ids only in memory.
@@ -23,9 +23,9 @@ class NodeFolds:
         self._database = database
         self._memory = memory
         self._clock = clock
-        self._aside = FoldPlanner(memory.turn, self._store_fold)
+        self._aside = IdCompactor(memory.turn, self._store_compaction)
 
-    async def fold_due_ids(self) -> None:
+    async def compact_due_ids(self) -> None:
         """
         Move a batch of ids to sorted lists if enough have gathered, in the background if commits need not
         wait. The caller must hold the lock `memory.turn`.
@@ -36,17 +36,19 @@ class NodeFolds:
         now = self._clock.now()
         closed = self._memory.closed_numbers
         index = self._memory.index
-        while index.check_fold_due(now, closed):
-            if index.can_fold_later(now):
-                self._aside.start_fold(lambda: self._memory.index, partial(_ids_to_fold, index, now, closed))
+        while index.check_compaction_due(now, closed):
+            if index.can_compact_later(now):
+                self._aside.start_compaction(
+                    lambda: self._memory.index, partial(_ids_to_compact, index, now, closed)
+                )
                 return
-            if not await self._run_fold(partial(index.plan_fold, now, closed)):
-                await self._run_fold(partial(index.plan_fold, now))
+            if not await self._run_compaction(partial(index.plan_compaction, now, closed)):
+                await self._run_compaction(partial(index.plan_compaction, now))
 
-    async def wait_for_fold(self) -> None:
-        await self._aside.wait_for_fold()
+    async def wait_for_compaction(self) -> None:
+        await self._aside.wait_for_compaction()
 
-    async def fold_all(self) -> None:
+    async def compact_all_closed_ids(self) -> None:
         """
         Move the ids of all closed records to sorted lists. If another node has stored lists meanwhile, read
         everything again first.
@@ -56,30 +58,35 @@ class NodeFolds:
             for _ in range(2):
                 if memory.runs_seq is None:
                     await memory.load()
-                await self._run_fold(
-                    partial(memory.index.plan_fold, self._clock.now(), memory.closed_numbers)
+                await self._run_compaction(
+                    partial(memory.index.plan_compaction, self._clock.now(), memory.closed_numbers)
                 )
                 if memory.runs_seq is not None:
                     return
 
-    async def _run_fold(self, plan: Callable[[], IdFold]) -> int:
-        fold = await asyncio.to_thread(plan)
-        await self._store_fold(fold)
-        return fold.taken
+    async def _run_compaction(self, plan: Callable[[], IdCompaction]) -> int:
+        compaction = await asyncio.to_thread(plan)
+        await self._store_compaction(compaction)
+        return compaction.taken
 
-    async def _store_fold(self, fold: IdFold) -> None:
+    async def _store_compaction(self, compaction: IdCompaction) -> None:
         following = self._memory.following
         seq = self._memory.runs_seq
         if seq is not None:
-            commit, through = following.bounds_after_fold(fold.taken)
+            commit, through = following.bounds_after_compaction(compaction.taken)
             write = partial(
-                store.write_fold, self._database, fold=fold, commit=commit, through=through, seq=seq
+                store.write_compaction,
+                self._database,
+                compaction=compaction,
+                commit=commit,
+                through=through,
+                seq=seq,
             )
             self._memory.runs_seq = seq + 1 if await self._database.transaction(write) else None
-        following.index.apply_fold(fold)
-        following.note_folded_ids(fold.taken)
+        following.index.apply_compaction(compaction)
+        following.note_compacted_ids(compaction.taken)
 
 
-def _ids_to_fold(index: DuplicateIndex, now: float, closed: Mapping[str, int]) -> OldestIds:
-    oldest = index.oldest_ids_to_fold(now, closed)
-    return oldest if oldest.ids else index.oldest_ids_to_fold(now)
+def _ids_to_compact(index: DuplicateIndex, now: float, closed: Mapping[str, int]) -> IdsToCompact:
+    oldest = index.oldest_ids_to_compact(now, closed)
+    return oldest if oldest.ids else index.oldest_ids_to_compact(now)

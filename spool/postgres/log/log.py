@@ -23,12 +23,12 @@ from spool.log.accepted_twice import RepeatedAcceptances
 from spool.log.commits.following import numbers_by_topic
 from spool.log.commits.writer import GroupWriter
 from spool.log.counted_names import EventType
-from spool.log.duplicates import IdPlace, RepeatedIds
+from spool.log.duplicates import IdPosition, RepeatedIds
 from spool.log.entries.codec import EntryDamage, log_damage
 from spool.log.horizon import require_closed
 from spool.log.planning.plan import PlanAnswer
 from spool.log.planning.planner import check_submission
-from spool.log.protocols import Observer
+from spool.log.protocols import CommitObserver
 from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import Reader
 from spool.log.values import LogAccounting, LogEntry, LogStats, Receipt, Submission
@@ -38,7 +38,7 @@ from spool.postgres.log import finds, queries, store
 from spool.postgres.log.commits import AttemptWriter, GroupCommits, Move, Versions, no_other_writes
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.entries import lowest_stored_number, read_entries, topic_code
-from spool.postgres.log.folds import NodeFolds
+from spool.postgres.log.folds import NodeIdCompactor
 from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
 from spool.postgres.log.recount import LogRoutes, Verification
 from spool.postgres.log.retention import LogRoom, PostgresRetention
@@ -70,7 +70,7 @@ class PostgresLog:
         clock: Clock,
         secret: bytes,
         routes: LogRoutes,
-        observer: Observer | None = None,
+        observer: CommitObserver | None = None,
         versions: Versions = lambda connection, keys: dict,
         move: Move = no_other_writes,
         trim: Trim = nothing_to_trim,
@@ -111,7 +111,7 @@ class PostgresLog:
             native=native,
             confirmed=confirmed,
         )
-        self._folds = folds = NodeFolds(database, self._memory, self._clock)
+        self._folds = folds = NodeIdCompactor(database, self._memory, self._clock)
         attempts = AttemptWriter(
             database,
             memory=self._memory,
@@ -220,13 +220,15 @@ class PostgresLog:
         last: int,
         *,
         with_open: bool = False,
-        whole: bool = False,
+        must_be_closed: bool = False,
         native: NativeModule | None = None,
     ) -> Sequence[LogEntry]:
-        if not with_open and self._memory.closed_numbers[topic] <= min(last, self.closed_below(topic) - 1):
+        if not with_open and self._memory.closed_numbers[topic] <= min(
+            last, self.lowest_open_number(topic) - 1
+        ):
             await self._commits.close_due_records()
         closed = self._memory.closed_numbers[topic]
-        if whole:
+        if must_be_closed:
             require_closed(last, closed)
         last = min(last, (self.next_number(topic) if with_open else closed) - 1)
         damage: list[EntryDamage] = []
@@ -239,7 +241,7 @@ class PostgresLog:
                 last=last,
                 cache=self._memory.read_cache,
                 damage=damage,
-                whole=whole,
+                whole=must_be_closed,
                 native=native,
             )
         )
@@ -266,8 +268,8 @@ class PostgresLog:
             )
         )
 
-    def closed_below(self, topic: str) -> int:
-        return self._horizon.closed_below(topic)
+    def lowest_open_number(self, topic: str) -> int:
+        return self._horizon.lowest_open_number(topic)
 
     def next_number(self, topic: str) -> int:
         return numbers_by_topic(self._memory.following.last.next)[topic]
@@ -279,8 +281,8 @@ class PostgresLog:
     def knows_request(self, request: RequestNames) -> bool:
         return self._memory.index.knows_request(request.body, self._clock.now())
 
-    def find_id_place(self, id: bytes) -> IdPlace | None:
-        return self._memory.index.find_id_place(id)
+    def find_id_position(self, id: bytes) -> IdPosition | None:
+        return self._memory.index.find_id_position(id)
 
     def watermark_changes(self, topic: str) -> AsyncIterator[int]:
         return self._horizon.watermark_changes(topic)
@@ -292,7 +294,7 @@ class PostgresLog:
             find=lambda commit: self._database.read(
                 partial(store.read_commit_terms, self._database, commit=commit)
             ),
-            closed_below=self.closed_below,
+            lowest_open_number=self.lowest_open_number,
             oldest=lambda topic: self._database.read(
                 partial(lowest_stored_number, self._database, topic=topic)
             ),
@@ -370,7 +372,7 @@ class PostgresLog:
     # -- upkeep ----------------------------------------------------------------------------------------------
 
     async def count_repeated_ids(self) -> int:
-        return await self._repeated.refreshed_count(self._memory.index)
+        return await self._repeated.refresh_repeated_id_count(self._memory.index)
 
     async def run_retention(self) -> int:
         return await self._upkeep.run_retention()
@@ -381,6 +383,6 @@ class PostgresLog:
     async def close(self) -> None:
         """Close the log. Nothing else is saved, because the commit rows contain the whole state in memory."""
         await self._writer.close()
-        await self._folds.wait_for_fold()
+        await self._folds.wait_for_compaction()
         await self._follower.close()
         await self._memory.write_confirmed()

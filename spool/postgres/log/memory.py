@@ -59,7 +59,7 @@ class PostgresHorizon:
         self._clock = clock
         self._following: FollowedLog
         self._shown: dict[str, int] = {}
-        self._readers = WaitingReaders(self.closed_below, self._next_close_in_s)
+        self._readers = WaitingReaders(self.lowest_open_number, self._next_close_in_s)
 
     def use_following(self, following: FollowedLog) -> None:
         """
@@ -72,9 +72,9 @@ class PostgresHorizon:
 
     def wake_readers(self) -> None:
         """Wake readers that wait without a timeout, because new commits were read."""
-        self._readers.wake_untimed()
+        self._readers.wake_readers_without_timeout()
 
-    def closed_below(self, topic: str) -> int:
+    def lowest_open_number(self, topic: str) -> int:
         """
         Return the watermark, which only includes commits that survive the loss of the database machine.
 
@@ -82,7 +82,7 @@ class PostgresHorizon:
         """
         following = self._following
         closed = numbers_by_topic(
-            following.lowest_open_numbers(self._clock.now(), durable=following.durable_commit_id)
+            following.lowest_open_numbers(self._clock.now(), durable_through=following.durable_commit_id)
         )[topic]
         self._shown[topic] = max(closed, self._shown.get(topic, 1))
         return self._shown[topic]
@@ -99,7 +99,7 @@ class PostgresHorizon:
         now = self._clock.now()
         last = following.last
         due = following.lowest_open_numbers(now)
-        is_proven = due == following.lowest_open_numbers(now, durable=following.durable_commit_id)
+        is_proven = due == following.lowest_open_numbers(now, durable_through=following.durable_commit_id)
         return due != last.closed or not is_proven or last.at > now + SOONER_S
 
     def _next_close_in_s(self) -> float | None:
@@ -173,7 +173,7 @@ class NodeMemory:
         waiting time, return it by the newest durable commit.
         """
         return numbers_by_topic(
-            self.following.lowest_open_numbers(-inf, durable=self.following.durable_commit_id)
+            self.following.lowest_open_numbers(-inf, durable_through=self.following.durable_commit_id)
         )
 
     async def load(self) -> None:

@@ -127,7 +127,7 @@ async def recount_log(database: Database, border: RecountBorder, twice: Repeated
             )
             first = last + 1
             if twice.is_full or first > end:
-                await asyncio.to_thread(twice.collect_suspects, is_last=first > end)
+                await asyncio.to_thread(twice.collect_repeated_ids, is_last=first > end)
     return recounted
 
 
@@ -145,7 +145,7 @@ def _add_commit_terms(
         if commit != expected:
             wrong.append(f"commits {expected} to {commit - 1}: their rows are missing")
         expected = commit + 1
-        terms = books.unpack_checked_terms(packed, checksum)
+        terms = books.unpack_terms_if_intact(packed, checksum)
         if terms is None:
             wrong.append(f"commit {commit}: its row is damaged")
             unread[commit] = checksum
@@ -237,8 +237,8 @@ class Verification:
 
     async def books(self) -> LogAccounting:
         limits = await self._read_border()
-        return books.check_equations(
-            books.terms_by_topic({**limits.counters, **limits.kept_counts}), limits.routes
+        return books.check_accounting(
+            books.accounting_counts_by_topic({**limits.counters, **limits.kept_counts}), limits.routes
         )
 
     async def verify(
@@ -258,7 +258,9 @@ class Verification:
         else:
             raise SpoolUnavailable("records were deleted during every recount: try again")
         await self._set_terms_aside(limits, counted)
-        verified = books.check_recount(limits.counters, counted.sums, limits.routes, counted.wrong)
+        verified = books.check_recounted_accounting(
+            limits.counters, counted.sums, limits.routes, counted.wrong
+        )
         return verified, counted.damage, seen
 
     async def carry_damaged_commit_terms(self) -> None:
@@ -278,7 +280,7 @@ class Verification:
         """
         if not counted.unread or len(counted.unread) < len(counted.wrong):
             return
-        known = books.lost_terms(border.counters, counted.sums, border.routes)
+        known = books.lost_accounting_counts(border.counters, counted.sums, border.routes)
         if known is None:
             return
         terms, uncounted = known

@@ -19,7 +19,13 @@ from spool.clock import Clock
 from spool.log import books, retention
 from spool.log.commits.following import numbers_by_topic
 from spool.log.counters import KNOWN_SINCE
-from spool.log.retention import Candidate, DamagedCommits, DrainRate, ReaderProgress, sum_carried_terms
+from spool.log.retention import (
+    Candidate,
+    DamagedCommits,
+    DrainRate,
+    ReaderProgress,
+    sum_stored_accounting_counts,
+)
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log import queries
 from spool.postgres.log.entries import highest_accepted_number, lowest_stored_number, topic_code
@@ -181,12 +187,12 @@ class PostgresRetention:
 
     def _finished_periods(self, connection: Connection) -> list[int]:
         marks = connection.execute(self._database.fill_in_table_names(queries.MARKS)).fetchone()
-        fold = connection.execute(self._database.fill_in_table_names(queries.FOLD)).fetchone()
+        compaction = connection.execute(self._database.fill_in_table_names(queries.FOLD)).fetchone()
         newest = connection.execute(self._database.fill_in_table_names(queries.NEWEST)).fetchone()
-        if marks is None or fold is None or newest is None:
+        if marks is None or compaction is None or newest is None:
             return []
         kept_from = numbers_by_topic(marks[2])
-        through = min(marks[1], fold[1], newest[0] - 1)  # the newest commit row must stay
+        through = min(marks[1], compaction[1], newest[0] - 1)  # the newest commit row must stay
         period_numbers = []
         for period, after in pairwise(self._read_periods(connection)):
             if after.commit > through + 1:
@@ -207,9 +213,9 @@ class PostgresRetention:
         candidates = [Candidate._make(row) for row in rows]
         removable = retention.removable_entries(candidates, limit=limit, before=before, excess=0)
         if removable:
-            self._skip_on_optional_routes(connection, {topic: removable[-1].last + 1})
+            self._skip_on_optional_routes(connection, {topic: removable[-1].last_number + 1})
             self._mark_removed_below(
-                connection, topic, removable[-1].last + 1, entries=len(removable), needed=needed
+                connection, topic, removable[-1].last_number + 1, entries=len(removable), needed=needed
             )
         return len(removable)
 
@@ -293,8 +299,8 @@ class PostgresRetention:
         rows = list(takewhile(lambda row: row[0] < emptied or row[1] < before or row[1] > after, rows))
         if not rows:
             return 0
-        sums = sum_carried_terms(
-            ((commit, checksum, packed) for commit, _, checksum, packed in rows), as_they_are=as_they_are
+        sums = sum_stored_accounting_counts(
+            ((commit, checksum, packed) for commit, _, checksum, packed in rows), skips_damaged=as_they_are
         )
         mark = {"before": carried, "after": rows[-1][0]}
         if connection.execute(self._database.fill_in_table_names(queries.CARRIED), mark).rowcount != 1:
@@ -314,9 +320,9 @@ class PostgresRetention:
         progress = ReaderProgress(0, 0)
         for topic in TOPICS:
             progress = progress.with_topic(
-                last=highest_accepted_number(self._database, connection, topic),
-                oldest=lowest_stored_number(self._database, connection, topic),
-                needed=self._routes.lowest_needed_number(connection, topic),
+                last_number=highest_accepted_number(self._database, connection, topic),
+                lowest_stored_number=lowest_stored_number(self._database, connection, topic),
+                lowest_needed_number=self._routes.lowest_needed_number(connection, topic),
             )
         return progress
 

@@ -20,10 +20,10 @@ from spool.log.commits.following import (
     NumbersByTopic,
     numbers_by_topic,
     numbers_in_topic_order,
-    pack_plan_ids,
+    pack_ids_of_commit_plan,
 )
 from spool.log.counters import KNOWN_SINCE, SeriesState
-from spool.log.duplicates import DuplicateIndex, IdFold
+from spool.log.duplicates import DuplicateIndex, IdCompaction
 from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache, build_committed_entries
 from spool.log.partial_reports import NOTHING, SPANS
@@ -163,7 +163,7 @@ def write_plan(
     amendments = _amendment_rows(plan, reader)
     size += sum(AMENDMENT_BYTES + len(fields) for *_, fields in amendments)
     terms = books.pack_terms(plan.submissions)
-    ids = pack_plan_ids(plan)
+    ids = pack_ids_of_commit_plan(plan)
     finds = pack_finds(plan)
     size += len(terms) + len(ids) + len(finds or b"")
     numbers = {**numbers_by_topic(last.next), **plan.next_numbers()}
@@ -235,7 +235,7 @@ def _amendment_rows(plan: CommitPlan, reader: KeptRecords) -> list[tuple[int, in
             (
                 topic_code(topic),
                 number,
-                codec.entry_checksum(packed, codec.amendment_place(topic, number)),
+                codec.entry_checksum(packed, codec.amendment_location(topic, number)),
                 packed,
             )
         )
@@ -263,7 +263,7 @@ def read_commit_terms(database: Database, connection: Connection, commit: int) -
     row = connection.execute(
         database.fill_in_table_names(queries.COMMIT), {"id": commit}, binary=True
     ).fetchone()
-    return (row[0], books.unpack_checked_terms(row[2], row[1])) if row else None
+    return (row[0], books.unpack_terms_if_intact(row[2], row[1])) if row else None
 
 
 class CommitsSince(NamedTuple):
@@ -294,10 +294,10 @@ def query_commits_since(
 # -- known ids -----------------------------------------------------------------------------------------------
 
 
-def write_fold(
+def write_compaction(
     database: Database,
     connection: Connection,
-    fold: IdFold,
+    compaction: IdCompaction,
     *,
     commit: int,
     through: NumbersByTopic,
@@ -311,24 +311,25 @@ def write_fold(
         "seq": seq,
         "commit": commit,
         "through": list(through),
-        "covered_since": fold.covered_since,
+        "covered_since": compaction.covered_since,
     }
     if connection.execute(database.fill_in_table_names(queries.FOLDED), folded).rowcount != 1:
         return False
     connection.execute(
-        database.fill_in_table_names(queries.REMOVE_RUNS), ([run.key for run in fold.removed],)
+        database.fill_in_table_names(queries.REMOVE_RUNS), ([run.key for run in compaction.removed],)
     )
-    for run in sorted(fold.added, key=lambda run: run.key):
+    for run in sorted(compaction.added, key=lambda run: run.key):
         data, checksum = runs.pack_ids(run.ids)
         row = (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data)
         connection.execute(database.fill_in_table_names(queries.ADD_RUN), row)
     removed_places = [
-        places.block_fact_key(block.run.key) for block in fold.places_before.blocks_missing_in(fold.places)
+        places.position_block_key(block.run.key)
+        for block in compaction.places_before.blocks_missing_in(compaction.places)
     ]
     rows = PostgresConnection(connection, database.fill_in_table_names)
     facts.delete_facts(rows, removed_places)
-    for block in fold.places.blocks_missing_in(fold.places_before):
-        facts.store_fact(rows, *places.encode_block(block))
+    for block in compaction.places.blocks_missing_in(compaction.places_before):
+        facts.store_fact(rows, *places.encode_position_block(block))
     return True
 
 
@@ -368,7 +369,7 @@ def load_state(
     stored = connection.execute(
         database.fill_in_table_names(queries.FACTS_BETWEEN), (places.FIRST, places.AFTER), binary=True
     )
-    index.load_runs(id_runs, covered_since, places.load_blocks(stored, index.native))
+    index.load_id_runs(id_runs, covered_since, places.load_position_blocks(stored, index.native))
     following = FollowedLog(index, hold_s=settings.hold, max_spans=settings.pending_spans)
     following.planner.load_spans(partial_reports.read_reports_of_kind(database, connection, SPANS))
     first = tuple(number + 1 for number in numbers_by_topic(through).values())
@@ -410,9 +411,9 @@ def _follow_all(
         if after == commit and rows and rows[0][0] > commit + 1:
             gap = f"commits {commit + 1} to {rows[0][0] - 1}"
         learned = [read_commit_row(row) for row in rows]
-        following.load_unfolded_rows(learned, first, in_runs_in_part=after == commit)
+        following.load_uncompacted_rows(learned, first, is_first_partly_compacted=after == commit)
         if len(rows) < AT_ONCE:
             break
         after, first = learned[-1].id, learned[-1].next
-    following.load_open_rows(reversed(open_rows))
+    following.load_commits_with_open_records(reversed(open_rows))
     return gap

@@ -1,4 +1,4 @@
-"""Background work of the log: following other nodes, retention, periods, folds, and measuring free space."""
+"""Background work of the log: following other nodes, retention, periods, compactions, and measuring free space."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spool.postgres.database import Database
 from spool.postgres.log.commits import GroupCommits
 from spool.postgres.log.entries import lowest_stored_number
 from spool.postgres.log.finds import count_all_commits
-from spool.postgres.log.folds import NodeFolds
+from spool.postgres.log.folds import NodeIdCompactor
 from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
 from spool.postgres.log.retention import LogRoom, PostgresRetention, RemovedMeanwhile, remove_old_series
 from spool.record import AI_TELEMETRY, TOPICS
@@ -119,7 +119,7 @@ class LogUpkeep:
         retention_s: float,
         max_series: int,
         memory: NodeMemory,
-        folds: NodeFolds,
+        folds: NodeIdCompactor,
         commits: GroupCommits,
         room: LogRoom,
         readers: Sequence[Reader],
@@ -207,10 +207,10 @@ class LogUpkeep:
             # The newest row always stays. An empty commit puts it into the new period, so that the old period
             # can be dropped.
             await self._commits.make_empty_commit()
-            await self._folds.fold_all()
+            await self._folds.compact_all_closed_ids()
             await count_all_commits(self._database)
         elif self._memory.index.reaches_back_to(now - self._retention_s):
-            await self._folds.fold_all()
+            await self._folds.compact_all_closed_ids()
         removed = await self._retention.remove_entries(now, self._removal_limits)
         kept_from = await self._database.read(
             partial(lowest_stored_number, self._database, topic=AI_TELEMETRY)

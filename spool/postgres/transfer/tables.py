@@ -18,11 +18,11 @@ from spool.errors import NotAllowed
 from spool.ledger import money
 from spool.ledger.sums import MONEY
 from spool.log import places
-from spool.log.commits.following import names_fact_key, numbers_by_topic, pack_names, unpack_ids
-from spool.log.commits.unfolded import FoldedIds
+from spool.log.commits.following import later_names_key, numbers_by_topic, pack_later_names, unpack_new_ids
+from spool.log.commits.unfolded import CompactedIds
 from spool.log.conflicts import Conflict
 from spool.log.counters import KNOWN_SINCE
-from spool.log.duplicates import decode_place
+from spool.log.duplicates import decode_log_position
 from spool.log.heard import pack_senders
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import LIVE, Connection, Database
@@ -189,7 +189,7 @@ class PostgresTables:
         [(through, covered_since, commit)] = self._connection.execute(
             self._database.fill_in_table_names(_FOLDS)
         ).fetchall()
-        folded = FoldedIds(through=numbers_by_topic(through), covered_since=covered_since)
+        folded = CompactedIds(through=numbers_by_topic(through), covered_since=covered_since)
         yield "ids", msgspec.msgpack.encode(folded)
         yield from self._names_of_earlier_commits(commit)
         _, recent = self._read_in_steps(FACTS_BETWEEN, places.FIRST, places.AFTER)
@@ -203,10 +203,10 @@ class PostgresTables:
         before: dict[str, int] = {}
         _, rows = self._read_in_steps(_IDS_SINCE, folded)
         for id, at, ends, ids in rows:
-            new = zip(*unpack_ids(ids), strict=True)
+            new = zip(*unpack_new_ids(ids), strict=True)
             names = [name_row for name_row in new if _is_place_before(before, name_row[1])]
             if names and id > folded:
-                yield names_fact_key(id), pack_names(at, names)
+                yield later_names_key(id), pack_later_names(at, names)
             before = numbers_by_topic(ends)
 
 
@@ -281,8 +281,8 @@ def _split_money(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTab
 
 def _is_place_before(numbers: Mapping[str, int], place: int) -> bool:
     """
-    Return whether a record's place (topic and number) is before its topic's number. Without numbers, return
+    Return whether a record's position (topic and number) is before its topic's number. Without numbers, return
     True.
     """
-    topic, number = decode_place(place)
+    topic, number = decode_log_position(place)
     return not numbers or number < numbers[topic]

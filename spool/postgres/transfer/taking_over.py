@@ -36,16 +36,16 @@ from spool.log.books import SubmissionTerms
 from spool.log.commits.following import (
     UNKNOWN_TOKEN,
     NewIds,
-    names_from_facts,
+    later_names_from_facts,
     numbers_in_topic_order,
     pack_new_ids,
 )
-from spool.log.commits.unfolded import FoldedIds
+from spool.log.commits.unfolded import CompactedIds
 from spool.log.counters import KNOWN_SINCE
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries import codec
 from spool.log.entries.codec import EntryBody
-from spool.log.heard import unpack_senders
+from spool.log.heard import unpack_sender_keys
 from spool.log.partial_reports import PartialReport, report_kind, report_version
 from spool.log.runs import NO_IDS, IdRun
 from spool.postgres.address import open_database, read_or_store_facts, read_secret
@@ -260,12 +260,12 @@ class _SchemaFilling:
         """
         Copy the log. Then add a commit row with the current numbers, because earlier rows may be incomplete.
         """
-        folded = msgspec.msgpack.decode(facts["ids"], type=FoldedIds) if "ids" in facts else FoldedIds()
-        through = {topic: folded.first_unfolded_number(topic) - 1 for topic in TOPICS}
+        folded = msgspec.msgpack.decode(facts["ids"], type=CompactedIds) if "ids" in facts else CompactedIds()
+        through = {topic: folded.first_uncompacted_number(topic) - 1 for topic in TOPICS}
         newest = NewestIds(
             self._secret,
             through,
-            names_from_facts(facts),
+            later_names_from_facts(facts),
             self._read_rows("amendments"),
             self._read_rows("id_runs"),
         )
@@ -296,7 +296,7 @@ class _SchemaFilling:
         def iterate_commit_rows() -> Iterator[dict[str, Any]]:
             nonlocal first_commit, last, at, folded_commit
             for row in self._read_rows("commits"):
-                terms = books.unpack_checked_terms(row["terms"], row["checksum"])
+                terms = books.unpack_terms_if_intact(row["terms"], row["checksum"])
                 if terms is None:
                     raise SpoolDamaged(
                         f"commit {row['id']} cannot be read: run tollhouse doctor to see what to do"
@@ -391,7 +391,7 @@ class _SchemaFilling:
     def _read_senders(self) -> Iterator[dict[str, Any]]:
         newest: dict[bytes, float] = {}
         for row in self._read_rows("heard"):
-            for sender in unpack_senders(row["senders"]):
+            for sender in unpack_sender_keys(row["senders"]):
                 newest[sender] = max(row["at"], newest.get(sender, 0.0))
         for sender, at in newest.items():
             yield {"reporter": sender, "at": at}
@@ -534,7 +534,7 @@ class NewestIds:
         id_runs: Iterable[Mapping[str, Any]],
     ) -> None:
         self._index = DuplicateIndex(secret, window_s=0.0, max_ids=1)
-        self._index.load_runs(_read_id_runs(id_runs), 0.0)
+        self._index.load_id_runs(_read_id_runs(id_runs), 0.0)
         self._through = through
         self._apart = list(apart)
         self._known: set[int] = set()
@@ -567,7 +567,9 @@ class NewestIds:
                     if fields and isinstance(record, Inference):
                         record = replace_fields(record, fields)
                     self._add_names(
-                        topic, number, duplicates.names_with_hours(record, int(entry["committed_at"] * NS))
+                        topic,
+                        number,
+                        duplicates.dedup_names_with_hours(record, int(entry["committed_at"] * NS)),
                     )
         except EntryUnreadable:
             return
@@ -576,9 +578,9 @@ class NewestIds:
         new_ids = self._found[topic].setdefault(number, [])
         for name, hour in names:
             id = self._index.short_id(name)
-            if id not in self._known and not self._index.is_in_runs(id, hour):
+            if id not in self._known and not self._index.is_in_id_runs(id, hour):
                 self._known.add(id)
-                new_ids.append((id, duplicates.encode_place(topic, number), hour))
+                new_ids.append((id, duplicates.encode_log_position(topic, number), hour))
 
     def pack_commit_ids(self, terms: Iterable[SubmissionTerms]) -> bytes:
         new_ids: list[tuple[int, int, int]] = []

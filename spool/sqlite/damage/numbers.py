@@ -225,7 +225,7 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
     for topic, last in connection.execute(ends):
         highest[topic] = last
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
-        for terms in books.unpack_checked_terms(packed, checksum) or ():
+        for terms in books.unpack_terms_if_intact(packed, checksum) or ():
             if terms.accepted:
                 highest[terms.topic] = max(highest[terms.topic], terms.last_number)
     return highest
@@ -234,7 +234,7 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
 def _sum_commit_terms(connection: sqlite3.Connection) -> _Terms:
     explained: _Terms = Counter()
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
-        explained.update(books.sum_terms(books.unpack_checked_terms(packed, checksum) or ()))
+        explained.update(books.sum_terms(books.unpack_terms_if_intact(packed, checksum) or ()))
     return explained
 
 

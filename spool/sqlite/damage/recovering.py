@@ -137,7 +137,12 @@ class _Recovery:
         # A duplicate check would find the ids of the log's own records even if those records are damaged.
         records = list(new.values())
         submission = build_import_submission(
-            topic, records, note=key, done=done, at=self._clock.now(), certain=not is_own
+            topic,
+            records,
+            ranges_key=key,
+            imported_ranges=done,
+            at=self._clock.now(),
+            checks_duplicates=not is_own,
         )
         await self._spool.log.append_submission(submission)
         added = await self._accepted_count(topic) - before

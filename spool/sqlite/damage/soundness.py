@@ -20,11 +20,11 @@ import msgspec
 
 from spool.deliveries.values import OPEN, ROUTE_STATES, UNKNOWN
 from spool.log import books, places, runs
-from spool.log.commits.following import AFTER, FIRST, unpack_names
+from spool.log.commits.following import AFTER, FIRST, unpack_later_names
 from spool.log.conflicts import Conflict
 from spool.log.counters import KNOWN_SINCE
 from spool.log.entries import codec
-from spool.log.heard import unpack_senders
+from spool.log.heard import unpack_sender_keys
 from spool.record import TOPICS, unpack_records
 from spool.sqlite.database import damage_error
 
@@ -106,9 +106,9 @@ class RowCheck:
 
 def _is_sound_fact(row: Row) -> bool:
     name: str = row["name"]
-    reader = unpack_names if FIRST <= name < AFTER else _FACTS.get(name)
+    reader = unpack_later_names if FIRST <= name < AFTER else _FACTS.get(name)
     if places.FIRST <= name < places.AFTER:
-        reader = partial(places.unpack_block, name)
+        reader = partial(places.unpack_position_block, name)
     if reader is not None:
         reader(row["value"])
     return True
@@ -119,14 +119,16 @@ def _is_sound_entry(row: Row) -> bool:
         return row["topic"] in TOPICS and 0 < row["first"] < LARGEST and 0 < row["count"] < LARGEST
     checksum: int = row["checksum"]
     return (
-        codec.entry_checksum(row["body"], codec.entry_place(row["topic"], row["first"], row["count"]))
+        codec.entry_checksum(row["body"], codec.entry_location(row["topic"], row["first"], row["count"]))
         == checksum
     )
 
 
 def _is_sound_amendment(row: Row) -> bool:
     checksum: int = row["checksum"]
-    return codec.entry_checksum(row["fields"], codec.amendment_place(row["topic"], row["number"])) == checksum
+    return (
+        codec.entry_checksum(row["fields"], codec.amendment_location(row["topic"], row["number"])) == checksum
+    )
 
 
 def _is_sound_commit(row: Row) -> bool:
@@ -142,7 +144,7 @@ def _is_sound_counter(row: Row) -> bool:
 
 def _is_sound_heard(row: Row) -> bool:
     count: int = row["count"]
-    return len(list(unpack_senders(row["senders"]))) == count
+    return len(list(unpack_sender_keys(row["senders"]))) == count
 
 
 def _is_sound_ids(row: Row) -> bool:

@@ -300,7 +300,7 @@ class SqliteDeliveries(SentDeliveries):
             raise SpoolUnavailable(f"the deliveries cannot be read: {error}") from error
 
     def _closed_below(self, route: str) -> int:
-        return self._log.closed_below(route_topic(route))
+        return self._log.lowest_open_number(route_topic(route))
 
     def _note_in_hand(self, delivery: StoredDelivery | None) -> Delivery | None:
         if delivery is not None:
@@ -361,7 +361,7 @@ def _take_due_or_make(
         waiting += not is_apart
     route = delivery_rows.read_route(connection, name)
     change = transitions.make_next_delivery(
-        route, waiting=waiting, closed_below=closed, max_records=max_records
+        route, waiting=waiting, lowest_open_number=closed, max_records=max_records
     )
     return None if change is None else delivery_rows.write_change(connection, change)[0]
 

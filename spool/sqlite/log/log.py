@@ -19,17 +19,17 @@ from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, S
 from spool.identity import RequestNames
 from spool.log import books, counted_names
 from spool.log.accepted_twice import RepeatedAcceptances
-from spool.log.commits.unfolded import FoldPlanner, UnfoldedCommits
+from spool.log.commits.unfolded import IdCompactor, UncompactedCommits
 from spool.log.commits.writer import GroupOvertaken, GroupWriter, IndexOutOfStep
 from spool.log.counted_names import EventType
-from spool.log.duplicates import DuplicateIndex, IdFold, IdPlace, RepeatedIds
+from spool.log.duplicates import DuplicateIndex, IdCompaction, IdPosition, RepeatedIds
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import EntryDamage, log_damage
 from spool.log.horizon import LogWatermarks, OpenRecords, require_closed
 from spool.log.partial_reports import SPANS
 from spool.log.planning.plan import CommitPlan, PlanAnswer
 from spool.log.planning.planner import Planner, check_submission
-from spool.log.protocols import Observer, notify_observer
+from spool.log.protocols import CommitObserver, notify_observer
 from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import ROOM, DrainRate, Reader, log_damaged_commits, lowest_needed_number
 from spool.log.values import Commit, LogAccounting, LogEntry, LogStats, Receipt, Submission
@@ -84,7 +84,7 @@ class SqliteLog:
         rest: NoteWriter,
         mount: DiskMount | None,
         routes: RouteNeeds,
-        observer: Observer | None = None,
+        observer: CommitObserver | None = None,
         cache_bytes: int = CACHE_BYTES,
         native: NativeModule | None = None,
     ) -> None:
@@ -98,7 +98,7 @@ class SqliteLog:
             secret, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids, native=native
         )
         self._planner = Planner(self._index, hold_s=settings.hold, max_spans=settings.pending_spans)
-        self._unfolded = UnfoldedCommits()
+        self._unfolded = UncompactedCommits()
         self._names = 0  # number of commits that have added names to earlier records
         self._horizon = LogWatermarks(hold_s=settings.hold, clock=clock)
         self._native = native
@@ -116,7 +116,7 @@ class SqliteLog:
         )
         # held by a commit, or by a move of ids into runs, because both read and change the known ids
         self._turn = asyncio.Lock()
-        self._folds = FoldPlanner(self._turn, self._store_background_fold)
+        self._folds = IdCompactor(self._turn, self._store_background_compaction)
         # held by retention or a recount, so that no entry is deleted while it is counted
         self._upkeep = asyncio.Lock()
         self._no_room_at = float("-inf")
@@ -136,7 +136,7 @@ class SqliteLog:
         self._health.restore_reserve()
         numbers, newest = await self._database.run(self._load_state)
         self._planner.set_next_numbers(numbers)
-        self._horizon.set_start_state(numbers, newest)
+        self._horizon.set_watermarks_at_start(numbers, newest)
         self._writer = GroupWriter(
             self._commit_group,
             self._try_recovery,
@@ -151,7 +151,7 @@ class SqliteLog:
         if last and isinstance(self._clock, SteadyClock):
             self._clock.start_after_last_commit(last[0])
         self._unfolded, self._names = store.load_ids(connection, self._index)
-        self._planner.load_spans(partial_reports.find_reports(connection, (), under=[SPANS]).values())
+        self._planner.load_spans(partial_reports.find_reports(connection, (), key_prefixes=[SPANS]).values())
         now, hold = self._clock.now(), self._settings.hold
         newest = store.open_commits(connection, self._routes, now - hold, now + hold)
         return store.next_numbers(connection), newest
@@ -193,8 +193,8 @@ class SqliteLog:
         with self._translate_write_errors():
             async with self._turn:
                 now = self._clock.now()
-                if self._index.can_fold_be_due(now):
-                    await self._fold_due_ids()
+                if self._index.can_compaction_be_due(now):
+                    await self._compact_due_ids()
                     now = self._clock.now()
                 answers = await self._store_group(group, now)
                 self._health.check_files()
@@ -202,15 +202,17 @@ class SqliteLog:
 
     async def _store_group(self, group: Sequence[Submission], now: float) -> Sequence[PlanAnswer]:
         began = time.perf_counter()
-        closed_below = self._horizon.freeze_watermarks()
+        closed_below = self._horizon.pause_watermarks()
         # the compiled module reads packed records, which need no copies
         copies = self._native is None and self._read_cache.can_take_commits
         try:
             plan, answers = await self._database.transaction(
-                partial(self._write_group, group=group, closed_below=closed_below, now=now, copies=copies)
+                partial(
+                    self._write_group, group=group, lowest_open_numbers=closed_below, now=now, copies=copies
+                )
             )
         except BaseException:
-            self._horizon.thaw_watermarks()
+            self._horizon.resume_watermarks()
             raise
         try:
             numbers = self._planner.apply_plan(plan)
@@ -219,7 +221,7 @@ class SqliteLog:
                 self._names += 1
                 first[store.NAMES] = self._names
             self._unfolded.note_commit(len(plan.ids), first)
-            self._horizon.thaw_watermarks(numbers)
+            self._horizon.resume_watermarks(numbers)
         except Exception as error:
             raise IndexOutOfStep(answers) from error
         self._read_cache.add_committed(plan.entries)
@@ -235,7 +237,7 @@ class SqliteLog:
         self,
         connection: sqlite3.Connection,
         group: Sequence[Submission],
-        closed_below: Mapping[str, int],
+        lowest_open_numbers: Mapping[str, int],
         now: float,
         copies: bool,
     ) -> tuple[CommitPlan, Sequence[PlanAnswer]]:
@@ -245,7 +247,7 @@ class SqliteLog:
             raise self._drain.spool_full()
         reader = store.SqlitePlanReader(connection, self._write_cache)
         check = self._raise_if_lighter_party_waits if self._writer.may_give_way else None
-        plan = self._planner.plan_group(group, reader, closed_below, now, check)
+        plan = self._planner.plan_group(group, reader, lowest_open_numbers, now, check)
         commit = store.write_plan(connection, plan, self._names + 1, check, copies=copies)
         receipts = [
             terms.build_receipt(self._sealer.seal(commit, index), self._durability)
@@ -275,19 +277,21 @@ class SqliteLog:
                 await self._make_room()
         return not self._health.is_well
 
-    async def _fold_due_ids(self) -> None:
+    async def _compact_due_ids(self) -> None:
         """
         Move a batch of ids to sorted lists if enough have gathered, in the background if commits need not
         wait. The caller must hold the lock `_turn`.
         """
         now = deletion_time(self._clock)
-        while self._index.check_fold_due(now, self._horizon.closed_watermarks()):
-            if self._index.can_fold_later(now):
-                self._folds.start_fold(lambda: self._index, partial(self._index.oldest_ids_to_fold, now))
+        while self._index.check_compaction_due(now, self._horizon.closed_watermarks()):
+            if self._index.can_compact_later(now):
+                self._folds.start_compaction(
+                    lambda: self._index, partial(self._index.oldest_ids_to_compact, now)
+                )
                 return
-            await self._store_fold(self._index.plan_fold(now))
+            await self._store_compaction(self._index.plan_compaction(now))
 
-    async def _fold_closed_ids(self, *, but_newest: bool = False) -> None:
+    async def _compact_closed_ids(self, *, but_newest: bool = False) -> None:
         """
         Move the ids of records that reports can no longer change to sorted lists. Planning may take long, so
         commits continue meanwhile.
@@ -296,36 +300,39 @@ class SqliteLog:
         while not is_kept:
             async with self._turn:
                 now = deletion_time(self._clock)
-                oldest = self._index.oldest_ids_to_fold(
+                oldest = self._index.oldest_ids_to_compact(
                     now, self._horizon.closed_watermarks(), but_newest=but_newest
                 )
-            fold = await asyncio.to_thread(oldest.plan_fold)
+            compaction = await asyncio.to_thread(oldest.plan_compaction)
             async with self._turn:
                 # if another move of ids to runs was faster, some of these ids are already moved
                 is_kept = self._index.folds == oldest.folds
                 if is_kept:
-                    await self._store_fold(fold)
+                    await self._store_compaction(compaction)
 
-    async def _store_fold(self, fold: IdFold) -> None:
-        names = self._unfolded.first_unfolded_numbers(fold.taken).get(store.NAMES)
+    async def _store_compaction(self, compaction: IdCompaction) -> None:
+        names = self._unfolded.first_uncompacted_numbers(compaction.taken).get(store.NAMES)
         write = partial(
-            store.write_fold, fold=fold, first=self._first_open_or_unfolded(fold.taken), names=names
+            store.write_compaction,
+            compaction=compaction,
+            first=self._first_open_or_uncompacted(compaction.taken),
+            names=names,
         )
         await self._database.transaction(write)
-        self._index.apply_fold(fold)
-        self._unfolded.note_fold(fold.taken)
+        self._index.apply_compaction(compaction)
+        self._unfolded.note_compacted_ids(compaction.taken)
 
-    def _first_open_or_unfolded(self, taken: int = 0) -> dict[str, int]:
+    def _first_open_or_uncompacted(self, taken: int = 0) -> dict[str, int]:
         closed = self._horizon.closed_watermarks()
-        first_unfolded = self._unfolded.first_unfolded_numbers(taken)
+        first_unfolded = self._unfolded.first_uncompacted_numbers(taken)
         return {
             topic: min(closed.get(topic, 1), first_unfolded.get(topic, closed.get(topic, 1)))
             for topic in TOPICS
         }
 
-    async def _store_background_fold(self, fold: IdFold) -> None:
+    async def _store_background_compaction(self, compaction: IdCompaction) -> None:
         with self._translate_write_errors():
-            await self._store_fold(fold)
+            await self._store_compaction(compaction)
 
     async def _make_room(self) -> bool:
         """
@@ -349,7 +356,7 @@ class SqliteLog:
             self._index.note_removed_below(self.next_number(AI_TELEMETRY))
         if short or self._index.reaches_back_to(now - self._settings.retention_s):
             # an entry may be deleted only when its ids are in runs
-            await self._fold_closed_ids()
+            await self._compact_closed_ids()
         removed = await self._retention.remove_entries(now, self._removal_limits, wanted=wanted)
         if wanted or removed:
             self._index.note_removed_below(
@@ -370,7 +377,7 @@ class SqliteLog:
         """
         return {
             topic: lowest_needed_number(topic, first, self.readers)
-            for topic, first in self._first_open_or_unfolded().items()
+            for topic, first in self._first_open_or_uncompacted().items()
         }
 
     def _retry_after_s(self) -> int:
@@ -385,12 +392,12 @@ class SqliteLog:
         last: int,
         *,
         with_open: bool = False,
-        whole: bool = False,
+        must_be_closed: bool = False,
         native: NativeModule | None = None,
     ) -> Sequence[LogEntry]:
         with self._translate_errors():
-            closed = self.closed_below(topic)
-            if whole:
+            closed = self.lowest_open_number(topic)
+            if must_be_closed:
                 require_closed(last, closed)
             last = min(last, (self.next_number(topic) if with_open else closed) - 1)
             damage: list[EntryDamage] = []
@@ -423,8 +430,8 @@ class SqliteLog:
         except sqlite3.Error as error:  # if the mark for the damage cannot be stored, reading continues
             _log.error("a damaged entry could not be marked: %s", error, extra={"action": "entry_not_marked"})
 
-    def closed_below(self, topic: str) -> int:
-        return self._horizon.closed_below(topic)
+    def lowest_open_number(self, topic: str) -> int:
+        return self._horizon.lowest_open_number(topic)
 
     def next_number(self, topic: str) -> int:
         return self._planner.next_numbers.get(topic, 1)
@@ -435,8 +442,8 @@ class SqliteLog:
     def knows_request(self, request: RequestNames) -> bool:
         return self._index.knows_request(request.body, self._clock.now())
 
-    def find_id_place(self, id: bytes) -> IdPlace | None:
-        return self._index.find_id_place(id)
+    def find_id_position(self, id: bytes) -> IdPosition | None:
+        return self._index.find_id_position(id)
 
     def watermark_changes(self, topic: str) -> AsyncIterator[int]:
         return self._horizon.watermark_changes(topic)
@@ -447,14 +454,14 @@ class SqliteLog:
                 receipt_id,
                 self._sealer,
                 find=lambda commit: self._database.read(partial(store.read_commit_terms, commit=commit)),
-                closed_below=self.closed_below,
+                lowest_open_number=self.lowest_open_number,
                 oldest=lambda topic: self._database.read(partial(lowest_stored_number, topic=topic)),
             )
 
     async def unrecognised_items(self) -> Sequence[Mapping[str, object]]:
         with self._translate_errors():
             rows = await self._database.read(lambda connection: connection.execute(queries.SHAPES).fetchall())
-            return [counted_names.shape_row(*row) for row in rows]
+            return [counted_names.attribute_names_row(*row) for row in rows]
 
     async def event_types(self) -> Sequence[EventType]:
         with self._translate_errors():
@@ -481,8 +488,8 @@ class SqliteLog:
                     store.count_stored_records(connection),
                 )
             )
-            return books.check_equations(
-                books.terms_by_topic({**limits.counters, **kept_counts}), limits.routes
+            return books.check_accounting(
+                books.accounting_counts_by_topic({**limits.counters, **kept_counts}), limits.routes
             )
 
     async def verify(self) -> LogAccounting:
@@ -496,7 +503,7 @@ class SqliteLog:
                 )
                 sums, wrong, damage, unread = await recount_log(self._database, limits, twice_accepted)
                 is_set_aside = await self._set_terms_aside(limits, sums, unread, wrong)
-            verified = books.check_recount(limits.counters, sums, limits.routes, wrong)
+            verified = books.check_recounted_accounting(limits.counters, sums, limits.routes, wrong)
             # A salvage will repair rows or numbers that contradict each other.
             if not is_set_aside and (wrong or (verified.imbalances and not damage)):
                 notes.mark_damaged(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
@@ -520,7 +527,7 @@ class SqliteLog:
     ) -> bool:
         if not commits or len(commits) < len(wrong):
             return False
-        known = books.lost_terms(border.counters, sums, border.routes)
+        known = books.lost_accounting_counts(border.counters, sums, border.routes)
         if known is None:
             return False
         try:
@@ -583,7 +590,7 @@ class SqliteLog:
     # -- upkeep ----------------------------------------------------------------------------------------------
 
     async def count_repeated_ids(self) -> int:
-        return await self._repeated.refreshed_count(self._index)
+        return await self._repeated.refresh_repeated_id_count(self._index)
 
     async def run_retention(self) -> int:
         """
@@ -657,7 +664,7 @@ class SqliteLog:
         The newest ids are not moved, because late reports may still correct their records after the start.
         """
         await self._writer.close()
-        await self._folds.wait_for_fold()
+        await self._folds.wait_for_compaction()
         await self._rest.stop_writing()
         # the next start must read records that memory does not know
         if self._writer.has_died:
@@ -665,7 +672,7 @@ class SqliteLog:
         try:
             # written first, because the next step may find damage, and the next start then needs the note
             await self._rest.write_note()
-            await self._fold_closed_ids(but_newest=True)
+            await self._compact_closed_ids(but_newest=True)
         except sqlite3.Error as error:  # the next start reads the ids from the entries
             _log.warning(
                 "known ids were not saved in runs: %s",

@@ -97,7 +97,7 @@ async def recount_log(
         while first <= end:
             first = await database.read(partial(counted, first=first))
             if twice.is_full or first > end:
-                await asyncio.to_thread(twice.collect_suspects, is_last=first > end)
+                await asyncio.to_thread(twice.collect_repeated_ids, is_last=first > end)
     return sums, wrong, damage, unread
 
 
@@ -126,7 +126,7 @@ def _add_commit_terms(
 ) -> int:
     for commit, checksum, packed in _commit_rows(connection, begin, border, wrong):
         begin = max(begin, commit)
-        terms = books.unpack_checked_terms(packed, checksum)
+        terms = books.unpack_terms_if_intact(packed, checksum)
         if terms is None:
             wrong.append(f"commit {commit}: its row is damaged")
             unread.append(commit)

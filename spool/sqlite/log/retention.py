@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from spool.log import books, retention
 from spool.log.counters import KNOWN_SINCE
-from spool.log.retention import Candidate, DamagedCommits, ReaderProgress, sum_carried_terms
+from spool.log.retention import Candidate, DamagedCommits, ReaderProgress, sum_stored_accounting_counts
 from spool.record import TOPICS
 from spool.sql import facts
 from spool.sqlite.database import PAGE, Database, SqliteConnection
@@ -144,7 +144,7 @@ class Retention:
         removable = retention.removable_entries(candidates, limit=limit, before=before, excess=excess)
         if not removable:
             return 0
-        last = removable[-1].last
+        last = removable[-1].last_number
         skipped = self._routes.skip_records_below(connection, topic, last + 1)
         if skipped:
             _log.warning(
@@ -180,8 +180,8 @@ class Retention:
         # later rows forever.
         after = now + self._retention_s
         rows = list(takewhile(lambda row: row[1] < before or row[1] > after, rows))
-        sums = sum_carried_terms(
-            ((commit, checksum, packed) for commit, _, checksum, packed in rows), as_they_are=as_they_are
+        sums = sum_stored_accounting_counts(
+            ((commit, checksum, packed) for commit, _, checksum, packed in rows), skips_damaged=as_they_are
         )
         carried = [{"topic": topic, "term": term, "n": n} for (topic, term), n in sums.items()]
         connection.executemany(queries.CARRY, carried)
@@ -192,9 +192,9 @@ class Retention:
         progress = ReaderProgress(0, 0)
         for topic in TOPICS:
             progress = progress.with_topic(
-                last=highest_accepted_number(connection, topic),
-                oldest=lowest_stored_number(connection, topic),
-                needed=self._routes.lowest_needed_number(connection, topic),
+                last_number=highest_accepted_number(connection, topic),
+                lowest_stored_number=lowest_stored_number(connection, topic),
+                lowest_needed_number=self._routes.lowest_needed_number(connection, topic),
             )
         return progress
 

@@ -20,11 +20,11 @@ import msgspec
 from spool.log import books, counted_names, duplicates, places, runs
 from spool.log import conflicts as conflict_pairs
 from spool.log.commits import following
-from spool.log.commits.unfolded import FoldedIds, UnfoldedCommits
-from spool.log.conflicts import OTHER, Conflict, Conflicts, Pair, overflow_pair
-from spool.log.counted_names import frequent_row_limit
+from spool.log.commits.unfolded import CompactedIds, UncompactedCommits
+from spool.log.conflicts import OTHER, Conflict, Conflicts, Pair, conflict_overflow_pair
+from spool.log.counted_names import max_frequent_rows
 from spool.log.counters import SeriesState
-from spool.log.duplicates import DuplicateIndex, IdFold
+from spool.log.duplicates import DuplicateIndex, IdCompaction
 from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache, build_committed_entries
 from spool.log.horizon import OpenRecords
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 NAMES = "names"  # kind of the names of earlier records, in UnfoldedCommits
 
-_ids = msgspec.msgpack.Decoder(FoldedIds)
+_ids = msgspec.msgpack.Decoder(CompactedIds)
 _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
@@ -111,15 +111,15 @@ def write_plan(
     if plan.series:
         _write_series(connection, plan)
     if plan.apart:
-        packed = following.pack_names(plan.at, plan.apart)
-        facts.store_fact(SqliteConnection(connection), following.names_fact_key(names), packed)
+        packed = following.pack_later_names(plan.at, plan.apart)
+        facts.store_fact(SqliteConnection(connection), following.later_names_key(names), packed)
     if plan.conflicts:
         _write_conflicts(connection, plan.conflicts)
     if plan.unrecognised:
         _write_shapes(connection, plan)
     if plan.event_types:
         _write_event_types(connection, plan)
-    counts = [{"topic": topic, "term": term, "n": n} for (topic, term), n in plan.term_sums().items()]
+    counts = [{"topic": topic, "term": term, "n": n} for (topic, term), n in plan.accounting_counts().items()]
     connection.executemany(queries.COUNT, counts)
     terms = books.pack_terms(plan.submissions)
     commit = connection.execute(queries.ADD_COMMIT, (plan.at, zlib.crc32(terms), terms)).lastrowid
@@ -145,7 +145,7 @@ def _write_amendments(connection: sqlite3.Connection, plan: CommitPlan) -> None:
         before = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
         merged = {**codec.unpack_checked_fields(topic, number, *before), **fields} if before else fields
         packed = codec.pack_fields(merged)
-        checksum = codec.entry_checksum(packed, codec.amendment_place(topic, number))
+        checksum = codec.entry_checksum(packed, codec.amendment_location(topic, number))
         connection.execute(queries.AMEND, (topic, number, checksum, packed))
 
 
@@ -164,7 +164,7 @@ def _write_conflicts(connection: sqlite3.Connection, conflicts: Conflicts) -> No
             *rarest, sums = connection.execute(queries.RAREST_CONFLICT, (OTHER,)).fetchone()
             connection.execute(queries.DROP_CONFLICT, rarest)
             _count_conflict(
-                connection, overflow_pair((rarest[0], rarest[1], rarest[2])), _conflict.decode(sums)
+                connection, conflict_overflow_pair((rarest[0], rarest[1], rarest[2])), _conflict.decode(sums)
             )
         _count_conflict(connection, pair, conflict)
 
@@ -178,10 +178,10 @@ def _count_conflict(connection: sqlite3.Connection, pair: Pair, conflict: Confli
 def _write_shapes(connection: sqlite3.Connection, plan: CommitPlan) -> None:
     for names, n in plan.unrecognised.items():
         connection.execute(
-            queries.COUNT_SHAPE, {"names": counted_names.shape_key(names), "n": n, "now": plan.at}
+            queries.COUNT_SHAPE, {"names": counted_names.attribute_names_key(names), "n": n, "now": plan.at}
         )
     connection.execute(
-        queries.BOUND_SHAPES, (frequent_row_limit(counted_names.MAX_SHAPES), counted_names.MAX_SHAPES)
+        queries.BOUND_SHAPES, (max_frequent_rows(counted_names.MAX_SHAPES), counted_names.MAX_SHAPES)
     )
 
 
@@ -201,13 +201,13 @@ def _write_event_types(connection: sqlite3.Connection, plan: CommitPlan) -> None
         }
         connection.execute(queries.COUNT_EVENT_TYPE, event_row)
     connection.execute(
-        queries.BOUND_EVENT_TYPES, (frequent_row_limit(counted_names.MAX_TYPES), counted_names.MAX_TYPES)
+        queries.BOUND_EVENT_TYPES, (max_frequent_rows(counted_names.MAX_TYPES), counted_names.MAX_TYPES)
     )
 
 
 def read_commit_terms(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
     row = connection.execute(queries.COMMIT, (commit,)).fetchone()
-    return (row[0], books.unpack_checked_terms(row[2], row[1])) if row else None
+    return (row[0], books.unpack_terms_if_intact(row[2], row[1])) if row else None
 
 
 def read_conflicts(connection: sqlite3.Connection) -> Conflicts:
@@ -218,8 +218,8 @@ def read_conflicts(connection: sqlite3.Connection) -> Conflicts:
 # -- known ids -----------------------------------------------------------------------------------------------
 
 
-def write_fold(
-    connection: sqlite3.Connection, fold: IdFold, first: Mapping[str, int], names: int | None
+def write_compaction(
+    connection: sqlite3.Connection, compaction: IdCompaction, first: Mapping[str, int], names: int | None
 ) -> None:
     """
     Write new sorted lists of ids, delete the lists that they replace, and store up to which number ids are in
@@ -228,22 +228,25 @@ def write_fold(
     `first`: by topic, the first number whose ids are in no list. `names`: the first number under which
     further ids of earlier records stay stored, or None.
     """
-    connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in fold.removed])
-    for run in fold.added:
+    connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in compaction.removed])
+    for run in compaction.added:
         data, checksum = runs.pack_ids(run.ids)
         connection.execute(queries.ADD_RUN, (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data))
     through = {topic: number - 1 for topic, number in first.items()}
-    ids = FoldedIds(through=through, covered_since=fold.covered_since)
+    ids = CompactedIds(through=through, covered_since=compaction.covered_since)
     rows = SqliteConnection(connection)
     facts.store_fact(rows, "ids", msgspec.msgpack.encode(ids))
-    end = following.AFTER if names is None else following.names_fact_key(names)
+    end = following.AFTER if names is None else following.later_names_key(names)
     connection.execute(queries.FORGET_FACTS_BETWEEN, (following.FIRST, end))
     facts.delete_facts(
         rows,
-        [places.block_fact_key(block.run.key) for block in fold.places_before.blocks_missing_in(fold.places)],
+        [
+            places.position_block_key(block.run.key)
+            for block in compaction.places_before.blocks_missing_in(compaction.places)
+        ],
     )
-    for block in fold.places.blocks_missing_in(fold.places_before):
-        facts.store_fact(rows, *places.encode_block(block))
+    for block in compaction.places.blocks_missing_in(compaction.places_before):
+        facts.store_fact(rows, *places.encode_position_block(block))
 
 
 class _Arrived(NamedTuple):
@@ -257,7 +260,7 @@ class _Arrived(NamedTuple):
     ids: Iterable[tuple[int, int, int]]
 
 
-def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[UnfoldedCommits, int]:
+def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[UncompactedCommits, int]:
     """
     Load the known ids in order of arrival: first the stored sorted lists, then newer ids from entries, and
     further ids (names) that commits added to earlier records.
@@ -274,19 +277,19 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
             )
         id_runs.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
     folded = facts.read_fact(SqliteConnection(connection), "ids")
-    state = _ids.decode(folded) if folded else FoldedIds()
+    state = _ids.decode(folded) if folded else CompactedIds()
     recent = connection.execute(queries.FACTS_BETWEEN, (places.FIRST, places.AFTER))
-    index.load_runs(id_runs, state.covered_since, places.load_blocks(recent, index.native))
-    unfolded = UnfoldedCommits()
+    index.load_id_runs(id_runs, state.covered_since, places.load_position_blocks(recent, index.native))
+    unfolded = UncompactedCommits()
     names = 0
     by_topic_arrivals = [
-        _arrived_records(connection, index, topic, state.first_unfolded_number(topic)) for topic in TOPICS
+        _arrived_records(connection, index, topic, state.first_uncompacted_number(topic)) for topic in TOPICS
     ]
     for arrived in heapq.merge(*by_topic_arrivals, _arrived_names(connection), key=attrgetter("at")):
         new: dict[int, int] = {}
         hours = []
         for id, place, hour in arrived.ids:
-            if id not in new and not index.is_among_newest(id) and not index.is_in_runs(id, hour):
+            if id not in new and not index.is_among_newest(id) and not index.is_in_id_runs(id, hour):
                 new[id] = place
                 hours.append(hour)
         index.add_ids(new, hours, arrived.at)
@@ -298,8 +301,8 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
 def _arrived_names(connection: sqlite3.Connection) -> Iterator[_Arrived]:
     between = (following.FIRST, following.AFTER)
     for name, value in connection.execute(queries.FACTS_BETWEEN, between):
-        at, new = following.unpack_names(value)
-        yield _Arrived(at, {NAMES: following.commit_number(name)}, zip(*new, strict=True))
+        at, new = following.unpack_later_names(value)
+        yield _Arrived(at, {NAMES: following.commit_id_of_key(name)}, zip(*new, strict=True))
 
 
 def _arrived_records(
@@ -315,8 +318,8 @@ def _entry_ids(index: DuplicateIndex, entry: LogEntry) -> Iterator[tuple[int, in
     now_ns = int(entry.committed_at * NS)
     for number, record in enumerate(entry.records, entry.first):
         if record is not None:
-            place = duplicates.encode_place(entry.topic, number)
-            for name, hour in duplicates.names_with_hours(record, now_ns):
+            place = duplicates.encode_log_position(entry.topic, number)
+            for name, hour in duplicates.dedup_names_with_hours(record, now_ns):
                 yield index.short_id(name), place, hour
 
 

@@ -49,7 +49,7 @@ class Writer:
         assert isinstance(self._log, PostgresLog)
         if "fold" in job:
             await self._log.close_due_records()
-            await self._log._upkeep._folds.fold_all()
+            await self._log._upkeep._folds.compact_all_closed_ids()
             return {}
         before, used = self._log.next_number(AI_TELEMETRY), time.process_time()
         await self._log.read_foreign_commits()

@@ -50,7 +50,7 @@ async def take_in(house: House, records: int) -> None:
     """
     Add the records that the log does not have yet. A killed commit is either stored whole or not at all.
     """
-    there = house.storage.log.closed_below(AI_TELEMETRY)
+    there = house.storage.log.lowest_open_number(AI_TELEMETRY)
     for first in range(there, records + 1, TOGETHER):
         await house.add(some(first, min(records, first + TOGETHER - 1)))
         await asyncio.sleep(0)

@@ -27,7 +27,7 @@ PLACES = ("mark", "begin", "commit", "settle", "end")
 
 async def main(data: Path, address: str, wanted: str, *, transactions: bool = True) -> None:
     async with opened(data) as house:
-        if house.storage.log.closed_below(AI_TELEMETRY) == 1:
+        if house.storage.log.lowest_open_number(AI_TELEMETRY) == 1:
             await house.add(calls(1, RECORDS, cost="0.1", cost_source="reported"))
         deliveries: Any = house.storage.deliveries
         steps_left = int(wanted) if wanted.isdigit() else -1

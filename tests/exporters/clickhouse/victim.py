@@ -16,7 +16,7 @@ RECORDS: Final = 100
 
 async def main(data: Path, url: str) -> None:
     async with opened(data) as house:
-        if house.storage.log.closed_below(AI_TELEMETRY) == 1:
+        if house.storage.log.lowest_open_number(AI_TELEMETRY) == 1:
             await house.add(calls(1, RECORDS, cost="0.1", cost_source="reported"))
         async with house.forwarding(type="clickhouse", url=url):
             await house.until(queued=0)

@@ -17,9 +17,9 @@ class SharedReports(SqlitePartialReports):
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
     async def find_reports(
-        self, keys: Collection[bytes], *, under: Collection[bytes] = ()
+        self, keys: Collection[bytes], *, key_prefixes: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
-        found = await super().find_reports(keys, under=under)
+        found = await super().find_reports(keys, key_prefixes=key_prefixes)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             await meanwhile()

@@ -51,7 +51,7 @@ class Gateway:
 
     async def records(self) -> list[object]:
         log = self.storage.log
-        entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
+        entries = await log.read(AI_TELEMETRY, 1, log.lowest_open_number(AI_TELEMETRY) - 1)
         return [record for entry in entries for record in entry.records]
 
     async def merge(self, *events: object) -> None:

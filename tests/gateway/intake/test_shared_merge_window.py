@@ -63,7 +63,7 @@ class Processes:
         )
 
     async def records(self) -> list[Inference]:
-        entries = await self.log.read(AI_TELEMETRY, 1, self.log.closed_below(AI_TELEMETRY) - 1)
+        entries = await self.log.read(AI_TELEMETRY, 1, self.log.lowest_open_number(AI_TELEMETRY) - 1)
         return [record for entry in entries for record in entry.records if isinstance(record, Inference)]
 
     async def assert_sound(self, pending: int = 0) -> None:

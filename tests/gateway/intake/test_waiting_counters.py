@@ -120,7 +120,7 @@ class Running:
 
     async def records(self) -> list[Inference | UsageMetric]:
         log = self.spool.log
-        entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
+        entries = await log.read(AI_TELEMETRY, 1, log.lowest_open_number(AI_TELEMETRY) - 1)
         records = [record for entry in entries for record in entry.records]
         return [record for record in records if isinstance(record, Inference | UsageMetric)]
 
@@ -128,7 +128,7 @@ class Running:
         """Return calls, input tokens and output tokens as the ledger counts them."""
         log = self.spool.log
         sums = HourlySums()
-        sums.add_entries(await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1))
+        sums.add_entries(await log.read(AI_TELEMETRY, 1, log.lowest_open_number(AI_TELEMETRY) - 1))
         assert 0 == sums.absurd
         rows = [measures for _, _, measures in sums.hourly_rows()]
         return [sum(row[place] for row in rows) for place in range(3)]

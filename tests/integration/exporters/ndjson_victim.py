@@ -21,7 +21,7 @@ ROUTE = f"archive/{AI_TELEMETRY}"
 
 async def main(data: Path, archive: Path) -> None:
     async with spooled("sqlite", data, SystemClock()) as server:
-        if server.log.closed_below(AI_TELEMETRY) == 1:
+        if server.log.lowest_open_number(AI_TELEMETRY) == 1:
             await server.add(calls(1, RECORDS))
         spec = RouteSpec(name=ROUTE, topic=AI_TELEMETRY)
         config = RouteConfig(

@@ -110,7 +110,7 @@ class Victim:
 
 async def main(data: Path, wanted: str, settings: dict[str, Any]) -> None:
     async with opened(data) as house:
-        if house.storage.log.closed_below(AI_TELEMETRY) == 1:
+        if house.storage.log.lowest_open_number(AI_TELEMETRY) == 1:
             await house.add(calls(1, RECORDS, cost="0.1", cost_source="reported"))
         landed = len(
             await house.storage.small.open_table(LANDINGS).landings_after(

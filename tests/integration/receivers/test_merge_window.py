@@ -72,7 +72,7 @@ class RunningGateway:
 
     async def records(self) -> list[Inference]:
         log = self.spool.log
-        entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
+        entries = await log.read(AI_TELEMETRY, 1, log.lowest_open_number(AI_TELEMETRY) - 1)
         return [record for entry in entries for record in entry.records if isinstance(record, Inference)]
 
     async def partial_reports_on_disk(self) -> int:

@@ -144,7 +144,7 @@ async def stored(serving: Serving, count: int) -> list[Any]:
     log = serving.app.services.storage.log
     async with asyncio.timeout(60):
         while True:
-            closed = log.closed_below(AI_TELEMETRY) - 1
+            closed = log.lowest_open_number(AI_TELEMETRY) - 1
             if closed >= count:
                 break
             await asyncio.sleep(0.02)

@@ -39,7 +39,7 @@ SUM = "/unit-cost/v1/telemetry/allocation/api-calls/sum"
 
 async def kept(serving: Serving, topic: str) -> list[Record]:
     log = serving.app.services.storage.log
-    entries = await log.read(topic, 1, log.closed_below(topic) - 1)
+    entries = await log.read(topic, 1, log.lowest_open_number(topic) - 1)
     return [record for entry in entries for record in entry.records if record is not None]
 
 

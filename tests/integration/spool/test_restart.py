@@ -99,7 +99,7 @@ async def test_an_open_record_stays_open(start: Starter, again: Starter, clock: 
     clock.move(4)
 
     second = await again(first, hold=10)
-    assert 1 == second.log.closed_below(AI_TELEMETRY)
+    assert 1 == second.log.lowest_open_number(AI_TELEMETRY)
     clock.move(5)
     await add(second.log, call(1, source="kong", team="search"))
     assert [] == await everything(second.log)
@@ -126,10 +126,10 @@ async def test_records_close_at_their_own_times_after_a_start(
 
     second = await again(first, hold=10)
     await add(second.log, call(4))
-    seen = [second.log.closed_below(AI_TELEMETRY)]
+    seen = [second.log.lowest_open_number(AI_TELEMETRY)]
     for _ in range(3):
         clock.move(4)
-        seen.append(second.log.closed_below(AI_TELEMETRY))
+        seen.append(second.log.lowest_open_number(AI_TELEMETRY))
     assert [5, 7, 7, 8] == seen
 
 
@@ -150,12 +150,12 @@ async def test_what_was_read_is_closed_whatever_the_clock_says(
     clock.set_back(8)
 
     second = await again(first, hold=10)
-    assert 2 == second.log.closed_below(AI_TELEMETRY)
+    assert 2 == second.log.lowest_open_number(AI_TELEMETRY)
     second.log.add_reader({AI_TELEMETRY: 3}.get)
-    assert 3 == second.log.closed_below(AI_TELEMETRY)
+    assert 3 == second.log.lowest_open_number(AI_TELEMETRY)
     # This reader's position is beyond the end, because its log was lost. The reader itself must find that out.
     second.log.add_reader({AI_TELEMETRY: 99}.get)
-    assert 4 == second.log.closed_below(AI_TELEMETRY)
+    assert 4 == second.log.lowest_open_number(AI_TELEMETRY)
 
 
 async def test_a_clock_set_back_for_long_opens_nothing(
@@ -171,7 +171,7 @@ async def test_a_clock_set_back_for_long_opens_nothing(
     clock.set_back(3600)
 
     second = await again(first, hold=10)
-    assert 3 == second.log.closed_below(AI_TELEMETRY)
+    assert 3 == second.log.lowest_open_number(AI_TELEMETRY)
 
 
 async def test_counters_go_on_where_they_stood(start: Starter, again: Starter) -> None:
@@ -225,7 +225,7 @@ async def test_one_flush_for_everybody_who_waits(start: Starter, observed: Obser
     await asyncio.gather(*[add(log, call(number)) for number in range(1, 65)])
 
     assert len(observed.commits) <= 3
-    assert 65 == log.closed_below(AI_TELEMETRY) - 1
+    assert 65 == log.lowest_open_number(AI_TELEMETRY) - 1
 
 
 async def test_two_processes_never_share_a_directory(start: Starter, tmp_path: Path) -> None:

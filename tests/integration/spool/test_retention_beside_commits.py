@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from spool.log.duplicates import IdFold, OldestIds
+from spool.log.duplicates import IdCompaction, IdsToCompact
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, assert_books_balance, call
@@ -27,14 +27,14 @@ async def test_commits_go_on_while_retention_plans_runs_of_ids(
         await add(spool.log, call(number))
     clock.move(120)
     is_planning, may_end = threading.Event(), threading.Event()
-    plan = OldestIds.plan_fold
+    plan = IdsToCompact.plan_compaction
 
-    def slow(oldest: OldestIds) -> IdFold:
+    def slow(oldest: IdsToCompact) -> IdCompaction:
         is_planning.set()
         assert may_end.wait(WAIT_S)
         return plan(oldest)
 
-    monkeypatch.setattr(OldestIds, "plan_fold", slow)
+    monkeypatch.setattr(IdsToCompact, "plan_compaction", slow)
     retention = asyncio.create_task(spool.log.run_retention())
     try:
         assert await asyncio.to_thread(is_planning.wait, WAIT_S)

@@ -85,7 +85,7 @@ async def everything(log: Log, topic: str = AI_TELEMETRY) -> list[Record | None]
 
 
 async def entries(log: Log, topic: str = AI_TELEMETRY) -> Sequence[LogEntry]:
-    return await log.read(topic, 1, log.closed_below(topic))
+    return await log.read(topic, 1, log.lowest_open_number(topic))
 
 
 async def topic_terms(log: Log, topic: str = AI_TELEMETRY) -> dict[str, int]:

@@ -26,7 +26,7 @@ from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.ledger.queries import CostQuery, CostRow, DerivedDimension
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import WIDTH, Dimensions
-from spool.log.planning.corrections import shadow_correction
+from spool.log.planning.corrections import correction_to_shadow
 from spool.log.protocols import ReadableLog
 from spool.log.values import LogEntry, Submission
 from spool.record import AI_TELEMETRY, NS, Correction, Inference, Record, UsageMetric
@@ -212,7 +212,7 @@ def test_duplicates_and_amendments(
             await ledger.catch_up(spool.log)
             final = FakeLog()
             final.entries = list(
-                await spool.log.read(AI_TELEMETRY, 1, spool.log.closed_below(AI_TELEMETRY) - 1)
+                await spool.log.read(AI_TELEMETRY, 1, spool.log.lowest_open_number(AI_TELEMETRY) - 1)
             )
             kept = [record for entry in final.entries for record in entry.records]
             assert len({number for number, *_ in steps}) == sum(isinstance(each, Inference) for each in kept)
@@ -495,7 +495,7 @@ async def test_a_call_that_was_taken_back_counts_nothing(ledgers: Ledgers) -> No
     log.add([counted, failed, large])
     log.add(
         [
-            shadow_correction(each, 0, counted.id, counted, now_ns=int((BEGIN + 5 * HOUR) * NS))
+            correction_to_shadow(each, 0, counted.id, counted, now_ns=int((BEGIN + 5 * HOUR) * NS))
             for each in (failed, large)
         ],
         at=BEGIN + 5 * HOUR,

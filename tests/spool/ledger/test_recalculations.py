@@ -33,10 +33,10 @@ from spool.ledger.tag_lists import MOST_LISTS, TagLists
 from spool.ledger.work import WorkLimits
 from spool.log.amendments import replace_fields
 from spool.log.planning.corrections import (
+    correction_to_shadow,
+    correction_with_runs_and_values,
     late_report_correction,
     merge_correction,
-    placement_correction,
-    shadow_correction,
 )
 from spool.record import NS, Correction, Inference, Record, UsageMetric
 from tests.spool.ledger.engines import MEMORY, POSTGRES, SQLITE, Ledgers
@@ -158,7 +158,7 @@ class Calls:
         self._gateways = [*self._gateways[-1:], self.ledger]
 
     async def _count(self, *records: Record) -> None:
-        number = self.log.closed_below()
+        number = self.log.lowest_open_number()
         self._hours += [
             (number + index, (each.start_time or 0) // NS // HOUR * HOUR)
             for index, each in enumerate(records)
@@ -168,7 +168,7 @@ class Calls:
 
     async def add(self) -> None:
         for _ in range(self.chance.randrange(1, 8)):
-            number = self.log.closed_below()
+            number = self.log.lowest_open_number()
             new = self._new_call(number)
             await self._count(new)
             self.calls.append(Counted(new, number, self.ledger.tags))
@@ -199,7 +199,7 @@ class Calls:
             one = self.metrics.pop(self.chance.randrange(len(self.metrics)))
             await self._count(reversal(one.metric, one.number, self.clock.at))
             return
-        number, at = self.log.closed_below(), int(self.clock.at - self.chance.randrange(DAY)) * NS
+        number, at = self.log.lowest_open_number(), int(self.clock.at - self.chance.randrange(DAY)) * NS
         metric = UsageMetric(
             id=number.to_bytes(16, "big"), source="claude_code", name="claude_code.token.usage", token_type="input",
             value=self.chance.randrange(1, 99), start_time=at, end_time=at, tags=self._tags(),
@@ -248,7 +248,7 @@ class Calls:
                 )
             case _:
                 run = {"run": f"r{self.chance.randrange(4)}"}
-                return placement_correction(one.call, one.corrections, run, now_ns=now)
+                return correction_with_runs_and_values(one.call, one.corrections, run, now_ns=now)
 
     async def join(self) -> None:
         """Two records turn out to be one call: the first one gets the tokens, and the later one no longer counts."""
@@ -259,7 +259,7 @@ class Calls:
         now = int(self.clock.at) * NS
         fields = {"input_tokens": later.call.input_tokens}
         change = merge_correction(first.call, first.corrections, later.call, fields, now_ns=now)
-        gone = shadow_correction(later.call, later.corrections, first.call.id, later.call, now_ns=now)
+        gone = correction_to_shadow(later.call, later.corrections, first.call.id, later.call, now_ns=now)
         if change is not None:
             first.call, first.corrections = change.after, first.corrections + 1
         self.calls.remove(later)
@@ -271,7 +271,7 @@ class Calls:
         since = self.chance.choice((BEGIN - 300 * DAY, day - 75 * DAY, day - DAY, day - DAY + 7 * HOUR))
         price, has_rare = self.chance.randrange(1, 9), self.chance.random() < 0.4
         await self.ledger.reprice(book_of(price, has_rare=has_rare), since=datetime.fromtimestamp(since, UTC))
-        self.made.append(Made(price, has_rare, since, self.log.closed_below(), hourly))
+        self.made.append(Made(price, has_rare, since, self.log.lowest_open_number(), hourly))
 
     async def restart(self) -> None:
         """Start again, perhaps with other tags."""
@@ -291,7 +291,7 @@ class Calls:
         if (await self.ledger.state()).rebuilding:
             self._tagged(rebuilt.first, border)
         if self.chance.random() < 0.5:
-            await self.ledger._count_records(self.log, self.log.closed_below())
+            await self.ledger._count_records(self.log, self.log.lowest_open_number())
             await self.chance.choice((self.restart, self.take_over))()
             state = await self.ledger.state()
             if state.rebuilding:
@@ -329,7 +329,7 @@ class Calls:
 
     async def forget(self) -> None:
         """Delete the oldest records, as retention does."""
-        self._kept_from = max(self._kept_from, self.log.closed_below() - 30)
+        self._kept_from = max(self._kept_from, self.log.lowest_open_number() - 30)
         self.log.forget_below(self._kept_from)
 
     def final(self) -> list[Record]:
@@ -475,7 +475,7 @@ async def test_months_in_every_time_zone(ledgers: Ledgers) -> None:
     log.add(calls, at=clock.at)
     await ledger.catch_up(log)
     await ledger.sum_up_and_delete_hours()
-    made = Made(price=3, has_rare=False, since=BEGIN - 99 * DAY, reach=log.closed_below(), hourly=0)
+    made = Made(price=3, has_rare=False, since=BEGIN - 99 * DAY, reach=log.lowest_open_number(), hourly=0)
     await ledger.reprice(book_of(made.price), since=datetime.fromtimestamp(made.since, UTC))
     answered = refused = 0
     for (september, october, november), zone in zones_of_each_offset((9, 10, 11)).items():
@@ -573,7 +573,7 @@ async def test_numbers_of_a_restored_log_count_by_the_present_tags(ledgers: Ledg
     restored = FakeLog()
     restored.add([tagged(1)])
     ledger = await ledgers.open(tags=TAGS)
-    await ledger._restart_at_replaced_log(restored.closed_below())
+    await ledger._restart_at_replaced_log(restored.lowest_open_number())
     new = tagged(9)
     restored.add([new])
     await ledger.catch_up(restored)

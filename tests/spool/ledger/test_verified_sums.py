@@ -197,9 +197,9 @@ async def test_counting_continues_meanwhile(ledgers: Ledgers, monkeypatch: pytes
         return await read(work)
 
     monkeypatch.setattr(ledger, "_read_rows", beside)
-    before = log.closed_below()
+    before = log.lowest_open_number()
     assert [] == (await ledger.compare_and_note_differences(log)).problem_sentences()
-    assert before + 20 < log.closed_below()
+    assert before + 20 < log.lowest_open_number()
     wrong = Plant("days", (SUMMED,), ("input_tokens",), raised)
     assert any(at(SUMMED) in each for each in await planted(ledger, log, wrong))
 
@@ -380,7 +380,7 @@ class History:
                 break
 
     async def forget(self) -> None:
-        self.log.forget_below(self.log.closed_below() - self.chance.randrange(30, 300))
+        self.log.forget_below(self.log.lowest_open_number() - self.chance.randrange(30, 300))
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class RandomSessions(FakeLog):
         super().__init__()
         self.closed = 1
 
-    def closed_below(self, topic: str = "ai-telemetry") -> int:
+    def lowest_open_number(self, topic: str = "ai-telemetry") -> int:
         return self.closed
 
     def time_of(self, number: int) -> float:

@@ -169,7 +169,7 @@ def calls_of(log: FakeLog) -> dict[bytes, Inference]:
 
 async def settle(ledger: Ledger, log: FakeLog, calls: Mapping[bytes, Inference]) -> Sequence[Sums]:
     """Count the rest, check each listed unit and the sum of all, and return all sums."""
-    while (await ledger.state()).reach < log.closed_below() or (await ledger.state()).rebuilding:
+    while (await ledger.state()).reach < log.lowest_open_number() or (await ledger.state()).rebuilding:
         try:
             await ledger.catch_up(log)
         except LedgerLost:  # damage was found, and a new file begins

@@ -14,7 +14,7 @@ import pytest
 
 from spool.errors import SpoolFull, SpoolUnavailable
 from spool.identity import RecordIdentity, build_nesting
-from spool.log.commits.following import CommitRow, FollowedLog, unpack_ids
+from spool.log.commits.following import CommitRow, FollowedLog, unpack_new_ids
 from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.postgres.database import CommitUnknown, Connection, JoinedTransaction, Unconfirmed
@@ -133,7 +133,12 @@ async def _answer_alike(nodes: Sequence[PostgresLog], memory: Log) -> None:
     logs: Sequence[Log] = [*nodes, memory]
     assert 1 == len({log.next_number(AI_TELEMETRY) for log in logs})
     answers = [
-        [await everything(log), await log.books(), await log.list_conflicts(), log.closed_below(AI_TELEMETRY)]
+        [
+            await everything(log),
+            await log.books(),
+            await log.list_conflicts(),
+            log.lowest_open_number(AI_TELEMETRY),
+        ]
         for log in logs
     ]
     for answer in answers[1:]:
@@ -422,7 +427,7 @@ async def test_a_start_knows_what_is_open(open_log: LogOpener, clock: MovedClock
     other = await open_log()
     await add(other, call(1, user="ada"))
     clock.move(5)
-    assert 2 == other.closed_below(AI_TELEMETRY)
+    assert 2 == other.lowest_open_number(AI_TELEMETRY)
     assert [call(1, user="ada")[0]] == await everything(other)
     await add(other, call(1, team="search"))
     assert 1 == (await topic_terms(one))["amended_late"]
@@ -495,7 +500,7 @@ async def test_a_name_told_after_the_hold_is_known_to_every_node(
     clock.move(11)
     await one.close_due_records()
     if is_folded:
-        await one._folds.fold_all()
+        await one._folds.compact_all_closed_ids()
     await add(other, (record, known_as._replace(also=(b"told later......",))))
     started = await open_log()
     for number, node in enumerate((started, one), start=2):
@@ -580,7 +585,7 @@ async def test_ids_that_were_damaged_stop_nobody(
     ((ids,),) = await log._database.read(lambda one: one.execute(read).fetchall())
     for place in range(len(ids)):
         with pytest.raises(ValueError, match="the ids of a commit are damaged"):
-            unpack_ids(ids[:place] + bytes([ids[place] ^ 0x40]) + ids[place + 1 :])
+            unpack_new_ids(ids[:place] + bytes([ids[place] ^ 0x40]) + ids[place + 1 :])
     await log._database.run(lambda one: one.execute(write, (b"\x00" + ids[1:],)))
 
     other = await open_log(hold=0)

@@ -68,7 +68,7 @@ async def test_what_comes_under_a_number_that_vanished_is_counted(
     log = await followed(open_log, clock, hold=hold)
     ledger = await Ledger(PostgresLedger(log._database), clock=clock).load()
     assert 2 == await ledger.catch_up(log)
-    closed = log.closed_below(AI_TELEMETRY)
+    closed = log.lowest_open_number(AI_TELEMETRY)
     await lose_newest(log)
     await add(log, call(3), call(4))
     clock.move(hold)
@@ -87,11 +87,11 @@ async def test_proof_closes_what_another_node_committed(
     An empty commit proves that earlier commits are confirmed, so closing them does not depend on further records.
     """
     log = await followed(open_log, clock, hold=hold)
-    assert 2 == log.closed_below(AI_TELEMETRY)
+    assert 2 == log.lowest_open_number(AI_TELEMETRY)
     with pytest.raises(NotClosed):
-        await log.read(AI_TELEMETRY, 1, 2, whole=True)
+        await log.read(AI_TELEMETRY, 1, 2, must_be_closed=True)
     await log.close_due_records()
-    assert 3 == log.closed_below(AI_TELEMETRY)
+    assert 3 == log.lowest_open_number(AI_TELEMETRY)
     assert [2] == [len(await everything(log))]
 
 
@@ -112,6 +112,6 @@ async def test_a_reader_hears_of_numbers_that_come_again(open_log: LogOpener, cl
     async with asyncio.timeout(60):
         assert 2 == await anext(news)
         with pytest.raises(NotClosed):
-            await log.read(AI_TELEMETRY, 1, 2, whole=True)
+            await log.read(AI_TELEMETRY, 1, 2, must_be_closed=True)
         clock.move(10)
         assert 3 == await anext(news)

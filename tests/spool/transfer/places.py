@@ -25,7 +25,7 @@ from spool.ledger.queries import CostQuery
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
 from spool.listing import ASCENDING, ListQuery, SortField
-from spool.log.heard import caller_digest, fact_digest
+from spool.log.heard import call_kind_digest, caller_digest
 from spool.log.partial_reports import PartialReport
 from spool.log.values import LogAccounting, Submission
 from spool.record import AI_TELEMETRY, NS, TOPICS, Record, UsageEvent
@@ -67,8 +67,8 @@ ALL = CostQuery(
 WAITS = PartialReport(b"a part of a call", 1.0, b"\x00body")
 CALLER = caller_digest("session", "s1")
 HEARD = [
-    *senders_of(CALLER, [fact_digest("source", "codex")]),
-    *senders_of(CALLER, [fact_digest("source", "otel")]),
+    *senders_of(CALLER, [call_kind_digest("source", "codex")]),
+    *senders_of(CALLER, [call_kind_digest("source", "otel")]),
 ]
 CLUSTER = ClusterIdentity("123456789012", "us-east-1", "prod")
 AGENT = ContainerSender(key="agent", shipper="shipper-1", agent_version="1.2.12")

@@ -17,7 +17,7 @@ from gateway.money.insights.findings import (
     printable_name,
     sort_by_impact,
 )
-from spool.identity import possible_input_counts, times_from_names
+from spool.identity import possible_input_counts, times_encoded_in_names
 from spool.record import NS, Inference, further_names
 from spool.registry.insights import LOW, MEDIUM, CallFilter, Finding
 
@@ -153,7 +153,9 @@ def _source_name(call: Inference) -> str:
 
 
 def _is_sdk_span_without_gateway(call: Inference) -> bool:
-    inner, outer = (times_from_names(further_names(call), is_inner=is_inner) for is_inner in (True, False))
+    inner, outer = (
+        times_encoded_in_names(further_names(call), is_inner=is_inner) for is_inner in (True, False)
+    )
     return bool(inner) and not outer
 
 

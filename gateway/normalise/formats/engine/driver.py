@@ -121,7 +121,7 @@ def _identity_with_relay(call: ReadCall | ReadTokenCount) -> RecordIdentity:
         return identity
     session, names_request = call.record.session, call.names_request
     return identity._replace(
-        relay=build_relay(call.record, session, side=AS_GATEWAY, names_request=names_request)
+        relay=build_relay(call.record, session, reporting_side=AS_GATEWAY, states_request_id=names_request)
     )
 
 

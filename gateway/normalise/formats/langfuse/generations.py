@@ -194,7 +194,7 @@ def build_call_of_generation(
         record.status = "cached"
     if trace is not None:
         fill_caller_from_trace(record, trace)
-    relay = build_relay(record, record.session, side=AS_GATEWAY)
+    relay = build_relay(record, record.session, reporting_side=AS_GATEWAY)
     return ReadCall(record, (identity or _call_identity(record))._replace(relay=relay))
 
 

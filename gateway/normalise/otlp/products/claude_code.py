@@ -22,7 +22,7 @@ from gateway.normalise.otlp.product import (
     accept_everything,
 )
 from gateway.normalise.reading import operations, values
-from spool.identity import AS_EVENT, AS_SPAN, call_id_name, end_time_links
+from spool.identity import AS_EVENT, AS_SPAN, further_name_from_call_id, links_by_session_and_end
 from spool.record import Inference
 
 SOURCE = "claude_code"
@@ -48,7 +48,7 @@ def _adjust_call(span: Span, call: SpanCall) -> None:
     if call_id is None:
         call.is_logged = True
     else:  # match by the id of the call, which the event about its end has as well
-        call.joins = (call_id_name(SOURCE, call_id),)
+        call.joins = (further_name_from_call_id(SOURCE, call_id),)
         call.provider_request_id = call_id
 
 
@@ -95,7 +95,11 @@ def _has_session_and_prompt_ids(attributes: Attributes) -> bool:
 
 
 def _links_to_span_unless_named(attributes: Attributes, call: Inference) -> Links:
-    return () if _has_request_id(attributes) else end_time_links(call, own=AS_EVENT, other=AS_SPAN)
+    return (
+        ()
+        if _has_request_id(attributes)
+        else links_by_session_and_end(call, own_side=AS_EVENT, other_side=AS_SPAN)
+    )
 
 
 def _links_of_error(attributes: Attributes, call: Inference) -> Links:
@@ -114,7 +118,7 @@ def _links_of_prompt_failure(attributes: Attributes) -> Links:
     if session is None or prompt is None:
         return ()
     failed, exhausted = (
-        call_id_name(SOURCE, f"{end}\0{session}\0{prompt}") for end in ("error", "exhausted")
+        further_name_from_call_id(SOURCE, f"{end}\0{session}\0{prompt}") for end in ("error", "exhausted")
     )
     return ((failed, exhausted),)
 

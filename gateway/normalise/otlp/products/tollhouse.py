@@ -21,7 +21,7 @@ from gateway.normalise.otlp.span_rules import ERROR_CODE
 from gateway.normalise.outcome import MALFORMED, ReadOutcome
 from gateway.normalise.reading import meters, regions, values
 from gateway.normalise.reading import tags as tag_rules
-from spool.identity import RecordIdentity, stand_in_span_ids
+from spool.identity import RecordIdentity, derived_trace_and_span_ids
 from spool.meters import METERS
 from spool.record import CALL_UNIT, AiRecord, Inference, UsageMetric, decimal_text
 
@@ -204,7 +204,7 @@ def _trace_and_span_id_of_source(span: Span, record_id: bytes) -> tuple[str | No
     the record id, so derived ids become None.
     """
     trace_id, span_id = span.trace_id, span.span_id
-    stand_in_trace, stand_in_span = stand_in_span_ids(record_id)
+    stand_in_trace, stand_in_span = derived_trace_and_span_ids(record_id)
     if trace_id == stand_in_trace.hex():
         trace_id = None
     if span_id == stand_in_span.hex():

@@ -81,16 +81,16 @@ from spool.identity import (
     build_nesting,
     build_relay,
     call_identity,
-    call_links,
-    end_time_links,
-    is_sealed_id,
+    is_encrypted_id,
+    links_by_session_and_end,
+    links_to_server_and_caller,
     provider_request_names,
     stream_links,
     with_names,
     with_span_above,
     with_trace_names,
 )
-from spool.log.pending_spans import BESIDE, run_fields
+from spool.log.pending_spans import BESIDE, run_parent_and_ancestors
 from spool.record import Inference
 
 RUN = "run"  # field with the names of runs that only this product uses
@@ -329,7 +329,7 @@ class SpanReader:
         # Client and gateway may share no id of a call that failed, has no id, or has an id that a gateway sealed.
         # A framework around the provider's own span may know no id either.
         if status == "error" or (
-            status == "ok" and (response_id is None or is_sealed_id(response_id) or call.is_of_provider)
+            status == "ok" and (response_id is None or is_encrypted_id(response_id) or call.is_of_provider)
         ):
             self._has_links = call.is_linked = True
         if self._outcome.why is not None:
@@ -422,7 +422,7 @@ class SpanReader:
             if record.run is None:
                 link = above.link_to_runs
                 if above.runs:
-                    record.run, record.parent_run, record.ancestors = run_fields(above.runs)
+                    record.run, record.parent_run, record.ancestors = run_parent_and_ancestors(above.runs)
         of_resource = call.resource_caller
         if of_resource is not NO_CALLER:
             caller = merge_callers(caller, of_resource)
@@ -461,7 +461,7 @@ class SpanReader:
         if also or call.links or call.joins or is_linked or call.is_logged or relay or stream or nesting:
             links = call.links + (_links_of_report(call, parent, tree) if is_linked else ()) + stream
             if call.is_logged:
-                links += end_time_links(record, own=AS_SPAN, other=AS_EVENT)
+                links += links_by_session_and_end(record, own_side=AS_SPAN, other_side=AS_EVENT)
             identity = with_names(identity, also, links, call.joins, nesting, relay)
         if call.guesses_cost:
             identity = identity._replace(is_guess=True)
@@ -529,12 +529,12 @@ def _links_of_report(call: SpanCall, parent: Key | None, tree: TraceTree) -> tup
     record = call.record
     if record.trace_id is None or record.span_id is None:
         return ()
-    return call_links(
+    return links_to_server_and_caller(
         record,
         tree.sending_span(call, (record.trace_id, record.span_id)),
         None if parent is None else tree.parent_in_other_payload(parent),
-        names_request=call.provider_request_id is not None,
-        is_of_provider=call.is_of_provider,
+        states_request_id=call.provider_request_id is not None,
+        has_provider_counts=call.is_of_provider,
     )
 
 
@@ -546,12 +546,12 @@ def _links_of_stream(call: SpanCall, parent: Key | None, tree: TraceTree) -> tup
     if not call.has_usage:
         return ()
     if call.reports_stream:
-        return stream_links(call.record, own=AS_STREAM, other=BELOW_STREAM)
+        return stream_links(call.record, own_side=AS_STREAM, other_side=BELOW_STREAM)
     if parent is None:
         return ()
     above = tree.nodes.get(parent)
     is_below = call.is_of_sdk if above is None else above.began is not None and above.stream is None
-    return stream_links(call.record, own=BELOW_STREAM, other=AS_STREAM) if is_below else ()
+    return stream_links(call.record, own_side=BELOW_STREAM, other_side=AS_STREAM) if is_below else ()
 
 
 def _relay_of_call(call: SpanCall, *, names_request: bool) -> Relay | None:
@@ -559,9 +559,9 @@ def _relay_of_call(call: SpanCall, *, names_request: bool) -> Relay | None:
     return build_relay(
         call.record,
         call.relayed_session,
-        side=call.relay_side,
-        names_request=names_request,
-        sealed_id=call.response_id if call.is_linked else None,
+        reporting_side=call.relay_side,
+        states_request_id=names_request,
+        encrypted_id=call.response_id if call.is_linked else None,
     )
 
 

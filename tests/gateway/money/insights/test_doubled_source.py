@@ -11,7 +11,7 @@ import pytest
 
 from gateway.money.insights.detectors import calls as detectors
 from gateway.money.insights.detectors.calls import doubled_source, repeated_ids
-from spool.identity import build_nesting, report_times_name
+from spool.identity import build_nesting, name_encoding_times
 from spool.record import NS, Inference
 from tests.gateway.money.insights.examples import NOW, call, found, spend
 
@@ -147,5 +147,5 @@ def told(index: int, start: int, *, is_inner: bool, **fields: Any) -> Inference:
     record = call(start_time=start, source="otel", input_tokens=1600 + index, cost="0.1", **fields)
     nesting = build_nesting(record, ["desk"], start, start + NS, is_inner=is_inner)
     assert nesting is not None
-    record.also = report_times_name(nesting)
+    record.also = name_encoding_times(nesting)
     return record

@@ -261,7 +261,7 @@ class Model:
     async def _log(self) -> dict[str, Decimal]:
         """Return each record's cost in the log by id."""
         log = self.house.storage.log
-        entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
+        entries = await log.read(AI_TELEMETRY, 1, log.lowest_open_number(AI_TELEMETRY) - 1)
         records: list[Any] = [record for entry in entries for record in entry.records]
         return {record.id.hex(): _spend(record) for record in records}
 

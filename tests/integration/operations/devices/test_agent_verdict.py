@@ -109,7 +109,7 @@ async def test_the_meter_is_the_count_by_hand(serve: Serve, seed: int, hold: flo
         for session in SESSIONS:
             assert Decimal(cents[session]) / 100 == await _cost(agent, session)
     log = agent.app.services.storage.log
-    while hold < OPEN_S and log.closed_below(AI_TELEMETRY) < log.next_number(AI_TELEMETRY):  # noqa: ASYNC110
+    while hold < OPEN_S and log.lowest_open_number(AI_TELEMETRY) < log.next_number(AI_TELEMETRY):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     for session in SESSIONS:
         by_hand = Decimal(cents[session]) / 100 if hold < OPEN_S else Decimal(0)

@@ -278,7 +278,7 @@ async def check_sinks(server: OperatorServer, company: Company, late: set[int]) 
     that is billed in the next month. `late` has the numbers of the calls that were reported late.
     """
     log = server.services.spool.log
-    entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
+    entries = await log.read(AI_TELEMETRY, 1, log.lowest_open_number(AI_TELEMETRY) - 1)
     rows = await sinks.focus_rows(entries)
     expected = sinks.added((told.currency, told.amount) for told in company.calls.values())
     assert expected == sinks.of_focus(rows) == sinks.of_files(entries) == sinks.of_chain(entries)

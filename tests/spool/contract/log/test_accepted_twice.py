@@ -131,9 +131,9 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         entries.append(entry_of(ids, number + 1))
         twice.collect_ids(entries[-1])
         if twice.is_full:
-            await asyncio.to_thread(twice.collect_suspects, is_last=False)
+            await asyncio.to_thread(twice.collect_repeated_ids, is_last=False)
         most = max(most, sum(map(len, twice._chunks)) + len(twice._latest))
-    twice.collect_suspects(is_last=True)
+    twice.collect_repeated_ids(is_last=True)
 
     async def read(topic: str, first: int, last: int) -> list[LogEntry]:
         return [one for one in entries if first <= one.first <= last]

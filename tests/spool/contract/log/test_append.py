@@ -43,7 +43,7 @@ async def test_what_is_acknowledged_is_read_back(log: Log) -> None:
     assert receipt.rejected == 0
     assert [record for record, _ in calls] == await everything(log)
     assert [1] == [entry.first for entry in await entries(log)]
-    assert 4 == log.closed_below(AI_TELEMETRY)
+    assert 4 == log.lowest_open_number(AI_TELEMETRY)
 
 
 async def test_a_range_is_cut_to_the_numbers(log: Log) -> None:
@@ -69,14 +69,14 @@ async def test_where_the_record_of_an_id_is(log: Log, clock: MovedClock) -> None
     """
     known = call(2)[1].id
     await add(log, call(1), call(2, at=NOON - 7200))
-    place = log.find_id_place(known)
+    place = log.find_id_position(known)
     assert place is not None and (AI_TELEMETRY, 2) == place.place
     clock.move(90_000)
     await add(log, call(3))  # this call moves the ids of the day before into a run
-    later = log.find_id_place(known)
+    later = log.find_id_position(known)
     assert later is not None and later.place is None
     assert later.since <= NOON - 7200 - 3600 and NOON == later.until
-    assert log.find_id_place(call(4)[1].id) is None
+    assert log.find_id_position(call(4)[1].id) is None
 
 
 async def test_known_ids_are_folded_beside_the_commits(
@@ -90,10 +90,10 @@ async def test_known_ids_are_folded_beside_the_commits(
         await add(spool.log, *calls[first : first + 6])
 
     async with asyncio.timeout(60):
-        place = spool.log.find_id_place(calls[0][1].id)
+        place = spool.log.find_id_position(calls[0][1].id)
         while place is None or place.place is not None:
             await add(spool.log, calls[0])
-            place = spool.log.find_id_place(calls[0][1].id)
+            place = spool.log.find_id_position(calls[0][1].id)
     before = (await topic_terms(spool.log)).get("duplicates", 0)
     await add(spool.log, *calls)
     terms = await topic_terms(spool.log)
@@ -107,8 +107,8 @@ async def test_topics_count_apart(log: Log) -> None:
 
     await log.append_submission(submission([call(3)], topic=USAGE_EVENTS))
 
-    assert log.closed_below(AI_TELEMETRY) == 3
-    assert log.closed_below(USAGE_EVENTS) == 2
+    assert log.lowest_open_number(AI_TELEMETRY) == 3
+    assert log.lowest_open_number(USAGE_EVENTS) == 2
     assert 1 == (await topic_terms(log, USAGE_EVENTS))["accepted"]
     await assert_books_balance(log)
 
@@ -156,11 +156,11 @@ async def test_what_cannot_be_kept_opens_and_closes_nothing(open_spool: Opener, 
     with pytest.raises(OverflowError):
         await add(log, call(1, input_tokens=1 << 70))
     clock.move(11)
-    assert 1 == log.closed_below(AI_TELEMETRY)
+    assert 1 == log.lowest_open_number(AI_TELEMETRY)
 
     await add(log, call(2))
     await add(log, call(2, user="ada"))
-    assert log.closed_below(AI_TELEMETRY) == 1
+    assert log.lowest_open_number(AI_TELEMETRY) == 1
     assert await everything(log) == []
     clock.move(11)
     assert [call(2, user="ada")[0]] == await everything(log)
@@ -249,9 +249,9 @@ async def test_local_servers_reuse_short_ids(log: Log) -> None:
         batch.append((record, known_as))
 
     await add(log, *batch)
-    assert 10_000 == log.closed_below(AI_TELEMETRY) - 1
+    assert 10_000 == log.lowest_open_number(AI_TELEMETRY) - 1
     await add(log, *batch)
-    assert 10_000 == log.closed_below(AI_TELEMETRY) - 1
+    assert 10_000 == log.lowest_open_number(AI_TELEMETRY) - 1
 
 
 @pytest.mark.rule

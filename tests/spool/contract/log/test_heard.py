@@ -10,11 +10,11 @@ from spool.errors import Stale
 from spool.log.heard import (
     FACT_BYTES,
     KEPT_S,
+    call_kind_digest,
     caller_digest,
-    fact_digest,
     pack_senders,
-    split_sender_facts,
-    unpack_senders,
+    split_call_kind_digests,
+    unpack_sender_keys,
 )
 from spool.log.partial_reports import Expectation
 from spool.settings import SpoolSettings
@@ -26,8 +26,8 @@ from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import NOON, add, call, senders_of
 
 ALICE, BOB = caller_digest("session", "alice"), caller_digest("session", "bob")
-[OF_ALICE] = senders_of(ALICE, [fact_digest("source", "codex"), fact_digest("model", "gpt-4o")])
-[AGAIN] = senders_of(ALICE, [fact_digest("source", "otel")])
+[OF_ALICE] = senders_of(ALICE, [call_kind_digest("source", "codex"), call_kind_digest("model", "gpt-4o")])
+[AGAIN] = senders_of(ALICE, [call_kind_digest("source", "otel")])
 [OF_BOB] = senders_of(BOB, [b"\xff" * FACT_BYTES])
 
 
@@ -118,11 +118,11 @@ async def test_a_key_that_makes_up_senders_pushes_out_its_own(tmp_path: Path) ->
 
 def test_senders_are_packed_and_unpacked() -> None:
     """A caller with very many kinds of calls has several keys, so that no index key is too long."""
-    facts = [fact_digest("model", str(number)) for number in range(100)]
+    facts = [call_kind_digest("model", str(number)) for number in range(100)]
     senders = list(senders_of(ALICE, facts))
     assert len(senders) == 4
-    assert set(facts) == set().union(*map(split_sender_facts, senders))
+    assert set(facts) == set().union(*map(split_call_kind_digests, senders))
     assert max(map(len, senders)) < 256
-    assert senders == list(unpack_senders(pack_senders(senders)))
+    assert senders == list(unpack_sender_keys(pack_senders(senders)))
     with pytest.raises(ValueError, match="are cut off"):
-        list(unpack_senders(pack_senders(senders)[:-1]))
+        list(unpack_sender_keys(pack_senders(senders)[:-1]))

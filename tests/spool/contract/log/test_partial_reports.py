@@ -95,9 +95,9 @@ async def test_reports_are_found_by_key_and_by_kind(open_spool: Opener) -> None:
     await add(spool.log, keep=[OLD, NEW, *told], pending=2)
     assert {b"old": OLD} == await spool.partial_reports.find_reports([b"old", b"never"])
     assert {b"new": NEW, told[3].key: told[3]} == await spool.partial_reports.find_reports(
-        [b"new"], under=[told[3].key, b"other/"]
+        [b"new"], key_prefixes=[told[3].key, b"other/"]
     )
-    assert {one.key for one in told} == set(await spool.partial_reports.find_reports([], under=[TOLD]))
+    assert {one.key for one in told} == set(await spool.partial_reports.find_reports([], key_prefixes=[TOLD]))
     assert [told[1], told[2]] == list(await spool.partial_reports.oldest_reports(TOLD, before=3.0, most=2))
     assert [told[1], told[2], told[0]] == list(
         await spool.partial_reports.oldest_reports(TOLD, before=3.0, most=9)

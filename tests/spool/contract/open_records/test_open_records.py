@@ -21,13 +21,13 @@ async def test_an_open_record_is_hidden_until_it_closes(open_spool: Opener, cloc
     clock.move(9)
     await add(log, call(2))
 
-    assert log.closed_below(AI_TELEMETRY) == 1
+    assert log.lowest_open_number(AI_TELEMETRY) == 1
     assert await everything(log) == []
     clock.move(2)
-    assert log.closed_below(AI_TELEMETRY) == 2
+    assert log.lowest_open_number(AI_TELEMETRY) == 2
     assert [call(1)[0]] == await everything(log)
     clock.move(10)
-    assert log.closed_below(AI_TELEMETRY) == 3
+    assert log.lowest_open_number(AI_TELEMETRY) == 3
     assert [call(1)[0], call(2)[0]] == await everything(log)
 
 

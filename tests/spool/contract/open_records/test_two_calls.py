@@ -17,7 +17,7 @@ from spool.identity import (
     build_nesting,
     build_relay,
     call_identity,
-    link_names,
+    caller_and_server_link_names,
     provider_request_names,
     with_names,
 )
@@ -43,13 +43,13 @@ def _call(order: int, **fields: Any) -> Inference:
 
 def of_assistant(order: int, number: int, **fields: Any) -> Report:
     record = _call(order, request_id=_id("req_", order, number), source="claude_code", **fields)
-    relay = build_relay(record, record.session, side=AS_ASSISTANT, names_request=True)
+    relay = build_relay(record, record.session, reporting_side=AS_ASSISTANT, states_request_id=True)
     return record, call_identity(record, response_id=record.request_id)._replace(relay=relay)
 
 
 def of_gateway(order: int, number: int, *, names_request: bool = False, **fields: Any) -> Report:
     record = _call(order, request_id=_id("msg_", order, number), source="litellm", **fields)
-    relay = build_relay(record, record.session, side=AS_GATEWAY, names_request=names_request)
+    relay = build_relay(record, record.session, reporting_side=AS_GATEWAY, states_request_id=names_request)
     if not names_request:
         return record, call_identity(record, response_id=record.request_id)._replace(relay=relay)
     record.request_id = f"call {order} of an attempt {number}"
@@ -126,7 +126,7 @@ async def test_equal_calls_of_a_trace_stay_apart(
         for number, (start, end) in enumerate([(0, 2), (0.5, 3)]):
             around, inner = f"{number:016}", f"{number + 8:016}"
             outcome = "100\x0020"
-            maker, answerer = link_names(trace, around, outcome)
+            maker, answerer = caller_and_server_link_names(trace, around, outcome)
             for is_inner, (begin, finish) in (
                 (False, (start, end)),
                 (True, (0.9 + number / 10, 1.5 + number / 5)),
@@ -175,7 +175,7 @@ async def test_a_key_replaces_no_cost_that_another_key_reported(
     log = (await open_spool(hold=10)).log
     for number, is_guess in enumerate((True, False)):
         record = _call(number, request_id=_id("msg_", number, 0), cost="7", sender_key="victim")
-        relay = build_relay(record, record.session, side=AS_ASSISTANT, names_request=True)
+        relay = build_relay(record, record.session, reporting_side=AS_ASSISTANT, states_request_id=True)
         identity = call_identity(record, response_id=record.request_id)._replace(relay=relay)
         record.id = identity.id
         await add(log, (record, identity._replace(is_guess=is_guess)))

@@ -16,7 +16,7 @@ from spool.container_files.values import AnnouncedFile, ClusterIdentity, Contain
 from spool.deliveries.values import PARKED, RUNNING, Delivery, RouteSpec
 from spool.devices.device import ENROLLED, REVOKED, Device
 from spool.identity import RecordIdentity
-from spool.log.partial_reports import Expectation, PartialReport, read_expectations
+from spool.log.partial_reports import Expectation, PartialReport, expected_report_versions
 from spool.log.values import Submission
 from spool.postgres.leases import PostgresLeases
 from spool.record import AI_TELEMETRY, BILLING_DATA, NS, UNIT_COST, BillingDrop, Inference, UnitCostOperation
@@ -107,7 +107,7 @@ async def keep_partial_reports(gateway: Gateway) -> None:
     keys = [b"part %d" % n for n in gateway.some(6)]
     found = await gateway.storage.partial_reports.find_reports(keys)
     kept = [PartialReport(key, time.time(), gateway.chance.randbytes(4)) for key in keys if key not in found]
-    terms = {"pending": len(kept) - len(found), "expects": read_expectations(keys, found)}
+    terms = {"pending": len(kept) - len(found), "expects": expected_report_versions(keys, found)}
     await gateway.storage.log.append_submission(submission([], keep=kept, forget=sorted(found), **terms))
 
 

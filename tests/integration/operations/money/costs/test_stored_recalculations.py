@@ -11,7 +11,7 @@ from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.service.assembly.storage import open_storage
 from spool.ledger.queries import TOTAL, CostQuery
-from spool.log.planning.corrections import placement_correction
+from spool.log.planning.corrections import correction_with_runs_and_values
 from spool.record import NS
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
@@ -29,7 +29,7 @@ async def test_a_restarted_gateway_reads_the_prices_of_a_recalculation(tmp_path:
     async with open_storage(config, clock=clock) as storage:
         await storage.ledger.catch_up(log)
         assert "2" == (await storage.ledger.reprice(book, since=ever)).after
-    log.add([placement_correction(unpriced, 0, {"run": "r"}, now_ns=BEGIN * NS)])
+    log.add([correction_with_runs_and_values(unpriced, 0, {"run": "r"}, now_ns=BEGIN * NS)])
     async with open_storage(config, clock=clock) as storage:
         await storage.ledger.catch_up(log)
         by_run = CostQuery(
