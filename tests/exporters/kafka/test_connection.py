@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, errors
 from aiokafka.admin import AIOKafkaAdminClient
 
 from exporters.errors import Misconfigured, Retryable
 from exporters.kafka import connection, exporter, recount
-from exporters.kafka.connection import AwsIdentity, client_options
+from exporters.kafka.connection import AwsIdentity, client_options, start_client
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
 from tests.integration.lake.identity.test_identities import AWS_TOKEN, ROLE, Platform
@@ -131,3 +131,20 @@ def test_the_library_has_each_method_that_is_called() -> None:
     used = [(kinds[name], method) for name, method in called if name in kinds]
     assert len(used) > 10
     assert [] == [(kind, method) for kind, method in used if not hasattr(kind, method)]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "raised"),
+    [("OAUTHBEARER", errors.AuthenticationFailedError), ("PLAIN", AssertionError), (None, AssertionError)],
+)
+async def test_only_with_a_token_is_a_failed_check_of_the_library_a_refusal(
+    mechanism: str | None, raised: type[Exception]
+) -> None:
+    """Brokers answer a rejected token with an empty list. Otherwise, a failed check is a defect."""
+
+    class Client:
+        async def start(self) -> None:
+            raise AssertionError
+
+    with pytest.raises(raised):
+        await start_client(Client(), {"sasl_mechanism": mechanism} if mechanism else {})

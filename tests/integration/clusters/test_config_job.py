@@ -18,9 +18,13 @@ import click.testing
 import pytest
 import pytest_asyncio
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from gateway.cli.operator.clusters import clusters
+from gateway.cli.operator.config_job import JsonServer
 from gateway.clusters.agent_config import hash_config
+from gateway.clusters.config_job import JobProblem
 from spool.container_files.values import ClusterIdentity
 from tests.integration import container_agent as agent
 from tests.integration.certificates import Certificates
@@ -224,6 +228,21 @@ async def test_what_the_cluster_refuses_is_told(site: Site) -> None:
     assert (0, f"applied: {version}\n") == await site.run()
     assert await site.state() == "applied"
     assert site.restarted_with() == version
+
+
+@pytest.mark.parametrize("body", ["{}", '{"error": "overloaded"}', "[1]", "<html>"])
+async def test_an_error_without_a_message_has_only_its_status(body: str) -> None:
+    """A proxy before the server may answer in another form than the server."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=502, text=body)
+
+    application = web.Application()
+    application.router.add_get("/", answer)
+    async with TestServer(application) as proxy:
+        server = JsonServer(name="the gateway", url=str(proxy.make_url("")), authorization="Bearer a")
+        with pytest.raises(JobProblem, match=r"^the gateway answered 502 to GET: $"):
+            await asyncio.to_thread(server.send_request, "GET", "/")
 
 
 async def test_the_job_may_do_nothing_else(site: Site) -> None:

@@ -566,6 +566,14 @@ async def test_a_stop_ends_connections(serve: Serve) -> None:
     await server.app.start()
 
 
+async def test_no_connection_opens_during_a_stop(serve: Serve) -> None:
+    server, key = await started(serve)
+    await server.app.services.receivers.websockets.close()
+    with pytest.raises(WSServerHandshakeError) as refused:
+        await connect(server, key)
+    assert refused.value.status == 503
+
+
 async def test_policy(serve: Serve) -> None:
     server, key = await started(serve, policy="approve")
     agent = Agent()

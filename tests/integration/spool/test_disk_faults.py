@@ -187,6 +187,30 @@ async def test_a_log_that_cannot_commit_heals_by_itself(start: Starter) -> None:
             await asyncio.sleep(0.05)
 
 
+async def test_a_read_that_fails_has_no_result(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed read raises the error of the storage. It never returns as if nothing were stored."""
+
+    async def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    log = (await start()).log
+    await add(log, call(1))
+    with monkeypatch.context() as patch:
+        for verb in ("transaction", "read", "snapshot", "run"):
+            patch.setattr(Database, verb, fail)
+        for read in (
+            lambda: log.read(AI_TELEMETRY, 1, 1),
+            log.unrecognised_items,
+            log.event_types,
+            log.list_conflicts,
+            log.books,
+            log.verify,
+            log.stats,
+        ):
+            with pytest.raises(SpoolUnavailable, match="disk I/O error"):
+                await read()
+
+
 async def test_a_full_disk_refuses_and_comes_back(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     New records are refused, while reading and delivering continue. With free space the log accepts records

@@ -17,6 +17,7 @@ from spool.record import AI_TELEMETRY, UNIT_COST, UnitCostOperation
 from spool.storage import Storage
 from spool.streams import ALLOCATION, SUM
 from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import EVERY_ENGINE, WITHOUT_FILE
 from tests.spool.contract.test_devices import device
 from tests.spool.ledger_log import call
 
@@ -35,6 +36,7 @@ def test_a_directory_without_data_is_new(engine: str, tmp_path: Path) -> None:
     assert load_engine(engine).version().startswith(engine)
 
 
+@pytest.mark.parametrize("options", [*EVERY_ENGINE, WITHOUT_FILE], indirect=True)
 async def test_retention_waits_for_the_ledger(storage: Storage, clock: MovedClock) -> None:
     """Records that the ledger has not counted are never deleted, however old."""
     identity = RecordIdentity(b"r" * 16)

@@ -5,6 +5,7 @@ that they reduce. Refunds and later charges belong exactly to the calls of their
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from spool.ledger.money import UNIT
 from spool.ledger.queries import BILLED, BILLED_TYPES
 from spool.ledger.slices import SlicedLedger
 from spool.registry.roles import LedgerSlice, RoleFilter
-from spool.statements import StatementRow
+from spool.statements import COVERED, PURCHASE, UNUSED, StatementRow
 from tests.gateway.bills.billed.test_biller import FIRST, World, line
 from tests.gateway.bills.billed.worlds import DAY, Use, bill, calls, divided, paid, row
 
@@ -121,13 +122,30 @@ def accrued(kind: str, amount: str | int, **more: Any) -> StatementRow:
     return row(kind, amount, unit="accrued_usd", **more)
 
 
-def test_a_fee_is_on_what_it_covers() -> None:
+def with_effective(kind: str, amount: int, effective: str, **more: Any) -> StatementRow:
+    return row(kind, amount, amount_effective=Decimal(effective), **more)
+
+
+@pytest.mark.parametrize(
+    "fee_rows",
+    [
+        pytest.param(
+            [row("throughput", 30, model=None), accrued("throughput", -30, model=None), accrued("cost", "0.8"),
+             accrued("unused", "0.2", model=None)], id="rows of their own",
+        ),
+        pytest.param(
+            [with_effective("throughput", 30, "0", model=None, line_type=PURCHASE),
+             with_effective("cost", 0, "0.8", line_type=COVERED),
+             with_effective("cost", 0, "0.2", model=None, line_type=UNUSED)], id="effective amounts",
+        ),
+    ],
+)  # fmt: skip
+def test_a_fee_is_on_what_it_covers(fee_rows: list[StatementRow]) -> None:
     """
     A fee of 30 dollars covers 30 days, and each day uses 0.8 of its dollar. The calls of the day cost 0.8,
-    and the rest is unused.
+    and the rest is unused. Bills state this with rows of their own or with the effective amount of each row.
     """
-    rows = [row("throughput", 30, model=None), row("cost", 4), accrued("throughput", -30, model=None)]
-    rows += [accrued("cost", "0.8"), accrued("unused", "0.2", model=None), row("discount", -2, model=None)]
+    rows = [*fee_rows, row("cost", 4), row("discount", -2, model=None)]
     division = divided(rows, USES)
     fee = {("-", "commitment", "unallocated"): 30 * UNIT}
     alone = {("-", "discount", "unallocated"): -2 * UNIT}

@@ -5,6 +5,7 @@ Allocation definitions for operators: published, listed and read over the operat
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,8 @@ async def test_what_is_refused(server: OperatorServer) -> None:
     stale = await server.ask("POST", "/allocation/publish", {"definition": OWNER, "base": 3})
     assert stale.status == 409
     assert "based on version 3" in stale.error[2]
-    for path in ("publish", "validate"):
-        body = {"definition": OWNER, "namespace": "none"}
+    for path, definition in product(("publish", "validate"), (OWNER, WRONG)):
+        body = {"definition": definition, "namespace": "none"}
         assert 404 == (await server.ask("POST", f"/allocation/{path}", body)).status
     valid = await server.ask("POST", "/allocation/validate", {"definition": OWNER})
     assert valid.payload["version"]["version"] == "1"

@@ -237,6 +237,15 @@ async def test_the_newest_usage_events(server: OperatorServer, monkeypatch: pyte
     assert 400 == (await server.ask("GET", "/events", event_type="store")).status
 
 
+@pytest.mark.parametrize("name", ["start_time", "end_time"])
+async def test_an_invalid_time_is_refused_even_if_there_are_no_events(
+    server: OperatorServer, name: str
+) -> None:
+    answer = await server.ask("GET", "/events", **{name: "soon"})
+    assert answer.status == 400
+    assert name in answer.payload["error"]["message"]
+
+
 async def test_tail_shows_records_as_they_are_committed(server: OperatorServer) -> None:
     """The stream has records that match the filters, from now on, as the same rows as in the list."""
     await add(server.services.spool.log, call(1, team="search"))
