@@ -29,7 +29,7 @@ class LateReports(NamedTuple):
 class LateReportCounter:
     """
     Counts of late reports in this process since the last `take_counts`. Implements
-    spool.log.protocols.Observer; every method returns at once.
+    spool.log.protocols.CommitObserver; every method returns at once.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -93,7 +93,7 @@ class _Registry(CollectorRegistry):
 
 class ProcessMetrics:
     """
-    The metrics of this process. Implements spool.log.protocols.Observer; every method returns at once.
+    The metrics of this process. Implements spool.log.protocols.CommitObserver; every method returns at once.
 
     `sources` returns the sources that Tollhouse itself knows, and is called when the first source arrives.
     They always get a series, however many names senders invent.

@@ -121,7 +121,7 @@ class Gateway:
 
     def place_of(self, id: bytes) -> int:
         """Return the number of the record that is known under an id."""
-        found = self._spool.log.find_id_place(id)
+        found = self._spool.log.find_id_position(id)
         assert found is not None
         _, number = found.place
         return int(number)

@@ -92,7 +92,7 @@ async def test_entries_in_memory_equal_those_in_the_storage(
                 report = Inference(id=record.id, source=record.source, user="later", team="later")
                 await spooled.add([report])
         clock.move(61)
-        newest = opened.log.closed_below(AI_TELEMETRY) - 1
+        newest = opened.log.lowest_open_number(AI_TELEMETRY) - 1
         places.clear()
         found = await read(opened.log, done + 1, newest)
         packed = await read(opened.log, done + 1, newest, NativeModule(module()))
