@@ -22,7 +22,7 @@ _WITH_VERSION = """
     change was made since.
     """
 _CREATED, _UPDATED = words("When the {item} was created."), words("When the {item} was last changed.")
-_VERSION = words("Changes with each edit; send it back.")
+_VERSION = words("The version of the {item}. Each edit changes it; send it back with your next edit.")
 _READ_VERSION = words("The version that you read. A newer version rejects the change.")
 # fields that Tollhouse adds to a resource with versions, with times in RFC 3339
 KEPT: Mapping[str, Any] = {

@@ -112,12 +112,14 @@ class StoredRecord(msgspec.Struct, kw_only=True):
         UNSET
     )
     meters_before: Annotated[
-        dict[str, int | str] | UnsetType, words("These quantities before a correction.")
+        dict[str, int | str] | UnsetType, words("For a correction, the earlier `meters`.")
     ] = UNSET
     charges: Annotated[dict[str, str] | UnsetType, words("Costs in other currencies than US dollars.")] = (
         UNSET
     )
-    charges_before: Annotated[dict[str, str] | UnsetType, words("These costs before a correction.")] = UNSET
+    charges_before: Annotated[
+        dict[str, str] | UnsetType, words("For a correction, the earlier `charges`.")
+    ] = UNSET
     counted_by: Annotated[
         str | UnsetType, words("The id of the record that counts the call, if this one is a duplicate.")
     ] = UNSET
@@ -142,7 +144,9 @@ class StoredRecord(msgspec.Struct, kw_only=True):
     element_name: Annotated[str | UnsetType | None, words("The element of the amount, or null.")] = UNSET
     dimensions: Annotated[dict[str, list[str]] | UnsetType, words("The dimensions of the amount.")] = UNSET
     connection_id: Annotated[str | UnsetType, words("The billing connection.")] = UNSET
-    upstream_id: Annotated[str | UnsetType | None, words("Its id upstream, if it differs.")] = UNSET
+    upstream_id: Annotated[
+        str | UnsetType | None, words("The id of the billing connection upstream, if it differs.")
+    ] = UNSET
     month: Annotated[str | UnsetType | None, words("The month of the billing file, or null.")] = UNSET
     rows: Annotated[int | UnsetType, words("The number of rows of the billing file.")] = UNSET
     body: Annotated[dict[str, Any] | UnsetType, words("The billing file. Lists leave it out.")] = UNSET

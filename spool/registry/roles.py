@@ -87,7 +87,7 @@ class FilterOfRole(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     values: Annotated[
         tuple[str | None, ...], words("The values of the dimension. Null is the unknown value.")
     ]
-    mode: Annotated[str, words("`is` for these values, `except` for all others.")] = IS
+    mode: Annotated[str, words("`is` for the listed values, `except` for all other values.")] = IS
 
 
 class RoleFilter(FilterOfRole, frozen=True, kw_only=True, forbid_unknown_fields=False):

@@ -640,7 +640,7 @@ BudgetItem = item_struct(
     types={"cost_type": str, "granularity": _Granularity, "default_amount": str | None},
     answered={
         "per_label": Annotated[str | None, words("Label of the dimension `per`."), example(None)],
-        "problem": Annotated[str | None, words("Why it is not evaluated."), example(None)],
+        "problem": Annotated[str | None, words("Why the budget is not evaluated."), example(None)],
         "state": Annotated[
             str,
             words(
@@ -678,7 +678,7 @@ OneBudget = single_item_struct(
     "crossed, which fire no alert.",
     already_past=Annotated[
         list[int] | UnsetType | None,
-        words("The thresholds that are already passed; no alert is sent for them."),
+        words("The thresholds that the spend already passed. No alert is sent for these."),
         example([80]),
     ],
 )

@@ -15,7 +15,7 @@ ViewItem = item_struct(
     answered={
         "broken": Annotated[
             str | None,
-            words("Why it cannot be used: a dimension of its filter no longer exists."),
+            words("Why the view cannot be used: a dimension of its filter no longer exists."),
             example(None),
         ],
         **KEPT,

@@ -251,7 +251,7 @@ class AppliedPolicy(msgspec.Struct, kw_only=True):
     sha256: Annotated[str | UnsetType, words("The digest of the bundle.")] = UNSET
     number: Annotated[int | UnsetType, words("The number of the bundle.")] = UNSET
     applied_at: Annotated[str | UnsetType, words("When the agent applied the bundle.")] = UNSET
-    error: Annotated[str | UnsetType, words("Why the agent did not apply it.")] = UNSET
+    error: Annotated[str | UnsetType, words("Why the agent did not apply the policy.")] = UNSET
 
 
 class DeviceDetails(DeviceItem, kw_only=True):

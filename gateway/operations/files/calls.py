@@ -66,7 +66,7 @@ class ProblemItem(msgspec.Struct, kw_only=True):
     file: Annotated[str, words("The file."), example("budgets.yaml")]
     line: Annotated[int, words("The line, from 1."), example(12)]
     column: Annotated[int, words("The column, from 1."), example(3)]
-    message: Annotated[str, words("What is wrong."), example('view "Serch" does not exist')]
+    message: Annotated[str, words("The problem."), example('view "Serch" does not exist')]
 
 
 class AppliedFiles(msgspec.Struct, kw_only=True):

@@ -47,7 +47,7 @@ MAX_TEXT = 200
 class NewAnnotation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     day: Annotated[
         str,
-        words("The day on which charts show it, such as 2026-11-20."),
+        words("The day on which charts show the annotation, such as 2026-11-20."),
         example("2026-11-20"),
         Option(metavar="DATE"),
     ]

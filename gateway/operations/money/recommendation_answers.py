@@ -29,7 +29,7 @@ class EvidencePeriod(msgspec.Struct, kw_only=True):
 
 
 class SavingsSinceAddressed(msgspec.Struct, kw_only=True):
-    amount: Annotated[str, words("The savings in these days, in dollars."), example("3.25")]
+    amount: Annotated[str, words("The savings from `since` to before `until`, in dollars."), example("3.25")]
     since: Annotated[str, words("The first day."), example("2026-11-01")]
     until: Annotated[str, words("The day after the last day."), example("2026-11-27")]
 
@@ -62,12 +62,18 @@ class RecommendationItem(msgspec.Struct, kw_only=True):
         example(["Standard processing is fast enough for this work."]),
     ]
     status: Annotated[Status, words("The status of the recommendation."), example("in_progress")]
-    open: Annotated[bool, words("Whether the last run found it and its type is enabled."), example(True)]
+    open: Annotated[
+        bool,
+        words("Whether the last search found the recommendation, and its type is enabled."),
+        example(True),
+    ]
     assignee: Annotated[
         str, words("The person who works on the recommendation, or empty."), example("ada@example.com")
     ]
     effort: Annotated[str, words("The effort to act on the recommendation."), example("low")]
-    confidence: Annotated[str, words("How sure it is: `exact`, `strong` or `weak`."), example("exact")]
+    confidence: Annotated[
+        str, words("How sure the recommendation is: `exact`, `strong` or `weak`."), example("exact")
+    ]
     monthly_savings: Annotated[
         str, words("Dollars saved per month, after larger savings on the same calls."), example("8.128337")
     ]
@@ -171,7 +177,9 @@ class RecommendationTypeItem(msgspec.Struct, kw_only=True):
         words("The assumptions of the estimate."),
         example(["Nobody waits for the responses, so a batch may take up to a day."]),
     ]
-    confidence: Annotated[str, words("How sure it is: `exact`, `strong` or `weak`."), example("weak")]
+    confidence: Annotated[
+        str, words("How sure the recommendation is: `exact`, `strong` or `weak`."), example("weak")
+    ]
     effort: Annotated[str, words("The effort to act on a recommendation of the type."), example("medium")]
     enabled: Annotated[
         bool, words("Whether Tollhouse searches for recommendations of the type."), example(True)

@@ -99,7 +99,7 @@ class RunOfUnit(msgspec.Struct, kw_only=True):
     parent: Annotated[str | None, words("The run that started this one, or null."), example(None)]
     level: Annotated[int, words("The level in the tree: 1 without a run above it, at most 32."), example(1)]
     agents: Annotated[list[str], words("The agents of the run."), example(["lead"])]
-    delegations: Annotated[int, words("The number of runs that it started."), example(1)]
+    delegations: Annotated[int, words("The number of runs that the run started."), example(1)]
     own: Annotated[UnitFigures, words("The calls of the run.")]
     aggregated: Annotated[
         UnitFigures,

@@ -97,7 +97,7 @@ class KeptPeople(msgspec.Struct, kw_only=True):
 
 
 class KeepPeopleAnswer(msgspec.Struct, kw_only=True):
-    people: Annotated[KeptPeople, words("What was stored.")]
+    people: Annotated[KeptPeople, words("The numbers of stored people and names.")]
 
 
 class SplitNames(msgspec.Struct, kw_only=True):
@@ -105,7 +105,7 @@ class SplitNames(msgspec.Struct, kw_only=True):
 
 
 class SplitPeopleAnswer(msgspec.Struct, kw_only=True):
-    people: Annotated[SplitNames, words("What was split.")]
+    people: Annotated[SplitNames, words("The number of names that were split off.")]
 
 
 class ForgottenNames(msgspec.Struct, kw_only=True):
@@ -113,7 +113,7 @@ class ForgottenNames(msgspec.Struct, kw_only=True):
 
 
 class ForgetPeopleAnswer(msgspec.Struct, kw_only=True):
-    people: Annotated[ForgottenNames, words("What was deleted.")]
+    people: Annotated[ForgottenNames, words("The number of deleted people.")]
 
 
 @operator_call("GET", "/people", VIEW_NAMES, "List people and their names", lists=PEOPLE, item=PersonItem)

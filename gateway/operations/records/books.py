@@ -158,7 +158,7 @@ class IgnoredItem(msgspec.Struct, kw_only=True):
     ]
     count: Annotated[int, words("The number of ignored items."), example(40)]
     last_seen: Annotated[
-        str, words("When the last of these items arrived."), example("2026-11-27T01:19:36.554Z")
+        str, words("When the last item with these names arrived."), example("2026-11-27T01:19:36.554Z")
     ]
 
 

@@ -79,7 +79,7 @@ class FigureReasons(msgspec.Struct, kw_only=True):
 
 
 class PriceLineItem(msgspec.Struct, kw_only=True):
-    of: Annotated[str, words("What the line prices."), example("input")]
+    of: Annotated[str, words("The quantity that the line prices, such as `input` tokens."), example("input")]
     quantity: Annotated[int | str, words("The quantity that was used."), example(1200)]
     price: Annotated[str, words("The price of the unit."), example("2.5")]
     amount: Annotated[str, words("The product of quantity and price."), example("0.003")]

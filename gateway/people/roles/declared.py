@@ -42,7 +42,7 @@ RoleItem = item_struct(
         ],
         "version": Annotated[
             str | None,
-            words("Changes with each edit; send it back."),
+            words("The version of the role. Each edit changes it; send it back with your next edit."),
             example("26dd4ddbeacc79f07a421197", changed="c0c7ab7fb0146d1ab79562f2"),
         ],
     },
@@ -59,5 +59,5 @@ class PermissionSetItem(msgspec.Struct, kw_only=True):
         example("Create, edit, rotate, disable and delete API keys."),
     ]
     includes: Annotated[
-        list[str], words("The ids of permission sets that it includes."), example(["view_operation"])
+        list[str], words("The ids of the permission sets that the set includes."), example(["view_operation"])
     ]

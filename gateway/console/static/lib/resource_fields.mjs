@@ -59,7 +59,7 @@ export const FIELDS = {
   {
    "name": "day",
    "type": "text",
-   "note": "The day on which charts show it, such as 2026-11-20."
+   "note": "The day on which charts show the annotation, such as 2026-11-20."
   },
   {
    "name": "text",

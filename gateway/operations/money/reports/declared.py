@@ -243,7 +243,7 @@ ScheduledReportItem = item_struct(
         ],
         "version": Annotated[
             str,
-            words("Changes with each edit. Send it back with your edit."),
+            words("The version of the report. Each edit changes it; send it back with your next edit."),
             example("5530b550bdf69e3faf931437", changed="da1fe08fae983cbe12980edb"),
         ],
     },
