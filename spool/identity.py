@@ -286,11 +286,10 @@ def response_call_id(response_id: str) -> bytes:
 
 def provider_request_names(record: Inference, request_id: str | None) -> tuple[bytes, ...]:
     """
-    Return a name made from the provider's id of the HTTP request (`req_...`), by which other reports find the
-    call.
-
-    It equals the id of a report that knows only the request (`response_call_id`). Return nothing if the id is
-    short, or if the response is cached, because a cached response repeats an earlier id.
+    Return a further dedup id (name) made from the provider's id of the HTTP request (`req_...`), by which
+    other reports find the call. It equals the id of a report that knows only the request
+    (`response_call_id`). Return nothing if the id is short, or if the response is cached, because a cached
+    response repeats an earlier id.
     """
     if request_id is None or record.status == "cached" or not is_long_id(request_id):
         return ()
@@ -351,8 +350,8 @@ def exact_start_names(record: Inference, groups: Iterable[str | None]) -> tuple[
 
 def further_name_from_call_id(source: str, call_id: str) -> bytes:
     """
-    Return a name from a source's call id. It is no dedup key, because every report of such a source has
-    another id as well.
+    Return a further dedup id (name) from a source's call id. It is no dedup key, because every report of such
+    a source has another id as well.
     """
     return hash_parts(5, source, "call", call_id)
 
@@ -519,7 +518,10 @@ def nested_report_name(key: str, time_step: int, ordinal: int, *, is_inner: bool
 
 
 def name_encoding_times(nested_report: NestedReport) -> bytes:
-    """Return a name made of the report's start and end in microseconds. `times_encoded_in_names` decodes it."""
+    """
+    Encode the report's start and end in microseconds as a dedup id (name). `times_encoded_in_names` decodes
+    it.
+    """
     start, duration = nested_report.start // 1000, (nested_report.end - nested_report.start) // 1000
     return _TIMES[nested_report.is_inner] + start.to_bytes(7) + min(duration, 2**40 - 1).to_bytes(5)
 
@@ -554,8 +556,8 @@ def span_call_id(trace_id: str, span_id: str) -> bytes:
 
 def caller_and_server_link_names(trace_id: str, span_id: str, outcome: str) -> tuple[bytes, bytes]:
     """
-    Return two names, for the caller's and for the server's report of a call, made of the span that sent the
-    request.
+    Return two dedup ids (names), for the caller's and for the server's report of a call, made of the span
+    that sent the request.
 
     The outcome is part of them, because the same span may also have sent a failed attempt.
     """

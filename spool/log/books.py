@@ -147,7 +147,7 @@ def unpack_terms(packed: bytes) -> list[SubmissionTerms]:
 
 
 def unpack_terms_if_intact(packed: object, checksum: object) -> list[SubmissionTerms] | None:
-    """Decode the terms of the submissions of a commit. Return None if the row is damaged."""
+    """Decode the accounting counts of a commit's submissions. Return None if the row is damaged."""
     if not isinstance(packed, bytes) or zlib.crc32(packed) != checksum:
         return None
     try:

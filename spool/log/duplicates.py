@@ -118,8 +118,8 @@ class DuplicateIndex:
 
     def find_log_position(self, ids: Iterable[int], hours: Iterable[int], now: float) -> int | None:
         """
-        Return the position (topic and number) of the record with the first known id, IN_A_RUN if the id is known
-        without its position, or None if all ids are new. `hours`: start hours of calls to search.
+        Return the position (topic and number) of the record with the first known id, IN_A_RUN if the id is
+        known without its position, or None if all ids are new. `hours`: those under which to search.
         """
         for id in ids:
             log_position = self._newest.get(id)
@@ -337,7 +337,7 @@ class DuplicateIndex:
 
     def id_runs_by_hour(self) -> dict[int, list[IdRun]]:
         """
-        Return the runs of ids by start hour. The lists are copies, because the index may change while the
+        Return the sorted lists of ids by start hour. They are copies, because the index may change while the
         caller reads.
         """
         return {hour: list(runs) for hour, runs in self._runs.items()}

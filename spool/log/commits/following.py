@@ -61,8 +61,8 @@ BEGINNING = CommitRow(0, 1, 0, 0.0, (1,) * len(TOPICS), (1,) * len(TOPICS), 0, 0
 
 class NewIds(NamedTuple):
     """
-    New dedup ids in order of arrival, each with its record's position (topic and number) and the call's start
-    hour.
+    New dedup ids in order of arrival, each with its record's position (topic and number) and the hour under
+    which it is stored.
     """
 
     ids: Sequence[int]

@@ -63,10 +63,8 @@ class LogPeriod(NamedTuple):
 
 class PostgresRetention:
     """
-    Deletes entries in steps. `limits`: the lowest number per topic that must stay, in addition to the needs
-    of routes.
-
-    `set_aside` takes damaged commit rows out of the accounting, if their terms can be computed.
+    Deletes entries in steps. `limits`: the lowest number per topic that must stay, besides what routes need.
+    `set_aside` takes damaged commit rows out of the accounting, if their counts can be computed.
     """
 
     def __init__(
@@ -329,7 +327,8 @@ class PostgresRetention:
 
 class RemovedMeanwhile(Exception):
     """
-    Raised if another process has deleted or carried forward the same rows. The next run continues from there.
+    Raised if another process has deleted the same rows, or carried their counts forward. The next run
+    continues from there.
     """
 
 

@@ -150,8 +150,8 @@ def write_plan(
     copies: bool,
 ) -> CommitRow:
     """
-    Write a plan. Return its commit row. If `closed` is None, all records close at once. With `copies`, the
-    cache gets copies of the records.
+    Write the plan of a commit. Return its row. If `closed` is None, all records close at once. With `copies`,
+    the cache gets copies of the records.
     """
     last = following.last
     size = ROW_BYTES

@@ -83,9 +83,8 @@ async def recount_log(
     database: Database, border: RecountBorder, twice: RepeatedAcceptances
 ) -> tuple[TermCounter, list[str], list[tuple[str, EntryDamage]], list[int]]:
     """
-    Count records and commits again. Every entry is also passed to the search `twice`.
-
-    Returns the terms, one sentence for each problem, the damage, and the commits whose terms are damaged.
+    Count records and commits again. Every entry is also passed to the search `twice`. Returns the accounting
+    counts, one sentence for each problem, the damage, and the commits whose counts are damaged.
     """
     sums, wrong, unread = await recount_commits(database, border)
     damage: list[tuple[str, EntryDamage]] = []

@@ -74,10 +74,8 @@ def uses_at_least(connection: sqlite3.Connection, size: int) -> bool:
 
 class Retention:
     """
-    Deletes entries in steps. `limits`: the lowest number per topic that must stay, in addition to the needs
-    of routes.
-
-    `set_aside` takes damaged commit rows out of the accounting, if their terms can be computed.
+    Deletes entries in steps. `limits`: the lowest number per topic that must stay, besides what routes need.
+    `set_aside` takes damaged commit rows out of the accounting, if their counts can be computed.
     """
 
     def __init__(
