@@ -198,7 +198,7 @@ export const TOOLS = [
   "source": "azure_apim",
   "steps": [
    {
-    "text": "Enable GatewayLlmLogs with message logging off. Then send the rows of the last hour, for example from cron:"
+    "text": "Enable GatewayLlmLogs with message logging off. Then send the last rows every hour, for example from cron:"
    },
    {
     "code": "az monitor log-analytics query --workspace WORKSPACE --output json \\\n  --analytics-query 'ApiManagementGatewayLlmLog | where TimeGenerated > ago(65m)' > rows.json\ntollhouse send --as azure_apim --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.json"
@@ -603,7 +603,7 @@ export const TOOLS = [
     "code": "[server]\nlisten = \"0.0.0.0:443\"\ntls_cert_file = \"/etc/tollhouse/cert.pem\"\ntls_key_file = \"/etc/tollhouse/key.pem\"\nkey_addresses = { \"claude api\" = [\"160.79.104.0/21\", \"153.61.208.0/20\"] }\n\n[ledger]\ntags = [\"service\", \"organization\", \"workspace\"]"
    },
    {
-    "text": "Compare the networks in key_addresses with Anthropic's list of outgoing addresses (platform.claude.com, API reference, IP addresses). Behind a proxy, also set server.trusted_proxies."
+    "text": "Compare key_addresses with Anthropic's list of outgoing addresses (platform.claude.com, API reference, IP addresses). Behind a proxy, also set server.trusted_proxies."
    },
    {
     "code": "tollhouse keys create --name \"claude api\" --use-case \"Send AI Telemetry\""
@@ -630,7 +630,7 @@ export const TOOLS = [
     "text": "If a proxy in front needs Authorization for itself, choose another header, such as X-Tollhouse-Key, and list it in server.key_headers."
    },
    {
-    "text": "*Test*, in the menu of the new destination, sends a span that is not counted. tollhouse keys show \"claude api\" shows when it arrived (last_test). After a call, tollhouse report --by tag:workspace,model lists it."
+    "text": "*Test* in the menu of the destination sends a span that is not counted. tollhouse keys show \"claude api\" shows its time (last_test). After a call, tollhouse report --by tag:workspace,model lists it."
    },
    {
     "text": "401: the header or the key is wrong"
@@ -673,7 +673,7 @@ export const TOOLS = [
   "source": "claude_platform",
   "steps": [
    {
-    "text": "Follow Claude API: one destination in the Claude Console exports the spans of agents and of the Messages API, with one key."
+    "text": "Follow Claude API: one destination in the Claude Console exports the spans of agents and of the Messages API to https://HOST/v1/traces, with one key."
    },
    {
     "code": "tollhouse keys create --name \"claude api\" --use-case \"Send AI Telemetry\""
@@ -696,7 +696,7 @@ export const TOOLS = [
     "code": "import { setupTracer } from \"@strands-agents/sdk/telemetry\";\n\nsetupTracer({ exporters: { otlp: true } });"
    },
    {
-    "text": "For Python, register a tracer provider as for OpenTelemetry SDKs. Python and TypeScript read these variables:"
+    "text": "For Python, register a tracer provider as for OpenTelemetry SDKs. The SDK of every language reads these variables:"
    },
    {
     "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
@@ -716,7 +716,7 @@ export const TOOLS = [
     "code": "import { maybeSetOtelProviders } from \"@google/adk\";\n\nmaybeSetOtelProviders();"
    },
    {
-    "text": "For Python, register a tracer provider as for OpenTelemetry SDKs. For Java, add the OTLP exporter and the SDK's autoconfiguration, and call AutoConfiguredOpenTelemetrySdk.initialize(). JavaScript, Python and Java read these variables:"
+    "text": "For Python, register a tracer provider as for OpenTelemetry SDKs. For Java, add the OTLP exporter and the SDK's autoconfiguration, and call AutoConfiguredOpenTelemetrySdk.initialize(). The SDK of every language reads these variables:"
    },
    {
     "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
