@@ -75,7 +75,9 @@ class FoundConfig:
 class ConfigSource(Protocol):
     """The server that has a cluster's wanted configuration."""
 
-    def report_and_fetch(self, *, applied: str, failed: str = "") -> GivenConfig:
+    def report_version_and_fetch_config(
+        self, *, running_version: str, failure_reason: str = ""
+    ) -> GivenConfig:
         """
         Report the running version, or why the wanted version cannot run. Return the wanted configuration.
         """
@@ -104,7 +106,7 @@ def apply_wanted_config(
     wanted version changes, unless `restores` is set. A JobProblem is reported and then raised.
     """
     in_cluster = target.read_config()
-    wanted_config = source.report_and_fetch(applied=in_cluster.running_version or NONE)
+    wanted_config = source.report_version_and_fetch_config(running_version=in_cluster.running_version or NONE)
     if wanted_config.version == in_cluster.running_version:
         return SAME, in_cluster.running_version
     if not in_cluster.is_unchanged_by_others and in_cluster.written == wanted_config.version and not restores:
@@ -115,11 +117,12 @@ def apply_wanted_config(
         if in_cluster.has_workload:
             target.restart_workload(wanted_config.version)
     except JobProblem as problem:
-        source.report_and_fetch(
-            applied=in_cluster.running_version or NONE, failed=_one_printable_line(str(problem))
+        source.report_version_and_fetch_config(
+            running_version=in_cluster.running_version or NONE,
+            failure_reason=_one_printable_line(str(problem)),
         )
         raise
-    source.report_and_fetch(applied=wanted_config.version or NONE)
+    source.report_version_and_fetch_config(running_version=wanted_config.version or NONE)
     return WRITTEN, wanted_config.version
 
 

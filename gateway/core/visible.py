@@ -21,7 +21,7 @@ WHOLE, SLICED, NOTHING, OPERATION = "whole", "sliced", "nothing", "operation"
 
 class ViewObject(Protocol):
     """
-    An object that belongs to a view. `arranged` is not 0 if the object includes amounts that belong to no
+    An object that belongs to a view. `cost_type_mask` is not 0 if the object includes amounts that belong to no
     call.
     """
 
@@ -29,7 +29,7 @@ class ViewObject(Protocol):
     def view_id(self) -> str: ...
 
     @property
-    def arranged(self) -> int: ...
+    def cost_type_mask(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class VisiblePart:
         Return whether a budget is visible. A budget with amounts that belong to no call needs access to all
         calls.
         """
-        if budget.arranged:
+        if budget.cost_type_mask:
             return self.is_whole
         return self.can_see_view_id(budget.view_id)
 

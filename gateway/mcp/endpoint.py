@@ -30,9 +30,9 @@ from gateway.operations.services import AllServices, OperatorServices
 from gateway.people.authentication.assistant_people import (
     AssistantPerson,
     bad_token_refusal,
+    is_path_for_tokens,
     no_credential_refusal,
     step_up_challenge,
-    takes_tokens,
 )
 from gateway.people.authentication.bearer import Bearer
 from spool.registry.permission_sets import PERMISSION_SETS, USE_ASSISTANTS
@@ -79,7 +79,7 @@ async def bearer_of_person_token(request: web.Request, services: AllServices) ->
     """
     operators = services.operators
     oauth = operators.assistants.mcp().oauth
-    if not takes_tokens(oauth, request.path):
+    if not is_path_for_tokens(oauth, request.path):
         return None
     header = authorization_header(request)
     if request.headers.get(API_KEY_HEADER):

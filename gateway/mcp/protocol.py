@@ -167,7 +167,7 @@ async def _answer_method(
             _require_no_cursor(message)
             return {
                 "tools": encode_tools_list(
-                    tuple(await call_context.cost_reader.visible_dimensions(units=True)),
+                    tuple(await call_context.cost_reader.visible_dimensions(includes_work_units=True)),
                     tuple(permitted_tools(call_context)),
                 )
             }

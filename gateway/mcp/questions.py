@@ -95,7 +95,7 @@ async def build_question(
     AskedTooMuch for units of work in another query than their totals can answer.
     """
     since, until = date_range_span(date_range, call_context.shared.clock.now())
-    known = await call_context.cost_reader.visible_dimensions(cost_type, units=True)
+    known = await call_context.cost_reader.visible_dimensions(cost_type, includes_work_units=True)
     for name in group_by:
         _require_known_dimension(name, known)
     for name in filters:

@@ -129,7 +129,7 @@ def _parse_csv(content: bytes) -> Iterator[Quotation]:
     rows = _limit_rows(csv.reader(lines), lines)
     head = [cell.strip() for cell in next(rows, [])]
     if [cell.lower() for cell in head if cell] == list(_OWN_COLUMNS):
-        yield from _parse_own_rows(rows)
+        yield from _parse_custom_rate_rows(rows)
         return
     if not head or head[0] != "Date" or "USD" not in head:
         raise RatesUnreadable(
@@ -166,7 +166,7 @@ def _convert_from_euros(day: int, quoted: Iterable[tuple[str, str]]) -> Iterator
             yield Quotation(day, name, dollars / rate, ECB)
 
 
-def _parse_own_rows(rows: Iterable[list[str]]) -> Iterator[Quotation]:
+def _parse_custom_rate_rows(rows: Iterable[list[str]]) -> Iterator[Quotation]:
     for line, row in enumerate(rows, 2):
         if not row:
             continue
@@ -279,8 +279,8 @@ def parse_frozen_rates(months: Mapping[str, Mapping[str, Any]]) -> FrozenRates:
     }
 
 
-def _day_value(usd: str, source: str, quoted: str) -> DayValue:
-    return DayValue(Fraction(usd), source, _parse_day_start(quoted) if quoted else 0)
+def _day_value(usd: str, source: str, quoted_day: str) -> DayValue:
+    return DayValue(Fraction(usd), source, _parse_day_start(quoted_day) if quoted_day else 0)
 
 
 def _parse_day_start(day: str) -> int:

@@ -30,7 +30,7 @@ class ResourceModules:
     line: str = ""
 
 
-def _in_one(module: str, *, heading: str = "", line: str = "") -> ResourceModules:
+def _resource_in_one_module(module: str, *, heading: str = "", line: str = "") -> ResourceModules:
     return ResourceModules(module, module, heading=heading, line=line)
 
 
@@ -42,17 +42,17 @@ RESOURCES: Mapping[str, ResourceModules] = {
     "allocation": ResourceModules(
         "gateway.operations.money.published_allocation", "gateway.money.allocation.declared"
     ),
-    "annotations": _in_one(
+    "annotations": _resource_in_one_module(
         "gateway.operations.money.annotations",
         heading="Costs and bills",
         line="Note on charts what happened on a day.",
     ),
     "plans": ResourceModules("gateway.operations.bills.plans", "gateway.bills.plans.declared"),
     "contracts": ResourceModules("gateway.operations.bills.contracts", "gateway.bills.contracts.declared"),
-    "scheduled-reports": _in_one("gateway.operations.money.reports.declared"),
-    "prices": _in_one("gateway.operations.money.own_prices"),
-    "work": _in_one("gateway.operations.money.work_links.declared"),
-    "event-mappings": _in_one(
+    "scheduled-reports": _resource_in_one_module("gateway.operations.money.reports.declared"),
+    "prices": _resource_in_one_module("gateway.operations.money.own_prices"),
+    "work": _resource_in_one_module("gateway.operations.money.work_links.declared"),
+    "event-mappings": _resource_in_one_module(
         "gateway.operations.records.event_mappings",
         heading="Senders",
         line="Manage mappings, which send types of usage events to your cost service.",

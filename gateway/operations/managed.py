@@ -75,10 +75,10 @@ class OperationCaller(Generic[Held_co]):
         """Return the registry. Raises Refusal 503 with the reason while the registry cannot be read."""
         return self.shared.require_registry()
 
-    def check_confirmed(self, text: str, what: str) -> None:
-        """Raise Invalid if a person's request does not confirm the deletion with `text`."""
-        if self.is_person and self.query.get("confirm", "") != text:
-            raise Invalid(f"confirm must be the exact {what}")
+    def check_confirmed(self, expected_text: str, value_name: str) -> None:
+        """Raise Invalid if a person's request does not confirm the deletion with `expected_text`."""
+        if self.is_person and self.query.get("confirm", "") != expected_text:
+            raise Invalid(f"confirm must be the exact {value_name}")
 
     async def find_view(self, id_or_name: str) -> View:
         """Return the view with this id or name. Raises Invalid if the caller may not see such a view."""
@@ -229,7 +229,7 @@ class ManagedResource(Generic[Row, Held]):
         return (Named(row.id, [getattr(row, name) for name in self.searched]) for row in rows)
 
     async def create(self, caller: OperationCaller[Held], new_values: Any) -> JsonAnswer:
-        return await self.complete_write(caller, await self.create_row(caller, new_values))
+        return await self.finish_write_and_answer(caller, await self.create_row(caller, new_values))
 
     async def create_row(self, caller: OperationCaller[Held], new_values: Any) -> Row:
         """Check a body and store its row."""
@@ -259,7 +259,7 @@ class ManagedResource(Generic[Row, Held]):
         fields = await self.draft_fields(caller, new_values)
         await self.check_fields(caller, fields, before)
         changed = await self.update_row(caller, before, fields, version=getattr(new_values, "version", None))
-        return await self.complete_write(caller, changed)
+        return await self.finish_write_and_answer(caller, changed)
 
     async def update_row(
         self,
@@ -298,7 +298,7 @@ class ManagedResource(Generic[Row, Held]):
             raise NotThere(f"there is no {table.kind.noun} with this id")
         return row
 
-    async def complete_write(self, caller: OperationCaller[Held], row: Row) -> JsonAnswer:
+    async def finish_write_and_answer(self, caller: OperationCaller[Held], row: Row) -> JsonAnswer:
         """Return the answer about a row that was created or changed."""
         return await self.row_answer(caller, row)
 
@@ -309,7 +309,7 @@ class ManagedResource(Generic[Row, Held]):
         return await caller.known() if self.has_dimensions else ()
 
 
-def call_summaries(noun: str) -> Mapping[str, str]:
+def operation_summaries(noun: str) -> Mapping[str, str]:
     singular = with_article(noun)
     return {
         LIST: f"List {noun.replace('_', ' ')}s",

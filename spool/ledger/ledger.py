@@ -760,13 +760,13 @@ class Ledger:
     def _has_own_dimensions(self, query: CostQuery) -> bool:
         """
         Return whether every derived dimension of the query is the ledger's own or made by
-        `lasting_dimension`. Results by other dimensions are not cached, because their values may change.
+        `cached_dimension`. Results by other dimensions are not cached, because their values may change.
         """
         own = {**self._derived, _PERSON: self.person_dimension}
         is_lasting = self._remembered_costs.has_dimension
         return all(each is own.get(name) or is_lasting(each) for name, each in query.derived.items())
 
-    def lasting_dimension(
+    def cached_dimension(
         self, depends_on: object, define: Callable[[], DerivedDimension]
     ) -> DerivedDimension:
         """

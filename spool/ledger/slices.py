@@ -183,10 +183,10 @@ class SlicedLedger:
     def derived_dimensions(self) -> Sequence[DerivedDimension]:
         return self._ledger.derived_dimensions()
 
-    def lasting_dimension(
+    def cached_dimension(
         self, depends_on: object, define: Callable[[], DerivedDimension]
     ) -> DerivedDimension:
-        return self._ledger.lasting_dimension(depends_on, define)
+        return self._ledger.cached_dimension(depends_on, define)
 
     def base_dimensions(self) -> Sequence[str]:
         return self._ledger.base_dimensions()

@@ -346,7 +346,7 @@ class ManagedTable(DocumentTable[Row]):
 
     async def create(
         self,
-        channel_fields: Any,
+        namespace_fields: Any,
         *,
         id: str | None = None,
         most: int | None,
@@ -361,7 +361,7 @@ class ManagedTable(DocumentTable[Row]):
         Raises NotAllowed beyond `most` rows (None: no limit), or if a key would have too many.
         """
         now = self._changes.now()
-        drafted = self.check_draft(channel_fields)
+        drafted = self.check_draft(namespace_fields)
         self.check_changed_dimensions(drafted, field_names(self.draft), known)
         row: Row = self.kind.row(
             **draft_fields(drafted),

@@ -594,7 +594,7 @@ class RoleTable(NamedTable[Role]):
 
     async def create(
         self,
-        channel_fields: NewRole,
+        namespace_fields: NewRole,
         *,
         known: Collection[str],
         limits: RoleLimits,
@@ -605,7 +605,7 @@ class RoleTable(NamedTable[Role]):
         Create a role. Raises NotAllowed beyond the maximum number of roles, or if a key would have too many.
         """
         now = self._changes.now()
-        drafted = check_role_draft(channel_fields, limits)
+        drafted = check_role_draft(namespace_fields, limits)
         check_dimensions(role_dimensions(drafted), known)
         id = new_role_id()
         role = Role(id=id, created=now, last_updated=now, last_updated_by=actor.name, **draft_fields(drafted))

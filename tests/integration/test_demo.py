@@ -35,7 +35,7 @@ from gateway.core.mounts import OPERATOR_API
 from gateway.devices.machine_state import Evidence, evaluate_machine_state
 from gateway.intake.prices import PriceBook
 from gateway.money.budgets.declared import BudgetTable
-from gateway.money.insights.facts import reason_without_plant
+from gateway.money.insights.facts import reason_impossible_in_demo
 from gateway.money.insights.inspector import DETECTORS
 from gateway.money.recommendations.list import TYPES
 from gateway.money.recommendations.types import prompt_caching
@@ -114,7 +114,7 @@ def test_every_detector_has_a_plant_or_a_reason() -> None:
     types = {type.NAME for type in TYPES}
     assert list(PLANTS) == sorted(FOUND_BY, key=[*PLANTS].index)
     assert types <= set(FOUND_BY.values())
-    without = {each.__name__ for each in DETECTORS if reason_without_plant(each)}
+    without = {each.__name__ for each in DETECTORS if reason_impossible_in_demo(each)}
     planted = {*FOUND_BY.values()} - types
     assert {each.__name__ for each in DETECTORS} == planted | without
     assert set() == planted & without

@@ -44,13 +44,13 @@ _Place = tuple[int, Group]  # place of an amount in a report: index of its perio
 
 
 async def billed_cost_details(
-    ledger: Ledger, query: CostQuery, now: float, *, states_alone: bool = False
+    ledger: Ledger, query: CostQuery, now: float, *, only_day_states: bool = False
 ) -> dict[str, object]:
     """
     Return details about the billed costs of a query's days.
 
     Filters of the query apply only to `without_statement`, the counted cost of sellers and days without a
-    bill. If a day has several bills, its state is that of the least final bill. Set `states_alone` for people
+    bill. If a day has several bills, its state is that of the least final bill. Set `only_day_states` for people
     with restricted access, because the other fields describe the whole bill.
     """
     days = _days_until_today(query, now)
@@ -60,7 +60,7 @@ async def billed_cost_details(
         "through": day_text(max(day.day for day in bill_days)) if bill_days else None,
         "days": _count_day_states(bill_days, days),
     }
-    if states_alone:
+    if only_day_states:
         return fields
     reasons: Counter[str] = Counter()
     foreign: Counter[str] = Counter()
@@ -81,7 +81,9 @@ async def billed_cost_details(
             reason: money.units_to_text(amount) for reason, amount in sorted(reasons.items()) if amount
         },
         "without_statement": await _counted_cost_without_bill(ledger, query, bill_days),
-        "sources": _newest_sources([day for day in stored_days if day.source and not day.corrected_day]),
+        "sources": _bill_sources_with_read_times(
+            [day for day in stored_days if day.source and not day.corrected_day]
+        ),
         "foreign": dict(sorted(foreign.items())),
     }
 
@@ -95,16 +97,16 @@ def _count_day_states(billed_days: Sequence[BilledDay], days: Sequence[int]) -> 
     states: dict[int, set[str]] = defaultdict(set)
     for day in billed_days:
         states[day.day].add(day.state)
-    counts = Counter(_least_final_state(states[day]) if day in states else OPEN for day in days)
+    counts = Counter(_least_final_bill_state(states[day]) if day in states else OPEN for day in days)
     shown = (CLOSED, PROVISIONAL, OPEN, *([FROZEN] if counts[FROZEN] else []))
     return {state: counts[state] for state in shown}
 
 
-def _least_final_state(states: set[str]) -> str:
+def _least_final_bill_state(states: set[str]) -> str:
     return next(state for state in (PROVISIONAL, CLOSED, FROZEN) if state in states)
 
 
-def _newest_sources(billed_days: Sequence[BilledDay]) -> list[dict[str, str]]:
+def _bill_sources_with_read_times(billed_days: Sequence[BilledDay]) -> list[dict[str, str]]:
     newest: dict[tuple[str, str], float] = {}
     for day in billed_days:
         seller_source = (day.seller, day.source)
@@ -150,7 +152,7 @@ def _unbilled_cost_by_seller(
     ]
 
 
-class WithMissing:
+class LedgerWithUnbilledDaysFilled:
     """
     A ledger, or a person's part of it, that fills days without a bill with counted costs. `counted` is the
     amount that the last query added.
@@ -225,16 +227,16 @@ def _unbilled_cost_queries(query: CostQuery, sellers: Mapping[int, frozenset[str
         first, *later_days = run
         low = datetime.fromtimestamp(first, UTC)
         high = datetime.fromtimestamp((later_days or [first])[-1] + DAY_S, UTC)
-        derived = {**query.derived, _BASIS.name: _BASIS, _BILLED: _billed_seller_dimension(billed)}
+        derived = {**query.derived, _BASIS.name: _BASIS, _BILLED: _dimension_marking_billed_sellers(billed)}
         span = replace(query, since=max(query.since, low), until=min(query.until, high))
         counted = replace(span, arranged=0, derived=derived, measures=("cost",))
         yield narrow_query(counted, include={}, exclude={_BILLED: (_YES,)}) if billed else counted
 
 
-def _billed_seller_dimension(sellers: Collection[str]) -> DerivedDimension:
+def _dimension_marking_billed_sellers(billed_sellers: Collection[str]) -> DerivedDimension:
     def yes_if_billed_seller(values: tuple[str, ...]) -> str:
         source, provider, model = values
-        return _YES if find_seller(source, provider, model) in sellers else ""
+        return _YES if find_seller(source, provider, model) in billed_sellers else ""
 
     return DerivedDimension(
         name=_BILLED, label="", sources=("source", "provider", "model"), value=yes_if_billed_seller

@@ -26,7 +26,7 @@ from spool.statements import CORRECTION, REFUND, StatementRow
 
 _LONG_S = DAY_S + DAY_S // 2  # seconds; a row of a bill that is longer than this covers several days
 Regions = Mapping[str, frozenset[str]]  # regions of the calls by model family
-_Told = TypeVar("_Told", BilledMoney, BilledTokens)
+_BilledRow = TypeVar("_BilledRow", BilledMoney, BilledTokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +121,8 @@ def _is_unsettled(sides: BillSides, unsettled: Mapping[str, frozenset[int]], sou
     return day in unsettled.get(source, ()) or day in sides.unsettled.get(source, ())
 
 
-def _rows_by_day(rows: Iterable[_Told]) -> Mapping[int, Sequence[_Told]]:
-    rows_by_day: dict[int, list[_Told]] = defaultdict(list)
+def _rows_by_day(rows: Iterable[_BilledRow]) -> Mapping[int, Sequence[_BilledRow]]:
+    rows_by_day: dict[int, list[_BilledRow]] = defaultdict(list)
     for row in rows:
         rows_by_day[row.day].append(row)
     return rows_by_day
@@ -152,8 +152,8 @@ def _split_rows_by_day(sides: BillSides) -> Iterator[StatementRow]:
         for day, part, effective_part in zip(days, parts, effective_parts, strict=True):
             if part or effective_part:
                 changes: dict[str, Any] = {
-                    "amount": _units_to_decimal(part),
-                    "amount_effective": _units_to_decimal(effective_part),
+                    "amount": _money_units_to_decimal(part),
+                    "amount_effective": _money_units_to_decimal(effective_part),
                 }
                 changes |= {"amount_list": None, "amount_contracted": None}
                 if row.line_type in (REFUND, CORRECTION):
@@ -161,8 +161,8 @@ def _split_rows_by_day(sides: BillSides) -> Iterator[StatementRow]:
                 yield msgspec.structs.replace(row, start=day, end=day + DAY_S, **changes)
 
 
-def _units_to_decimal(units: int) -> Decimal:
-    return Decimal(money.units_to_text(units))
+def _money_units_to_decimal(money_units: int) -> Decimal:
+    return Decimal(money.units_to_text(money_units))
 
 
 def with_bill_names(bill: Bill, use: CountedUse) -> CountedUse:

@@ -30,7 +30,7 @@ from gateway.bills.billed.layers import (
     refunds_billed_later,
     split_by_corrected_day,
 )
-from gateway.bills.billed.restating import BilledLater, FrozenMonths, Made, read_month_figures
+from gateway.bills.billed.restating import BilledLater, DaysWithSums, FrozenMonths, read_month_figures
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.counting import (
     TokenPrices,
@@ -147,12 +147,12 @@ class Biller:
 
     async def _recalculate_if_changed(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> int:
         mark = self._month_inputs_fingerprint(month, infos)
-        rates = await asyncio.to_thread(self._month_rates, month)
+        rates = await asyncio.to_thread(self._exchange_rates_in_month, month)
         if self._marks.get(month.name) == (mark, rates) or not await self._sources.ledger.is_complete():
             return 0
         changed = await self.recalculate_month(month)
         mark = self._month_inputs_fingerprint(month, infos)
-        self._marks[month.name] = mark, await asyncio.to_thread(self._month_rates, month)
+        self._marks[month.name] = mark, await asyncio.to_thread(self._exchange_rates_in_month, month)
         return changed
 
     def _month_inputs_fingerprint(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> object:
@@ -181,7 +181,7 @@ class Biller:
         closed = self._sources.closed_months().get(closed_month_id(provider, month.name))
         return self.layers() if closed is None else LayerRules(**closed.get("layers", {}))
 
-    def _month_rates(self, month: CalendarMonth) -> Sequence[int | None]:
+    def _exchange_rates_in_month(self, month: CalendarMonth) -> Sequence[int | None]:
         rates, currencies = self._sources.ledger.rates, sorted(self._currencies[month.name])
         if rates is None:
             return ()
@@ -221,12 +221,12 @@ class Biller:
         in_dollars = [
             invoice
             if invoice.currency == CURRENCY
-            else invoice.convert_to_dollars(await self._invoice_rate(month, invoice))
+            else invoice.convert_to_dollars(await self._invoice_exchange_rate(month, invoice))
             for invoice in invoices
         ]
         return await read_month_figures(self._sources.ledger, month, provider, in_dollars)
 
-    async def _invoice_rate(self, month: CalendarMonth, invoice: Invoice) -> Fraction:
+    async def _invoice_exchange_rate(self, month: CalendarMonth, invoice: Invoice) -> Fraction:
         """
         Return the dollars per unit of an invoice's currency. It is the average of the provider's bill, so an
         invoice that equals the bill has no difference. Without a bill in this currency, it is the rate of the
@@ -270,7 +270,7 @@ class Biller:
             return await frozen.finish_closing_and_reopening()
         read = _MonthInputs(month, infos, TokenPrices(await asyncio.to_thread(sources.prices)))
         if infos:
-            await self._load_counted_uses(read, now)
+            await self._load_counted_uses_into_inputs(read, now)
         bills = [await self._read_bill(read, name, now) for name in sorted({info.provider for info in infos})]
         rules = {bill.provider: self._layer_rules(bill.provider, month) for bill in bills}
         bases = await self._usage_money_by_provider(
@@ -280,7 +280,7 @@ class Biller:
         for day in month.days:
             of_day = [bill for bill in bills if day in bill.states]
             uses = await self._calls_by_seller(read, day) if of_day else {}
-            billed_days: Made = []
+            billed_days: DaysWithSums = []
             for bill in of_day:
                 theirs = uses.get(bill.provider, ())
                 base = bases.get(bill.provider)
@@ -374,10 +374,10 @@ class Biller:
             month = CalendarMonth.of(name)
             within = [info for info in infos if _overlaps_month(info, month)]
             month_inputs.earlier[name] = _MonthInputs(month, within, month_inputs.prices)
-            await self._load_counted_uses(month_inputs.earlier[name], self._clock.now())
+            await self._load_counted_uses_into_inputs(month_inputs.earlier[name], self._clock.now())
         return month_inputs.earlier[name]
 
-    async def _load_counted_uses(self, month_inputs: _MonthInputs, now: float) -> None:
+    async def _load_counted_uses_into_inputs(self, month_inputs: _MonthInputs, now: float) -> None:
         for day in month_inputs.month.days:
             if day > now:
                 break

@@ -113,7 +113,9 @@ class DayCalls:
     def call_values_of_key(self, key: str) -> Mapping[Dimensions, int]:
         return _weights_by_dimensions(self._by_model.get((key, ""), ()), WHOLE) if key else {}
 
-    def service_weights_and_basis(self, row: BilledMoney, kind: str) -> tuple[Mapping[Dimensions, int], str]:
+    def call_weights_and_division_basis(
+        self, row: BilledMoney, service: str
+    ) -> tuple[Mapping[Dimensions, int], str]:
         """
         Return the weights of calls for an amount that is not for tokens, and the basis of its division.
 
@@ -122,7 +124,7 @@ class DayCalls:
         """
         used: dict[Dimensions, int] = defaultdict(int)
         cell = self.cell_of(row)
-        name = non_token_meter(kind)
+        name = non_token_meter(service)
         for dimensions, use in self._by_model.get((cell.key, cell.model), ()):
             used[dimensions] += use.beside.get(name, 0)
         if any(used.values()):
@@ -176,7 +178,7 @@ def _weights_by_dimensions(
     Return the weights of rows: tokens of one meter. For several meters, the weights are the value of their
     tokens, or the number of tokens if one of the meters has no price.
     """
-    meters = _expand_pooled_meter(meter)
+    meters = _token_meters_in_billed_meter(meter)
     is_worth = meter not in METERS and all(
         name in use.values for _, use in rows for name in meters if use.tokens.get(name)
     )
@@ -187,10 +189,10 @@ def _weights_by_dimensions(
 
 
 def _sum_tokens(rows: Sequence[tuple[Dimensions, CountedUse]], meter: str) -> int:
-    return sum(use.tokens.get(name, 0) for _, use in rows for name in _expand_pooled_meter(meter))
+    return sum(use.tokens.get(name, 0) for _, use in rows for name in _token_meters_in_billed_meter(meter))
 
 
-def _expand_pooled_meter(meter: str) -> Sequence[str]:
+def _token_meters_in_billed_meter(meter: str) -> Sequence[str]:
     return (meter,) if meter in METERS else POOLED.get(meter, METERS)
 
 
@@ -202,8 +204,8 @@ def billed_tokens_by_cell(calls: DayCalls, rows: Sequence[BilledTokens]) -> Mapp
     return quantities
 
 
-def divide_by_quantities(
-    cell: BilledCell, amount: int, quantities: Mapping[BilledCell, int]
+def divide_into_parts_and_rounding_rest(
+    charged_cell: BilledCell, amount: int, quantity_by_cell: Mapping[BilledCell, int]
 ) -> tuple[list[tuple[BilledCell, int, int | None]], int]:
     """
     Divide an amount among the cells of the billed quantities. Return the parts with amount and quantity, and
@@ -213,11 +215,11 @@ def divide_by_quantities(
     """
     fitting = {
         part_cell: quantity
-        for part_cell, quantity in quantities.items()
-        if quantity and _includes_cell(cell, part_cell)
+        for part_cell, quantity in quantity_by_cell.items()
+        if quantity and _includes_cell(charged_cell, part_cell)
     }
-    if cell.meter not in METERS or not fitting:
-        return [(cell, amount, None)], 0
+    if charged_cell.meter not in METERS or not fitting:
+        return [(charged_cell, amount, None)], 0
     if len(fitting) == 1:
         [(part_cell, quantity)] = fitting.items()
         return [(part_cell, amount, quantity)], 0
@@ -238,7 +240,9 @@ def _includes_cell(cell: BilledCell, finer: BilledCell) -> bool:
     )
 
 
-def match_calls_to_parts(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> list[PlacedCell]:
+def match_calls_to_cells(
+    calls: DayCalls, cells_and_quantities: Sequence[tuple[BilledCell, int | None]]
+) -> list[PlacedCell]:
     """
     Return the calls of each part of a bill's amount, in order.
 
@@ -249,14 +253,14 @@ def match_calls_to_parts(calls: DayCalls, parts: Sequence[tuple[BilledCell, int 
     exact_quantities: dict[BilledCell, int] = defaultdict(int)
     # billed quantities by cell, only where a level such as the key or the region was ignored
     pooled_quantities: dict[BilledCell, int] = defaultdict(int)
-    places = [calls.calls_of_cell(cell) for cell, _ in parts]
-    for cell, quantity in dict.fromkeys(parts):
+    places = [calls.calls_of_cell(cell) for cell, _ in cells_and_quantities]
+    for cell, quantity in dict.fromkeys(cells_and_quantities):
         if quantity is not None:
             matched_cell = calls.calls_of_cell(cell).matched_cell
             side = exact_quantities if matched_cell == cell else pooled_quantities
             side[matched_cell] += quantity
     placed_cells = []
-    for (cell, own_quantity), pool in zip(parts, places, strict=True):
+    for (cell, own_quantity), pool in zip(cells_and_quantities, places, strict=True):
         matched_cell, weights = pool.matched_cell, pool.weights
         side = exact_quantities if matched_cell == cell else pooled_quantities
         quantity = None if own_quantity is None else side[matched_cell]

@@ -74,10 +74,8 @@ _IDLE = json.dumps({ROW_TAG + "workload": IDLE})[1:-1]
 _LAST = BILLED_TYPES["discounted_amortized_cost"]
 _rows = msgspec.json.Decoder(list[dict[str, Any]])
 
-ChargedPlace = tuple[
-    Dimensions, str, int
-]  # place of an amount: dimensions, charge, and bit mask of cost types
-AmountsByDay = dict[int, Counter[ChargedPlace]]
+ChargeKey = tuple[Dimensions, str, int]  # place of an amount: dimensions, charge, and bit mask of cost types
+AmountsByDay = dict[int, Counter[ChargeKey]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,28 +118,30 @@ def add_json_rows(sums_by_day: AmountsByDay, text: bytes, rules: RowRules) -> No
         if str(row.get("resource/id", "")).startswith(OWN_ROWS):
             continue
         dimensions, charge = _row_dimensions(row, rules), _CHARGES.get(row.get("lineitem/type", ""), USAGE)
-        days, seconds = _days_with_seconds(row)
+        days, seconds = _usage_days_and_seconds_per_day(row)
         is_of_node = bool(rules.nodes) and _is_about_known_node(columns_from_tags(dimensions), rules.nodes)
-        amounts = _amounts_by_mask(row) or ({sum(_CHAINS): 0} if is_of_node else {})
+        amounts = _amounts_by_cost_type_mask(row) or ({sum(_CHAINS): 0} if is_of_node else {})
         for mask, amount in amounts.items():
-            row_key = dimensions, charge, _with_invoiced_if_closed(mask, is_closed=rules.is_closed)
+            row_key = (
+                dimensions,
+                charge,
+                _with_invoiced_cost_type_if_closed(mask, is_month_closed=rules.is_closed),
+            )
             for day, part in zip(days, divide_in_sequence(amount, seconds), strict=True):
                 if part or is_of_node:
                     _add_to_day(sums_by_day, day, row_key, part, rules.nodes)
 
 
-def mask_of_all_cost_types(*, is_closed: bool) -> int:
+def mask_of_all_cost_types(*, is_month_closed: bool) -> int:
     """Return the bit mask of an amount that counts in every billed cost type."""
-    return _with_invoiced_if_closed(sum(_CHAINS), is_closed=is_closed)
+    return _with_invoiced_cost_type_if_closed(sum(_CHAINS), is_month_closed=is_month_closed)
 
 
-def _with_invoiced_if_closed(mask: int, *, is_closed: bool) -> int:
-    return mask | INVOICED if is_closed and mask & _LAST else mask
+def _with_invoiced_cost_type_if_closed(cost_type_mask: int, *, is_month_closed: bool) -> int:
+    return cost_type_mask | INVOICED if is_month_closed and cost_type_mask & _LAST else cost_type_mask
 
 
-def build_day_sums(
-    totals: Mapping[ChargedPlace, int], divided: Collection[Dimensions] = ()
-) -> list[BilledSum]:
+def build_day_sums(totals: Mapping[ChargeKey, int], divided: Collection[Dimensions] = ()) -> list[BilledSum]:
     """
     Return the sums of a day. If there are more than MAX_SETS sets of dimensions, those with the smallest
     amounts are merged by provider, region and service, or only by provider. `divided` are sets whose amount
@@ -150,14 +150,14 @@ def build_day_sums(
     sums = []
     for (dimensions, charge, mask), amount in _merge_small_dimension_sets(totals, MAX_SETS).items():
         owned = SHARED if dimensions in divided else EXACT
-        basis = owned if _has_owner(dimensions) else UNALLOCATED
+        basis = owned if _has_known_owner(dimensions) else UNALLOCATED
         if amount:
             sums.append(BilledSum(dimensions, charge, basis, mask, amount))
     return sorted(sums)
 
 
 def _add_to_day(
-    sums_by_day: AmountsByDay, day: int, row_key: ChargedPlace, part: int, nodes: Collection[str]
+    sums_by_day: AmountsByDay, day: int, row_key: ChargeKey, part: int, nodes: Collection[str]
 ) -> None:
     """
     Add an amount to a day. If the day has many sets of dimensions, merge those with the smallest amounts,
@@ -171,8 +171,8 @@ def _add_to_day(
 
 
 def _merge_small_dimension_sets(
-    sums: Mapping[ChargedPlace, int], limit: int, nodes: Collection[str] = ()
-) -> Counter[ChargedPlace]:
+    sums: Mapping[ChargeKey, int], limit: int, nodes: Collection[str] = ()
+) -> Counter[ChargeKey]:
     """
     Keep the sets of dimensions with the largest amounts and merge the others.
 
@@ -184,14 +184,15 @@ def _merge_small_dimension_sets(
     for (dimensions, _, _), amount in sums.items():
         sizes[dimensions] += abs(amount)
     largest = sorted(sizes, key=lambda group: (-sizes[group], group))
-    joint = {dimensions: _with_row_tags_only(dimensions) for dimensions in largest[limit:]}
+    joint = {dimensions: _without_resource_tags(dimensions) for dimensions in largest[limit:]}
     if len(set(joint.values())) * FEW_OF > len(joint):
-        joint = {dimensions: _dimensions_to_merge_into(dimensions, nodes) for dimensions in joint}
+        joint = {dimensions: _coarser_dimensions(dimensions, nodes) for dimensions in joint}
     if len(set(joint.values())) > limit:
         joint = {
-            dimensions: _dimensions_to_merge_into(dimensions, nodes, is_last=True) for dimensions in joint
+            dimensions: _coarser_dimensions(dimensions, nodes, omits_service_and_region=True)
+            for dimensions in joint
         }
-    together: Counter[ChargedPlace] = Counter()
+    together: Counter[ChargeKey] = Counter()
     for (dimensions, charge, mask), amount in sums.items():
         shown = joint.get(dimensions, dimensions)
         together[shown, charge, mask] += amount
@@ -214,7 +215,7 @@ def amounts_by_reason(sums: Iterable[BilledSum]) -> tuple[dict[str, int], dict[s
     return dict(as_billed), dict(accrued)
 
 
-def _amounts_by_mask(row: Mapping[str, Any]) -> dict[int, int]:
+def _amounts_by_cost_type_mask(row: Mapping[str, Any]) -> dict[int, int]:
     amounts: dict[int, int] = {}
     by_amount: dict[int, int] = {}
     for mask, chain in _CHAINS.items():
@@ -227,7 +228,7 @@ def _amounts_by_mask(row: Mapping[str, Any]) -> dict[int, int]:
     return amounts
 
 
-def _days_with_seconds(row: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
+def _usage_days_and_seconds_per_day(row: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
     start = _parse_seconds(row["time/usage_start"])
     end = _parse_seconds(row["time/usage_end"]) if row.get("time/usage_end") else start
     first = start // DAY_S * DAY_S
@@ -253,29 +254,29 @@ def _row_dimensions(row: Mapping[str, Any], rules: RowRules) -> Dimensions:
     )
 
 
-def _with_row_tags_only(dimensions: Dimensions) -> Dimensions:
+def _without_resource_tags(dimensions: Dimensions) -> Dimensions:
     row_tags = {
         name: value for name, value in json.loads(dimensions.tags).items() if name.startswith(ROW_TAG)
     }
     return dimensions._replace(tags=json.dumps(row_tags, sort_keys=True))
 
 
-def _dimensions_to_merge_into(
-    dimensions: Dimensions, nodes: Collection[str], *, is_last: bool = False
+def _coarser_dimensions(
+    dimensions: Dimensions, node_names: Collection[str], *, omits_service_and_region: bool = False
 ) -> Dimensions:
     """
-    Return the coarser dimensions into which rows are merged if there are too many. `is_last`: return the
-    coarsest ones, without service and region.
+    Return the coarser dimensions into which rows are merged if there are too many.
+    `omits_service_and_region`: return the coarsest ones, without service and region.
     """
     columns = columns_from_tags(dimensions)
-    is_of_node = _is_about_known_node(columns, nodes)
-    names = ["origin", "connection", *([] if is_last else ["service"])]
+    is_of_node = _is_about_known_node(columns, node_names)
+    names = ["origin", "connection", *([] if omits_service_and_region else ["service"])]
     names += ["cluster", "account", "resource"] if is_of_node else []
     tags = {ROW_TAG + name: columns[name] for name in names if name in columns}
     if is_of_node and ("namespace" in columns or "workload" in columns):
         # this tag marks the row as already assigned, so that it is not divided again
         tags[ROW_TAG + "namespace"] = OTHER
-    region = "" if is_last and not is_of_node else dimensions.region
+    region = "" if omits_service_and_region and not is_of_node else dimensions.region
     text = json.dumps(tags, sort_keys=True)
     joint = billing_dimensions(provider=dimensions.provider, region=region, tags=text)
     team, user = (OTHER if name else "" for name in (dimensions.team, dimensions.user))
@@ -297,7 +298,7 @@ def node_id(resource: str) -> str:
     return resource.rpartition("/")[2]
 
 
-def _has_owner(dimensions: Dimensions) -> bool:
+def _has_known_owner(dimensions: Dimensions) -> bool:
     owners = [getattr(dimensions, name) for name in OWNERS]
     return any(owners) and OTHER not in owners
 

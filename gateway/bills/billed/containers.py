@@ -15,7 +15,7 @@ from typing import Any
 from gateway.bills.billed.connection_rows import (
     IDLE,
     OWNERS,
-    ChargedPlace,
+    ChargeKey,
     RowRules,
     billing_dimensions,
     columns_from_tags,
@@ -23,7 +23,7 @@ from gateway.bills.billed.connection_rows import (
     node_id,
 )
 from gateway.bills.billed.spreading import divide_by_weights
-from gateway.clusters.usage.usage import CPU, GPU, MEMORY, DayUsage, UsageAmounts, UsagePlace
+from gateway.clusters.usage.usage import CPU, GPU, MEMORY, DayUsage, UsageAmounts, WorkloadOnNode
 from spool.container_files.values import ClusterIdentity
 from spool.ledger import money
 from spool.ledger.billed import CONTAINERS, USAGE
@@ -90,7 +90,7 @@ class DividedRows:
     are the nodes that rows are about.
     """
 
-    amounts: Counter[ChargedPlace] = field(default_factory=Counter)
+    amounts: Counter[ChargeKey] = field(default_factory=Counter)
     places: set[Dimensions] = field(default_factory=set)
     covered: set[Node] = field(default_factory=set)
 
@@ -101,7 +101,7 @@ def price_cluster_day(
     """Return the value of a day's usage, or None if no price applies."""
     used: dict[str, dict[str, int]] = defaultdict(dict)
     for key, amounts in usage.used.items():
-        node = UsagePlace.from_key(key).node
+        node = WorkloadOnNode.from_key(key).node
         if worth := _usage_value(
             identity,
             node,
@@ -129,7 +129,7 @@ def price_cluster_day(
 
 
 def divide_among_workloads(
-    amounts: Mapping[ChargedPlace, int], clusters: Sequence[ClusterDay], rules: RowRules
+    amounts: Mapping[ChargeKey, int], clusters: Sequence[ClusterDay], rules: RowRules
 ) -> DividedRows:
     """
     Divide amounts about a whole cluster or node among the workloads that ran there. Rows that name a
@@ -156,14 +156,14 @@ def divide_among_workloads(
 
 
 def price_unbilled_usage(
-    clusters: Sequence[ClusterDay], covered: Collection[Node], rules: RowRules
-) -> Counter[ChargedPlace]:
+    clusters: Sequence[ClusterDay], billed_nodes: Collection[Node], rules: RowRules
+) -> Counter[ChargeKey]:
     """Return the cost of usage on nodes that no billed row is about, at the prices from the settings."""
-    totals: Counter[ChargedPlace] = Counter()
-    masks = mask_of_all_cost_types(is_closed=rules.is_closed)
+    totals: Counter[ChargeKey] = Counter()
+    masks = mask_of_all_cost_types(is_month_closed=rules.is_closed)
     for cluster in clusters:
         identity = cluster.identity
-        if (identity, "") in covered:
+        if (identity, "") in billed_nodes:
             continue
         row_tags = {"origin": CONTAINERS, "account": identity.account}
         of_rows = json.dumps({ROW_TAG + name: value for name, value in row_tags.items() if value})
@@ -172,7 +172,7 @@ def price_unbilled_usage(
             region=identity.region,
             tags=of_rows,
         )
-        for key, worth in _unbilled_usage_values(cluster, covered):
+        for key, worth in _unbilled_usage_values(cluster, billed_nodes):
             if amount := worth // _HOUR:
                 dimensions = _workload_dimensions(
                     row,
@@ -184,14 +184,14 @@ def price_unbilled_usage(
     return totals
 
 
-def _unbilled_usage_values(cluster: ClusterDay, covered: Collection[Node]) -> Iterator[tuple[str, int]]:
+def _unbilled_usage_values(cluster: ClusterDay, billed_nodes: Collection[Node]) -> Iterator[tuple[str, int]]:
     """
     Yield the value of usage on nodes without a bill, and the value of their unused capacity.
 
     Usage on an unknown node is taken from the unused capacity of these nodes, because it must have run on one
     of the nodes. If other nodes have a bill, any excess may be in that bill and is not counted.
     """
-    nodes = [node for node in cluster.known_nodes if (cluster.identity, node) not in covered]
+    nodes = [node for node in cluster.known_nodes if (cluster.identity, node) not in billed_nodes]
     for node in nodes:
         yield from cluster.usage_value_by_workload(node).items()
     idle = sum(
@@ -202,7 +202,7 @@ def _unbilled_usage_values(cluster: ClusterDay, covered: Collection[Node]) -> It
     paid = min(whole, idle) if len(nodes) < len(cluster.known_nodes) else whole
     for key, worth in nowhere.items():
         yield key, worth * paid // whole
-    yield _idle_place_key(""), max(0, idle - whole)
+    yield _idle_capacity_key(""), max(0, idle - whole)
 
 
 def _usage_value(
@@ -238,11 +238,11 @@ def _price_matches(price: ContainerPrice, cluster: str, node: str) -> bool:
 
 
 def _find_and_cover_node(
-    dimensions: Dimensions, clusters: Sequence[ClusterDay], covered: set[Node]
+    dimensions: Dimensions, clusters: Sequence[ClusterDay], billed_nodes: set[Node]
 ) -> tuple[ClusterDay | None, str]:
     """
     Return the cluster and node ("" for a whole cluster) that a billing row is for. Add all matching nodes to
-    `covered`, because the bill has them. Return (None, "") if several match, or if the row is for a namespace
+    `billed_nodes`, because the bill has them. Return (None, "") if several match, or if the row is for a namespace
     or workload.
     """
     columns = columns_from_tags(dimensions)
@@ -256,14 +256,14 @@ def _find_and_cover_node(
         matches = [
             candidate for candidate in matches if getattr(candidate[0].identity, field_name) == value
         ] or matches
-    covered |= {(cluster.identity, node) for cluster, node in matches}
+    billed_nodes |= {(cluster.identity, node) for cluster, node in matches}
     is_assigned = columns.get("namespace") or columns.get("workload")
     return (None, "") if is_assigned or len(matches) != 1 else matches[0]
 
 
 def _divide_row_among_workloads(
     divided_rows: DividedRows,
-    row_key: ChargedPlace,
+    row_key: ChargeKey,
     amount: int,
     whose: tuple[ClusterDay, str],
     rules: RowRules,
@@ -276,7 +276,7 @@ def _divide_row_among_workloads(
         quantity=cluster.capacity_value(node),
     )
     idle_amount = parts.unreported + parts.rest
-    for key, part in [*parts.shares.items(), (_idle_place_key(node), idle_amount)]:
+    for key, part in [*parts.shares.items(), (_idle_capacity_key(node), idle_amount)]:
         if part:
             of_part = _workload_dimensions(
                 dimensions,
@@ -288,8 +288,8 @@ def _divide_row_among_workloads(
             divided_rows.places.add(of_part)
 
 
-def _idle_place_key(node: str) -> str:
-    return UsagePlace(
+def _idle_capacity_key(node: str) -> str:
+    return WorkloadOnNode(
         node,
         "",
         IDLE,
@@ -304,7 +304,7 @@ def _workload_dimensions(
     rules: RowRules,
 ) -> Dimensions:
     """Return the dimensions of the part of a row that one workload gets. Idle capacity has no owner."""
-    where = UsagePlace.from_key(key)
+    where = WorkloadOnNode.from_key(key)
     row_tags = {"cluster": cluster.name, "namespace": where.namespace, "workload": where.workload}
     tags: dict[str, Any] = json.loads(row.tags or "{}")
     tags |= {ROW_TAG + name: value for name, value in row_tags.items() if value}

@@ -24,8 +24,8 @@ from gateway.bills.billed.cells import (
     BilledCell,
     DayCalls,
     billed_tokens_by_cell,
-    divide_by_quantities,
-    match_calls_to_parts,
+    divide_into_parts_and_rounding_rest,
+    match_calls_to_cells,
 )
 from gateway.bills.billed.restating import BilledLater
 from gateway.bills.billed.spreading import Spread, divide_by_weights, divide_in_sequence
@@ -189,33 +189,33 @@ class _DayDivision:
         sums = [BilledSum(*key, amount) for key, amount in self._found.items() if amount]
         return DividedDay(
             sums=sorted(sums),
-            reasons=self._nonzero_reasons(EVERY),
-            accrued=self._nonzero_reasons(AMORTIZED),
+            reasons=self._nonzero_amounts_by_reason(EVERY),
+            accrued=self._nonzero_amounts_by_reason(AMORTIZED),
             base=self._base,
             wants_month=self._wants_month,
         )
 
-    def _nonzero_reasons(self, arranged: int) -> Mapping[str, int]:
-        reasons = self._reasons[arranged].items()
+    def _nonzero_amounts_by_reason(self, cost_type_mask: int) -> Mapping[str, int]:
+        reasons = self._reasons[cost_type_mask].items()
         return {reason: amount for reason, amount in reasons if amount}
 
-    def _divide_line(self, row: BilledMoney, arranged: int, month: BilledUsageByModel) -> None:
+    def _divide_line(self, row: BilledMoney, cost_type_mask: int, month: BilledUsageByModel) -> None:
         charge = classify_charge(row)
         # `refunds` has the calls' shares of this amount, so the line itself stays unallocated
         if row.corrects and charge in (REFUND, CORRECTION):
             self._add_amount(self._line_dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
         elif charge == OTHER:
-            self._divide_service(row, arranged)
-        elif self._rules.is_divided_by_month(charge) and arranged == EVERY:
-            self._divide_layer(row, charge, month)
-        elif charge == DISCOUNT and arranged == EVERY:
-            is_of_day = bool(self._usage_money_of_model(self._base, row))
+            self._divide_service(row, cost_type_mask)
+        elif self._rules.is_divided_by_month(charge) and cost_type_mask == EVERY:
+            self._divide_in_proportion_to_usage(row, charge, month)
+        elif charge == DISCOUNT and cost_type_mask == EVERY:
+            is_of_day = bool(self._usage_money_under_line(self._base, row))
             self._wants_month |= not is_of_day
-            self._divide_layer(row, charge, self._base if is_of_day else month)
+            self._divide_in_proportion_to_usage(row, charge, self._base if is_of_day else month)
         else:
-            self._add_unassigned(row, charge, row.amount, arranged)
+            self._add_unassigned(row, charge, row.amount, cost_type_mask)
 
-    def _divide_usage(self, rows: list[BilledMoney], charge: str, arranged: int) -> None:
+    def _divide_usage(self, rows: list[BilledMoney], charge: str, cost_type_mask: int) -> None:
         billed_tokens = self._bill.quantities.get(self._day, ())
         quantities = billed_tokens_by_cell(self._calls, billed_tokens)
         as_billed: dict[object, dict[Dimensions, int]] = defaultdict(lambda: defaultdict(int))
@@ -224,60 +224,66 @@ class _DayDivision:
         parts = []
         for cell in sorted({self._calls.cell_of(row) for row in rows}, key=repr):
             names = as_billed[cell]
-            divided, rest = divide_by_quantities(cell, sum(names.values()), quantities)
+            divided, rest = divide_into_parts_and_rounding_rest(cell, sum(names.values()), quantities)
             label = min(names, key=lambda name: (-abs(names[name]), name))
             parts += [(cell, amount, quantity, label) for cell, amount, quantity in divided]
-            self._add_amount(self._line_dimensions(), ROUNDING, UNALLOCATED, arranged, rest)
-        places = match_calls_to_parts(self._calls, [(cell, quantity) for cell, _, quantity, _ in parts])
+            self._add_amount(self._line_dimensions(), ROUNDING, UNALLOCATED, cost_type_mask, rest)
+        places = match_calls_to_cells(self._calls, [(cell, quantity) for cell, _, quantity, _ in parts])
         for (_, amount, _, label), placed_cell in zip(parts, places, strict=True):
             spread_result = divide_by_weights(amount, placed_cell.weights, quantity=placed_cell.quantity)
             for dimensions, share in spread_result.shares.items():
-                self._add_amount(dimensions, charge, placed_cell.basis, arranged, share)
-            self._add_amount(label, charge, UNALLOCATED, arranged, spread_result.unreported)
-            self._reasons[arranged][placed_cell.reason or UNREPORTED] += spread_result.unreported
-            self._add_amount(self._line_dimensions(), ROUNDING, UNALLOCATED, arranged, spread_result.rest)
-            if arranged == EVERY:
+                self._add_amount(dimensions, charge, placed_cell.basis, cost_type_mask, share)
+            self._add_amount(label, charge, UNALLOCATED, cost_type_mask, spread_result.unreported)
+            self._reasons[cost_type_mask][placed_cell.reason or UNREPORTED] += spread_result.unreported
+            self._add_amount(
+                self._line_dimensions(), ROUNDING, UNALLOCATED, cost_type_mask, spread_result.rest
+            )
+            if cost_type_mask == EVERY:
                 for dimensions, share in (*spread_result.shares.items(), (label, spread_result.unreported)):
                     self._base[dimensions, placed_cell.cell.model] += share
 
-    def _divide_service(self, row: BilledMoney, arranged: int) -> None:
+    def _divide_service(self, row: BilledMoney, cost_type_mask: int) -> None:
         """
         Divide an amount that is not for tokens among the calls that used the service, or among the calls of
         its key. If there are no such calls, the amount belongs to nobody.
         """
-        weights, basis = self._calls.service_weights_and_basis(row, row.meter)
+        weights, basis = self._calls.call_weights_and_division_basis(row, row.meter)
         spread_result = divide_by_weights(row.amount, weights)
         for dimensions, share in spread_result.shares.items():
-            self._add_amount(dimensions, OTHER, basis, arranged, share)
-        self._add_unassigned(row, OTHER, spread_result.unreported, arranged)
-        self._add_amount(self._line_dimensions(), ROUNDING, UNALLOCATED, arranged, spread_result.rest)
+            self._add_amount(dimensions, OTHER, basis, cost_type_mask, share)
+        self._add_unassigned(row, OTHER, spread_result.unreported, cost_type_mask)
+        self._add_amount(self._line_dimensions(), ROUNDING, UNALLOCATED, cost_type_mask, spread_result.rest)
 
-    def _usage_money_of_model(self, base: BilledUsageByModel, row: BilledMoney) -> dict[Dimensions, int]:
+    def _usage_money_under_line(
+        self, usage_by_model: BilledUsageByModel, row: BilledMoney
+    ) -> dict[Dimensions, int]:
         """Return the positive usage amounts of calls to which a line applies: those of its model, or all."""
         model = self._bill.families.get(row.model, row.model)
         weights: dict[Dimensions, int] = defaultdict(int)
-        for (dimensions, used), amount in base.items():
+        for (dimensions, used), amount in usage_by_model.items():
             if model in ("", used):
                 weights[dimensions] += amount
         return {dimensions: weight for dimensions, weight in weights.items() if weight > 0}
 
-    def _divide_layer(self, row: BilledMoney, charge: str, base: BilledUsageByModel) -> None:
+    def _divide_in_proportion_to_usage(
+        self, row: BilledMoney, charge: str, usage_by_model: BilledUsageByModel
+    ) -> None:
         self._add_amount(self._line_dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
-        spread_result = divide_by_weights(row.amount, self._usage_money_of_model(base, row))
+        spread_result = divide_by_weights(row.amount, self._usage_money_under_line(usage_by_model, row))
         for dimensions, share in spread_result.shares.items():
             basis = UNALLOCATED if dimensions.kind == BILLED else SHARED
             self._add_amount(dimensions, charge, basis, _WITHIN, share)
         self._add_amount(self._line_dimensions(row), charge, UNALLOCATED, _WITHIN, spread_result.unreported)
         self._add_amount(self._line_dimensions(), ROUNDING, UNALLOCATED, _WITHIN, spread_result.rest)
 
-    def _add_unassigned(self, row: BilledMoney, charge: str, amount: int, arranged: int) -> None:
-        self._add_amount(self._line_dimensions(row), charge, UNALLOCATED, arranged, amount)
-        self._reasons[arranged][charge] += amount
+    def _add_unassigned(self, row: BilledMoney, charge: str, amount: int, cost_type_mask: int) -> None:
+        self._add_amount(self._line_dimensions(row), charge, UNALLOCATED, cost_type_mask, amount)
+        self._reasons[cost_type_mask][charge] += amount
 
     def _add_amount(
-        self, dimensions: Dimensions, charge: str, basis: str, arranged: int, amount: int
+        self, dimensions: Dimensions, charge: str, basis: str, cost_type_mask: int, amount: int
     ) -> None:
-        self._found[dimensions, charge, basis, arranged & self._kept] += amount
+        self._found[dimensions, charge, basis, cost_type_mask & self._kept] += amount
 
     def _line_dimensions(self, row: BilledMoney | None = None) -> Dimensions:
         return bill_dimensions(self._bill.provider, row)
@@ -301,7 +307,7 @@ def corrected_days(row: BilledMoney) -> Sequence[int]:
 
 
 def split_by_corrected_day(
-    rows: Iterable[BilledMoney], worth: Mapping[int, int]
+    rows: Iterable[BilledMoney], call_value_by_day: Mapping[int, int]
 ) -> Iterator[tuple[int, BilledMoney]]:
     """
     Yield refunds and corrections with the day of their calls. A row about several days is divided by the
@@ -309,7 +315,7 @@ def split_by_corrected_day(
     """
     for row in rows:
         days = corrected_days(row)
-        weights = [max(0, worth.get(day, 0)) for day in days]
+        weights = [max(0, call_value_by_day.get(day, 0)) for day in days]
         for day, part in zip(days, divide_in_sequence(row.amount, weights), strict=True):
             if part:
                 yield day, replace(row, amount=part)
@@ -327,15 +333,15 @@ def divide_refunds(
     parts: list[tuple[BilledCell, _AmountPart]] = []
     for row in sorted(rows, key=repr):
         if row.of not in METERS and row.of not in POOLED and row.of not in _WITHOUT_METER:
-            refund_shares += _divide_service_refund(row, bill, calls)
+            refund_shares += _divide_non_token_refund(row, bill, calls)
             continue
         meter = WHOLE if row.of in _WITHOUT_METER else row.of
         cell = calls.cell_of(replace(row, meter=meter))
-        divided, rest = divide_by_quantities(cell, row.amount, quantities)
+        divided, rest = divide_into_parts_and_rounding_rest(cell, row.amount, quantities)
         refund_shares.append(RefundShare(bill_dimensions(bill.provider), ROUNDING, UNALLOCATED, rest))
         parts += [(cell, (row, amount, quantity)) for cell, amount, quantity in divided]
     refund_cells = [(cell, quantity) for cell, (_, _, quantity) in parts]
-    places = match_calls_to_parts(calls, [*known, *refund_cells])[len(known) :]
+    places = match_calls_to_cells(calls, [*known, *refund_cells])[len(known) :]
     for (_, (row, amount, _)), placed_cell in zip(parts, places, strict=True):
         shared = divide_by_weights(amount, placed_cell.weights, quantity=placed_cell.quantity)
         refund_shares += _refund_shares(row, bill, shared, placed_cell.basis)
@@ -349,16 +355,16 @@ def _charged_cells(
     cells = {calls.cell_of(row) for row in rows}
     charged_cells: list[tuple[BilledCell, int | None]] = []
     for cell in sorted(cells, key=repr):
-        divided, _ = divide_by_quantities(cell, 0, quantities)
+        divided, _ = divide_into_parts_and_rounding_rest(cell, 0, quantities)
         charged_cells += [(cell, quantity) for cell, _, quantity in divided]
     return charged_cells
 
 
-def _divide_service_refund(row: BilledMoney, bill: Bill, calls: DayCalls) -> Iterator[RefundShare]:
+def _divide_non_token_refund(row: BilledMoney, bill: Bill, calls: DayCalls) -> Iterator[RefundShare]:
     """
     Divide an amount that is not for tokens in the same way as its charge. Refunded fees belong to nobody.
     """
-    weights, basis = calls.service_weights_and_basis(row, row.of)
+    weights, basis = calls.call_weights_and_division_basis(row, row.of)
     if row.of in CHARGES:
         weights, basis = {}, SHARED
     return _refund_shares(row, bill, divide_by_weights(row.amount, weights), basis)

@@ -48,7 +48,7 @@ _AS_BILLED = BILLED_TYPES["billed_cost"]
 _BITS = [bit for bit in BILLED_TYPES.values() if bit != INVOICED]
 
 BilledPlace = tuple[Dimensions, str, int]  # place of an amount: dimensions, basis, and bit mask of cost types
-Made = list[tuple[BilledDay, Sequence[BilledSum]]]
+DaysWithSums = list[tuple[BilledDay, Sequence[BilledSum]]]
 
 
 def subtract_known_sums(new_sums: Sequence[BilledSum], known: Iterable[BilledSum]) -> list[BilledSum]:
@@ -215,7 +215,7 @@ class FrozenMonths:
         self._corrections = [day for day in known if day.corrected_day.startswith(self._month.name)]
         return self
 
-    async def withhold_day_if_frozen(self, day: BilledDay, sums: Sequence[BilledSum]) -> Made:
+    async def withhold_day_if_frozen(self, day: BilledDay, sums: Sequence[BilledSum]) -> DaysWithSums:
         """
         Return the day to store. If the provider's month is closed, return nothing and record the difference
         for `build_correction_entries`.
@@ -234,12 +234,12 @@ class FrozenMonths:
     def restated_providers(self) -> set[str]:
         return {provider for (_, provider), restatement in self._found.items() if restatement.sums}
 
-    async def build_correction_entries(self, later: Mapping[str, Sequence[BilledLater]]) -> Made:
+    async def build_correction_entries(self, later: Mapping[str, Sequence[BilledLater]]) -> DaysWithSums:
         """
         Return correction entries for the changes of closed days. Changes that the provider bills itself
         (`later`) get no entry, and existing entries for them are reduced.
         """
-        new_entries: Made = []
+        new_entries: DaysWithSums = []
         for provider in sorted({provider for _, provider in self._found}):
             restatements = {
                 day: restatement
@@ -249,10 +249,12 @@ class FrozenMonths:
             totals = {day: restatement.total for day, restatement in restatements.items()}
             billed = amounts_billed_later(totals, later.get(provider, ()))
             for day, restatement in restatements.items():
-                new_entries += await self._correction_entry(restatement.unbilled_part(billed.get(day, 0)))
+                new_entries += await self._build_correction_entry(
+                    restatement.unbilled_part(billed.get(day, 0))
+                )
         return new_entries
 
-    async def _correction_entry(self, restatement: DayRestatement) -> Made:
+    async def _build_correction_entry(self, restatement: DayRestatement) -> DaysWithSums:
         text = day_text(restatement.day.day)
         entries = [
             correction

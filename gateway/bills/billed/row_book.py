@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from gateway.bills.billed.closing import day_digest
 from gateway.bills.billed.connection_rows import (
     AmountsByDay,
-    ChargedPlace,
+    ChargeKey,
     RowRules,
     add_json_rows,
     amounts_by_reason,
@@ -64,7 +64,7 @@ class RowSources:
     usage: UsageReader | None = None
 
 
-class RowBook:
+class ConnectionCostUpdater:
     """Calculates billed costs of connections. `run` loops; `recalculate_changed_months` checks once."""
 
     def __init__(self, sources: RowSources, clock: Clock) -> None:
@@ -213,7 +213,7 @@ class RowBook:
         self,
         rules: RowRules,
         month: str,
-        newest: float,
+        read_at: float,
     ) -> int:
         hours = await self._sources.drops.month_hours(rules.connection, month)
         key = f"{rules.provider}{CONNECTION}{rules.connection}:{month}"
@@ -227,12 +227,12 @@ class RowBook:
             # rows are sorted by hour, so no further rows of these days follow
             finished_days = sorted(day for day in sums_by_day if day + DAY_S <= hour.hour)
             for day in finished_days:
-                changed += await self._store_divided_day(
+                changed += await self._divide_and_store_day(
                     day,
                     sums_by_day.pop(day),
                     key,
                     rules,
-                    newest,
+                    read_at,
                 )
             written_days.update(finished_days)
             await asyncio.to_thread(
@@ -242,12 +242,12 @@ class RowBook:
                 rules,
             )
         for day, amounts in sorted(sums_by_day.items()):
-            changed += await self._store_divided_day(
+            changed += await self._divide_and_store_day(
                 day,
                 amounts,
                 key,
                 rules,
-                newest,
+                read_at,
             )
         written_days.update(sums_by_day)
         self._beyond[rules.connection, month] = sorted(day for day in written_days if day >= days.end)
@@ -257,8 +257,8 @@ class RowBook:
                 changed += 1
         return changed
 
-    async def _store_divided_day(
-        self, day: int, amounts: Mapping[ChargedPlace, int], key: str, rules: RowRules, newest: float
+    async def _divide_and_store_day(
+        self, day: int, amounts: Mapping[ChargeKey, int], provider_key: str, rules: RowRules, read_at: float
     ) -> int:
         """Store a day after all of its rows were read. Return 1 if it changed."""
         clusters = await self._clusters_of_day(day)
@@ -266,10 +266,10 @@ class RowBook:
             return await self._store_day(
                 day,
                 amounts,
-                key,
+                provider_key,
                 rules,
                 source=SOURCE,
-                read_at=newest,
+                read_at=read_at,
             )
         divided_rows = await asyncio.to_thread(
             divide_among_workloads,
@@ -277,32 +277,38 @@ class RowBook:
             clusters,
             rules,
         )
-        self._covered[key, day] = divided_rows.covered
+        self._covered[provider_key, day] = divided_rows.covered
         return await self._store_day(
-            day, divided_rows.amounts, key, rules, source=SOURCE, read_at=newest, shared=divided_rows.places
+            day,
+            divided_rows.amounts,
+            provider_key,
+            rules,
+            source=SOURCE,
+            read_at=read_at,
+            divided_dimensions=divided_rows.places,
         )
 
     async def _store_day(
         self,
         day: int,
-        amounts: Mapping[ChargedPlace, int],
-        key: str,
+        amounts: Mapping[ChargeKey, int],
+        provider_key: str,
         rules: RowRules,
         *,
         source: str,
         read_at: float,
-        shared: Collection[Dimensions] = (),
+        divided_dimensions: Collection[Dimensions] = (),
     ) -> int:
         sums = await asyncio.to_thread(
             build_day_sums,
             amounts,
-            shared,
+            divided_dimensions,
         )
         reasons, accrued = amounts_by_reason(sums)
         state = CLOSED if rules.is_closed else PROVISIONAL
         billed_day = BilledDay(
             day=day,
-            provider=key,
+            provider=provider_key,
             state=state,
             mark=day_digest(sums, state),
             source=source,

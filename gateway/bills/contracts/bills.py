@@ -28,7 +28,7 @@ from spool.ledger import money
 from spool.statements import ACCRUED, StatementRow
 
 ContractPlace = tuple[str, str, str]  # place of an amount: contract, charge and team
-Charged = tuple[str, str]  # key of a sum: contract and charge
+ContractChargeKey = tuple[str, str]  # key of a sum: contract and charge
 # Kinds of terms -> the charges that their lines on a bill replace. The first charge decides which lines these are.
 _REPLACED: Mapping[Sequence[str], Sequence[str]] = {
     (*PREPAID, MINIMUM): (COMMITMENT, UNUSED, MINIMUM),
@@ -37,17 +37,17 @@ _REPLACED: Mapping[Sequence[str], Sequence[str]] = {
 }
 
 
-def replace_by_billed_amounts(
-    parts: MutableMapping[ContractPlace, int],
+def replace_estimates_by_billed_amounts(
+    estimated_parts: MutableMapping[ContractPlace, int],
     contracts: Sequence[Contract],
     bills: Mapping[str, Sequence[StatementRow]],
     converter: CurrencyConverter,
-) -> set[Charged]:
+) -> set[ContractChargeKey]:
     """
     Replace the estimated parts of contract charges by the billed amounts, for each provider whose bill has lines for
     them. Return the charges that were replaced.
     """
-    replaced: set[Charged] = set()
+    replaced: set[ContractChargeKey] = set()
     for provider, rows in bills.items():
         for kinds, charges in _REPLACED.items():
             own = [
@@ -61,10 +61,10 @@ def replace_by_billed_amounts(
             billed = _sum_rows((row for row in rows if _line_charge(row) == charges[0]), converter)
             if billed is None or not stated or are_spread:
                 continue
-            places = sorted(place for place in parts if place[0] in stated and place[1] in charges)
+            places = sorted(place for place in estimated_parts if place[0] in stated and place[1] in charges)
             places = places or [(stated[0], charges[0], "")]
-            weights = [abs(parts.get(place, 0)) for place in places]
-            parts.update(zip(places, divide_in_sequence(billed, weights), strict=True))
+            weights = [abs(estimated_parts.get(place, 0)) for place in places]
+            estimated_parts.update(zip(places, divide_in_sequence(billed, weights), strict=True))
             replaced.update(product(stated, charges))
     return replaced
 

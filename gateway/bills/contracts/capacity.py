@@ -138,21 +138,24 @@ class PrepaidCoverage:
         )
 
 
-def add_calls_to_uses(
-    uses: Sequence[CapacityUse], sums: Iterable[CalledSum], covered: PrepaidCoverage, listed: PriceBook
+def add_calls_to_capacity_uses(
+    uses: Sequence[CapacityUse],
+    called_sums: Iterable[CalledSum],
+    coverage: PrepaidCoverage,
+    list_prices: PriceBook,
 ) -> None:
     """
-    Add calls to the contract terms that cover them. `uses` has the calls by term, and is changed. `listed`
+    Add calls to the contract terms that cover them. `uses` has the calls by term, and is changed. `list_prices`
     has the prices without contracts.
     """
-    for day, team, called, tokens in sums:
-        index = covered.covering_term_index(called, day)
+    for day, team, called, tokens in called_sums:
+        index = coverage.covering_term_index(called, day)
         if index is None:
             continue
         use = uses[index].by_day[day].setdefault(team, TeamUse())
         use.calls += tokens.calls
         is_prepaid = tokens.mode == PROVISIONED
-        text = listed.estimate_sum(replace(tokens, mode=STANDARD) if is_prepaid else tokens)
+        text = list_prices.estimate_sum(replace(tokens, mode=STANDARD) if is_prepaid else tokens)
         if text is None:
             use.unpriced += tokens.calls
         else:

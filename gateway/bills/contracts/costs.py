@@ -12,7 +12,11 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
-from gateway.bills.contracts.bills import Charged, ContractPlace, replace_by_billed_amounts
+from gateway.bills.contracts.bills import (
+    ContractChargeKey,
+    ContractPlace,
+    replace_estimates_by_billed_amounts,
+)
 from gateway.bills.contracts.capacity import (
     CalledModel,
     CapacityUse,
@@ -21,7 +25,7 @@ from gateway.bills.contracts.capacity import (
     divide_among_teams,
 )
 from gateway.bills.contracts.declared import UNUSED, Contract, first_day_and_end, has_amounts
-from gateway.bills.contracts.reading import ChargeReader, prepaid_charges
+from gateway.bills.contracts.reading import ContractChargeReader, prepaid_charges
 from gateway.bills.contracts.sums import DayCharge
 from gateway.bills.contracts.workloads import (
     UNREPORTED,
@@ -30,7 +34,7 @@ from gateway.bills.contracts.workloads import (
     WorkloadMonth,
     add_served_tokens,
     divide_daily_costs,
-    token_weights,
+    main_model_and_price_weights,
 )
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import final_bill_rows
@@ -162,7 +166,7 @@ class ContractQuestion:
     span.
     """
 
-    reader: ChargeReader
+    reader: ContractChargeReader
     statements: StatementStore
     month: CalendarMonth
     currency: str
@@ -182,15 +186,15 @@ async def contract_costs(question: ContractQuestion) -> ContractCosts:
         *prepaid_charges(terms, uses),
         *await question.reader.usage_dependent_charges([question.month]),
     ]
-    lacking = Counter[tuple[Charged, str]]()
-    parts = _sum_cost_parts(question, charges, lacking)
+    lacking = Counter[tuple[ContractChargeKey, str]]()
+    parts = _divide_charges_among_teams(question, charges, lacking)
     contracts = [
         each
         for each in question.reader.contracts
         if has_amounts(each) and _overlaps_month(each, question.month)
     ]
     bills = await final_bill_rows(question.statements, (each.provider for each in contracts), question.month)
-    billed = replace_by_billed_amounts(parts, contracts, bills, question.converter)
+    billed = replace_estimates_by_billed_amounts(parts, contracts, bills, question.converter)
     capacity = [_capacity_row(*of_term, question) for of_term in zip(terms, uses, strict=True)]
     sums = Counter[SourcedPlace]()
     for (contract, charge, team), part in parts.items():
@@ -226,7 +230,7 @@ async def _read_workloads(
     day = min(month.days[-1], int(reader.now) // DAY_S * DAY_S)
     found = []
     for each in workloads:
-        weights_model, weights = token_weights(each, prices, day)
+        weights_model, weights = main_model_and_price_weights(each, prices, day)
         days = [*divide_daily_costs(each, weights, reader.now)]
         of_month = WorkloadOfMonth(
             name="/".join(each.term.term.workload_key),
@@ -265,7 +269,7 @@ def _overlaps_month(contract: Contract, month: CalendarMonth) -> bool:
 
 
 async def _add_hours_with_calls(
-    question: ContractQuestion, covered: PrepaidCoverage, uses: Sequence[CapacityUse]
+    question: ContractQuestion, coverage: PrepaidCoverage, uses: Sequence[CapacityUse]
 ) -> None:
     since = datetime.fromtimestamp(question.month.start, UTC)
     until = min(datetime.fromtimestamp(question.month.end, UTC), next_full_hour(question.reader.now))
@@ -283,25 +287,27 @@ async def _add_hours_with_calls(
     )
     for row in await question.reader.ledger.costs(query):
         hour = int(row.start.timestamp())
-        index = covered.covering_term_index(CalledModel(*(name or "" for name in row.group)), hour)
+        index = coverage.covering_term_index(CalledModel(*(name or "" for name in row.group)), hour)
         hours = None if index is None else uses[index].hours
         if hours is not None:
             hours.add(hour)
 
 
-def _sum_cost_parts(
-    question: ContractQuestion, charges: Iterable[DayCharge], lacking: Counter[tuple[Charged, str]]
+def _divide_charges_among_teams(
+    question: ContractQuestion,
+    charges: Iterable[DayCharge],
+    unconverted: Counter[tuple[ContractChargeKey, str]],
 ) -> dict[ContractPlace, int]:
     """
     Divide the amounts of contracts among teams, in the requested currency. Amounts without an exchange rate
-    go to `lacking`.
+    go to `unconverted`.
     """
     converter = question.converter
     parts: dict[ContractPlace, int] = defaultdict(int)
     for each in charges:
         rate = converter.rate(each.contract.currency, each.day)
         if rate is None:
-            lacking[(each.contract.name, each.charge), each.contract.currency] += each.amount
+            unconverted[(each.contract.name, each.charge), each.contract.currency] += each.amount
             continue
         for team, part in divide_among_teams(divide_by_scale(each.amount * rate), each.use):
             parts[each.contract.name, each.charge, team or ""] += part
@@ -369,7 +375,9 @@ def _capacity_row(term: PrepaidCapacity, use: CapacityUse, question: ContractQue
         utilisation=_format_percentage(value, cost),
         calls=sum(team.calls for team in of_teams),
         unpriced_calls=sum(team.unpriced for team in of_teams),
-        idle_hours=None if use.hours is None else len(_begun_hours(term, question.reader.now) - use.hours),
+        idle_hours=None
+        if use.hours is None
+        else len(_begun_hours_of_term(term, question.reader.now) - use.hours),
     )
 
 
@@ -404,6 +412,6 @@ def _format_date(day: int) -> str:
     return f"{datetime.fromtimestamp(day, UTC):%Y-%m-%d}"
 
 
-def _begun_hours(term: PrepaidCapacity, now: float) -> set[int]:
+def _begun_hours_of_term(term: PrepaidCapacity, now: float) -> set[int]:
     hours = (hour for day in term.by_day for hour in range(day, day + DAY_S, HOUR_S))
     return {hour for hour in hours if hour <= now}

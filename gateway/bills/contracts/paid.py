@@ -10,7 +10,7 @@ from functools import partial
 
 from gateway.bills.contracts.capacity import divide_among_teams
 from gateway.bills.contracts.declared import all_contracts, first_day_and_end, has_amounts
-from gateway.bills.contracts.reading import charge_reader, prepaid_charges
+from gateway.bills.contracts.reading import contract_charge_reader, prepaid_charges
 from gateway.bills.contracts.sums import DayCharge
 from gateway.bills.plans.charge_rows import (
     DayAmount,
@@ -19,7 +19,7 @@ from gateway.bills.plans.charge_rows import (
     begun_days_in_query,
     calendar_months,
     check_query_limits,
-    day_runs_by_period,
+    day_ranges_by_period,
     group_if_included,
     sums_to_rows,
     value_or_empty,
@@ -57,7 +57,7 @@ class ContractCharges:
             prices = await asyncio.to_thread(self.prices)
         except CardUnreadable as error:
             raise Invalid(str(error)) from error
-        reader = charge_reader(self.whole, self.registry, prices, self.now)
+        reader = contract_charge_reader(self.whole, self.registry, prices, self.now)
         months = list(calendar_months(days))
         charges = await reader.usage_dependent_charges(months)
         for month in months:
@@ -72,7 +72,7 @@ class ContractCharges:
         }
         converter = CurrencyConverter(self.whole.rates or find_no_rate, query.currency)
         starts = [start for start, _ in periods_of_query(query)]
-        runs = day_runs_by_period(days, query.zone, [start.timestamp() for start in starts])
+        runs = day_ranges_by_period(days, query.zone, [start.timestamp() for start in starts])
         period_of = {days[index]: run.period for run in runs for index in range(run.first, run.end)}
         sums: dict[PeriodPlace, PeriodSum] = defaultdict(PeriodSum)
         for each in charges:

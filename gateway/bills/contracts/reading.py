@@ -14,7 +14,7 @@ from gateway.bills.contracts.capacity import (
     CapacityUse,
     PrepaidCapacity,
     PrepaidCoverage,
-    add_calls_to_uses,
+    add_calls_to_capacity_uses,
     capacity_terms,
 )
 from gateway.bills.contracts.declared import (
@@ -33,7 +33,7 @@ from gateway.bills.contracts.sums import ContractSums, DayCharge, ModelUse
 from gateway.bills.contracts.workloads import WorkloadMonth, WorkloadUse, add_reported_calls, workload_terms
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.coverage import DividedLedger, SeatRule, usable_plans
-from gateway.bills.reconciliation.counting import TokenPrices, tokens_by_kind, values_by_kind
+from gateway.bills.reconciliation.counting import TokenPrices, token_values_and_fees, tokens_by_kind
 from gateway.bills.reconciliation.sides import WRITE_1H, WRITE_5M
 from gateway.intake.prices import PriceBook
 from spool import providers
@@ -60,7 +60,7 @@ _OF_MODELS = (*_OF_TEAMS, "model", "request_model", *PRICED_BY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChargeReader:
+class ContractChargeReader:
     """
     Reads the amounts of contracts. `ledger` has all calls. `metered` has the calls that no assistant plan
     covers, whose cost allowances, fees, minimums and credits are about.
@@ -80,7 +80,7 @@ class ChargeReader:
         covered, listed = PrepaidCoverage(terms), self.prices.without_contracts()
         uses = [CapacityUse() for _ in terms]
         sums = await self._calls_on_term_days(terms)
-        await asyncio.to_thread(add_calls_to_uses, uses, sums, covered, listed)
+        await asyncio.to_thread(add_calls_to_capacity_uses, uses, sums, covered, listed)
         return terms, uses, covered
 
     async def workloads(self, month: CalendarMonth) -> list[WorkloadMonth]:
@@ -93,7 +93,7 @@ class ChargeReader:
         covered, listed = PrepaidCoverage(terms), self.prices.without_contracts()
         uses, tokens = [CapacityUse() for _ in terms], [WorkloadUse() for _ in terms]
         sums = await self._calls_on_term_days(terms)
-        await asyncio.to_thread(add_calls_to_uses, uses, sums, covered, listed)
+        await asyncio.to_thread(add_calls_to_capacity_uses, uses, sums, covered, listed)
         await asyncio.to_thread(add_reported_calls, tokens, sums, covered)
         return [WorkloadMonth(*of_term) for of_term in zip(terms, uses, tokens, strict=True)]
 
@@ -145,7 +145,7 @@ class ChargeReader:
                     uses=await self._metered_uses(
                         contract, max(first, months[0].start), min(end, asked[-1].end)
                     ),
-                    prepaid=_prepaid_by_day(contract, months, self.now),
+                    prepaid=_prepaid_amount_by_day(contract, months, self.now),
                 )
                 found = await asyncio.to_thread(sums.day_charges)
                 charges += [charge for charge in found if charge.day >= asked[0].start]
@@ -175,11 +175,13 @@ class ChargeReader:
         return await asyncio.to_thread(_model_uses, own, self.prices)
 
 
-def charge_reader(whole: Ledger, registry: Registry, prices: PriceBook, now: float) -> ChargeReader:
-    coverage = SeatRule(usable_plans(registry, whole.dimensions()), whole, registry.people)
-    return ChargeReader(
-        ledger=whole,
-        metered=DividedLedger(whole, coverage, METERED_COST),
+def contract_charge_reader(
+    whole_ledger: Ledger, registry: Registry, prices: PriceBook, now: float
+) -> ContractChargeReader:
+    coverage = SeatRule(usable_plans(registry, whole_ledger.dimensions()), whole_ledger, registry.people)
+    return ContractChargeReader(
+        ledger=whole_ledger,
+        metered=DividedLedger(whole_ledger, coverage, METERED_COST),
         contracts=all_contracts(registry),
         prices=prices,
         now=now,
@@ -192,7 +194,7 @@ async def read_month_charges(
     """Return the amounts of contracts in a month that depend on sums of calls."""
     if registry is None or not any(map(has_amounts, all_contracts(registry))):
         return []
-    return await charge_reader(ledger, registry, prices, now).usage_dependent_charges([month])
+    return await contract_charge_reader(ledger, registry, prices, now).usage_dependent_charges([month])
 
 
 def prepaid_charges(terms: Iterable[PrepaidCapacity], uses: Iterable[CapacityUse]) -> Iterator[DayCharge]:
@@ -212,7 +214,9 @@ def _needed_months(contract: Contract, asked: Iterable[CalendarMonth]) -> list[C
     return months
 
 
-def _prepaid_by_day(contract: Contract, months: Iterable[CalendarMonth], now: float) -> Mapping[int, int]:
+def _prepaid_amount_by_day(
+    contract: Contract, months: Iterable[CalendarMonth], now: float
+) -> Mapping[int, int]:
     by_day = Counter[int]()
     for month in months:
         for term in capacity_terms([contract], month.days, now):
@@ -228,7 +232,7 @@ def _model_uses(rows: Iterable[CostRow], price_book: PriceBook) -> list[ModelUse
 def _model_use(row: CostRow, prices: TokenPrices) -> ModelUse:
     day, team, called, total = _row_to_called_sum(row)
     tokens = tokens_by_kind(total)
-    values, _ = values_by_kind(total, tokens, prices) if any(tokens.values()) else ({}, {})
+    values, _ = token_values_and_fees(total, tokens, prices) if any(tokens.values()) else ({}, {})
     return ModelUse(
         day,
         team,

@@ -106,7 +106,7 @@ class ContractSums:
         # a minimum counts the cost of calls and capacity, not fees
         lines = Counter(self._paid)
         for term in self._terms_of_kind(FEE):
-            amounts = self._fee_by_day(term, lines)
+            amounts = self._fee_amount_by_day(term, lines)
             yield from self._count_charges_as_paid(
                 self._day_charge(FEE, day, amounts[day], by_day) for day in sorted(amounts)
             )
@@ -172,22 +172,24 @@ class ContractSums:
             for day, part in zip(days, divide_in_sequence(free, weights), strict=True):
                 yield self._day_charge(ALLOWANCE, day, -part, by_day)
 
-    def _fee_by_day(self, term: ContractTerm, lines: Mapping[int, int]) -> Mapping[int, int]:
+    def _fee_amount_by_day(self, term: ContractTerm, cost_by_day: Mapping[int, int]) -> Mapping[int, int]:
         amounts = Counter[int]()
         share = Fraction(term.percent or 0) / 100
         for month in self.months if term.amount else ():
             amounts.update(
                 divide_by_days(self.contract, term, Fraction(term.amount) * money.UNIT, month.days)
             )
-        return {day: amounts[day] + int(max(0, lines.get(day, 0)) * share) for day in self._begun_days()}
+        return {
+            day: amounts[day] + int(max(0, cost_by_day.get(day, 0)) * share) for day in self._begun_days()
+        }
 
-    def _minimum_charges(self, term: ContractTerm, lines: Mapping[int, int]) -> Iterator[DayCharge]:
+    def _minimum_charges(self, term: ContractTerm, cost_by_day: Mapping[int, int]) -> Iterator[DayCharge]:
         """Yield the amount by which a period's costs are below the minimum, on the period's last day."""
         _, end = first_day_and_end(self.contract)
         for days, least in self._begun_periods_with_quantity(term):
             last = days[-1]
             if last + DAY_S == end or (term.per == MONTH and last == CalendarMonth.at(last).days[-1]):
-                lacking = max(0, least - sum(lines.get(day, 0) for day in days))
+                lacking = max(0, least - sum(cost_by_day.get(day, 0) for day in days))
                 yield DayCharge(self.contract, MINIMUM, last, lacking, _uses_by_team(self.uses, set(days)))
 
     def _credit_charges(self, days: Sequence[int], granted: int, by_day: UsesByDay) -> Iterator[DayCharge]:

@@ -124,10 +124,10 @@ def workload_terms(
 
 
 def add_reported_calls(
-    uses: Sequence[WorkloadUse], sums: Iterable[CalledSum], covered: PrepaidCoverage
+    uses: Sequence[WorkloadUse], sums: Iterable[CalledSum], coverage: PrepaidCoverage
 ) -> None:
     for day, team, called, total in sums:
-        index = covered.covering_term_index(called, day)
+        index = coverage.covering_term_index(called, day)
         if index is None:
             continue
         read = min(total.cache_read_tokens, total.input_tokens)
@@ -160,7 +160,7 @@ def add_served_tokens(workloads: Sequence[WorkloadMonth], served: Iterable[Serve
             use.add_model_tokens(counted.model, counted.tokens)
 
 
-def token_weights(
+def main_model_and_price_weights(
     workload_month: WorkloadMonth, prices: TokenPrices, day: int
 ) -> tuple[str | None, ModelTokens]:
     """

@@ -259,12 +259,12 @@ class _EnforcerAudit:
                 audits.append(await self._audit_limit(limit, too_many))
         return audits
 
-    async def _audit_limit(self, limit: EnforcerLimit, too_many: str) -> LimitAudit:
+    async def _audit_limit(self, limit: EnforcerLimit, reason_to_skip: str) -> LimitAudit:
         series = self._series[limit.key]
         shown = LimitAudit(
             enforcer=self._enforcer.name, type=self._enforcer.type, limit=limit, read_at=self._last_at
         )
-        reason = await self._reason_not_comparable(limit) or too_many
+        reason = await self._reason_not_comparable(limit) or reason_to_skip
         value = "" if reason else await self._value_with_cost(limit)
         if not reason and value is None:
             reason = "no call with the name in this limit was reported in its window"
@@ -273,7 +273,7 @@ class _EnforcerAudit:
         try:
             judged = [
                 await self._judge_reading(at, each, value)
-                for at, each in await self._comparable_readings(series)
+                for at, each in await self._settled_readings_of_last_window(series)
             ]
             found = await self._find_faults(limit, series, judged, value)
         except NotKept as error:
@@ -310,7 +310,7 @@ class _EnforcerAudit:
             return None
         return next((value for value in limit.values if (value,) in known), None)
 
-    async def _comparable_readings(
+    async def _settled_readings_of_last_window(
         self, limit_series: Sequence[tuple[float, EnforcerLimit]]
     ) -> Sequence[tuple[float, EnforcerLimit]]:
         newest = await self._sums.newest_call_hour()
@@ -331,23 +331,30 @@ class _EnforcerAudit:
         return JudgedReading(at=at, spent=spent, band=await self._spend_bounds(limit, value, at))
 
     async def _spend_bounds(
-        self, limit: EnforcerLimit, value: str, at: float, by: str = "", group: str = ""
+        self, limit: EnforcerLimit, value: str, at: float, second_dimension: str = "", second_value: str = ""
     ) -> SpendBounds:
         assert limit.starts_at is not None
         low_until = _hour_start(at - self._sums.delay_s - MARGIN_S)
         # after its reset, a counter may lack earlier calls, and an enforcer may reset it some minutes late
         low_since = _next_hour(limit.starts_at + RESET_S - 1)
-        low = await self._sum_spend(limit.dimension, value, low_since, low_until, by, group)
+        low = await self._sum_spend(
+            limit.dimension, value, low_since, low_until, second_dimension, second_value
+        )
         high = await self._sum_spend(
-            limit.dimension, value, _hour_start(limit.starts_at), _next_hour(at), by, group
+            limit.dimension,
+            value,
+            _hour_start(limit.starts_at),
+            _next_hour(at),
+            second_dimension,
+            second_value,
         )
         return SpendBounds(low=low, high=high)
 
     async def _sum_spend(
-        self, dimension: str, value: str, since: float, until: float, by: str, group: str
+        self, dimension: str, value: str, since: float, until: float, second_dimension: str, second_value: str
     ) -> Decimal:
-        names = tuple(name for name in (dimension, by) if name)
-        wanted = tuple(each for name, each in ((dimension, value), (by, group)) if name)
+        names = tuple(name for name in (dimension, second_dimension) if name)
+        wanted = tuple(each for name, each in ((dimension, value), (second_dimension, second_value)) if name)
         return (await self._sums.cost_by_values(names, since, until)).get(wanted, Decimal(0))
 
     async def _find_faults(
@@ -394,7 +401,7 @@ class _EnforcerAudit:
         cause = faults.proven_cause(judged, [each for _, each in limit_series])
         cause = cause or await self._unchanged_counter_cause(limit_series, judged[-1], value)
         cause = cause or await self._missing_calls_phrase(limit, limit_series, judged, value)
-        return [faults.counter_fault(limit, judged[-1], cause)]
+        return [faults.differing_counter_fault(limit, judged[-1], cause)]
 
     async def _unchanged_counter_cause(
         self, limit_series: Sequence[tuple[float, EnforcerLimit]], last: JudgedReading, value: str
@@ -438,7 +445,7 @@ class _EnforcerAudit:
                 bands = [
                     await self._spend_bounds(limit, value, each.at, by, group) for each in (*exact, *judged)
                 ]
-                if all(map(faults.is_sum_without_group, (*exact, *judged), bands)):
+                if all(map(faults.is_counter_without_group, (*exact, *judged), bands)):
                     return f"its counter lacks exactly the calls with {by} {group or 'unknown'}"
         return ""
 

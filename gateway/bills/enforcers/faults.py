@@ -98,28 +98,28 @@ def is_at_least(spent: Decimal, low: Decimal) -> bool:
     return spent >= low * (1 - SHARE) - CENT
 
 
-def are_outside_bands(judged: Sequence[JudgedReading]) -> bool:
+def are_outside_bands(reading: Sequence[JudgedReading]) -> bool:
     """
     Return whether the counters of all judged readings are below their lowest allowed amounts, or all are
     above the highest ones.
     """
-    known = [(each.spent, each.band) for each in judged if each.spent is not None]
+    known = [(each.spent, each.band) for each in reading if each.spent is not None]
     too_low = [not is_at_least(spent, band.low) for spent, band in known]
     too_high = [not is_at_most(spent, band.high) for spent, band in known]
     return len(known) == IN_A_ROW and (all(too_low) or all(too_high))
 
 
-def proven_cause(judged: Sequence[JudgedReading], series: Sequence[EnforcerLimit]) -> str:
+def proven_cause(reading: Sequence[JudgedReading], series: Sequence[EnforcerLimit]) -> str:
     """Return the cause of wrong counters that the readings prove without a query for single calls, or ""."""
-    spent = [each.spent for each in judged if each.spent is not None]
+    spent = [each.spent for each in reading if each.spent is not None]
     times = [
         number
         for number in range(2, MOST_TIMES + 1)
-        if all(_is_within(value / number, each.band) for value, each in zip(spent, judged, strict=True))
+        if all(_is_within(value / number, each.band) for value, each in zip(spent, reading, strict=True))
     ]
     if len(times) == 1:
         return f"each amount is {times[0]} times ours, so it counts each call {times[0]} times"
-    if _has_two_mixed_counters(series):
+    if _has_readings_of_two_counters(series):
         return "its readings alternate between two rising counters, so each instance counts alone"
     return ""
 
@@ -139,20 +139,20 @@ def _is_within(spent: Decimal, band: SpendBounds) -> bool:
     return is_at_least(spent, band.low) and is_at_most(spent, band.high)
 
 
-def is_sum_without_group(each: JudgedReading, group: SpendBounds) -> bool:
+def is_counter_without_group(reading: JudgedReading, group_spend: SpendBounds) -> bool:
     """
     Return whether the enforcer's counter equals the counted spend without the spend of a group of calls.
     """
-    low, high = each.band.low - group.low, each.band.high - group.high
-    return each.spent is not None and group.low > CENT and low - CENT <= each.spent <= high + CENT
+    low, high = reading.band.low - group_spend.low, reading.band.high - group_spend.high
+    return reading.spent is not None and group_spend.low > CENT and low - CENT <= reading.spent <= high + CENT
 
 
-def is_sum_exact(each: JudgedReading) -> bool:
+def is_sum_exact(reading: JudgedReading) -> bool:
     """Return whether the counted spend at a reading is known to the cent, because no call was under way."""
-    return each.band.low == each.band.high
+    return reading.band.low == reading.band.high
 
 
-def _has_two_mixed_counters(series: Sequence[EnforcerLimit]) -> bool:
+def _has_readings_of_two_counters(series: Sequence[EnforcerLimit]) -> bool:
     """Return whether the readings of one window alternate between two counters, each of which only rises."""
     last = series[-1]
     spent = [
@@ -211,22 +211,22 @@ def late_reset_faults(limit_series: Sequence[tuple[float, EnforcerLimit]]) -> li
     ]
 
 
-def counter_fault(limit: EnforcerLimit, judged: JudgedReading, cause: str) -> EnforcerFault:
-    assert judged.spent is not None
-    low, high = judged.band.low, judged.band.high
+def differing_counter_fault(limit: EnforcerLimit, reading: JudgedReading, cause: str) -> EnforcerFault:
+    assert reading.spent is not None
+    low, high = reading.band.low, reading.band.high
     ours = f"${low:,.2f}" if high - low < CENT else f"${low:,.2f} to ${high:,.2f}"
-    way = "less" if judged.spent < low else "more"
+    way = "less" if reading.spent < low else "more"
     because = f" The cause: {cause}." if cause else " No cause is proven."
     return EnforcerFault(
         detector=COUNTER,
         limit=limit,
-        title=f"{_limit_phrase(limit)} counts {way} than its calls cost: ${judged.spent:,.2f}, ours {ours}",
+        title=f"{_limit_phrase(limit)} counts {way} than its calls cost: ${reading.spent:,.2f}, ours {ours}",
         seen=(
-            f"At {utc_iso(judged.at)}, its counter was ${judged.spent:,.2f}. Our calls {_since_phrase(limit)} "
+            f"At {utc_iso(reading.at)}, its counter was ${reading.spent:,.2f}. Our calls {_since_phrase(limit)} "
             f"cost {ours}. "
             f"The two readings before differ in the same way.{because}"
         ),
-        newest=judged.at,
+        newest=reading.at,
     )
 
 

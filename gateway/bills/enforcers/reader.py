@@ -93,7 +93,7 @@ class EnforcerReader:
         """Read an enforcer now. A failure is stored in its state. Raises NotThere if no enforcer has this name."""
         await self._read_and_store(self._require_enforcer(name))
 
-    def check_exists(self, name: str) -> None:
+    def check_is_configured(self, name: str) -> None:
         self._require_enforcer(name)
 
     async def statuses(self) -> Sequence[EnforcerStatus]:

@@ -38,7 +38,7 @@ class DayAmount(NamedTuple):
     lacking: int = 0
 
 
-class Run(NamedTuple):
+class PeriodDayRange(NamedTuple):
     """Consecutive days of one period. `first` and `end` are indexes of days; `end` is excluded."""
 
     period: int
@@ -119,14 +119,14 @@ def _add_amounts(before: DayAmount, amount: DayAmount) -> DayAmount:
     return DayAmount(*map(sum, zip(before, amount, strict=True)))
 
 
-def day_runs_by_period(days: range, zone: tzinfo, starts: Sequence[float]) -> list[Run]:
+def day_ranges_by_period(days: range, zone: tzinfo, period_starts: Sequence[float]) -> list[PeriodDayRange]:
     runs = []
     indexes = range(len(days))
     for period, run in groupby(
-        indexes, lambda index: bisect_right(starts, _midnight_in_zone(days[index], zone)) - 1
+        indexes, lambda index: bisect_right(period_starts, _midnight_in_zone(days[index], zone)) - 1
     ):
         first, *rest = run
-        runs.append(Run(period, first, (rest or [first])[-1] + 1))
+        runs.append(PeriodDayRange(period, first, (rest or [first])[-1] + 1))
     return runs
 
 

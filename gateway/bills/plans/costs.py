@@ -18,7 +18,7 @@ import msgspec
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import BillDifference, PlanBill, apply_bills, read_bills
-from gateway.bills.plans.coverage import SeatRule, parse_seat_mark, usable_plans
+from gateway.bills.plans.coverage import SeatRule, split_seat_id, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable
 from gateway.bills.plans.fees import seat_dimension_values
 from gateway.bills.plans.sums import (
@@ -30,7 +30,7 @@ from gateway.bills.plans.sums import (
     billing_cycles,
     included_allowance,
     months_of_seats,
-    used_in_plan_unit,
+    usage_in_plan_unit,
 )
 from gateway.bills.plans.unmet import name_mismatch_sentences
 from gateway.bills.plans.uses import UseReader
@@ -179,22 +179,22 @@ class PlanQuestion:
 
 
 class SeatNames:
-    """The names of the people who hold seats, as operators entered them, by seat id (`seat_mark`)."""
+    """The names of the people who hold seats, as operators entered them, by seat id (`make_seat_id`)."""
 
     def __init__(self, registry: Registry) -> None:
         self._people = registry.people
         self._plans = {plan.id: plan for plan in registry.declared_table(PlanTable).all()}
 
-    def user_of_seat(self, mark: str) -> str:
-        plan_id, seat_index = parse_seat_mark(mark)
+    def user_of_seat(self, seat_id: str) -> str:
+        plan_id, seat_index = split_seat_id(seat_id)
         return self._plans[plan_id].seats[seat_index].user
 
-    def is_dropped(self, mark: str) -> bool:
+    def is_user_name_dropped(self, seat_id: str) -> bool:
         """
         Return whether records never contain the seat's user, because the name is dropped. The seat's usage is
         then unknown.
         """
-        return self._people.is_dropped(self.user_of_seat(mark))
+        return self._people.is_dropped(self.user_of_seat(seat_id))
 
 
 async def read_plan_costs(question: PlanQuestion) -> PlanCosts:
@@ -287,12 +287,14 @@ def _seat_dimension(month: SeatMonth, inputs: _PlanCostInputs, name: str) -> str
     return seat_dimension_values(month.plan, view, month.seat, month.seat.user).get(name, "")
 
 
-def _visible_use(month: SeatMonth, shown_usage: SeatUsage) -> SeatUse:
+def _shown_use_of_seat(month: SeatMonth, shown_usage: SeatUsage) -> SeatUse:
     return shown_usage.use_between(month.mark, month.start, month.end)
 
 
 def _included_value(months: Iterable[SeatMonth], shown_usage: SeatUsage) -> str:
-    values = [seat_month.included_part(_visible_use(seat_month, shown_usage).worth) for seat_month in months]
+    values = [
+        seat_month.included_part(_shown_use_of_seat(seat_month, shown_usage).worth) for seat_month in months
+    ]
     return money.units_to_text(sum(values))
 
 
@@ -339,7 +341,10 @@ def _format_seat_count(count: Fraction | None) -> str | None:
 
 
 def _plan_rows(
-    seen: Sequence[SeatMonth], shown_usage: SeatUsage, billed: Collection[str], unmet: Mapping[str, str]
+    seen: Sequence[SeatMonth],
+    shown_usage: SeatUsage,
+    billed: Collection[str],
+    reason_without_cost_by_plan: Mapping[str, str],
 ) -> Iterator[PlanOfMonth]:
     by_plan: dict[str, list[SeatMonth]] = defaultdict(list)
     for seat_month in seen:
@@ -349,7 +354,9 @@ def _plan_rows(
         fees = sum(seat_month.fee for seat_month in months)
         overage = sum(seat_month.overage for seat_month in months)
         included = included_allowance(plan, [seat_month.seat for seat_month in months])
-        used = [used_in_plan_unit(plan, _visible_use(seat_month, shown_usage)) for seat_month in months]
+        used = [
+            usage_in_plan_unit(plan, _shown_use_of_seat(seat_month, shown_usage)) for seat_month in months
+        ]
         yield PlanOfMonth(
             id=plan.id,
             name=plan.name,
@@ -363,7 +370,7 @@ def _plan_rows(
             included=None if included is None else money.units_to_text(included),
             beyond=money.units_to_text(sum(seat_month.beyond for seat_month in months)),
             source="statement" if plan.id in billed else "plan",
-            unmet=unmet.get(plan.id),
+            unmet=reason_without_cost_by_plan.get(plan.id),
         )
 
 
@@ -398,7 +405,12 @@ def _ended_cycles(plan: AssistantPlan, inputs: _PlanCostInputs) -> Iterator[Plan
 
 def _is_idle(month: SeatMonth, inputs: _PlanCostInputs) -> bool:
     is_whole = month.held_days == month.days and not month.lacking
-    return is_whole and month.use == NOTHING and month.fee > 0 and not inputs.names.is_dropped(month.mark)
+    return (
+        is_whole
+        and month.use == NOTHING
+        and month.fee > 0
+        and not inputs.names.is_user_name_dropped(month.mark)
+    )
 
 
 def _idle_seat(month: SeatMonth, days: PlanDays, names: SeatNames) -> IdleSeat:
@@ -424,7 +436,7 @@ def _seat_rows(
         rows.append(
             _seat_row(
                 seat_month,
-                _visible_use(seat_month, shown_usage),
+                _shown_use_of_seat(seat_month, shown_usage),
                 shown_usage,
                 other_plans,
                 names.user_of_seat(seat_month.mark),
@@ -448,7 +460,7 @@ def _seat_row(
         overage=money.units_to_text(month.overage),
         included_value=_included_value([month], shown_usage),
         unit=plan.unit,
-        used=money.units_to_text(used_in_plan_unit(plan, use)),
+        used=money.units_to_text(usage_in_plan_unit(plan, use)),
         beyond=money.units_to_text(month.beyond),
         calls=use.calls,
         unpriced_calls=use.unpriced,

@@ -53,13 +53,13 @@ def is_seat_held(seat: Seat, day: str) -> bool:
     return seat.since <= day and (not seat.until or day < seat.until)
 
 
-def seat_mark(plan: AssistantPlan, seat_index: int) -> str:
+def make_seat_id(plan: AssistantPlan, seat_index: int) -> str:
     """Return the id of a seat: the plan id and the seat's position. It is the value of the seat dimension."""
     return f"{plan.id}:{seat_index}"
 
 
-def parse_seat_mark(mark: str) -> tuple[str, int]:
-    plan_id, _, index_text = mark.rpartition(":")
+def split_seat_id(seat_id: str) -> tuple[str, int]:
+    plan_id, _, index_text = seat_id.rpartition(":")
     return plan_id, int(index_text)
 
 
@@ -92,7 +92,7 @@ class SeatRule:
     ) -> None:
         self._plans = plans
         self._people = people
-        self._lasting = ledger.lasting_dimension
+        self._lasting = ledger.cached_dimension
         self._derived = {dimension.name: dimension for dimension in ledger.derived_dimensions()}
         sources = {USER, SECOND_NAME}
         for _, view in plans:
@@ -124,7 +124,7 @@ class SeatRule:
         """
         day = day_text(at)
         marks = [
-            seat_mark(plan, seat_index)
+            make_seat_id(plan, seat_index)
             for plan, _ in self._plans
             for seat_index, seat in enumerate(plan.seats)
             if is_seat_held(seat, day)
@@ -139,21 +139,21 @@ class SeatRule:
             return DerivedDimension(name=NAME, label="", sources=("provider",), value=lambda _: "")
 
         @lru_cache(_MEMO)  # cached, because many calls have the same dimension values
-        def seat_mark_of_call(values: tuple[str, ...]) -> str:
+        def seat_id_of_call(values: tuple[str, ...]) -> str:
             value_of = partial(self._dimension_value, values)
             names = map(self._people.person_identity, values_for_filter(USER, value_of))
             seats = chain.from_iterable(held.get(name, ()) for name in dict.fromkeys(names))
             marks = (mark for _, mark, view in sorted(seats, key=_PLACE) if view.has_call(value_of))
             return next(marks, "")
 
-        return DerivedDimension(name=NAME, label="", sources=self._sources, value=seat_mark_of_call)
+        return DerivedDimension(name=NAME, label="", sources=self._sources, value=seat_id_of_call)
 
     def _seats_by_user(self, day: str) -> Mapping[str, Sequence[_Held]]:
         held: dict[str, list[_Held]] = defaultdict(list)
         for place, (plan, view) in enumerate(self._plans):
             for seat_index, seat in enumerate(plan.seats):
                 if is_seat_held(seat, day):
-                    mark = seat_mark(plan, seat_index)
+                    mark = make_seat_id(plan, seat_index)
                     # plans are in order of precedence, so the seat of the first plan is first
                     held[self._people.person_identity(seat.user)].append((place, mark, view))
         return held
@@ -177,7 +177,7 @@ class VisibleLedger(Protocol):
 
     def derived_dimensions(self) -> Sequence[DerivedDimension]: ...
 
-    def lasting_dimension(
+    def cached_dimension(
         self, depends_on: object, define: Callable[[], DerivedDimension]
     ) -> DerivedDimension: ...
 

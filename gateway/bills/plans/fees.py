@@ -19,19 +19,19 @@ from gateway.bills.contracts.paid import ContractCharges
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.charge_rows import (
     DayAmount,
+    PeriodDayRange,
     PeriodPlace,
     PeriodSum,
-    Run,
     begun_days_in_query,
     calendar_months,
     check_query_limits,
-    day_runs_by_period,
+    day_ranges_by_period,
     group_if_included,
     running_sums,
     sums_to_rows,
     value_or_empty,
 )
-from gateway.bills.plans.coverage import DividedLedger, SeatRule, is_seat_held, seat_mark, usable_plans
+from gateway.bills.plans.coverage import DividedLedger, SeatRule, is_seat_held, make_seat_id, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
 from gateway.bills.plans.sums import PlanDays, SeatMonth, SeatUsage, fees_by_day, months_of_seats
 from gateway.bills.plans.uses import UseReader
@@ -107,7 +107,7 @@ class SeatFees:
         }
         spelled = {self.people.person_identity(user): user for user in users} | {user: user for user in users}
         starts = [start for start, _ in periods_of_query(query)]
-        runs = day_runs_by_period(days, query.zone, [start.timestamp() for start in starts])
+        runs = day_ranges_by_period(days, query.zone, [start.timestamp() for start in starts])
         sums: dict[PeriodPlace, PeriodSum] = defaultdict(PeriodSum)
         for plan, view in self.plans:
             asked_days = PlanDays(
@@ -118,7 +118,7 @@ class SeatFees:
             # number of seats whose group and fees are equal
             counts: Counter[tuple[Group, int, int]] = Counter()
             for seat_index, seat in enumerate(plan.seats):
-                mark = seat_mark(plan, seat_index)
+                mark = make_seat_id(plan, seat_index)
                 name = self.names[mark]
                 user = (
                     spelled.get(name)
@@ -136,10 +136,14 @@ class SeatFees:
                     continue
                 group = group_if_included(query, derived, {**values, CHARGE: OVERAGE})
                 if group is not None:
-                    _add_amounts(sums, runs, range(len(days)), group, overages[mark], plan, query.currency, 1)
+                    _add_seat_amounts_to_periods(
+                        sums, runs, range(len(days)), group, overages[mark], plan, query.currency, 1
+                    )
                     check_query_limits(sums)
             for (group, first, end), count in counts.items():
-                _add_amounts(sums, runs, range(first, end), group, fees, plan, query.currency, count)
+                _add_seat_amounts_to_periods(
+                    sums, runs, range(first, end), group, fees, plan, query.currency, count
+                )
                 check_query_limits(sums)
         return sums_to_rows(sums, starts)
 
@@ -195,21 +199,21 @@ def _has_overage(plan: AssistantPlan) -> bool:
     return bool(plan.included and money.text_to_units(plan.overage_price or "0"))
 
 
-def _add_amounts(
+def _add_seat_amounts_to_periods(
     sums: Mapping[PeriodPlace, PeriodSum],
-    runs: Sequence[Run],
-    days: range,
+    period_ranges: Sequence[PeriodDayRange],
+    day_indexes: range,
     group: Group,
-    running: Sequence[DayAmount],
+    cumulative_amounts: Sequence[DayAmount],
     plan: AssistantPlan,
     currency: str,
-    count: int,
+    seat_count: int,
 ) -> None:
-    for run in runs:
-        first, end = max(run.first, days.start), min(run.end, days.stop)
+    for run in period_ranges:
+        first, end = max(run.first, day_indexes.start), min(run.end, day_indexes.stop)
         if first < end:
-            parts = zip(running[first], running[end], strict=True)
-            amount = DayAmount(*(count * (through - before) for before, through in parts))
+            parts = zip(cumulative_amounts[first], cumulative_amounts[end], strict=True)
+            amount = DayAmount(*(seat_count * (through - before) for before, through in parts))
             sums[run.period, group].add_amount(amount, plan.currency, currency)
 
 
@@ -260,7 +264,7 @@ def ledger_divided_by_plans(
 def _recorded_user_by_seat(registry: Registry) -> Mapping[str, str]:
     """Return the users of seats, by seat id, as records name them. "" if records never name a person."""
     return {
-        seat_mark(plan, seat_index): registry.people.recorded_form(seat.user) or ""
+        make_seat_id(plan, seat_index): registry.people.recorded_form(seat.user) or ""
         for plan in registry.declared_table(PlanTable).all()
         for seat_index, seat in enumerate(plan.seats)
     }

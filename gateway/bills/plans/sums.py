@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 
 from gateway.bills.billed.spreading import divide_in_sequence
-from gateway.bills.plans.coverage import is_seat_held, seat_mark
+from gateway.bills.plans.coverage import is_seat_held, make_seat_id
 from gateway.bills.plans.declared import CALLS, USD, AssistantPlan, Seat
 from spool.currencies import CurrencyConverter, divide_by_scale
 from spool.ledger import money
@@ -91,7 +91,7 @@ NOTHING = SeatUse()
 _NO_SPANS: Mapping[int, SeatUse] = {}
 
 
-def _empty_spans() -> dict[str, dict[int, SeatUse]]:
+def _new_spans_by_seat() -> dict[str, dict[int, SeatUse]]:
     return defaultdict(dict)
 
 
@@ -105,24 +105,24 @@ class SeatUsage:
     listed by currency: `unpaid` for these calls, and `unvalued` for covered calls.
     """
 
-    spans: dict[str, dict[int, SeatUse]] = field(default_factory=_empty_spans)
+    spans: dict[str, dict[int, SeatUse]] = field(default_factory=_new_spans_by_seat)
     metered: int = 0
     unpaid: Counter[str] = field(default_factory=Counter)
     unvalued: Counter[str] = field(default_factory=Counter)
 
-    def use_between(self, mark: str, start: int, end: int) -> SeatUse:
+    def use_between(self, seat_id: str, start: int, end: int) -> SeatUse:
         """
         Return the usage of a seat from `start` to before `end`, which must be limits of stored spans of
         usage.
         """
         total = NOTHING
-        for at, use in self.spans.get(mark, _NO_SPANS).items():
+        for at, use in self.spans.get(seat_id, _NO_SPANS).items():
             if start <= at < end:
                 total = total.plus(use)
         return total
 
-    def add_use(self, mark: str, at: int, use: SeatUse) -> None:
-        spans = self.spans[mark]
+    def add_use(self, seat_id: str, at: int, use: SeatUse) -> None:
+        spans = self.spans[seat_id]
         spans[at] = spans.get(at, NOTHING).plus(use)
 
 
@@ -185,12 +185,12 @@ class SeatMonth:
     included_value: int
     lacking: Mapping[str, int] = field(default_factory=dict)
 
-    def included_part(self, worth: int) -> int:
+    def included_part(self, call_value: int) -> int:
         """
-        Return the part of `worth` that the plan's fee includes. `worth` is the value of some of the seat's
+        Return the part of `call_value` that the plan's fee includes. `call_value` is the value of some of the seat's
         calls.
         """
-        return worth * self.included_value // self.use.value if self.use.value else 0
+        return call_value * self.included_value // self.use.value if self.use.value else 0
 
 
 @dataclass(slots=True)
@@ -208,13 +208,13 @@ def months_of_seats(plan: AssistantPlan, asked_days: PlanDays, uses: SeatUsage) 
     """Return the seats that are held on a requested day, with the fees of the days that have begun."""
     beyond: dict[str, Overage] = defaultdict(Overage)
     for cycle in billing_cycles(plan.cycle_day, asked_days.start, asked_days.end):
-        for seats in _sharing_groups(plan, cycle):
+        for seats in _seats_sharing_an_allowance(plan, cycle):
             _add_overage(beyond, plan, cycle, seats, asked_days, uses)
     fees = fees_by_day(plan, asked_days)
     months = []
     for seat_index, seat in enumerate(plan.seats):
         if any(is_seat_held(seat, day) for day in asked_days.texts):
-            mark = seat_mark(plan, seat_index)
+            mark = make_seat_id(plan, seat_index)
             months.append(_seat_month(plan, seat, mark, asked_days, uses, fees, beyond[mark]))
     return months
 
@@ -222,36 +222,36 @@ def months_of_seats(plan: AssistantPlan, asked_days: PlanDays, uses: SeatUsage) 
 def _seat_month(
     plan: AssistantPlan,
     seat: Seat,
-    mark: str,
+    seat_id: str,
     asked_days: PlanDays,
     uses: SeatUsage,
     fees: Mapping[int, int],
-    beyond: Overage,
+    seat_overage: Overage,
 ) -> SeatMonth:
     lacking: Counter[str] = Counter()
-    use = uses.use_between(mark, asked_days.start, asked_days.end)
+    use = uses.use_between(seat_id, asked_days.start, asked_days.end)
     held = [
         day for day, text in zip(asked_days.days, asked_days.texts, strict=True) if is_seat_held(seat, text)
     ]
     own_fees = {day: fees[day] for day in held if day in fees}
     overage = 0
-    if beyond.overage:
+    if seat_overage.overage:
         last = asked_days.days[max(0, asked_days.begun - 1)]
-        overage = asked_days.convert_and_sum({last: beyond.overage}, plan.currency, lacking)
+        overage = asked_days.convert_and_sum({last: seat_overage.overage}, plan.currency, lacking)
     return SeatMonth(
         plan=plan,
         seat=seat,
-        mark=mark,
+        mark=seat_id,
         start=asked_days.start,
         end=asked_days.end,
         held_days=len(held),
         days=len(asked_days.days),
         fee=asked_days.convert_and_sum(own_fees, plan.currency, lacking),
         use=use,
-        used=used_in_plan_unit(plan, use),
-        beyond=beyond.quantity,
+        used=usage_in_plan_unit(plan, use),
+        beyond=seat_overage.quantity,
         overage=overage,
-        included_value=use.value - beyond.value,
+        included_value=use.value - seat_overage.value,
         lacking=lacking,
     )
 
@@ -263,7 +263,7 @@ def included_allowance(plan: AssistantPlan, seats: Sequence[Seat]) -> int | None
     return money.text_to_units(plan.included) * len({seat.user.casefold() for seat in seats})
 
 
-def used_in_plan_unit(plan: AssistantPlan, use: SeatUse) -> int:
+def usage_in_plan_unit(plan: AssistantPlan, use: SeatUse) -> int:
     """Return usage in the plan's unit. Never below 0, even if corrections exceed the usage."""
     used = max(0, use.calls if plan.unit == CALLS else use.value)
     if plan.unit == USD:
@@ -272,18 +272,18 @@ def used_in_plan_unit(plan: AssistantPlan, use: SeatUse) -> int:
     return int(used * money.UNIT // unit_value)
 
 
-def _sharing_groups(plan: AssistantPlan, cycle: BillingCycle) -> Iterator[Sequence[MarkedSeat]]:
+def _seats_sharing_an_allowance(plan: AssistantPlan, cycle: BillingCycle) -> Iterator[Sequence[MarkedSeat]]:
     first, last = day_text(cycle.start), day_text(cycle.end - DAY_S)
     groups: dict[str, list[MarkedSeat]] = defaultdict(list)
     for seat_index, seat in enumerate(plan.seats):
         if seat.since <= last and (not seat.until or first < seat.until):
             who = "" if plan.is_pooled else seat.user.casefold()
-            groups[who].append((seat, seat_mark(plan, seat_index)))
+            groups[who].append((seat, make_seat_id(plan, seat_index)))
     yield from groups.values()
 
 
 def _add_overage(
-    beyond_by_mark: dict[str, Overage],
+    overage_by_seat: dict[str, Overage],
     plan: AssistantPlan,
     cycle: BillingCycle,
     seats: Sequence[MarkedSeat],
@@ -294,8 +294,8 @@ def _add_overage(
     if included is None:
         return
     start, end = max(cycle.start, asked_days.start), min(cycle.end, asked_days.end)
-    through = [used_in_plan_unit(plan, uses.use_between(mark, cycle.start, end)) for _, mark in seats]
-    before = [used_in_plan_unit(plan, uses.use_between(mark, cycle.start, start)) for _, mark in seats]
+    through = [usage_in_plan_unit(plan, uses.use_between(mark, cycle.start, end)) for _, mark in seats]
+    before = [usage_in_plan_unit(plan, uses.use_between(mark, cycle.start, start)) for _, mark in seats]
     parts = [max(0, used - earlier) for used, earlier in zip(through, before, strict=True)]
     excess, was_over = max(0, sum(through) - included), max(0, sum(before) - included)
     if excess <= was_over:
@@ -305,7 +305,7 @@ def _add_overage(
     for (_, mark), part, quantity, overage in zip(seats, parts, quantities, overages, strict=True):
         if part:
             value = max(0, uses.use_between(mark, start, end).value)
-            beyond = beyond_by_mark[mark]
+            beyond = overage_by_seat[mark]
             beyond.quantity += quantity
             beyond.overage += overage
             beyond.value += value * quantity // part

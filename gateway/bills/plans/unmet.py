@@ -9,7 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.coverage import NAME, NOT_COVERED, SeatRule, VisibleLedger, is_seat_held, seat_mark
+from gateway.bills.plans.coverage import (
+    NAME,
+    NOT_COVERED,
+    SeatRule,
+    VisibleLedger,
+    is_seat_held,
+    make_seat_id,
+)
 from gateway.bills.plans.declared import AssistantPlan
 from gateway.bills.plans.sums import SeatUsage
 from spool.ledger.queries import TOTAL, CostQuery, narrow_query
@@ -56,7 +63,7 @@ def _plans_without_users(
             if any(is_seat_held(seat, day) for day in days):
                 name = people.person_identity(seat.user)
                 names.add(name)
-                use = seat_usage.use_between(seat_mark(plan, index), month.start, month.end)
+                use = seat_usage.use_between(make_seat_id(plan, index), month.start, month.end)
                 if use.calls or use.unpriced:
                     busy.add(name)
         seated.append(names)

@@ -43,18 +43,18 @@ from gateway.bills.reconciliation.sides import (
     CountedUse,
     MeterPlace,
     Prices,
-    divide_whole_number,
+    divide_among_meters,
     new_counts,
 )
 
 CHEAPER = frozenset({"batch", "flex"})  # tiers that are cheaper than the standard tier
 # one amount of the comparison: part of the difference, cell, and meter ("" for OWN, which has no meter)
-PartKey = tuple[str, ComparisonCell, str]
+DifferenceEntry = tuple[str, ComparisonCell, str]
 Regional = dict[MeterPlace, dict[str, int]]  # by region
 
 
 @dataclass(slots=True)
-class _Worth:
+class _TokenValues:
     """
     Values of billed tokens: at our prices (`worth`), at list prices (`listed`), and at our prices without
     discounts of tiers (`full`). `premium` is how much more large inputs cost. Regions are separate for the
@@ -70,7 +70,7 @@ class _Worth:
     billed_in: dict[str, int] = field(default_factory=new_counts)
 
 
-_AtOurPrices = dict[ComparisonCell, dict[str, _Worth]]
+_AtOurPrices = dict[ComparisonCell, dict[str, _TokenValues]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class SplitDifference:
     billed: dict[ComparisonCell, BilledSums] = field(default_factory=lambda: defaultdict(BilledSums))
     counted: dict[ComparisonCell, CountedSums] = field(default_factory=lambda: defaultdict(CountedSums))
     metered: set[int] = field(default_factory=set)  # days on which a bill states token counts
-    parts: dict[PartKey, int] = field(default_factory=new_counts)
+    parts: dict[DifferenceEntry, int] = field(default_factory=new_counts)
     extra: dict[MeterPlace, int] = field(default_factory=dict)  # billed minus counted tokens of each place
     values: dict[MeterPlace, int] = field(default_factory=new_counts)
     listed: dict[MeterPlace, int] = field(default_factory=dict)
@@ -195,17 +195,17 @@ def split_difference(
     *,
     prices: Prices,
     levels: ComparisonLevels,
-    metered: Iterable[int] = (),
-    imputed: bool = False,
+    days_with_token_counts: Iterable[int] = (),
+    lacks_billed_money: bool = False,
 ) -> SplitDifference:
     """
     Split the difference of the given rows into its parts.
 
     On days without billed tokens, no part is due to the number of tokens. The exceptions are the days in
-    `metered`, for which a bill states that nothing was used. `imputed` means that no bill states money, so
-    billed tokens are valued at our prices.
+    `days_with_token_counts`, for which a bill states that nothing was used. `lacks_billed_money` means that
+    no bill states money, so billed tokens are valued at our prices.
     """
-    result = SplitDifference(levels=levels, metered=set(metered))
+    result = SplitDifference(levels=levels, metered=set(days_with_token_counts))
     _add_sides(result, tokens, money, counted_uses, prices)
     paid_rates = _paid_rates(result)
     theirs_of = {cell: _billed_or_counted_tokens(result, cell) for cell in {*result.billed, *result.counted}}
@@ -214,7 +214,7 @@ def split_difference(
     arrived: dict[MeterPlace, list[TokenMove]] = defaultdict(list)
     for move in matched_moves:
         arrived[move.target].append(move)
-    at_our_prices: _AtOurPrices = defaultdict(lambda: defaultdict(_Worth))
+    at_our_prices: _AtOurPrices = defaultdict(lambda: defaultdict(_TokenValues))
     for cell, theirs in sorted(theirs_of.items()):
         billed = result.billed.get(cell, BilledSums())
         ours = result.counted.get(cell, CountedSums())
@@ -254,18 +254,18 @@ def split_difference(
             sums.full += (value + volume) * max(standard.get(meter, 0), 1) // max(listed.get(meter, 0), 1)
             if billed_count == have:
                 sums.premium += ours.premium.get(meter, 0)
-            _add_worth_by_region(sums, billed, ours, meter, billed_count, value + volume)
+            _add_value_by_region(sums, billed, ours, meter, billed_count, value + volume)
             for move in arrived.get((cell, meter), ()):
-                _move_regions(sums, move, result.counted[move.source[0]])
+                _add_moved_value_by_region(sums, move, result.counted[move.source[0]])
         # the fees of calls are not compared with a bill that has only tokens
-        for kind, fee in () if imputed else ours.fees.items():
+        for kind, fee in () if lacks_billed_money else ours.fees.items():
             own_cost += fee
             result.parts[OTHER, coarse, kind] -= fee
             result.reported_fees[kind] += fee
         if own_cost != ours.cost:
             result.parts[OWN, cell, ""] += own_cost - ours.cost
-    _correct_move_values(result, at_our_prices, matched_moves)
-    _add_rate_parts(result, at_our_prices, imputed=imputed)
+    _correct_values_of_moved_tokens(result, at_our_prices, matched_moves)
+    _add_price_differences(result, at_our_prices, lacks_billed_money=lacks_billed_money)
     result.parts = defaultdict(int, {entry: amount for entry, amount in result.parts.items() if amount})
     return result
 
@@ -301,7 +301,7 @@ def _add_sides(
             split_sides.paid[cell, amount.meter] += amount.amount
             split_sides.lines[cell, amount.meter] += 1
         else:
-            split_sides.parts[OTHER, cell, _common_kind(amount.meter, kinds)] += amount.amount
+            split_sides.parts[OTHER, cell, _line_kind_as_calls_name_it(amount.meter, kinds)] += amount.amount
 
 
 def _add_premium(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
@@ -313,12 +313,12 @@ def _add_premium(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
             sums.premium[meter] += value - value * base[meter] // large[meter]
 
 
-def _common_kind(kind: str, kinds: Collection[str]) -> str:
+def _line_kind_as_calls_name_it(billed_kind: str, call_kinds: Collection[str]) -> str:
     """
-    Return the bill's name for a kind of line (of `kinds`). Calls may use another word, such as for images.
+    Return the bill's name for a kind of line (of `call_kinds`). Calls may use another word, such as for images.
     """
-    unit = non_token_meter(kind)
-    return unit if kind not in kinds and unit in kinds else kind
+    unit = non_token_meter(billed_kind)
+    return unit if billed_kind not in call_kinds and unit in call_kinds else billed_kind
 
 
 def _paid_rates(split_sides: SplitDifference) -> dict[tuple[str, str], int]:
@@ -335,24 +335,31 @@ def _paid_rates(split_sides: SplitDifference) -> dict[tuple[str, str], int]:
 def _billed_or_counted_tokens(split_sides: SplitDifference, cell: ComparisonCell) -> dict[str, int]:
     ours = split_sides.counted.get(cell, CountedSums()).tokens
     return (
-        _divide_pooled_meters(split_sides.billed.get(cell, BilledSums()).tokens, ours)
+        _divide_pooled_tokens_among_meters(split_sides.billed.get(cell, BilledSums()).tokens, ours)
         if cell.day in split_sides.metered
         else dict(ours)
     )
 
 
-def _divide_pooled_meters(billed: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
+def _divide_pooled_tokens_among_meters(
+    billed_tokens: Mapping[str, int], counted_tokens: Mapping[str, int]
+) -> dict[str, int]:
     """Return the billed tokens by meter. Tokens billed for several meters together are divided like ours."""
-    by_meter = {meter: billed.get(meter, 0) for meter in METERS}
+    by_meter = {meter: billed_tokens.get(meter, 0) for meter in METERS}
     for pooled, meters in POOLED.items():
-        if billed.get(pooled):
-            for meter, tokens in divide_whole_number(billed[pooled], ours, meters).items():
+        if billed_tokens.get(pooled):
+            for meter, tokens in divide_among_meters(billed_tokens[pooled], counted_tokens, meters).items():
                 by_meter[meter] += tokens
     return by_meter
 
 
-def _add_worth_by_region(
-    sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, billed_tokens: int, worth: int
+def _add_value_by_region(
+    sums: _TokenValues,
+    billed: BilledSums,
+    ours: CountedSums,
+    meter: str,
+    billed_tokens: int,
+    value_at_our_prices: int,
 ) -> None:
     whole = ours.values.get(meter, 0)
     have = ours.tokens.get(meter, 0)
@@ -361,39 +368,41 @@ def _add_worth_by_region(
     for (region, regional_meter), value in ours.regional.items():
         # for tokens that only the bill has, the region is unknown
         if regional_meter == meter and whole:
-            sums.counted_in[region] += min(worth, whole * times) * value // whole
+            sums.counted_in[region] += min(value_at_our_prices, whole * times) * value // whole
     meters_of_bill = {meter, *(pooled for pooled, meters in POOLED.items() if meter in meters)}
     whole = sum(billed.tokens.get(bill_meter, 0) for bill_meter in meters_of_bill)
     for (region, regional_meter), tokens in billed.regional.items():
         if regional_meter in meters_of_bill and whole:
-            sums.billed_in[region] += worth * tokens // whole
+            sums.billed_in[region] += value_at_our_prices * tokens // whole
 
 
-def _correct_move_values(
+def _correct_values_of_moved_tokens(
     split_sides: SplitDifference, at_our_prices: _AtOurPrices, matched_moves: list[TokenMove]
 ) -> None:
     coarse = split_sides.levels.coarse_cell
-    for move, less, gain in move_value_corrections(
+    for move, less, gain in value_corrections_of_token_moves(
         matched_moves,
         coarse,
-        worth=lambda cell_meter: at_our_prices[cell_meter[0]][cell_meter[1]].worth,
-        listed=lambda cell_meter: at_our_prices[cell_meter[0]][cell_meter[1]].listed,
-        paid=lambda cell_meter: split_sides.paid.get(cell_meter),
+        value_at_our_prices=lambda cell_meter: at_our_prices[cell_meter[0]][cell_meter[1]].worth,
+        value_at_list_prices=lambda cell_meter: at_our_prices[cell_meter[0]][cell_meter[1]].listed,
+        billed_amount=lambda cell_meter: split_sides.paid.get(cell_meter),
     ):
         for (cell, meter), amount in ((move.source, -less), (move.target, gain)):
             split_sides.parts[VOLUME, cell, meter] += amount
             at_our_prices[coarse(cell)][meter].worth += amount
 
 
-def _move_regions(sums: _Worth, move: TokenMove, ours: CountedSums) -> None:
-    for (region, regional_meter), value in ours.regional.items():
+def _add_moved_value_by_region(sums: _TokenValues, move: TokenMove, source_sums: CountedSums) -> None:
+    for (region, regional_meter), value in source_sums.regional.items():
         if regional_meter == move.source[1]:
             sums.counted_in[region] += int(
-                move.tokens * move.target_price * value / ours.values[regional_meter]
+                move.tokens * move.target_price * value / source_sums.values[regional_meter]
             )
 
 
-def _add_rate_parts(split_sides: SplitDifference, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
+def _add_price_differences(
+    split_sides: SplitDifference, at_our_prices: _AtOurPrices, *, lacks_billed_money: bool
+) -> None:
     for (cell, meter), amount in split_sides.paid.items():
         split_sides.parts[RATE, cell, meter] += amount
     for cell, by_meter in at_our_prices.items():
@@ -409,11 +418,11 @@ def _add_rate_parts(split_sides: SplitDifference, at_our_prices: _AtOurPrices, *
             ):
                 for region, share in region_worth.items():
                     regional[cell, paid_meter][region] += share
-            if imputed:
+            if lacks_billed_money:
                 split_sides.billed_money[cell] += sums.worth
             else:
                 split_sides.parts[RATE, cell, paid_meter] -= sums.worth
-    if not imputed:
+    if not lacks_billed_money:
         _count_unbilled_as_free(split_sides)
 
 
@@ -486,11 +495,11 @@ def find_moves(
         }
         for meters in (*((meter,) for meter in METERS), INPUT_METERS):
             chosen = {cell_meter: extra for cell_meter, extra in extras.items() if cell_meter[1] in meters}
-            for move in _match_moves(chosen, extras, counted_sums, prices):
+            for move in _match_missing_with_surplus_tokens(chosen, extras, counted_sums, prices):
                 yield replace(move, tokens=int(move.tokens * times(move.source[0])))
 
 
-def _match_moves(
+def _match_missing_with_surplus_tokens(
     chosen: Mapping[MeterPlace, int],
     remaining: dict[MeterPlace, int],
     counted_sums: Mapping[ComparisonCell, CountedSums],
@@ -528,48 +537,48 @@ def _match_moves(
             )
 
 
-def move_value_corrections(
+def value_corrections_of_token_moves(
     matched_moves: list[TokenMove],
-    coarse: Callable[[ComparisonCell], ComparisonCell],
-    worth: Callable[[MeterPlace], int],
-    listed: Callable[[MeterPlace], int],
-    paid: Callable[[MeterPlace], int | None],
+    money_cell_of: Callable[[ComparisonCell], ComparisonCell],
+    value_at_our_prices: Callable[[MeterPlace], int],
+    value_at_list_prices: Callable[[MeterPlace], int],
+    billed_amount: Callable[[MeterPlace], int | None],
 ) -> Iterator[tuple[TokenMove, int, int]]:
     """
     Yield, for each move of tokens with large inputs from one cell to another, by how much they are worth more
     in both cells than their prices say.
 
     This applies if no other move touches the two cells and both are billed separately. The correction makes
-    both cells billed at the same ratio to our prices, but no token gets cheaper than its list price. `worth`
-    returns the value of a money cell's billed tokens at our prices, and `listed` their value at list prices.
+    both cells billed at the same ratio to our prices, but no token gets cheaper than its list price.
+    `value_at_our_prices` and `value_at_list_prices` return the value of a money cell's billed tokens.
     """
     between: dict[tuple[MeterPlace, MeterPlace], list[TokenMove]] = defaultdict(list)
     for move in matched_moves:
         source = move.source
         target = move.target
-        between[(coarse(source[0]), source[1]), (coarse(target[0]), target[1])].append(move)
+        between[(money_cell_of(source[0]), source[1]), (money_cell_of(target[0]), target[1])].append(move)
     ends = [cell_meter for pair in between for cell_meter in pair]
     for (source, target), group in between.items():
-        paid_source = paid(source)
-        paid_target = paid(target)
+        paid_source = billed_amount(source)
+        paid_target = billed_amount(target)
         is_alone = ends.count(source) == ends.count(target) == 1
         if (
             source == target
             or not is_alone
             or paid_source is None
             or paid_target is None
-            or worth(source) <= 0
+            or value_at_our_prices(source) <= 0
         ):
             continue
         moved_worth = sum((move.worth for move in group), Fraction(0))
         ratio = sum((move.tokens * move.target_price for move in group), Fraction(0)) / moved_worth
-        both_worth = ratio * worth(source) + worth(target)
+        both_worth = ratio * value_at_our_prices(source) + value_at_our_prices(target)
         share = (ratio * paid_source + paid_target) / both_worth if both_worth > 0 else Fraction(0)
         least = sum(move.tokens * move.listed for move in group) - moved_worth
-        surplus = worth(source) - listed(source)
+        surplus = value_at_our_prices(source) - value_at_list_prices(source)
         if share <= 0 or least > surplus or least > 0 or surplus < 0:
             continue
-        extra_worth = min(max(worth(source) - paid_source / share, least), Fraction(surplus))
+        extra_worth = min(max(value_at_our_prices(source) - paid_source / share, least), Fraction(surplus))
         for move in group:
             part = extra_worth * move.worth / moved_worth
             yield move, int(part), int(part * ratio)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from gateway.bills.reconciliation.cells import PartKey, SplitDifference
+from gateway.bills.reconciliation.cells import DifferenceEntry, SplitDifference
 from gateway.bills.reconciliation.limits import ALIKE, LARGE_SHARE, LEAST_DAYS, MICRO, MOST_LISTED, NOTHING
 from gateway.bills.reconciliation.rate_series import model_rate_series
 from gateway.bills.reconciliation.sides import (
@@ -67,7 +67,7 @@ class CauseClaim:
     since: int = 0  # first day of the claim; 0 means all days
     is_of_tokens: bool = True
     beside: tuple[str, ...] = ()  # other causes that would explain the same amounts
-    parts: Mapping[PartKey, ClaimedPortion] = field(default_factory=dict, repr=False)
+    parts: Mapping[DifferenceEntry, ClaimedPortion] = field(default_factory=dict, repr=False)
 
     @property
     def is_hint(self) -> bool:
@@ -79,19 +79,19 @@ def build_claim(
     cause: str,
     by_cell: Mapping[ComparisonCell, int],
     *,
-    sure: str,
+    certainty: str,
     evidence: str,
     advice: str,
     tokens: int = 0,
-    exchange: bool = False,
+    exchanges_between_days: bool = False,
     keys: Iterable[str] = (),
     regions: Iterable[str] = (),
     since: int = 0,
     is_of_tokens: bool = True,
-    beside: Iterable[str] = (),
-    taken: Mapping[PartKey, ClaimedPortion] | None = None,
+    alternative_causes: Iterable[str] = (),
+    claimed_portions: Mapping[DifferenceEntry, ClaimedPortion] | None = None,
 ) -> CauseClaim:
-    """Return a claim. `exchange`: amounts only move between days, so `moved` counts each once."""
+    """Return a claim. `exchanges_between_days`: amounts only move between days, so `moved` counts each once."""
     by_day: dict[int, int] = defaultdict(int)
     for cell, amount in by_cell.items():
         by_day[cell.day] += amount
@@ -100,8 +100,8 @@ def build_claim(
         cause=cause,
         amount=sum(by_cell.values()),
         tokens=tokens,
-        moved=moved // 2 if exchange else moved,
-        sure=sure,
+        moved=moved // 2 if exchanges_between_days else moved,
+        sure=certainty,
         evidence=evidence,
         advice=advice,
         days=tuple(sorted(by_day)),
@@ -111,8 +111,8 @@ def build_claim(
         by_cell=dict(by_cell),
         since=since,
         is_of_tokens=is_of_tokens,
-        beside=tuple(dict.fromkeys(beside)),
-        parts=taken or {},
+        beside=tuple(dict.fromkeys(alternative_causes)),
+        parts=claimed_portions or {},
     )
 
 
@@ -142,17 +142,19 @@ class BillComparison:
     sums: Sequence[ContractSum] = ()
     late_days: Collection[int] = ()
 
-    def is_within_rounding(self, entry: PartKey, worth: int | None = None) -> bool:
+    def is_within_rounding(self, entry: DifferenceEntry, value_at_other_prices: int | None = None) -> bool:
         """
         Return whether the price difference of an entry is at most half of the last digit per billed line.
 
-        `worth` is the value of the tokens if it differs from that at our prices.
+        `value_at_other_prices` is the value of the tokens if it differs from that at our prices.
         """
         _, cell, meter = entry
         digit = self.precision.get(cell.day, 0)
         left = self.remainder.amounts.get(entry, 0)
-        if worth is not None:  # the provider may round both before and after it applies a factor
-            left += self.split.worth[cell, meter] - worth
+        if (
+            value_at_other_prices is not None
+        ):  # the provider may round both before and after it applies a factor
+            left += self.split.worth[cell, meter] - value_at_other_prices
             digit *= 2
         return 2 * abs(left) <= digit * max(1, self.split.lines.get((cell, meter), 0))
 
@@ -187,7 +189,7 @@ class BillComparison:
     def are_few_days(self, days: Collection[int]) -> bool:
         return len(days) < min(LEAST_DAYS, len(self.days))
 
-    def priced_entries(self, model: str) -> list[PartKey]:
+    def price_difference_entries(self, model: str) -> list[DifferenceEntry]:
         """Return the parts of the difference that are due to a model's prices, including those of 0."""
         return [
             (RATE, cell, meter)
@@ -195,23 +197,29 @@ class BillComparison:
             if cell.model == model and worth > 0 and (cell, meter) in self.split.paid
         ]
 
-    def claim_entries_with_rates(
+    def claim_entries_with_price_differences(
         self,
         cause: str,
-        entries: list[PartKey],
-        sure: str,
+        entries: list[DifferenceEntry],
+        certainty: str,
         evidence: str,
         advice: str,
-        portions: Mapping[PartKey, ClaimedPortion] | None = None,
-        beside: Sequence[str] = (),
+        portions: Mapping[DifferenceEntry, ClaimedPortion] | None = None,
+        alternative_causes: Sequence[str] = (),
     ) -> Iterator[CauseClaim]:
         """
         Claim portions of `entries` (parts of the difference). Without `portions`, claim whole entries
         together with the price differences in their cells.
         """
-        entries = entries if portions else self.remainder.with_unexplained_rates(entries)
+        entries = entries if portions else self.remainder.with_price_differences(entries)
         claim = self.remainder.claim_entries(
-            cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions, beside=beside
+            cause,
+            entries,
+            certainty=certainty,
+            evidence=evidence,
+            advice=advice,
+            portions=portions,
+            alternative_causes=alternative_causes,
         )
         if claim is not None:
             yield claim
@@ -225,7 +233,7 @@ class BillComparison:
 class UnexplainedDifference:
     def __init__(self, split: SplitDifference) -> None:
         self._split = split
-        self.amounts: dict[PartKey, int] = dict(split.parts)
+        self.amounts: dict[DifferenceEntry, int] = dict(split.parts)
         self.extra: dict[MeterPlace, int] = dict(split.extra)
         self.explained: set[ComparisonCell] = set()  # explained cells with one-sided calls
         # keys and models with calls of another tier that were not reported as such
@@ -263,11 +271,11 @@ class UnexplainedDifference:
         cells = self._fine.get((cell, meter), ())
         return bool(cells) and all(related_cell in self.explained for related_cell in cells)
 
-    def volume_entries(self) -> list[PartKey]:
+    def token_difference_entries(self) -> list[DifferenceEntry]:
         """Return the entries of tokens that only one side has, including those without a price."""
         return [(VOLUME, cell, meter) for cell, meter in self.extra]
 
-    def with_unexplained_rates(self, volume: Iterable[PartKey]) -> list[PartKey]:
+    def with_price_differences(self, token_entries: Iterable[DifferenceEntry]) -> list[DifferenceEntry]:
         """
         Return the entries of one-sided tokens, and the price differences in their cells that belong to these
         tokens.
@@ -277,7 +285,7 @@ class UnexplainedDifference:
         calls of a model have the list price, a difference belongs to these calls only if it is a constant
         share of their value.
         """
-        entries = list(volume)
+        entries = list(token_entries)
         coarse = {self._split.levels.coarse_cell(cell) for _, cell, _ in entries}
         for model in {cell.model for cell in coarse}:
             rates = [entry for entry in self.rate_entries(model) if entry[1] in coarse]
@@ -289,12 +297,14 @@ class UnexplainedDifference:
             if (
                 model in self._split.varying
                 or not self._split.levels.tier
-                or self._is_one_share(entries, of_calls)
+                or self._is_constant_share_of_value(entries, of_calls)
             ):
                 entries += of_calls
         return entries
 
-    def divide_rates(self, entries: Sequence[PartKey]) -> dict[PartKey, ClaimedPortion]:
+    def price_portions_of_entries(
+        self, entries: Sequence[DifferenceEntry]
+    ) -> dict[DifferenceEntry, ClaimedPortion]:
         """
         Return the portions of price differences that belong to `entries`, in proportion to the value of the
         tokens. A price difference that no other entry shares is left out.
@@ -302,49 +312,53 @@ class UnexplainedDifference:
         chosen = set(entries)
         own_worth: dict[MeterPlace, int] = defaultdict(int)
         whole: dict[MeterPlace, int] = defaultdict(int)
-        for entry in self.volume_entries():
+        for entry in self.token_difference_entries():
             cell_meter = self._split.levels.coarse_cell(entry[1]), entry[2]
             worth = abs(self.amounts.get(entry, 0))
             whole[cell_meter] += worth
             own_worth[cell_meter] += worth if entry in chosen else 0
         return {
-            entry: self.share_of_entry(entry, Fraction(own_worth[cell_meter], whole[cell_meter]))
+            entry: self.portion_of_entry(entry, Fraction(own_worth[cell_meter], whole[cell_meter]))
             for entry in entries
             if entry[0] == RATE and 0 < own_worth[cell_meter := (entry[1], entry[2])] < whole[cell_meter]
         }
 
-    def _is_one_share(self, volume: Sequence[PartKey], rates: Sequence[PartKey]) -> bool:
+    def _is_constant_share_of_value(
+        self, token_entries: Sequence[DifferenceEntry], price_entries: Sequence[DifferenceEntry]
+    ) -> bool:
         worth: dict[MeterPlace, int] = defaultdict(int)
-        for entry in volume:
+        for entry in token_entries:
             if entry[0] == VOLUME:
                 worth[self._split.levels.coarse_cell(entry[1]), entry[2]] += self.amounts.get(entry, 0)
-        whole = sum(worth[cell, meter] for _, cell, meter in rates)
+        whole = sum(worth[cell, meter] for _, cell, meter in price_entries)
         if not whole:
             return False
-        share = Fraction(sum(self.amounts[entry] for entry in rates), whole)
-        deviation = sum(abs(self.amounts[entry] - share * worth[entry[1], entry[2]]) for entry in rates)
-        return deviation <= ALIKE * sum(abs(self.amounts[entry]) for entry in rates)
+        share = Fraction(sum(self.amounts[entry] for entry in price_entries), whole)
+        deviation = sum(
+            abs(self.amounts[entry] - share * worth[entry[1], entry[2]]) for entry in price_entries
+        )
+        return deviation <= ALIKE * sum(abs(self.amounts[entry]) for entry in price_entries)
 
-    def entries_of_part(self, part: str) -> list[PartKey]:
+    def entries_of_difference_part(self, part: str) -> list[DifferenceEntry]:
         return [entry for entry in self.amounts if entry[0] == part]
 
-    def rate_entries(self, model: str) -> list[PartKey]:
-        return [entry for entry in self.entries_of_part(RATE) if entry[1].model == model]
+    def rate_entries(self, model: str) -> list[DifferenceEntry]:
+        return [entry for entry in self.entries_of_difference_part(RATE) if entry[1].model == model]
 
     def claim_entries(
         self,
         cause: str,
-        entries: Iterable[PartKey],
+        entries: Iterable[DifferenceEntry],
         *,
-        sure: str,
+        certainty: str,
         evidence: str,
         advice: str,
-        exchange: bool = False,
+        exchanges_between_days: bool = False,
         since: int = 0,
         regions: Iterable[str] = (),
-        portions: Mapping[PartKey, ClaimedPortion] | None = None,
+        portions: Mapping[DifferenceEntry, ClaimedPortion] | None = None,
         explains_calls: bool = False,
-        beside: Iterable[str] = (),
+        alternative_causes: Iterable[str] = (),
         are_prices_known: bool = False,
     ) -> CauseClaim | None:
         """
@@ -352,7 +366,7 @@ class UnexplainedDifference:
         is left to claim.
 
         Portions may include entries that are 0 because two causes cancel out. `explains_calls`: only one side
-        has calls in these cells, so later checks do not compare the number of calls there. `beside`: other
+        has calls in these cells, so later checks do not compare the number of calls there. `alternative_causes`: other
         causes that would explain the same amounts; OTHERS, PRICES and KINDS stand for the causes that other
         checks claim in these cells. `are_prices_known`: the cause itself explains the price differences.
         """
@@ -360,11 +374,11 @@ class UnexplainedDifference:
         by_cell: dict[ComparisonCell, int] = defaultdict(int)
         entries = list(entries)
         is_any_taken, parts = False, set()
-        taken: dict[PartKey, ClaimedPortion] = {}
+        taken: dict[DifferenceEntry, ClaimedPortion] = {}
         touched = {cell for part, cell, _ in entries if part == VOLUME}
         if not touched.isdisjoint(self.doubtful):
-            sure = WEAK
-        if sure == WEAK or beside:
+            certainty = WEAK
+        if certainty == WEAK or alternative_causes:
             self.doubtful |= touched
         priced_whole: set[MeterPlace] = set()
         for entry in entries:
@@ -398,34 +412,34 @@ class UnexplainedDifference:
         # the price differences of different tokens may cancel each other out
         if VOLUME in parts and prices > ALIKE * abs(amount) and not are_prices_known:
             evidence += f"; {format_dollars(priced)} of it is a different price of these tokens"
-            beside = (*beside, PRICES)
+            alternative_causes = (*alternative_causes, PRICES)
         return build_claim(
             cause,
             by_cell,
-            sure=sure,
+            certainty=certainty,
             evidence=evidence,
             advice=advice,
             tokens=tokens,
-            exchange=exchange,
+            exchanges_between_days=exchanges_between_days,
             regions=regions,
             since=since,
             is_of_tokens=parts != {OTHER},
-            beside=beside,
-            taken=taken,
+            alternative_causes=alternative_causes,
+            claimed_portions=taken,
         )
 
-    def share_of_entry(self, entry: PartKey, share: Fraction) -> ClaimedPortion:
+    def portion_of_entry(self, entry: DifferenceEntry, share: Fraction) -> ClaimedPortion:
         part, cell, meter = entry
         tokens = self.extra.get((cell, meter), 0) if part == VOLUME else 0
         return ClaimedPortion(round(self.amounts.get(entry, 0) * share), round(tokens * share))
 
-    def rest_of_entry(self, entry: PartKey, portion: ClaimedPortion) -> ClaimedPortion:
+    def remaining_portion_of_entry(self, entry: DifferenceEntry, claimed: ClaimedPortion) -> ClaimedPortion:
         _, cell, meter = entry
         amount = self.amounts.get(entry, 0)
         tokens = self.extra.get((cell, meter), 0)
-        return ClaimedPortion(amount - portion.amount, tokens - portion.tokens)
+        return ClaimedPortion(amount - claimed.amount, tokens - claimed.tokens)
 
-    def billed_portion(self, entry: PartKey) -> ClaimedPortion:
+    def billed_value_and_tokens(self, entry: DifferenceEntry) -> ClaimedPortion:
         """Return the value of an entry's billed tokens at our prices, and their number."""
         _, cell, meter = entry
         split = self._split
@@ -439,7 +453,7 @@ class UnexplainedDifference:
         return own_tokens + split.extra.get((cell, meter), 0)
 
     def _reduce_entry(
-        self, entry: PartKey, share: int | None, tokens: int | None, portion: ClaimedPortion
+        self, entry: DifferenceEntry, share: int | None, tokens: int | None, portion: ClaimedPortion
     ) -> tuple[int, int | None]:
         part, cell, meter = entry
         is_all = part == VOLUME and tokens is not None and abs(tokens - portion.tokens) <= 1

@@ -14,8 +14,8 @@ from decimal import Decimal
 from fractions import Fraction
 from operator import attrgetter
 
-from gateway.bills.reconciliation.causes.list import find_claims, with_other_causes
-from gateway.bills.reconciliation.causes.rest import last_digit
+from gateway.bills.reconciliation.causes.list import find_claims, name_alternative_causes_in_evidence
+from gateway.bills.reconciliation.causes.rest import last_decimal_unit
 from gateway.bills.reconciliation.cells import SplitDifference, split_difference
 from gateway.bills.reconciliation.claims import OF_PRICES, BillComparison, CauseClaim, UnexplainedDifference
 from gateway.bills.reconciliation.contract_prices import (
@@ -30,25 +30,25 @@ from gateway.bills.reconciliation.matching import (
     Owner,
     choose_source_by_day,
     classify_bill_rows,
+    dimensions_on_both_sides,
     rename_to_families,
-    shared_levels,
 )
 from gateway.bills.reconciliation.overrides import BilledPriceOverride, suggest_overrides
-from gateway.bills.reconciliation.owed import OwedLine, owed_lines
+from gateway.bills.reconciliation.owed import OwedLine, lines_owed_by_provider
 from gateway.bills.reconciliation.restating import (
     EXCHANGE_RATE,
     BillConversion,
     FixedRate,
     claim_exchange_rate,
-    claim_exchanged_keys,
+    claim_keys_swapped_in_bill,
     claim_late_rows,
     convert_at_fixed_rate,
-    find_exchanged_keys,
-    find_fixed_rate,
-    find_late_rows,
+    find_fixed_exchange_rate,
+    find_keys_swapped_in_bill,
     find_market_rates,
-    last_digit_in_currency,
-    swap_exchanged_keys,
+    find_rows_billed_on_later_day,
+    last_decimal_unit_in_currency,
+    use_billed_names_of_swapped_keys,
 )
 from gateway.bills.reconciliation.set_aside import set_aside_failed_calls
 from gateway.bills.reconciliation.sides import (
@@ -67,8 +67,8 @@ from gateway.bills.reconciliation.sides import (
     Prices,
     Row,
     are_series_alike,
-    count_doubtful_calls,
-    replace_key,
+    count_calls_by_cost_doubt,
+    replace_api_key,
 )
 from spool.statements import StatementRow
 
@@ -98,13 +98,13 @@ class DayTolerance:
         is_within = difference <= max(COARSEST, share) and claimed <= share
         return is_within and self.are_tokens_within(line)
 
-    def is_rest_within(self, line: Line, tokens: int) -> bool:
+    def is_unexplained_part_within(self, line: Line, unexplained_tokens: int) -> bool:
         """
-        Return whether the unexplained amount of a line, and its unexplained `tokens`, are within the
+        Return whether the unexplained amount of a line, and its unexplained `unexplained_tokens`, are within the
         tolerance.
         """
         share = abs(line.billed) * self.money / 100
-        is_whole = tokens <= line.billed_tokens * self.tokens / 100
+        is_whole = unexplained_tokens <= line.billed_tokens * self.tokens / 100
         return is_whole and abs(line.unexplained) <= max(COARSEST, share)
 
     def are_tokens_within(self, line: Line) -> bool:
@@ -249,14 +249,14 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
     counted = _rows_on_days(comparison_input.counted, bill_rows.wide, compared)
     names = [use.model for use in counted]
 
-    def standard_prices_at_edges(name: str) -> tuple[frozenset[tuple[str, int]], ...]:
+    def standard_prices_on_first_and_last_day(name: str) -> tuple[frozenset[tuple[str, int]], ...]:
         edges = {min(compared, default=0), max(compared, default=0)}
         return tuple(
             frozenset(comparison_input.prices(name, STANDARD, day, 0).items()) for day in sorted(edges)
         )
 
     tokens, amounts, counted, priced_as, renamed = rename_to_families(
-        tokens, amounts, counted, standard_prices_at_edges
+        tokens, amounts, counted, standard_prices_on_first_and_last_day
     )
     spelled: dict[str, set[str]] = defaultdict(set)
     for name, use in zip(names, counted, strict=True):
@@ -266,21 +266,21 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
         owners, {*(row.key for row in tokens), *(row.key for row in amounts)}, {row.key for row in counted}
     )
     own_rows, billed_rows = counted, tokens
-    tokens = [replace_key(row, keys.billed_key(row)) for row in tokens]
-    amounts = [replace_key(row, keys.billed_key(row)) for row in amounts]
-    counted = [replace_key(row, keys.counted_key(row)) for row in counted]
+    tokens = [replace_api_key(row, keys.billed_key(row)) for row in tokens]
+    amounts = [replace_api_key(row, keys.billed_key(row)) for row in amounts]
+    counted = [replace_api_key(row, keys.counted_key(row)) for row in counted]
 
-    def prices_of_family(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
-        return comparison_input.prices(priced_as(model), tier, day, context)
+    def prices_of_family(model: str, tier: str, day: int, context_tokens: int) -> Mapping[str, int]:
+        return comparison_input.prices(priced_as(model), tier, day, context_tokens)
 
-    def list_prices_of_family(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
+    def list_prices_of_family(model: str, tier: str, day: int, context_tokens: int) -> Mapping[str, int]:
         return (
             {}
             if comparison_input.listed is None
-            else comparison_input.listed(priced_as(model), tier, day, context)
+            else comparison_input.listed(priced_as(model), tier, day, context_tokens)
         )
 
-    levels = shared_levels(tokens, amounts, counted, keys=keys.has_matches)
+    levels = dimensions_on_both_sides(tokens, amounts, counted, are_keys_matched=keys.has_matches)
     metered = compared & set(of_tokens)
     of_all = counted
     set_aside = set_aside_failed_calls(tokens, counted, levels, metered)
@@ -297,8 +297,8 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
             uses,
             prices=at,
             levels=levels,
-            metered=metered,
-            imputed=not of_money,
+            days_with_token_counts=metered,
+            lacks_billed_money=not of_money,
         )
 
     if not has_causes:
@@ -312,7 +312,7 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
             foreign=bill_rows.foreign,
         )
     conversion = comparison_input.conversion
-    precision = _last_digit_by_day(amounts, of_money, conversion)
+    precision = _last_decimal_unit_by_day(amounts, of_money, conversion)
     at_contracts, billed_at = counted, BilledPrices(levels=levels)
     at_prices: Prices = prices_of_family
     of_contracts: SplitDifference | None = None
@@ -338,16 +338,16 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
         at_prices = billed_at.billed_prices(prices_of_family, list_prices_of_family)
         counted = [*set_aside_failed_calls(tokens, billed_at.reprice_uses(of_all), levels, metered).counted]
     own = counted
-    exchanged = find_exchanged_keys(tokens, counted) if levels.key else {}
-    of_days = counted = swap_exchanged_keys(counted, exchanged)
-    late = find_late_rows(tokens, amounts, counted, levels, metered)
+    exchanged = find_keys_swapped_in_bill(tokens, counted) if levels.key else {}
+    of_days = counted = use_billed_names_of_swapped_keys(counted, exchanged)
+    late = find_rows_billed_on_later_day(tokens, amounts, counted, levels, metered)
     counted = late.move_to_billed_days(counted, levels)
     converted = amounts
     is_restated = billed_at.has_factors or exchanged or late.posted
     split_sides = (
         split_at_prices(counted, at_prices, amounts) if is_restated or of_contracts is None else of_contracts
     )
-    fixed = None if conversion is None else find_fixed_rate(split_sides, conversion, precision)
+    fixed = None if conversion is None else find_fixed_exchange_rate(split_sides, conversion, precision)
     if conversion is not None and fixed is not None:
         amounts = convert_at_fixed_rate(converted, conversion, fixed)
         split_sides = split_at_prices(counted, at_prices, amounts)
@@ -373,13 +373,13 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
         sums=comparison_input.sums if states.keys() <= compared else (),
         late_days={*late.posted.values()},
     )
-    found = [billed_at.as_hint_if_unclear(claim) for claim in find_claims(case)]
+    found = [billed_at.doubt_if_contract_may_be_cause(claim) for claim in find_claims(case)]
     if late.posted:
         found.append(claim_late_rows(split_sides, of_days, late))
     if exchanged:
-        found.append(claim_exchanged_keys(split_sides, own, exchanged))
+        found.append(claim_keys_swapped_in_bill(split_sides, own, exchanged))
     if billed_at.has_factors:
-        moved = tuple(claim.cause for claim in found if billed_at.is_about_moved_tokens(claim))
+        moved = tuple(claim.cause for claim in found if billed_at.is_move_that_depends_on_contract(claim))
         found += [
             replace(claim, beside=moved)
             for claim in claim_contract_price(split_sides, at_contracts, billed_at)
@@ -397,7 +397,7 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
         other_causes = (CONTRACT_PRICE,) if len(market_rates) > 1 else ()
         found.append(replace(claim, beside=(*claim.beside, *other_causes)))
     found = sorted(
-        map(with_other_causes, found),
+        map(name_alternative_causes_in_evidence, found),
         key=lambda claim: (-claim.moved, -abs(claim.tokens), claim.cause),
     )
     claimed = [claim for claim in found if not claim.is_hint]
@@ -422,7 +422,7 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
                 largest[day],
                 tokens_left[day],
                 are_keys_apart=day in days_apart,
-                is_doubtful=day in doubtful,
+                has_doubtful_claims=day in doubtful,
             )
             for day, state in sorted(states.items())
         ],
@@ -441,35 +441,41 @@ def compare_sides(comparison_input: ComparisonInput, *, has_causes: bool = True)
         spelled={name: sorted(names) for name, names in spelled.items() if name},
         regions=frozenset(row.region for row in counted if row.region),
         accounts=sorted({*(row.account for row in tokens), *(row.account for row in amounts)} - {""}),
-        owed=owed_lines(claimed, split_sides),
+        owed=lines_owed_by_provider(claimed, split_sides),
         overrides=suggest_overrides(comparison_input.provider, case, claimed, at_prices, spelled),
         owners=owner_pairs(comparison_input.provider, key_tokens, own_keys),
         error=sum(
             abs(line.unexplained)
             for line in _lines_by_name(split_sides, claimed, lambda cell: f"{cell.day} {cell.model}").values()
         ),
-        doubtful_calls=count_doubtful_calls(of_all),
+        doubtful_calls=count_calls_by_cost_doubt(of_all),
     )
 
 
-def _last_digit_by_day(
+def _last_decimal_unit_by_day(
     amounts: Sequence[BilledMoney], of_money: Mapping[int, str], conversion: BillConversion | None
 ) -> Mapping[int, int]:
     rows_by_source: dict[str, list[BilledMoney]] = defaultdict(list)
     for row in amounts:
         rows_by_source[row.source].append(row)
     digits = {
-        source: last_digit_in_currency(rows, conversion)
+        source: last_decimal_unit_in_currency(rows, conversion)
         if conversion is not None and source in conversion.sources
-        else last_digit(row.amount for row in rows)
+        else last_decimal_unit(row.amount for row in rows)
         for source, rows in rows_by_source.items()
     }
     return {day: digits[source] for day, source in of_money.items() if source in digits}
 
 
-def _rows_on_days(rows: Sequence[Row], wide: Mapping[int, int], days: Collection[int]) -> list[Row]:
+def _rows_on_days(
+    rows: Sequence[Row], bucket_start_by_day: Mapping[int, int], days: Collection[int]
+) -> list[Row]:
     """Return the rows of these days. Rows within a bucket of several days count on its first day."""
-    placed = [replace(row, day=wide.get(row.day, row.day)) for row in rows] if wide else rows
+    placed = (
+        [replace(row, day=bucket_start_by_day.get(row.day, row.day)) for row in rows]
+        if bucket_start_by_day
+        else rows
+    )
     return [row for row in placed if row.day in days]
 
 
@@ -502,18 +508,18 @@ def _day_states(
     of_tokens: Mapping[int, str],
     of_money: Mapping[int, str],
     unsettled: Mapping[str, frozenset[int]],
-    wide: Mapping[int, int],
+    bucket_start_by_day: Mapping[int, int],
 ) -> dict[int, str]:
     """
     Return the state of each compared day before amounts are compared: AGREES, OPEN, or UNKNOWN without a
     bill.
 
     `of_tokens` and `of_money` name the source by day. `unsettled` are days that may still change, by source.
-    `wide` maps the days of a longer billing period to its first day, which alone has a state.
+    `bucket_start_by_day` maps the days of a longer billing period to its first day, which alone has a state.
     """
     last: dict[int, int] = defaultdict(int)
     for day in comparison_input.days:
-        shown_day = wide.get(day, day)
+        shown_day = bucket_start_by_day.get(day, day)
         last[shown_day] = max(last[shown_day], day)
     states = {}
     for day, end in last.items():
@@ -626,14 +632,18 @@ def _set_line_state(
     line: Line,
     state: str,
     tolerance: DayTolerance,
-    claimed: int,
-    left: int,
+    largest_claim: int,
+    unexplained_tokens: int,
     *,
     are_keys_apart: bool,
-    is_doubtful: bool,
+    has_doubtful_claims: bool,
 ) -> Line:
-    if state == AGREES and (not tolerance.is_line_within(line, claimed) or are_keys_apart):
-        state = EXPLAINED if tolerance.is_rest_within(line, left) and not is_doubtful else DIFFERS
+    if state == AGREES and (not tolerance.is_line_within(line, largest_claim) or are_keys_apart):
+        state = (
+            EXPLAINED
+            if tolerance.is_unexplained_part_within(line, unexplained_tokens) and not has_doubtful_claims
+            else DIFFERS
+        )
     line.state = state
     return line
 

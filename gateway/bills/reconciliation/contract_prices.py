@@ -15,7 +15,7 @@ from math import isqrt
 from gateway.bills.reconciliation.cells import ComparisonLevels, SplitDifference, normalize_tier
 from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, TIER_NOT_GIVEN, CauseClaim, build_claim
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MICRO, NOTHING
-from gateway.bills.reconciliation.restating import undo_restating
+from gateway.bills.reconciliation.restating import restore_counted_sums
 from gateway.bills.reconciliation.sides import RATE, VOLUME, ComparisonCell, CountedUse, Prices
 from gateway.bills.reconciliation.wording import format_dollars, join_names
 
@@ -32,7 +32,7 @@ Group = tuple[str, str]  # a model and its tier, as far as the billed amounts di
 
 
 @dataclass(frozen=True, slots=True)
-class _Priced:
+class _PricedAmount:
     """
     The amounts of a comparison cell and kind of token: billed (`paid`), at the prices of the contract
     (`stated`), and without it (`listed`). Rounding may change them by `digit`.
@@ -57,7 +57,7 @@ class _Priced:
         return self.is_paid_near(self.stated)
 
     @property
-    def is_paid_between(self) -> bool:
+    def is_paid_between_list_and_contract(self) -> bool:
         """Return whether the amount is between both prices, as if a part of the contract was ignored."""
         between = min(self.stated, self.listed) < self.paid < max(self.stated, self.listed)
         return between and not self.is_paid_as_stated and not self.is_paid_as_listed
@@ -113,19 +113,20 @@ class BilledPrices:
             for use in counted_uses
         ]
 
-    def billed_prices(self, of_contracts: Prices, without: Prices) -> Prices:
+    def billed_prices(self, contract_prices: Prices, prices_without_contracts: Prices) -> Prices:
         @cache
         def meter_prices(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
             factor = self.list_price_factor(model, tier, day)
             if factor is None:
-                return of_contracts(model, tier, day, context)
+                return contract_prices(model, tier, day, context)
             return {
-                meter: round(factor * price) for meter, price in without(model, tier, day, context).items()
+                meter: round(factor * price)
+                for meter, price in prices_without_contracts(model, tier, day, context).items()
             }
 
         return meter_prices
 
-    def is_about_moved_tokens(self, claim: CauseClaim) -> bool:
+    def is_move_that_depends_on_contract(self, claim: CauseClaim) -> bool:
         """
         Return whether a claim moves tokens to another model or tier, while the bill follows contracts only
         for some models, tiers or days. Then the amount of the claim depends on the contract, and the other
@@ -151,7 +152,7 @@ class BilledPrices:
                 outside.add(cell.day)
         return not inside.isdisjoint(outside)
 
-    def as_hint_if_unclear(self, claim: CauseClaim) -> CauseClaim:
+    def doubt_if_contract_may_be_cause(self, claim: CauseClaim) -> CauseClaim:
         """
         Return a claim about prices. If the contract or a fee on every line may be the cause, the claim
         becomes only likely.
@@ -161,7 +162,7 @@ class BilledPrices:
             part == RATE and portion.amount and _cell_group(cell) in self.unclear
             for (part, cell, _), portion in claim.parts.items()
         )
-        is_of_contract = self.is_about_moved_tokens(claim) or self._is_out_of_contract(claim)
+        is_of_contract = self.is_move_that_depends_on_contract(claim) or self._is_out_of_contract(claim)
         is_doubtful = is_lasting or is_unclear or is_of_contract
         return replace(claim, beside=(*claim.beside, CONTRACT_PRICE)) if is_doubtful else claim
 
@@ -178,7 +179,9 @@ def reprice_use(use: CountedUse, factor: Fraction) -> CountedUse:
 
 
 def find_billed_prices(
-    of_contracts: SplitDifference, without: SplitDifference, precision: Mapping[int, int]
+    split_at_contract_prices: SplitDifference,
+    split_without_contracts: SplitDifference,
+    decimal_unit_by_day: Mapping[int, int],
 ) -> BilledPrices:
     """
     Return the models and tiers whose contract the bill does not follow: paid = f * listed, where `listed` is
@@ -190,8 +193,10 @@ def find_billed_prices(
     For another factor, see `_find_common_factor`. Other groups are unclear if the bill may ignore a part of
     their contract.
     """
-    groups: dict[Group, list[_Priced]] = defaultdict(list)
-    for priced in _contract_priced_places(of_contracts, without, precision):
+    groups: dict[Group, list[_PricedAmount]] = defaultdict(list)
+    for priced in _amounts_priced_by_contract(
+        split_at_contract_prices, split_without_contracts, decimal_unit_by_day
+    ):
         groups[priced.group].append(priced)
     is_followed = any(each.is_paid_as_stated for places in groups.values() for each in places)
     factors: dict[Group, Fraction] = {}
@@ -224,26 +229,27 @@ def find_billed_prices(
     # this factor also applies to models that the bill names differently
     every = next(iter(factors.values())) if is_every else None
     return BilledPrices(
-        levels=of_contracts.levels,
+        levels=split_at_contract_prices.levels,
         factors=factors,
         days=days,
         every=every,
         unclear=unclear,
-        stated=_places_with_contract_price(of_contracts, without),
+        stated=_places_with_contract_price(split_at_contract_prices, split_without_contracts),
     )
 
 
 def _places_with_contract_price(
-    of_contracts: SplitDifference, without: SplitDifference
+    split_at_contract_prices: SplitDifference, split_without_contracts: SplitDifference
 ) -> set[tuple[int, Group]]:
     return {
         (place[0].day, _cell_group(place[0]))
-        for place, price in of_contracts.listed.items()
-        if price != without.listed.get(place) or of_contracts.values[place] != without.values[place]
+        for place, price in split_at_contract_prices.listed.items()
+        if price != split_without_contracts.listed.get(place)
+        or split_at_contract_prices.values[place] != split_without_contracts.values[place]
     }
 
 
-def _days_at_list_prices(places: Iterable[_Priced]) -> set[int]:
+def _days_at_list_prices(places: Iterable[_PricedAmount]) -> set[int]:
     number, listed, stated = Counter[int](), Counter[int](), Counter[int]()
     for each in places:
         number[each.day] += 1
@@ -252,10 +258,10 @@ def _days_at_list_prices(places: Iterable[_Priced]) -> set[int]:
     return {day for day, count in listed.items() if 2 * count > number[day] and count > stated[day]}
 
 
-def _is_contract_partly_ignored(places: Iterable[_Priced], ignored: Collection[int]) -> bool:
+def _is_contract_partly_ignored(places: Iterable[_PricedAmount], ignored: Collection[int]) -> bool:
     between, stated = set[int](), set[int]()
     for each in places:
-        if each.is_paid_between:
+        if each.is_paid_between_list_and_contract:
             between.add(each.day)
         elif each.is_paid_as_stated:
             stated.add(each.day)
@@ -263,13 +269,13 @@ def _is_contract_partly_ignored(places: Iterable[_Priced], ignored: Collection[i
     return is_late or not between.isdisjoint(ignored)
 
 
-def _is_difference_rounding(places: Sequence[_Priced]) -> bool:
+def _is_difference_rounding(places: Sequence[_PricedAmount]) -> bool:
     paid, listed = _sum_fields(places, "paid", "listed")
     chance = isqrt(sum(each.digit**2 for each in places))
     return abs(paid - listed) <= max(Fraction(chance), listed * Fraction(NOTHING))
 
 
-def _find_common_factor(places: Sequence[_Priced]) -> Fraction | None:
+def _find_common_factor(places: Sequence[_PricedAmount]) -> Fraction | None:
     """
     Return the factor f < 1 with paid = f * listed for all amounts of two models or more, or None. The price
     of a single model may have changed.
@@ -291,7 +297,7 @@ def _find_common_factor(places: Sequence[_Priced]) -> Fraction | None:
     return None if is_share and _is_round_share(paid, stated) else factor
 
 
-def _sum_fields(places: Iterable[_Priced], *names: str) -> Iterator[Fraction]:
+def _sum_fields(places: Iterable[_PricedAmount], *names: str) -> Iterator[Fraction]:
     return (sum((Fraction(getattr(each, name)) for each in places), Fraction(0)) for name in names)
 
 
@@ -302,19 +308,26 @@ def _is_round_share(amount: Fraction, whole: Fraction) -> bool:
     return abs(steps - round(steps)) <= 200 * _ROUND
 
 
-def _contract_priced_places(
-    of_contracts: SplitDifference, without: SplitDifference, precision: Mapping[int, int]
-) -> Iterator[_Priced]:
+def _amounts_priced_by_contract(
+    split_at_contract_prices: SplitDifference,
+    split_without_contracts: SplitDifference,
+    decimal_unit_by_day: Mapping[int, int],
+) -> Iterator[_PricedAmount]:
     """
     Yield the amounts whose price a contract decides. Rounding must be small compared with the contract's
     effect.
     """
-    for place, paid in of_contracts.paid.items():
+    for place, paid in split_at_contract_prices.paid.items():
         cell, _ = place
-        stated, listed = (Fraction(split.worth.get(place, 0)) for split in (of_contracts, without))
-        digit = max(precision.get(cell.day, 0), MICRO) * max(1, of_contracts.lines.get(place, 0))
+        stated, listed = (
+            Fraction(split.worth.get(place, 0))
+            for split in (split_at_contract_prices, split_without_contracts)
+        )
+        digit = max(decimal_unit_by_day.get(cell.day, 0), MICRO) * max(
+            1, split_at_contract_prices.lines.get(place, 0)
+        )
         if abs(listed - stated) > _CLEAR * digit:
-            yield _Priced(cell.day, _cell_group(cell), paid, stated, listed, digit)
+            yield _PricedAmount(cell.day, _cell_group(cell), paid, stated, listed, digit)
 
 
 def claim_contract_price(
@@ -328,7 +341,7 @@ def claim_contract_price(
     """
     restated = [use for use in counted_uses if use.is_estimated and billed.billed_factor(use) is not None]
     stated = sum(sum(use.values.values()) for use in restated)
-    by_cell = undo_restating(split, counted_uses)
+    by_cell = restore_counted_sums(split, counted_uses)
     if not by_cell:
         return  # none of the calls has an estimate under a contract
     groups: dict[Fraction, set[str]] = defaultdict(set)
@@ -342,7 +355,7 @@ def claim_contract_price(
     yield build_claim(
         CONTRACT_PRICE,
         by_cell,
-        sure=EXACT,
+        certainty=EXACT,
         evidence=(
             f"the bill charges {' and '.join(texts)}: {format_dollars(stated + sum(by_cell.values()))} "
             "for the calls, but the "

@@ -245,7 +245,7 @@ def to_counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
     total = usage_sum.tokens
     dimensions = usage_sum.dimensions
     tokens = tokens_by_kind(total)
-    values, fees = values_by_kind(total, tokens, prices)
+    values, fees = token_values_and_fees(total, tokens, prices)
     contract = prices.deciding_contract(total)
     return CountedUse(
         day=usage_sum.day,
@@ -266,7 +266,7 @@ def to_counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
         reasoning=total.reasoning_tokens,
         beside=_non_token_quantities(total.meters) if total.meters else {},
         contract=contract,
-        listed=values_by_kind(total, tokens, prices.without_contracts())[0] if contract else {},
+        listed=token_values_and_fees(total, tokens, prices.without_contracts())[0] if contract else {},
         is_estimated=dimensions.cost_source == ESTIMATED,
     )
 
@@ -279,7 +279,7 @@ def tokens_by_kind(total: TokenSum) -> dict[str, int]:
     return dict(zip(METERS, counts, strict=True))
 
 
-def values_by_kind(
+def token_values_and_fees(
     total: TokenSum, tokens: Mapping[str, int], prices: TokenPrices
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Return the values of a sum's tokens by meter, and of its fees by the names that bills use."""

@@ -63,7 +63,7 @@ class StatementSources:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gathered:
+class BillsAndCountedUsage:
     """
     The bills and counted usage of each provider with a bill, and the counted costs of providers without one
     (`without`).
@@ -122,21 +122,21 @@ async def catch_up_and_read_inputs(
     return inputs, book
 
 
-async def read_sides(
+async def read_bills_and_counted_usage(
     sources: StatementSources,
     inputs: ReconciliationInputs,
     price_book: PriceBook,
     *,
     now: float,
-    has_hours: bool = True,
-) -> Gathered:
-    """Read a month's counted sums and bills. `has_hours` includes tokens by hour, which totals do not need."""
+    includes_hours: bool = True,
+) -> BillsAndCountedUsage:
+    """Read a month's counted sums and bills. `includes_hours` includes tokens by hour, which totals do not need."""
     month, infos = inputs.month, inputs.infos
     providers_billed = sorted({info.provider for info in infos})
     costs = await counted_cost_by_seller(sources.ledger, month, now)
     without = {name: costs[name] for name in sorted(costs) if name not in providers_billed}
     if not providers_billed:
-        return Gathered(sides=[], without=without)
+        return BillsAndCountedUsage(sides=[], without=without)
     prices = TokenPrices(price_book)
     by_provider: dict[str, list[CountedUse]] = defaultdict(list)
     for day in month.days:
@@ -151,14 +151,14 @@ async def read_sides(
         billed = await sources.statements.statement_rows(provider=name, start=month.start, end=month.end)
         has_foreign = has_foreign or any(map(is_in_foreign_currency, billed))
         uses = by_provider.get(name, ())
-        hours = await _tokens_by_hour(sources.ledger, name, month, now) if has_hours else {}
+        hours = await _tokens_by_hour(sources.ledger, name, month, now) if includes_hours else {}
         failed_hours: Mapping[int, int] = {}
         if hours and any(map(has_failed, uses)):
             failed_hours = await _tokens_by_hour(sources.ledger, name, month, now, {"status": ("error",)})
         sides.append(
             await _build_sides(sources, inputs, now, name, billed, uses, prices, hours, failed_hours)
         )
-    return Gathered(sides=sides, without=without, is_foreign=has_foreign)
+    return BillsAndCountedUsage(sides=sides, without=without, is_foreign=has_foreign)
 
 
 async def counted_cost_by_seller(ledger: Ledger, month: CalendarMonth, now: float) -> Mapping[str, int]:

@@ -237,12 +237,12 @@ def _detail_level(rows: Sequence[BilledTokens | BilledMoney]) -> int:
     return keys + models + tiers
 
 
-def shared_levels(
+def dimensions_on_both_sides(
     tokens: Sequence[BilledTokens],
     amounts: Sequence[BilledMoney],
     counted_uses: Sequence[CountedUse],
     *,
-    keys: bool,
+    are_keys_matched: bool,
 ) -> ComparisonLevels:
     """
     Return the dimensions that all chosen rows distinguish. Keys count only if some keys of both sides are
@@ -251,7 +251,7 @@ def shared_levels(
     token_rows: Sequence[BilledTokens | BilledMoney] = [row for row in tokens if row.meter is not None]
     paid = [row for row in amounts if row.is_for_tokens]
     model = any(row.model for row in token_rows) if token_rows else any(row.model for row in paid)
-    key = keys and any(row.key for row in (token_rows or paid))
+    key = are_keys_matched and any(row.key for row in (token_rows or paid))
     tier = any(row.tier is not None for row in token_rows)
     region = _are_regions_alike([row for row in tokens if row.meter is not None], counted_uses)
     contexts = sorted({row.context for row in token_rows if row.context})
@@ -380,7 +380,7 @@ def rename_to_families(
 
 
 def _split_families_by_price(
-    family_of: Mapping[str, str], counted_uses: Iterable[CountedUse], price_of: PriceOf
+    family_by_model: Mapping[str, str], counted_uses: Iterable[CountedUse], price_of: PriceOf
 ) -> dict[str, str]:
     """
     Return the family of each model name. Names with another price than the most used counted name of their
@@ -390,14 +390,14 @@ def _split_families_by_price(
     """
     used: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for use in counted_uses:
-        used[family_of[use.model]][use.model] += sum(use.tokens.values())
+        used[family_by_model[use.model]][use.model] += sum(use.tokens.values())
     apart: dict[tuple[str, object], str] = {}
-    families = dict(family_of)
-    for name, family_name in sorted(family_of.items()):
+    families = dict(family_by_model)
+    for name, family_name in sorted(family_by_model.items()):
         names = used.get(family_name)
         if not name or not names or (name in names and len(names) == 1):
             continue
-        same = next((own for own in sorted(names) if _is_same_snapshot(name, own, family_name)), name)
+        same = next((own for own in sorted(names) if _is_same_dated_model(name, own, family_name)), name)
         price = price_of(same)
         main_price = price_of(max(sorted(names), key=lambda other: names[other]))
         if all(price) and all(main_price) and price != main_price:
@@ -405,7 +405,7 @@ def _split_families_by_price(
     return families
 
 
-def _is_same_snapshot(name: str, other: str, family_name: str) -> bool:
+def _is_same_dated_model(name: str, other: str, family_name: str) -> bool:
     # a bill may omit the year of the date
     dates = ["".join(filter(str.isdigit, name.lower().removeprefix(family_name))) for name in (name, other)]
     return all(dates) and (dates[0].endswith(dates[1]) or dates[1].endswith(dates[0]))

@@ -79,7 +79,7 @@ def suggest_overrides(
     found = []
     for model in sorted({model for claim in claimed if claim.cause in _OF_PRICES for model in claim.models}):
         since = max(claim.since for claim in claimed if claim.cause in _OF_PRICES and model in claim.models)
-        entries = next(_fitting_entries(comparison, model, since, prices), None)
+        entries = next(_price_overrides_that_explain_bill(comparison, model, since, prices), None)
         for tier, named in sorted((entries or {}).items()):
             when = day_text(since) if since else ""
             found += [
@@ -89,7 +89,7 @@ def suggest_overrides(
     return found
 
 
-def _fitting_entries(
+def _price_overrides_that_explain_bill(
     comparison: BillComparison, model: str, since: int, prices: Prices
 ) -> Iterator[dict[str, dict[str, str]]]:
     uses = [use for use in comparison.uses if use.model == model]
@@ -183,7 +183,7 @@ def _model_agrees(
                 value = tokens * price
             values[coarse, billed_meter(split, coarse, meter)] += value
     differing = {split.levels.coarse_cell(cell) for cell, _ in split.extra}
-    amounts = [entry[1:] for entry in comparison.priced_entries(model) if entry[1] not in differing]
+    amounts = [entry[1:] for entry in comparison.price_difference_entries(model) if entry[1] not in differing]
     return bool(amounts) and all(
         comparison.is_negligible(place, split.paid[place] - values[place]) for place in amounts
     )

@@ -42,7 +42,7 @@ class OwedLine:
 COLUMNS = ("provider", "accounts", *(item.name for item in fields(OwedLine)), "owed")
 
 
-def owed_lines(claims: Iterable[CauseClaim], split: SplitDifference) -> list[OwedLine]:
+def lines_owed_by_provider(claims: Iterable[CauseClaim], split: SplitDifference) -> list[OwedLine]:
     """
     Return the lines of the bill for which a tier's discount was claimed but not given. The sum of `owed` is
     the sum of the claims.

@@ -14,7 +14,7 @@ from gateway.bills.reconciliation.sides import ComparisonCell
 
 
 @dataclass(frozen=True, slots=True)
-class RateSeries:
+class BilledRatioSeries:
     """
     By day, the billed amount (`paid`), the value at our prices (`worth`) and the billed tokens (`sold`) of
     one meter of a model, over all keys and tiers. Days without a value are omitted.
@@ -24,14 +24,14 @@ class RateSeries:
     worth: Mapping[int, int]
     sold: Mapping[int, int]
 
-    def ratio(self, days: set[int] | None = None) -> Decimal:
+    def billed_ratio(self, days: set[int] | None = None) -> Decimal:
         """Return the billed amount divided by the value, over all days or the given ones."""
         chosen = set(self.worth) if days is None else days
         return Decimal(sum(self.paid.get(day, 0) for day in chosen)) / sum(
             self.worth.get(day, 0) for day in chosen
         )
 
-    def ratio_steps(self) -> list[tuple[int, Decimal]] | None:
+    def billed_ratio_periods(self) -> list[tuple[int, Decimal]] | None:
         """
         Return the first day and the ratio of each period with a constant ratio. Return None if there are more
         than two periods.
@@ -48,7 +48,7 @@ class RateSeries:
         Return whether the ratio of billed amount to value is constant or changes once. A single day does not
         prove a change.
         """
-        steps = self.ratio_steps()
+        steps = self.billed_ratio_periods()
         if steps is None or len(steps) == 1:
             return steps is not None
         before = sum(day < steps[1][0] for day in self.worth)
@@ -60,40 +60,42 @@ Paid = Callable[[ComparisonCell, str], int | None]
 
 
 def model_rate_series(
-    split: SplitDifference, model: str, meters: Collection[str], paid_of: Paid | None = None
-) -> dict[str, RateSeries]:
-    return cell_rate_series(split, split.cells_of_model(model), meters, paid_of)
+    split: SplitDifference, model: str, meters: Collection[str], billed_amount_of: Paid | None = None
+) -> dict[str, BilledRatioSeries]:
+    return cell_rate_series(split, split.cells_of_model(model), meters, billed_amount_of)
 
 
 def cell_rate_series(
     split: SplitDifference,
     cells: Collection[ComparisonCell],
     meters: Collection[str],
-    paid_of: Paid | None = None,
-) -> dict[str, RateSeries]:
+    billed_amount_of: Paid | None = None,
+) -> dict[str, BilledRatioSeries]:
     """
-    Return the daily billed amounts and values of some cells, by billed meter. `paid_of` returns the billed
+    Return the daily billed amounts and values of some cells, by billed meter. `billed_amount_of` returns the billed
     amount to use, by default the whole.
     """
     sums: dict[str, tuple[dict[int, int], dict[int, int], dict[int, int]]] = {}
     for (cell, meter), worth in split.worth.items():
         if cell not in cells or meter not in meters or worth <= 0 or (cell, meter) not in split.paid:
             continue
-        amount = split.paid[cell, meter] if paid_of is None else paid_of(cell, meter)
+        amount = split.paid[cell, meter] if billed_amount_of is None else billed_amount_of(cell, meter)
         if amount is None:
             continue
         paid, values, sold = sums.setdefault(meter, (defaultdict(int), defaultdict(int), defaultdict(int)))
         paid[cell.day] += amount
         values[cell.day] += worth
         sold[cell.day] += split.sold[cell, meter]
-    return {meter: RateSeries(*meter_sums) for meter, meter_sums in sums.items()}
+    return {meter: BilledRatioSeries(*meter_sums) for meter, meter_sums in sums.items()}
 
 
-def days_with_rates(meters: Mapping[str, RateSeries]) -> set[int]:
+def days_with_rates(meters: Mapping[str, BilledRatioSeries]) -> set[int]:
     return {day for series in meters.values() for day in series.worth}
 
 
-def group_days_by_ratio(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict[str, Decimal]]]:
+def group_days_by_ratio(
+    meters: Mapping[str, BilledRatioSeries],
+) -> list[tuple[list[int], dict[str, Decimal]]]:
     """
     Group the days, which need not be adjacent, by equal ratios of billed amount to value. Each group has only
     the ratios that differ from 1.
@@ -103,7 +105,9 @@ def group_days_by_ratio(meters: Mapping[str, RateSeries]) -> list[tuple[list[int
     """
     day_sets: list[tuple[list[int], dict[str, Decimal]]] = []
     for day in sorted(days_with_rates(meters)):
-        ratios = {meter: series.ratio({day}) for meter, series in meters.items() if day in series.worth}
+        ratios = {
+            meter: series.billed_ratio({day}) for meter, series in meters.items() if day in series.worth
+        }
         for days, known in day_sets:
             if all(
                 meter not in known or abs(known[meter] - ratio) <= SAME * max(ratio, known[meter])
@@ -127,8 +131,11 @@ def group_days_by_ratio(meters: Mapping[str, RateSeries]) -> list[tuple[list[int
     )
 
 
-def usual_ratios(
-    split: SplitDifference, model: str, paid_of: Paid, is_usual: Callable[[ComparisonCell, str], bool]
+def usual_billed_ratio_finder(
+    split: SplitDifference,
+    model: str,
+    billed_amount_of: Paid,
+    is_usual: Callable[[ComparisonCell, str], bool],
 ) -> Callable[[ComparisonCell, str], tuple[list[Fraction], bool]]:
     """
     Return a function that returns possible ratios of billed amount to value for a cell and kind of token. The
@@ -142,17 +149,17 @@ def usual_ratios(
     for (cell, meter), value in split.worth.items():
         if cell.model != model or value <= 0 or (cell, meter) not in split.paid or not is_usual(cell, meter):
             continue
-        amount = paid_of(cell, meter)
+        amount = billed_amount_of(cell, meter)
         for name in ((cell, meter), (cell.day, meter), (cell.day, "")) if amount is not None else ():
             paid[name] += amount or 0
             worth[name] += value
     days = sorted({cell.day for cell in split.cells_of_model(model)})
 
-    def usual_ratios_at(cell: ComparisonCell, meter: str) -> tuple[list[Fraction], bool]:
+    def usual_billed_ratios_at(cell: ComparisonCell, meter: str) -> tuple[list[Fraction], bool]:
         of_day = [name for name in ((cell, meter), (cell.day, meter), (cell.day, "")) if name in worth]
         earlier = [(day, meter) for day in days if day < cell.day and (day, meter) in worth]
         later = [(day, meter) for day in days if day > cell.day and (day, meter) in worth]
         names = of_day or [*earlier[-1:], *later[:1]]
         return [Fraction(paid[name], worth[name]) for name in names] or [Fraction(1)], bool(of_day)
 
-    return usual_ratios_at
+    return usual_billed_ratios_at

@@ -18,7 +18,7 @@ from gateway.bills.reconciliation.gathering import (
     ReconciliationInputs,
     StatementSources,
     catch_up_and_read_inputs,
-    read_sides,
+    read_bills_and_counted_usage,
 )
 from gateway.monitoring.snapshot import ReconciledRatio
 from spool.clock import Clock
@@ -104,7 +104,9 @@ class Reconciler:
         if known is not None and await asyncio.to_thread(inputs.__eq__, known_inputs):
             self._known.move_to_end(month.name)
             return known
-        gathered = await read_sides(self._sources, inputs, book, now=now, has_hours=has_causes)
+        gathered = await read_bills_and_counted_usage(
+            self._sources, inputs, book, now=now, includes_hours=has_causes
+        )
         search = partial(compare_sides, has_causes=has_causes)
         results = [await asyncio.to_thread(search, sides) for sides in gathered.sides]
         reconciled = ReconciledMonth(month=month, providers=results, without=gathered.without)

@@ -98,9 +98,13 @@ def _owners_with_two_sources(counted: Mapping[ComparisonCell, CountedSums]) -> d
     }
 
 
-def _is_counted_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) -> bool:
-    days = ours.keys() | theirs.keys()
-    times = [_billed_ratio(theirs.get(day, _NOTHING), ours.get(day, _NOTHING)) for day in days]
+def _is_counted_twice(
+    counted_by_day: Mapping[int, list[int]], billed_by_day: Mapping[int, list[int]]
+) -> bool:
+    days = counted_by_day.keys() | billed_by_day.keys()
+    times = [
+        _billed_ratio(billed_by_day.get(day, _NOTHING), counted_by_day.get(day, _NOTHING)) for day in days
+    ]
     half = times.count(Fraction(1, 2))
     is_again = all(ratio and ratio * 2 == int(ratio * 2) <= MOST_AGAIN + 1 for ratio in times)
     return is_again and half >= LEAST_DAYS and half * 2 > len(times)

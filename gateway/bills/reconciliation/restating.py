@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 
-from gateway.bills.reconciliation.causes.rest import last_digit
+from gateway.bills.reconciliation.causes.rest import last_decimal_unit
 from gateway.bills.reconciliation.cells import ComparisonLevels, SplitDifference
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, CauseClaim, build_claim
 from gateway.bills.reconciliation.limits import FINEST, LATE_CALLS, LEAST_DAYS, NOISE, NOTHING
@@ -29,7 +29,7 @@ from gateway.bills.reconciliation.sides import (
     ComparisonCell,
     CountedSums,
     CountedUse,
-    replace_key,
+    replace_api_key,
 )
 from gateway.bills.reconciliation.wording import day_text, join_names
 from spool.currencies import SCALE
@@ -44,7 +44,7 @@ _NOTHING = [0, 0]
 ExchangedKeys = Mapping[tuple[int, str], str]
 
 
-def find_exchanged_keys(
+def find_keys_swapped_in_bill(
     tokens: Iterable[BilledTokens], counted_uses: Iterable[CountedUse]
 ) -> dict[tuple[int, str], str]:
     """
@@ -96,12 +96,17 @@ def _tokens_by_key_and_day(
     return theirs, ours
 
 
-def swap_exchanged_keys(counted_uses: Iterable[CountedUse], names: ExchangedKeys) -> list[CountedUse]:
-    return [replace_key(use, names.get((use.day, use.key), use.key)) for use in counted_uses]
+def use_billed_names_of_swapped_keys(
+    counted_uses: Iterable[CountedUse], billed_key_by_day_and_key: ExchangedKeys
+) -> list[CountedUse]:
+    return [
+        replace_api_key(use, billed_key_by_day_and_key.get((use.day, use.key), use.key))
+        for use in counted_uses
+    ]
 
 
-def claim_exchanged_keys(
-    split: SplitDifference, counted_uses: Iterable[CountedUse], names: ExchangedKeys
+def claim_keys_swapped_in_bill(
+    split: SplitDifference, counted_uses: Iterable[CountedUse], billed_key_by_day_and_key: ExchangedKeys
 ) -> CauseClaim:
     """
     Claim the exchange of keys. Each key gets the counted cost of the other key minus its own, so the sum is
@@ -109,15 +114,15 @@ def claim_exchanged_keys(
 
     Afterwards, `split` has the counted sums under the ledger's own keys.
     """
-    by_cell = undo_restating(split, counted_uses)
-    pairs = sorted({tuple(sorted((key, name))) for (_, key), name in names.items()})
+    by_cell = restore_counted_sums(split, counted_uses)
+    pairs = sorted({tuple(sorted((key, name))) for (_, key), name in billed_key_by_day_and_key.items()})
     claim = build_claim(
         "keys_exchanged",
         by_cell,
-        sure=EXACT,
+        certainty=EXACT,
         evidence=(
             f"{join_names([' and '.join(pair) for pair in pairs])}: the bill has the tokens of each key under the "
-            f"other one, to the token, on {len({day for day, _ in names}):,} days"
+            f"other one, to the token, on {len({day for day, _ in billed_key_by_day_and_key}):,} days"
         ),
         advice="Exchange the two keys in [[reconciliation.owner]], or check which program uses which key.",
         keys=[key for pair in pairs for key in pair],
@@ -125,7 +130,9 @@ def claim_exchanged_keys(
     return replace(claim, moved=sum(map(abs, by_cell.values())) // 2)
 
 
-def undo_restating(split: SplitDifference, counted_uses: Iterable[CountedUse]) -> dict[ComparisonCell, int]:
+def restore_counted_sums(
+    split: SplitDifference, counted_uses: Iterable[CountedUse]
+) -> dict[ComparisonCell, int]:
     """
     Replace the counted sums in `split` by those of `counted_uses`. Return the cost of the replaced sums minus
     the cost of the new ones, by cell. `split` counts it as a difference in volume.
@@ -164,12 +171,12 @@ class LateRows:
         ]
 
 
-def find_late_rows(
+def find_rows_billed_on_later_day(
     tokens: Iterable[BilledTokens],
     amounts: Iterable[BilledMoney],
     counted_uses: Sequence[CountedUse],
     levels: ComparisonLevels,
-    metered: Collection[int],
+    days_with_token_counts: Collection[int],
 ) -> LateRows:
     """
     Find days whose rows the bill has on the next day on which it has a row of the same key and model.
@@ -191,7 +198,7 @@ def find_late_rows(
     agreeing = differing = 0
     for owner, own in ours.items():
         waiting: list[int] = []
-        for day in sorted({*own, *theirs[owner]}.intersection(metered)):
+        for day in sorted({*own, *theirs[owner]}.intersection(days_with_token_counts)):
             if day not in theirs[owner]:
                 waiting.append(day)
                 continue
@@ -216,7 +223,7 @@ def find_late_rows(
         calls[use.day] += use.calls if (use.day, _key_and_model(use, levels)) in posted else 0
     # Tokens may be late although amounts are in time. If one amount of a day is in time, the day is not late,
     # because other amounts of 0 do not prove that amounts are late.
-    in_time = {day for day, _ in _places_paid_in_time(amounts, counted_uses, levels, posted)}
+    in_time = {day for day, _ in _late_days_paid_in_time(amounts, counted_uses, levels, posted)}
     return LateRows(
         posted={
             place: day
@@ -242,11 +249,11 @@ def _key_and_model(row: BilledTokens | CountedUse, levels: ComparisonLevels) -> 
     return cell.key, cell.model
 
 
-def _places_paid_in_time(
+def _late_days_paid_in_time(
     amounts: Iterable[BilledMoney],
     counted_uses: Iterable[CountedUse],
     levels: ComparisonLevels,
-    posted: Collection[tuple[int, _KeyAndModel]],
+    late_days: Collection[tuple[int, _KeyAndModel]],
 ) -> set[tuple[int, _KeyAndModel]]:
     """
     Return the late days whose amounts were in time: the day itself is billed at more than the value of its
@@ -267,12 +274,12 @@ def _places_paid_in_time(
     for use in counted_uses:
         value = sum(use.values.values())
         worth[coarse_cell_of_row(use)] += value
-        if (use.day, _key_and_model(use, levels)) in posted:
+        if (use.day, _key_and_model(use, levels)) in late_days:
             late[coarse_cell_of_row(use)] += value
     for use in counted_uses:
         place = coarse_cell_of_row(use)
         of_day = use.day, _key_and_model(use, levels)
-        if of_day in posted and 4 * (paid[place] - worth[place]) + 3 * late[place] > 0:
+        if of_day in late_days and 4 * (paid[place] - worth[place]) + 3 * late[place] > 0:
             in_time.add(of_day)
     return in_time
 
@@ -284,7 +291,7 @@ def claim_late_rows(split: SplitDifference, counted_uses: Iterable[CountedUse], 
 
     Afterwards, `split` has the counted sums on the days of the calls.
     """
-    by_cell = undo_restating(split, counted_uses)
+    by_cell = restore_counted_sums(split, counted_uses)
     days: dict[int, set[int]] = defaultdict(set)
     for (late_day, _), day in late.posted.items():
         days[day].add(late_day)
@@ -295,13 +302,13 @@ def claim_late_rows(split: SplitDifference, counted_uses: Iterable[CountedUse], 
     return build_claim(
         "posted_late",
         by_cell,
-        sure=EXACT if late.is_exact else STRONG,
+        certainty=EXACT if late.is_exact else STRONG,
         evidence=(
             f"the bill has the rows of {join_names(texts)}: none on the day of the calls, and the tokens "
             "of both days later"
         ),
         advice="Nothing is missing. The provider, or the export of its bill, added these rows to another day.",
-        exchange=True,
+        exchanges_between_days=True,
     )
 
 
@@ -330,8 +337,8 @@ class FixedRate:
     is_of_market: bool
 
 
-def find_fixed_rate(
-    split: SplitDifference, conversion: BillConversion, precision: Mapping[int, int]
+def find_fixed_exchange_rate(
+    split: SplitDifference, conversion: BillConversion, decimal_unit_by_day: Mapping[int, int]
 ) -> FixedRate | None:
     """
     Find the constant c with paid = worth * rate(day) / c, where paid is converted at the rate of each day.
@@ -339,18 +346,23 @@ def find_fixed_rate(
     Each amount allows the constants that explain it within its rounding. The constant that explains the largest
     value is chosen, if that is more than any factor of the daily rates explains.
     """
-    places = list(_comparable_places(split, conversion))
+    places = list(_billed_amounts_of_agreeing_cells(split, conversion))
     lowest, highest = (Fraction(edge(conversion.rates.values()), SCALE) for edge in (min, max))
-    by_day = [place.allowed_factors(precision, conversion.rate(place.day)) for place in places]
-    by_constant = [place.allowed_factors(precision, Fraction(1)) for place in places]
+    by_day = [
+        place.lowest_and_highest_factor_and_value(decimal_unit_by_day, conversion.rate(place.day))
+        for place in places
+    ]
+    by_constant = [
+        place.lowest_and_highest_factor_and_value(decimal_unit_by_day, Fraction(1)) for place in places
+    ]
     of_market = [
         (max(low, lowest), min(high, highest), worth)
         for low, high, worth in by_constant
         if low <= highest and high >= lowest
     ]
-    _, least = _most_allowed_factor(by_day)
+    _, least = _factor_allowed_by_most_value(by_day)
     for is_of_market, allowed in ((True, of_market), (False, by_constant)):
-        constant, value = _most_allowed_factor(allowed)
+        constant, value = _factor_allowed_by_most_value(allowed)
         chosen = [
             place
             for place, (low, high, _) in zip(places, by_constant, strict=True)
@@ -364,7 +376,7 @@ def find_fixed_rate(
 
 
 def find_market_rates(
-    splits: Iterable[SplitDifference], conversion: BillConversion, precision: Mapping[int, int]
+    splits: Iterable[SplitDifference], conversion: BillConversion, decimal_unit_by_day: Mapping[int, int]
 ) -> Sequence[FixedRate]:
     """
     Return the exchange rates that explain the bill's amounts and are also market rates, each once. `splits`
@@ -372,14 +384,14 @@ def find_market_rates(
     """
     rates: list[FixedRate] = []
     for split in splits:
-        found = find_fixed_rate(split, conversion, precision)
+        found = find_fixed_exchange_rate(split, conversion, decimal_unit_by_day)
         if found is not None and found.is_of_market:
             rates += [found] * all(abs(found.rate / each.rate - 1) > Fraction(NOTHING) for each in rates)
     return rates
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Paid:
+class _BilledAmount:
     """A billed amount in the bill's currency, and the value of its tokens in dollars."""
 
     day: int
@@ -387,28 +399,37 @@ class _Paid:
     paid: Fraction
     worth: int
 
-    def allowed_factors(self, precision: Mapping[int, int], rate: Fraction) -> tuple[Fraction, Fraction, int]:
+    def lowest_and_highest_factor_and_value(
+        self, decimal_unit_by_day: Mapping[int, int], rate: Fraction
+    ) -> tuple[Fraction, Fraction, int]:
         """
         Return the lowest and highest number that, times `rate`, converts the billed amount to the value of
         its tokens within its rounding, and this value.
         """
-        slack = Fraction(max(precision.get(self.day, 0), FINEST) * self.lines, 2)
+        slack = Fraction(max(decimal_unit_by_day.get(self.day, 0), FINEST) * self.lines, 2)
         high = self.worth / (self.paid - slack) if self.paid > slack else Fraction(0)
         return self.worth / (self.paid + slack) / rate, high / rate, self.worth
 
 
-def _comparable_places(split: SplitDifference, conversion: BillConversion) -> Iterator[_Paid]:
+def _billed_amounts_of_agreeing_cells(
+    split: SplitDifference, conversion: BillConversion
+) -> Iterator[_BilledAmount]:
     differing = {split.levels.coarse_cell(cell) for cell, _ in split.extra}
     for (cell, meter), amount in split.paid.items():
         worth = split.worth.get((cell, meter), 0)
         if cell not in differing and worth > 0 and amount > 0 and cell.day in conversion.rates:
             lines = max(1, split.lines.get((cell, meter), 0))
-            yield _Paid(day=cell.day, lines=lines, paid=amount / conversion.rate(cell.day), worth=worth)
+            yield _BilledAmount(
+                day=cell.day, lines=lines, paid=amount / conversion.rate(cell.day), worth=worth
+            )
 
 
-def _most_allowed_factor(allowed: Sequence[tuple[Fraction, Fraction, int]]) -> tuple[Fraction, int]:
+def _factor_allowed_by_most_value(
+    ranges_with_value: Sequence[tuple[Fraction, Fraction, int]],
+) -> tuple[Fraction, int]:
     edges = sorted(
-        [(low, 0, worth) for low, _, worth in allowed] + [(high, 1, -worth) for _, high, worth in allowed]
+        [(low, 0, worth) for low, _, worth in ranges_with_value]
+        + [(high, 1, -worth) for _, high, worth in ranges_with_value]
     )
     best, most, value = Fraction(0), 0, 0
     for edge, _, change in edges:
@@ -418,14 +439,14 @@ def _most_allowed_factor(allowed: Sequence[tuple[Fraction, Fraction, int]]) -> t
     return best, most
 
 
-def last_digit_in_currency(amounts: Iterable[BilledMoney], conversion: BillConversion) -> int:
+def last_decimal_unit_in_currency(amounts: Iterable[BilledMoney], conversion: BillConversion) -> int:
     """Return the unit of the last decimal of the amounts before their conversion, in the bill's currency."""
     in_currency = (
         round(row.amount / conversion.rate(row.day) / NOISE) * NOISE
         for row in amounts
         if row.day in conversion.rates
     )
-    return last_digit(in_currency)
+    return last_decimal_unit(in_currency)
 
 
 def convert_at_fixed_rate(
@@ -460,12 +481,12 @@ def claim_exchange_rate(
     return build_claim(
         EXCHANGE_RATE,
         {cell: amount for cell, amount in by_cell.items() if amount},
-        sure=STRONG if fixed.is_of_market else WEAK,
+        certainty=STRONG if fixed.is_of_market else WEAK,
         evidence=(
             f"billed / counted follows the daily rate of {conversion.currency} / {float(fixed.rate):.6f}, so one rate "
             f"was used for the whole month: {float(fixed.rate):.6f} dollars per {conversion.currency}"
             + ("" if fixed.is_of_market else ", which the market did not have, so prices differ as well")
         ),
         advice="Nothing is missing. Costs use the rate of each day, and the bill uses one rate.",
-        beside=() if fixed.is_of_market else ("discount",),
+        alternative_causes=() if fixed.is_of_market else ("discount",),
     )

@@ -18,7 +18,7 @@ _Vector = list[int]  # number of input tokens, and of output tokens
 _Place = tuple[int, str, str]  # day, model and key
 
 
-class _Failed(NamedTuple):
+class _FailedCallGroup(NamedTuple):
     """
     Identifies failed calls, either those with or those without a cost. A dimension that is not distinguished
     is None.
@@ -30,11 +30,11 @@ class _Failed(NamedTuple):
     day: int | None = None
 
     @classmethod
-    def of(cls, use: CountedUse, levels: ComparisonLevels) -> _Failed:
+    def from_use(cls, use: CountedUse, levels: ComparisonLevels) -> _FailedCallGroup:
         cell = levels.fine_cell(use)
         return cls(bool(use.cost), cell.model, cell.key, cell.day)
 
-    def self_and_coarser(self) -> Iterator[_Failed]:
+    def self_and_coarser(self) -> Iterator[_FailedCallGroup]:
         """
         Yield this group of failed calls and the larger groups that contain it, from the smallest to the
         largest.
@@ -42,7 +42,7 @@ class _Failed(NamedTuple):
         yield self
         yield self._replace(day=None)
         yield self._replace(day=None, key=None)
-        yield _Failed(self.has_cost)
+        yield _FailedCallGroup(self.has_cost)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def set_aside_failed_calls(
     tokens: Iterable[BilledTokens],
     counted_uses: Sequence[CountedUse],
     levels: ComparisonLevels,
-    metered: Collection[int],
+    days_with_token_counts: Collection[int],
 ) -> SetAside:
     """
     Set aside the failed calls that the bill leaves out.
@@ -81,20 +81,24 @@ def set_aside_failed_calls(
     """
     if not any(map(has_failed, counted_uses)):
         return SetAside(counted=counted_uses, left_out=[False] * len(counted_uses))
-    known = _decisions_by_key(tokens, counted_uses, levels, metered)
-    unanimous = _unanimous_decisions(known)
+    known = _proven_omission_by_group(tokens, counted_uses, levels, days_with_token_counts)
+    unanimous = _unanimous_omission_by_group(known)
     rest, left_out, is_exact = [], [], True
     for use in counted_uses:
         is_out = False
         if has_failed(use):
-            place = _Failed.of(use, levels)
+            place = _FailedCallGroup.from_use(use, levels)
             is_out = next(
                 (unanimous[name] for name in place.self_and_coarser() if name in unanimous), not use.cost
             )
             # Without proof, the result is still exact if `failed` is 0: calls with a cost are compared, or
             # calls without a cost are set aside.
             is_exact = is_exact and (place in known or is_out is not bool(use.cost))
-            use = _with_only_cost(use) if is_out else replace(use, failed=0 if use.cost else _use_value(use))
+            use = (
+                _without_calls_and_tokens(use)
+                if is_out
+                else replace(use, failed=0 if use.cost else _token_and_fee_value(use))
+            )
         left_out.append(is_out)
         if use.calls or use.cost:
             rest.append(use)
@@ -106,7 +110,7 @@ def set_aside_failed_calls(
     )
 
 
-def _with_only_cost(use: CountedUse) -> CountedUse:
+def _without_calls_and_tokens(use: CountedUse) -> CountedUse:
     nothing: Mapping[str, int] = {}
     return replace(
         use,
@@ -123,19 +127,19 @@ def _with_only_cost(use: CountedUse) -> CountedUse:
     )
 
 
-def _use_value(use: CountedUse) -> int:
+def _token_and_fee_value(use: CountedUse) -> int:
     return sum(use.values.values()) + sum(use.fees.values())
 
 
-def _decisions_by_key(
+def _proven_omission_by_group(
     tokens: Iterable[BilledTokens],
     counted_uses: Iterable[CountedUse],
     levels: ComparisonLevels,
-    metered: Collection[int],
-) -> dict[_Failed, bool]:
-    uses = [use for use in counted_uses if use.day in metered]
+    days_with_token_counts: Collection[int],
+) -> dict[_FailedCallGroup, bool]:
+    uses = [use for use in counted_uses if use.day in days_with_token_counts]
     rows = [row for row in tokens if row.meter is not None]
-    known: dict[_Failed, bool] = {}
+    known: dict[_FailedCallGroup, bool] = {}
     for has_key in (True, False):
 
         def place_of_row(row: BilledTokens | CountedUse, has_key: bool = has_key) -> _Place:
@@ -152,29 +156,39 @@ def _decisions_by_key(
                 surplus[place][meter == OUTPUT] += count
                 if has_failed(use):
                     failed[place][bool(use.cost)][meter == OUTPUT] += count
-        chosen = {place: _matching_failed_calls(surplus[place], by_cost) for place, by_cost in failed.items()}
+        chosen = {
+            place: _failed_classes_matching_surplus(surplus[place], by_cost)
+            for place, by_cost in failed.items()
+        }
         for use in filter(has_failed, uses):
             set_aside = chosen[place_of_row(use)]
             if set_aside is not None:
-                known.setdefault(_Failed.of(use, levels), bool(use.cost) in set_aside)
+                known.setdefault(_FailedCallGroup.from_use(use, levels), bool(use.cost) in set_aside)
     return known
 
 
-def _matching_failed_calls(surplus: _Vector, failed: Mapping[bool, _Vector]) -> Sequence[bool] | None:
+def _failed_classes_matching_surplus(
+    surplus_tokens: _Vector, failed_tokens_by_has_cost: Mapping[bool, _Vector]
+) -> Sequence[bool] | None:
     """
     Return which failed calls (without or with a cost) have exactly the surplus tokens together, or None.
     """
-    kinds = [kind for kind in (0, 1) if any(tokens[kind] for tokens in failed.values())]
-    for size in range(len(failed), -1, -1):
-        for classes in combinations(sorted(failed), size):
-            if any(surplus[kind] == sum(failed[name][kind] for name in classes) for kind in kinds):
+    kinds = [kind for kind in (0, 1) if any(tokens[kind] for tokens in failed_tokens_by_has_cost.values())]
+    for size in range(len(failed_tokens_by_has_cost), -1, -1):
+        for classes in combinations(sorted(failed_tokens_by_has_cost), size):
+            if any(
+                surplus_tokens[kind] == sum(failed_tokens_by_has_cost[name][kind] for name in classes)
+                for kind in kinds
+            ):
                 return classes
     return None
 
 
-def _unanimous_decisions(known: Mapping[_Failed, bool]) -> dict[_Failed, bool]:
-    all_decisions: dict[_Failed, set[bool]] = defaultdict(set)
-    for name, decision in known.items():
+def _unanimous_omission_by_group(
+    proven_omissions: Mapping[_FailedCallGroup, bool],
+) -> dict[_FailedCallGroup, bool]:
+    all_decisions: dict[_FailedCallGroup, set[bool]] = defaultdict(set)
+    for name, decision in proven_omissions.items():
         for coarse in name.self_and_coarser():
             all_decisions[coarse].add(decision)
     return {name: decisions.pop() for name, decisions in all_decisions.items() if len(decisions) == 1}

@@ -155,7 +155,7 @@ Row = TypeVar("Row", BilledTokens, BilledMoney, CountedUse)
 
 
 # Most rows already have the key and the model, and copies of them took a tenth of a comparison.
-def replace_key(row: Row, key: str) -> Row:
+def replace_api_key(row: Row, key: str) -> Row:
     return row if row.key == key else replace(row, key=key)
 
 
@@ -247,7 +247,7 @@ class CountedSums:
             self.fees[kind] += fee
 
 
-def count_doubtful_calls(uses: Iterable[CountedUse]) -> Mapping[str, int]:
+def count_calls_by_cost_doubt(uses: Iterable[CountedUse]) -> Mapping[str, int]:
     """
     Return the number of calls whose cost may be wrong: those that failed, those without all token counts (such as
     aborted ones), and those without a price. Each call has one reason.
@@ -264,17 +264,19 @@ def count_doubtful_calls(uses: Iterable[CountedUse]) -> Mapping[str, int]:
     return calls
 
 
-def divide_whole_number(whole: int, shares: Mapping[str, int], meters: tuple[str, ...]) -> dict[str, int]:
+def divide_among_meters(
+    whole_count: int, share_by_meter: Mapping[str, int], meters: tuple[str, ...]
+) -> dict[str, int]:
     """
     Divide a whole number in proportion to shares, without remainder. If all shares are 0, the first meter
     gets everything.
     """
-    total = sum(shares.get(meter, 0) for meter in meters)
+    total = sum(share_by_meter.get(meter, 0) for meter in meters)
     if total <= 0:
-        return {meters[0]: whole}
-    token_parts = {meter: whole * shares.get(meter, 0) // total for meter in meters}
-    largest = max(meters, key=lambda meter: shares.get(meter, 0))
-    token_parts[largest] += whole - sum(token_parts.values())
+        return {meters[0]: whole_count}
+    token_parts = {meter: whole_count * share_by_meter.get(meter, 0) // total for meter in meters}
+    largest = max(meters, key=lambda meter: share_by_meter.get(meter, 0))
+    token_parts[largest] += whole_count - sum(token_parts.values())
     return token_parts
 
 

@@ -22,7 +22,7 @@ def format_dollars(units: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRow:
+class RoundedComparisonRow:
     """
     Amounts of a row with a fixed number of decimals: billed - counted = difference = causes + unexplained.
     """
@@ -37,13 +37,13 @@ class ShownRow:
         return self.billed - self.counted
 
     @property
-    def explained(self) -> Decimal:
+    def explained_difference(self) -> Decimal:
         return self.difference - self.unexplained
 
 
-def build_shown_row(
+def build_rounded_comparison_row(
     billed: str, counted: str, causes: Mapping[str, str], unexplained: str, *, places: int
-) -> ShownRow:
+) -> RoundedComparisonRow:
     """
     Round exact amounts (decimal text) so that they still add up. The largest cause takes what is left by rounding.
 
@@ -61,7 +61,7 @@ def build_shown_row(
     if shown:
         largest = max(shown, key=lambda cause: abs(Decimal(causes[cause])))
         shown[largest] += difference - rest - sum(shown.values())
-    return ShownRow(billed=shown_billed, counted=shown_counted, causes=shown, unexplained=rest)
+    return RoundedComparisonRow(billed=shown_billed, counted=shown_counted, causes=shown, unexplained=rest)
 
 
 def price_per_million_tokens(units: int, tokens: int) -> str:

@@ -80,14 +80,16 @@ class ReportCells:
     _row: list[tuple[_Cell, RowAmounts]] = field(default_factory=list)
 
     @contextmanager
-    def collect_row(self, position: str, content: object = None, *, once: bool = False) -> Iterator[None]:
+    def collect_row(
+        self, row_position: str, content: object = None, *, is_identical_row_repeat: bool = False
+    ) -> Iterator[None]:
         """
         Collect the cells of one row in a `with` block. If the block raises Damaged, the row is counted as
         damaged.
 
         `content` is the row's content, used to recognize repeats, or None if the row has no amounts. Set
-        `once` if the row has an id or is the only row of its bucket and group. Then an identical row is a
-        repeat and is not summed again.
+        `is_identical_row_repeat` if the row has an id or is the only row of its bucket and group. Then an
+        identical row is a repeat and is not summed again.
         """
         self._row = []
         try:
@@ -95,14 +97,14 @@ class ReportCells:
         except Damaged as error:
             self.damaged += 1
             if len(self.named) < MOST_NAMED:
-                self.named.append(f"{position}: {error}")
+                self.named.append(f"{row_position}: {error}")
             return
         self.read += 1
         if content is not None and self._row and self._mark_seen(content):
-            if once:
+            if is_identical_row_repeat:
                 self.repeated += 1
                 if len(self.repeated_named) < MOST_NAMED:
-                    self.repeated_named.append(position)
+                    self.repeated_named.append(row_position)
                 return
             self.equal += 1
         for cell, amounts in self._row:

@@ -212,7 +212,7 @@ def read_reports(
                 read_by.note_repeated_file(file.name, rows)
                 continue
             opened = _open_report(file, stream)
-            recognised = _recognise_source(_first_part(opened), file.name, source)
+            recognised = _recognise_source(_part_for_recognition(opened), file.name, source)
             reader = next(
                 (
                     reader
@@ -228,10 +228,10 @@ def read_reports(
     return [reader.build_report(account=account, settle_s=settle_s) for _, reader in readers]
 
 
-def _first_part(opened: Document | CsvTable) -> Document | CsvTable:
+def _part_for_recognition(opened: Document | CsvTable) -> Document | CsvTable:
     """Return the part of a report that is enough to recognize it, such as the first JSON lines."""
     if isinstance(opened, Document) and isinstance(opened.root, JsonLines):
-        return Document(root=opened.root.first_lines())
+        return Document(root=opened.root.limited_to_first_lines())
     return opened
 
 
@@ -331,7 +331,7 @@ class JsonLines:
         self._stream = stream
         self._most = most
 
-    def first_lines(self) -> JsonLines:
+    def limited_to_first_lines(self) -> JsonLines:
         return JsonLines(self._name, self._stream, most=_HEAD_LINES)
 
     def __iter__(self) -> Iterator[Any]:

@@ -162,7 +162,7 @@ class StatementPuller:
         progress = await self._stored_progress(pull_settings)
         extra = {"action": "pull_failed", "pull": pull_settings.name}
         try:
-            await self._pull_spans(pull_settings, progress)
+            await self._pull_report_spans(pull_settings, progress)
         except (PullFailed, NotAllowed) as error:
             hint = error.retry_after_s if isinstance(error, PullFailed) else None
             await self._store_failure(pull_settings, progress, str(error), hint)
@@ -193,7 +193,9 @@ class StatementPuller:
         progress = dict(await self._table.read_pull_state(pull_settings.name) or {})
         return progress if progress.get("asks") == _request_digest(pull_settings) else {}
 
-    async def _pull_spans(self, pull_settings: StatementPullSettings, progress: dict[str, Any]) -> None:
+    async def _pull_report_spans(
+        self, pull_settings: StatementPullSettings, progress: dict[str, Any]
+    ) -> None:
         """
         Request all time spans, one after the other. `progress` is updated in place, even if an error is
         raised.
@@ -203,7 +205,7 @@ class StatementPuller:
             return
         request = PULL_REQUESTS[pull_settings.source]
         end = day_start(int(self._clock.now()))
-        if not _can_continue(progress, end):
+        if not _can_continue_pull(progress, end):
             start = end - (request.days or pull_settings.days) * DAY_S
             progress.update(
                 asks=_request_digest(pull_settings),
@@ -293,10 +295,10 @@ class StatementPuller:
         self,
         pull_settings: StatementPullSettings,
         request: PullRequest,
-        target: tuple[str, tuple[int, int]],
+        url_and_span: tuple[str, tuple[int, int]],
         cursor: str,
     ) -> AsyncIterator[tuple[_PulledPage, str | None]]:
-        (url, span), page_limit = target, self._settings().max_pages
+        (url, span), page_limit = url_and_span, self._settings().max_pages
         for _ in range(page_limit):
             query = [*request.query(*span), *([("page", cursor)] if cursor else [])]
             content = await self._fetch_patiently(
@@ -387,7 +389,7 @@ def _request_digest(pull_settings: StatementPullSettings) -> str:
     ).hexdigest()
 
 
-def _can_continue(progress: Mapping[str, Any], today: int) -> bool:
+def _can_continue_pull(progress: Mapping[str, Any], today: int) -> bool:
     if progress.get("state") not in (RUNNING, FAILED) or "damaged" not in progress:
         return False
     if progress["end"] > today:  # ignore progress that was stored while the system clock was ahead

@@ -104,5 +104,7 @@ def read_results(document: Document, edges: Edges, cells: ReportCells, add: Add)
                 results = object_list(bucket.get("results"), "results")
             for result_number, result in enumerate(results, start=1):
                 content = (bucket.get(edges.start), bucket.get(edges.end), result)
-                with cells.collect_row(f"{where}, result {result_number}", content, once=True):
+                with cells.collect_row(
+                    f"{where}, result {result_number}", content, is_identical_row_repeat=True
+                ):
                     add(result, epoch_seconds(bucket, edges.start), epoch_seconds(bucket, edges.end))

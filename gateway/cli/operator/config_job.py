@@ -79,8 +79,14 @@ class Gateway:
     server: JsonServer
     cluster: Mapping[str, str]
 
-    def report_and_fetch(self, *, applied: str, failed: str = "") -> GivenConfig:
-        parameters = {**self.cluster, "applied": applied, **({"failed": failed} if failed else {})}
+    def report_version_and_fetch_config(
+        self, *, running_version: str, failure_reason: str = ""
+    ) -> GivenConfig:
+        parameters = {
+            **self.cluster,
+            "applied": running_version,
+            **({"failed": failure_reason} if failure_reason else {}),
+        }
         answer = self.server.send_request("GET", f"/v1/container-metrics/config?{urlencode(parameters)}")
         return GivenConfig(version=answer.get("version"), config=answer.get("config") or {})
 

@@ -20,7 +20,15 @@ from gateway.cli.operator.client import OperatorClient, quote_segment, with_clie
 from gateway.cli.operator.commands import list_command
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import Choice
-from gateway.operations.managed import CHANGE, CREATE, DELETE, LIST, SHOW, ManagedResource, call_summaries
+from gateway.operations.managed import (
+    CHANGE,
+    CREATE,
+    DELETE,
+    LIST,
+    SHOW,
+    ManagedResource,
+    operation_summaries,
+)
 from spool.registry.field_notes import Option
 
 Command = Callable[..., None]
@@ -137,7 +145,7 @@ def resource_of_module(module: ModuleType) -> ManagedResource[Any, Any]:
 def build_resource_group(name: str, resource: ManagedResource[Any, Any]) -> click.Group:
     commands, by_people = resource.commands, resource.people
     assert commands is not None and by_people is not None
-    help = {operation: f"{summary}." for operation, summary in call_summaries(resource.noun).items()}
+    help = {operation: f"{summary}." for operation, summary in operation_summaries(resource.noun).items()}
     help[CHANGE] += " Given options replace the present values."
     help |= commands.words
     group = click.Group(name, help=commands.help)

@@ -48,7 +48,7 @@ def parse_series(file: ContainerFile, content: bytes) -> Iterator[MetricSeries]:
     """Yield the series in a body or file. Raises Invalid if the content cannot be read."""
     if file.kind == REMOTE_WRITE:
         is_second = _V2 in file.request
-        yield from _parse_remote_write(content, is_second=is_second)
+        yield from _parse_remote_write(content, is_version_2=is_second)
     elif content.startswith(parquet.MAGIC):
         with tempfile.TemporaryFile() as unread:
             unread.write(content)
@@ -59,14 +59,14 @@ def parse_series(file: ContainerFile, content: bytes) -> Iterator[MetricSeries]:
         yield from _parse_json(file.reference, content)
 
 
-def _parse_remote_write(content: bytes, *, is_second: bool) -> Iterator[MetricSeries]:
+def _parse_remote_write(content: bytes, *, is_version_2: bool) -> Iterator[MetricSeries]:
     """
     Yield the series of a remote-write body one at a time, because a decoded body of a large cluster would
     need ten times its size.
     """
     body = unpack_snappy(content, MOST_BLOCK)
     try:
-        if is_second:
+        if is_version_2:
             texts = (str(text, "utf-8") for number, text in _message_fields(body) if number == _SYMBOLS)
             symbols = list(islice(texts, MAX_SYMBOLS + 1))
             if len(symbols) > MAX_SYMBOLS:
@@ -194,7 +194,7 @@ def _parse_milliseconds(timestamp: object) -> int:
     return int(aware.timestamp() * 1000)
 
 
-def _message_types() -> tuple[Any, Any]:
+def _remote_write_series_types() -> tuple[Any, Any]:
     """Return the protobuf types of a series in remote write 1 and 2, with only the needed fields."""
     field = descriptor_pb2.FieldDescriptorProto
     repeated, single = field.LABEL_REPEATED, field.LABEL_OPTIONAL
@@ -227,7 +227,7 @@ def _message_types() -> tuple[Any, Any]:
     return first, second
 
 
-_First, _Second = _message_types()
+_First, _Second = _remote_write_series_types()
 
 
 def unpack_snappy(block: bytes, most: int) -> bytes:
@@ -238,7 +238,7 @@ def unpack_snappy(block: bytes, most: int) -> bytes:
             raise Invalid(f"the snappy block has {size} bytes unpacked, more than {most}")
         content = bytearray()
         while position < len(block):
-            position = _append_element(block, position, content)
+            position = _unpack_snappy_element(block, position, content)
             if len(content) > size:
                 break
     except IndexError:
@@ -258,7 +258,7 @@ def _unpacked_size(block: bytes) -> tuple[int, int]:
     raise Invalid("the snappy block states no size")
 
 
-def _append_element(block: bytes, position: int, content: bytearray) -> int:
+def _unpack_snappy_element(block: bytes, position: int, content: bytearray) -> int:
     tag = block[position]
     position += 1
     kind, upper = tag & 3, tag >> 2

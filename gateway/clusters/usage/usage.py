@@ -98,7 +98,7 @@ class OpenDays(msgspec.Struct):
     days: dict[int, DayUsage] = {}
 
 
-class UsagePlace(msgspec.Struct, frozen=True):
+class WorkloadOnNode(msgspec.Struct, frozen=True):
     node: str
     namespace: str
     workload: str
@@ -109,7 +109,7 @@ class UsagePlace(msgspec.Struct, frozen=True):
         return encode_key([self.node, self.namespace, self.workload, self.tags])
 
     @classmethod
-    def from_key(cls, key: str) -> UsagePlace:
+    def from_key(cls, key: str) -> WorkloadOnNode:
         return cls(*msgspec.json.decode(key))
 
 
@@ -146,8 +146,8 @@ def decode_usage(body: bytes) -> OpenUsage:
     """
     document = _kept.decode(body)
     return OpenUsage(
-        series=_merge_parts(document.series, _series),
-        pods=_merge_parts(document.pods, _pods),
+        series=_decode_and_merge_parts(document.series, _series),
+        pods=_decode_and_merge_parts(document.pods, _pods),
         namespaces=document.namespaces,
         nodes=document.nodes,
         days=document.days,
@@ -164,7 +164,9 @@ def _split_into_parts(mapping: Mapping[str, _Value]) -> Iterator[dict[str, _Valu
         yield part
 
 
-def _merge_parts(raw: msgspec.Raw, decoder: msgspec.json.Decoder[dict[str, _Value]]) -> dict[str, _Value]:
+def _decode_and_merge_parts(
+    raw: msgspec.Raw, decoder: msgspec.json.Decoder[dict[str, _Value]]
+) -> dict[str, _Value]:
     merged: dict[str, _Value] = {}
     for part in _parts.decode(raw) if bytes(memoryview(raw)[:1]) == b"[" else [raw]:
         merged |= decoder.decode(part)
@@ -313,7 +315,7 @@ class UsageMeter:
             if last_sample is not None:
                 rise = amount - last_sample[1] if amount >= last_sample[1] else amount
                 self._add_amount(
-                    self._usage_place(metric_series),
+                    self._workload_of_series(metric_series),
                     CPU,
                     rise,
                     last_sample[0],
@@ -322,17 +324,17 @@ class UsageMeter:
 
     def _add_memory_series(self, metric_series: MetricSeries) -> None:
         if _is_container(metric_series.labels):
-            self._add_level_series(
+            self._add_gauge_series(
                 metric_series,
                 MEMORY,
-                self._usage_place(metric_series),
+                self._workload_of_series(metric_series),
             )
 
     def _add_capacity_series(self, metric_series: MetricSeries) -> None:
         kind = _KINDS.get(metric_series.labels.get("resource", ""))
         node = metric_series.labels.get("node", "")
         if kind is not None and node:
-            self._add_level_series(
+            self._add_gauge_series(
                 metric_series,
                 kind,
                 node,
@@ -345,17 +347,17 @@ class UsageMeter:
         if running is None:
             return
         samples = [(at, value) for at, value in metric_series.samples if at <= running[0] + GAP_MS]
-        self._add_level_series(
+        self._add_gauge_series(
             metric_series._replace(samples=samples),
             GPU,
-            self._usage_place(metric_series),
+            self._workload_of_series(metric_series),
         )
 
-    def _add_level_series(
+    def _add_gauge_series(
         self,
         metric_series: MetricSeries,
         kind: int,
-        place: UsagePlace | str,
+        place: WorkloadOnNode | str,
     ) -> None:
         key = _series_key(metric_series.labels, metric_series.labels[NAME])
         scale = 1 if kind == MEMORY else 1000
@@ -398,13 +400,13 @@ class UsageMeter:
         samples[key] = at, value
         return last_sample
 
-    def _usage_place(self, metric_series: MetricSeries) -> UsagePlace:
+    def _workload_of_series(self, metric_series: MetricSeries) -> WorkloadOnNode:
         labels, pod = metric_series.labels, self._update_pod(metric_series)
         namespace = labels.get("namespace", "")
         tags = self.usage.namespaces.get(namespace, {}) | pod.tags
         node = labels.get("node") or pod.node
         workload = pod.workload or _workload_in_pod_name(labels.get("pod", ""))
-        return UsagePlace(
+        return WorkloadOnNode(
             node,
             namespace,
             workload,
@@ -413,7 +415,7 @@ class UsageMeter:
 
     def _add_amount(
         self,
-        place: UsagePlace | str,
+        place: WorkloadOnNode | str,
         kind: int,
         amount: int,
         start: int,
@@ -449,11 +451,11 @@ def split_by_day(amount: int, start: int, end: int) -> Iterator[tuple[int, int]]
         assigned, at = cumulative, until
 
 
-def _place_key(place: UsagePlace, day_usage: DayUsage) -> str:
+def _place_key(place: WorkloadOnNode, day_usage: DayUsage) -> str:
     key = place.key
     if key in day_usage.used or len(day_usage.used) < MAX_PLACES:
         return key
-    return UsagePlace(
+    return WorkloadOnNode(
         place.node,
         "",
         OTHER,

@@ -48,7 +48,7 @@ from gateway.money.comparison.sentence import comparable_days_hint, comparison_s
 from gateway.money.comparison.split import PARTS, CostDriver, GroupSpending, merge_drivers
 from gateway.money.costs.answer import bills_status
 from gateway.money.costs.measures import CURRENCY_UNIT, PREVIOUS, ComparedType
-from gateway.money.costs.past import ComparablePast, earlier_query
+from gateway.money.costs.past import ComparablePast, comparison_query
 from gateway.money.costs.question import check_span
 from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
@@ -156,7 +156,9 @@ async def answer_cost_comparison(
         if arguments.baseline is None:
             date_range = arguments.date_range
             named = None if isinstance(date_range, DayRange) else RANGES_OF_WORDS[date_range]
-            return earlier_query(query, against=PREVIOUS, now=now, hours_since=hours_since, named=named)
+            return comparison_query(
+                query, comparison_range=PREVIOUS, now=now, hours_since=hours_since, own_range_name=named
+            )
         since, until = date_range_span(arguments.baseline, now)
         baseline_query = replace(query, since=since, until=until)
         check_span(baseline_query)
@@ -170,7 +172,7 @@ async def answer_cost_comparison(
         top=arguments.limit,
         prices=call_context.services.prices,
     )
-    billed = await bills_status(answer.query, call_context.cost_reader, now, states_alone=True)
+    billed = await bills_status(answer.query, call_context.cost_reader, now, only_day_states=True)
     if billed is None:
         days = f"{first_day_text(answer.baseline.since)}..{last_day_text(answer.baseline.until)}"
         against = {"against": PREVIOUS if arguments.baseline is None else days, "parts": "1"}
@@ -223,7 +225,7 @@ class _ComparisonPage:
             total=_change_line(comparison.total, {}, past),
             estimated_percent=_format_estimated_percent(comparison.total.now),
             baseline_estimated_percent=_format_estimated_percent(comparison.total.before)
-            if past.is_whole
+            if past.is_fully_covered
             else None,
             truncated=bool(other_drivers),
             sentence=comparison_sentence(comparison, past),
@@ -236,7 +238,7 @@ class _ComparisonPage:
 
     def _page_notes(self) -> Iterator[str]:
         yield from self.notes
-        if not self.answer.past.is_whole and (words := comparable_days_hint(self.answer.past)):
+        if not self.answer.past.is_fully_covered and (words := comparable_days_hint(self.answer.past)):
             yield words
         total = self.answer.comparison.total
         if not total.now.calls and not total.before.calls and not total.now.cost:
@@ -269,7 +271,7 @@ class _ComparisonPage:
         blocks = [f"{text}. As of {content.as_of}.", *content.notes]
         lines = content.drivers[:MAX_TABLE_ROWS]
         if lines:
-            compared_columns = ["baseline", "change", *PARTS] if self.answer.past.is_whole else []
+            compared_columns = ["baseline", "change", *PARTS] if self.answer.past.is_fully_covered else []
             columns = [*map(format_cell, self.arguments.group_by), "cost", *compared_columns]
             blocks.append(markdown_table(columns, [_change_table_cells(line) for line in lines]))
         if len(lines) < len(content.drivers):
@@ -284,7 +286,7 @@ class _ComparisonPage:
 
 
 def _change_line(driver: CostDriver, names: Mapping[str, str | None], past: ComparablePast) -> ChangeLine:
-    compared = past.is_whole
+    compared = past.is_fully_covered
     parts = {name: money.units_to_text(getattr(driver.parts, name)) for name in ("change", *PARTS)}
     return ChangeLine(
         group=dict(names),

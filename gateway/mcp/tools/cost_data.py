@@ -197,7 +197,7 @@ async def answer_cost_data(
         call_context.shared.clock.now(),
     )
     cost_answer = await answer_costs(
-        posed, call_context.cost_reader, now, prices=call_context.services.prices, states_alone=True
+        posed, call_context.cost_reader, now, prices=call_context.services.prices, only_day_states=True
     )
     if cost_answer.billed is not None:
         notes.append(billed_note(cost_answer.billed))

@@ -12,7 +12,7 @@ from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.claims import CauseClaim
 from gateway.bills.reconciliation.comparing import FINAL, Line, Reconciliation
 from gateway.bills.reconciliation.sides import DAY, PARTS
-from gateway.bills.reconciliation.wording import build_shown_row, day_text
+from gateway.bills.reconciliation.wording import build_rounded_comparison_row, day_text
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.mcp.questions import ZONE
 from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
@@ -240,10 +240,12 @@ def _format_reconciliation(content: ReconciledMonths) -> str:
     for provider in content.providers:
         total = provider.total
         causes = {"": total.explained} if provider.causes else {}
-        shown = build_shown_row(total.billed, total.counted, causes, total.unexplained, places=_PLACES)
+        shown = build_rounded_comparison_row(
+            total.billed, total.counted, causes, total.unexplained, places=_PLACES
+        )
         parts.append(
             f"{format_cell(provider.provider)}: billed {shown.billed}, counted {shown.counted}, difference "
-            f"{shown.difference} = {shown.explained} explained + {shown.unexplained} unexplained; "
+            f"{shown.difference} = {shown.explained_difference} explained + {shown.unexplained} unexplained; "
             f"{provider.not_compared} days are not compared yet."
         )
         rows = [

@@ -135,7 +135,7 @@ class PublishJob:
     is_of_key: bool = False  # True if `submitted_by` names a key instead of a person
 
     @property
-    def submitter(self) -> tuple[str, bool]:
+    def submitter_name_and_is_key(self) -> tuple[str, bool]:
         """
         Return the submitter's name and whether it is a key, because a key and a person may have the same name.
         """
@@ -270,8 +270,8 @@ class AllocationTable(ManagedTable[Namespace]):
     def check_draft(self, draft: NewNamespace) -> NewNamespace:
         return check_namespace(draft)
 
-    async def create(self, channel_fields: NewNamespace, *, id: str | None = None, **how: Any) -> Namespace:
-        return await super().create(channel_fields, id=check_namespace_id(id or ""), **how)
+    async def create(self, namespace_fields: NewNamespace, *, id: str | None = None, **how: Any) -> Namespace:
+        return await super().create(namespace_fields, id=check_namespace_id(id or ""), **how)
 
     def check_deletion(self, rows: RegistryRows, row: Namespace) -> None:
         """
@@ -333,7 +333,7 @@ class AllocationTable(ManagedTable[Namespace]):
             JOBS_LIMIT: Counter(job.submitted_by if job.is_of_key else "" for job in self.unfinished_jobs())
         }
 
-    async def job_text(self, id: str) -> str:
+    async def definition_text_of_job(self, id: str) -> str:
         return await self._read_text(JOB_TEXT_KIND, id)
 
     async def submit_job(
@@ -412,13 +412,13 @@ class AllocationTable(ManagedTable[Namespace]):
         return _require_job(await self._changes.change_rows(cancel_job_row, self._remember_all), id)
 
     async def publish_job_version(
-        self, id: str, *, dimensions: Sequence[str], border: Mapping[str, Any], most: int
+        self, id: str, *, dimensions: Sequence[str], values_known_since: Mapping[str, Any], max_versions: int
     ) -> DefinitionVersion:
         """
         Store the version of a publishing job, put it in force, and return it. Raises NotAllowed if its
         base is outdated.
 
-        The oldest versions of the namespace are deleted, so that at most `most` are stored.
+        The oldest versions of the namespace are deleted, so that at most `max_versions` are stored.
         """
         now = self._changes.now()
 
@@ -432,9 +432,11 @@ class AllocationTable(ManagedTable[Namespace]):
             text = _require_text(rows, JOB_TEXT_KIND, id)
             actor = Actor(job.submitted_by, job.submitted_from)
             number = self._store_version(
-                rows, documents, job.namespace, text, dimensions, most=most, actor=actor
+                rows, documents, job.namespace, text, dimensions, max_versions=max_versions, actor=actor
             )
-            JOBS.store_row(rows, replace(job, state=DONE, version=number, border=border, last_updated=now))
+            JOBS.store_row(
+                rows, replace(job, state=DONE, version=number, border=values_known_since, last_updated=now)
+            )
             rows.delete_document(JOB_TEXT_KIND, id)
             return _read_documents(rows)
 
@@ -445,13 +447,19 @@ class AllocationTable(ManagedTable[Namespace]):
         return documents.versions[version_id(job.namespace, job.version or 0)]
 
     async def publish_now(
-        self, text: str, *, namespace: str, dimensions: Sequence[str], most: int, actor: Actor
+        self, text: str, *, namespace: str, dimensions: Sequence[str], max_versions: int, actor: Actor
     ) -> None:
-        """Store a checked definition as a new version without a job. At most `most` versions are stored."""
+        """Store a checked definition as a new version without a job. At most `max_versions` versions are stored."""
 
         def store_new_version(rows: RegistryRows) -> _AllocationDocuments:
             self._store_version(
-                rows, _read_documents(rows), namespace, text, dimensions, most=most, actor=actor
+                rows,
+                _read_documents(rows),
+                namespace,
+                text,
+                dimensions,
+                max_versions=max_versions,
+                actor=actor,
             )
             return _read_documents(rows)
 
@@ -465,7 +473,7 @@ class AllocationTable(ManagedTable[Namespace]):
         text: str,
         dimensions: Sequence[str],
         *,
-        most: int,
+        max_versions: int,
         actor: Actor,
     ) -> int:
         check_unmanaged(self._changes, rows, DEFINITION, namespace)
@@ -481,7 +489,7 @@ class AllocationTable(ManagedTable[Namespace]):
         )
         VERSIONS.store_row(rows, version)
         rows.put_document(VERSION_TEXT_KIND, version.id, {"text": text})
-        _forget_versions(rows, earlier[: max(0, len(earlier) + 1 - most)])
+        _forget_versions(rows, earlier[: max(0, len(earlier) + 1 - max_versions)])
         after = {"version": version.number, "dimensions": list(dimensions)}
         rows.add_audit(now, actor, "allocation.publish", namespace or DEFAULT_WORD, after=after)
         return version.number
@@ -557,7 +565,7 @@ def _check_base_is_latest(base: int, latest: int) -> None:
 
 def _make_room_for_job(rows: RegistryRows, jobs: Iterable[PublishJob], limit: int, actor: Actor) -> None:
     sorted_jobs = sorted(jobs, key=lambda job: job.number)
-    waiting = [job.submitter for job in sorted_jobs if job.state not in OVER]
+    waiting = [job.submitter_name_and_is_key for job in sorted_jobs if job.state not in OVER]
     own_waiting = waiting.count((actor.name, actor.is_key))
     if not is_within_share(own_waiting, len(waiting), 1, limit):
         wait = f"{len(waiting)} publish jobs are waiting (limit: allocation.max_jobs)"
@@ -570,7 +578,7 @@ def _make_room_for_job(rows: RegistryRows, jobs: Iterable[PublishJob], limit: in
     finished_ids: defaultdict[tuple[str, bool], list[str]] = defaultdict(list)
     for job in sorted_jobs:
         if job.state in OVER:
-            finished_ids[job.submitter].append(job.id)
+            finished_ids[job.submitter_name_and_is_key].append(job.id)
     held = UseByOwner({submitter: len(ids) for submitter, ids in finished_ids.items()})
     for id in islice(
         entries_to_remove(held, finished_ids.__getitem__, lambda _: 1), max(0, len(sorted_jobs) + 1 - limit)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.money.allocation.definition import AllocationDefinition, Dimension
-from gateway.money.allocation.evaluation import Decision, build_decisions
+from gateway.money.allocation.evaluation import DimensionEvaluator, build_dimension_evaluators
 from spool.ledger import money
 from spool.ledger.queries import CostRow
 from spool.ledger.sums import OTHER
@@ -69,7 +69,7 @@ def sources_read_by(*definitions: AllocationDefinition) -> Sequence[str]:
         dict.fromkeys(
             name
             for definition in definitions
-            for decision in build_decisions(definition)
+            for decision in build_dimension_evaluators(definition)
             for name in decision.sources
         )
     )
@@ -92,8 +92,12 @@ def compare_definitions(
     the highest first, with at most `most` elements per dimension. `check` is called between dimensions and
     may raise to stop the work.
     """
-    old_decisions = {decision.dimension.id: decision for decision in build_decisions(before, people)}
-    new_decisions = {decision.dimension.id: decision for decision in build_decisions(after, people)}
+    old_decisions = {
+        decision.dimension.id: decision for decision in build_dimension_evaluators(before, people)
+    }
+    new_decisions = {
+        decision.dimension.id: decision for decision in build_dimension_evaluators(after, people)
+    }
     total = ElementSpend()
     for row in rows:
         total.add_row(row)
@@ -121,14 +125,14 @@ def compare_definitions(
 
 
 def _spend_by_allocation_element(
-    decision: Decision | None, sources: Sequence[str], rows: Sequence[CostRow]
+    decision: DimensionEvaluator | None, sources: Sequence[str], rows: Sequence[CostRow]
 ) -> Mapping[str, ElementSpend] | None:
     if decision is None:
         return None
     places = [sources.index(name) for name in decision.sources]
     sums: dict[str, ElementSpend] = defaultdict(ElementSpend)
     for row in rows:
-        sums[decision.element(tuple(row.group[index] or "" for index in places))].add_row(row)
+        sums[decision.element_of_values(tuple(row.group[index] or "" for index in places))].add_row(row)
     return dict(sums)
 
 

@@ -93,7 +93,7 @@ def fill_form(form: str, values: Sequence[str]) -> str:
 PLACE = re.compile(r"\{(\d{1,2})\}")
 
 
-class _Memory:
+class _ElementCaches:
     """A cache of the elements of all dimensions of a definition. It is cleared as a whole when it is full."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class _Memory:
         self._texts: dict[str, str] = {}
         self._count = 0
 
-    def add_cache(self) -> dict[tuple[str, ...], str]:
+    def add_dimension_cache(self) -> dict[tuple[str, ...], str]:
         self._all.append({})
         return self._all[-1]
 
@@ -123,12 +123,12 @@ class _Memory:
         )
 
 
-class Decision:
+class DimensionEvaluator:
     """
     A defined dimension as a function of the dimensions of the totals. `sources` states the order of the arguments.
     """
 
-    def __init__(self, dimension: Dimension, earlier: dict[str, Dimension], memory: _Memory) -> None:
+    def __init__(self, dimension: Dimension, earlier: dict[str, Dimension], memory: _ElementCaches) -> None:
         self.dimension = dimension
         self._memory = memory
         # dimensions in evaluation order, with this dimension last
@@ -136,9 +136,9 @@ class Decision:
         needed_ids = {needed.id for needed in self._needed}
         names = (name for needed in self._needed for name in needed.sources if name not in needed_ids)
         self.sources = tuple(dict.fromkeys(names))
-        self._elements = memory.add_cache()
+        self._elements = memory.add_dimension_cache()
 
-    def element(self, values: tuple[str, ...]) -> str:
+    def element_of_values(self, values: tuple[str, ...]) -> str:
         """
         Return the element of these values, cached per combination. The method is thread-safe. Two threads may
         compute the same element at the same time.
@@ -153,15 +153,17 @@ class Decision:
         return cached
 
 
-def build_decisions(definition: AllocationDefinition, people: People | None = None) -> Sequence[Decision]:
+def build_dimension_evaluators(
+    definition: AllocationDefinition, people: People | None = None
+) -> Sequence[DimensionEvaluator]:
     """
     Return one decision per dimension, in order. An `Equals` condition also matches other names of the same person.
     """
     earlier: dict[str, Dimension] = {}
-    memory, results = _Memory(), []
+    memory, results = _ElementCaches(), []
     for stated in definition.dimensions:
         dimension = stated if people is None else _match_people_in_rules(stated, people)
-        results.append(Decision(dimension, earlier, memory))
+        results.append(DimensionEvaluator(dimension, earlier, memory))
         earlier[dimension.id] = dimension
     return results
 
@@ -184,12 +186,12 @@ def _match_people(condition: Condition, people: People) -> Any:
         dimension = USER if USER in condition.source.names else ""
         values = people.expand_filter({dimension: condition.values})[dimension]
         is_person = dimension == USER and any(map(can_be_second_name, values))
-        source = _with_second_name(condition.source) if is_person else condition.source
+        source = _with_second_user_name(condition.source) if is_person else condition.source
         return replace(condition, source=source, values=values)
     return condition
 
 
-def _with_second_name(source: SourceDimensions) -> SourceDimensions:
+def _with_second_user_name(source: SourceDimensions) -> SourceDimensions:
     return source if source.first else replace(source, names=(*source.names, SECOND_NAME))
 
 

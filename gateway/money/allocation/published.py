@@ -14,7 +14,7 @@ from datetime import datetime
 
 from gateway.intake.rate_cards.names import BUILT_IN
 from gateway.money.allocation.definition import AllocationDefinition, Dimension
-from gateway.money.allocation.evaluation import build_decisions
+from gateway.money.allocation.evaluation import build_dimension_evaluators
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG, DerivedDimension
 from spool.people import People
@@ -52,14 +52,14 @@ def derived_dimensions(definition: AllocationDefinition, people: People | None) 
             name=decision.dimension.id,
             label=decision.dimension.name,
             sources=decision.sources,
-            value=decision.element,
+            value=decision.element_of_values,
         )
-        for decision in build_decisions(definition, people)
+        for decision in build_dimension_evaluators(definition, people)
     ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DefinitionBorder:
+class ValuesKnownSince:
     """
     The times since when values exist: `kept_since` for the totals, and `tags` for each tag. None means that
     there are no values yet.
@@ -69,15 +69,15 @@ class DefinitionBorder:
     tags: Mapping[str, datetime | None]
 
 
-async def find_border(ledger: Ledger, sources: Sequence[str]) -> DefinitionBorder:
+async def find_values_known_since(ledger: Ledger, sources: Sequence[str]) -> ValuesKnownSince:
     """Find the times since when the sources of a definition (`sources_read_by`) have values."""
     span = await ledger.stored_span()
     tags = {name: await ledger.known_since(name) for name in sources if name.startswith(TAG)}
-    return DefinitionBorder(kept_since=span[0] if span else None, tags=tags)
+    return ValuesKnownSince(kept_since=span[0] if span else None, tags=tags)
 
 
-def describe_border(definition_border: DefinitionBorder) -> Mapping[str, object]:
+def describe_values_known_since(known_since: ValuesKnownSince) -> Mapping[str, object]:
     return {
-        "kept_since": definition_border.kept_since and definition_border.kept_since.isoformat(),
-        "tags": {name: since and since.isoformat() for name, since in definition_border.tags.items()},
+        "kept_since": known_since.kept_since and known_since.kept_since.isoformat(),
+        "tags": {name: since and since.isoformat() for name, since in known_since.tags.items()},
     }

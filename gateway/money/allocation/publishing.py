@@ -24,7 +24,7 @@ from gateway.money.allocation.declared import (
 )
 from gateway.money.allocation.definition import PREFIX, AllocationDefinition, Dimension
 from gateway.money.allocation.language import Limits, join_definitions, parse_definition
-from gateway.money.allocation.published import Published, describe_border, find_border
+from gateway.money.allocation.published import Published, describe_values_known_since, find_values_known_since
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.ledger.ledger import Ledger
 from spool.registry.operators import Actor
@@ -233,17 +233,19 @@ class DefinitionPublisher:
 
     async def _run_job(self, job: PublishJob) -> PublishJob:
         await self._table.advance_job(job.id, VALIDATING)
-        text = await self._table.job_text(job.id)
+        text = await self._table.definition_text_of_job(job.id)
         definition = await self.validate_text(text.encode(), job.namespace)
         from gateway.money.allocation.difference import (
             sources_read_by,  # imported late to keep the start fast
         )
 
-        border_fields = describe_border(await find_border(self._ledger, sources_read_by(definition)))
+        border_fields = describe_values_known_since(
+            await find_values_known_since(self._ledger, sources_read_by(definition))
+        )
         await self._table.advance_job(job.id, PUBLISHING)
         keys = [dimension.id for dimension in definition.dimensions]
         new_version = await self._table.publish_job_version(
-            job.id, dimensions=keys, border=border_fields, most=self._max_versions()
+            job.id, dimensions=keys, values_known_since=border_fields, max_versions=self._max_versions()
         )
         self._definitions[job.namespace] = definition
         self._broken.pop(job.namespace, None)

@@ -280,7 +280,7 @@ class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=Fa
         return {day: str(limit.amount) for day, limit in planned_amounts(self.planned_limits)}
 
     @cached_property
-    def silent_until(self) -> float:
+    def notices_silenced_until(self) -> float:
         """Return until when crossings are only shown, in epoch seconds. 0 means that they are sent."""
         return datetime.fromisoformat(self.silence.until).timestamp() if self.silence else 0.0
 
@@ -289,7 +289,7 @@ class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=Fa
         return ZoneInfo(self.time_zone)
 
     @property
-    def arranged(self) -> int:
+    def cost_type_mask(self) -> int:
         """
         Return which kind of bills the budget counts, as a number of BILLED_TYPES. 0 means counted costs.
         """
@@ -527,7 +527,7 @@ def problem_with_units(budget: SpendBudget, view: View) -> str | None:
         )
     if budget.measure in METERS:
         return f"its view filters by {unit}, by which quantities of meters are not summed; use cost, calls or tokens"
-    if budget.cost_type == PAID_COST or budget.arranged:
+    if budget.cost_type == PAID_COST or budget.cost_type_mask:
         return f"its view filters by {unit}, which {budget.cost_type} does not reach; use real_cost or metered_cost"
     return None
 

@@ -60,7 +60,7 @@ _WAITING = BudgetRun(evaluated=0, broken=0, told=0, waits="the totals are being 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Basis:
+class _EvaluationInputs:
     """The state on which an evaluation was based. If it changes, the next evaluation is due."""
 
     reach: int
@@ -115,7 +115,7 @@ class BudgetEvaluator:
         # may be newer than those of the full evaluation.
         self._alone: dict[str, BudgetFigures | None] = {}
         self._woken = asyncio.Event()
-        self._basis: _Basis | None = None
+        self._basis: _EvaluationInputs | None = None
 
     def budget_ledger(self) -> BudgetLedger:
         return BudgetLedger(
@@ -143,7 +143,7 @@ class BudgetEvaluator:
             self._basis = None
             self._alone = {}
             await self._ledger.catch_up(self._log)
-            basis = self._current_basis()
+            basis = self._current_evaluation_inputs()
             if not await self._ledger.is_complete():
                 return _WAITING
             books = self.budget_ledger()
@@ -164,7 +164,7 @@ class BudgetEvaluator:
                 id: budget_figures for id, budget_figures in self._alone.items() if budget_figures is not None
             }
             self.figures, self._basis = {**figures, **lone_figures}, basis
-            if self._events.is_active:
+            if self._events.is_reporting_changes:
                 table = await asyncio.to_thread(build_table, tuple(figures.values()), ACTING, books.now)
                 await self._events.report_changes(table, books.now)
         broken = sum(budget_figures.problem is not None for budget_figures in figures.values())
@@ -239,18 +239,20 @@ class BudgetEvaluator:
                     await self._woken.wait()
             except TimeoutError:
                 basis = self._basis
-                now = self._current_basis()
+                now = self._current_evaluation_inputs()
                 if basis is None or now.rules != basis.rules or now.reach - basis.reach >= RECORDS:
                     return
 
-    def _current_basis(self) -> _Basis:
+    def _current_evaluation_inputs(self) -> _EvaluationInputs:
         views = self._registry.views
         budgets = self._registry.declared_table(BudgetTable).all()
         rules = tuple(rules_digest(budget, views.find(budget.view_id)) for budget in budgets)
         plans = tuple(
             f"{plan.id}:{plan.last_updated}" for plan in self._registry.declared_table(PlanTable).all()
         )
-        return _Basis(reach=self._ledger.lowest_needed_number(AI_TELEMETRY) or 0, rules=(*rules, *plans))
+        return _EvaluationInputs(
+            reach=self._ledger.lowest_needed_number(AI_TELEMETRY) or 0, rules=(*rules, *plans)
+        )
 
 
 def budget_gauges(figures: Iterable[BudgetFigures]) -> Iterator[BudgetGauge]:

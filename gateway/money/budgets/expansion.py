@@ -49,7 +49,7 @@ class BudgetView:
 
 
 async def read_requested_sections(
-    books: BudgetLedger, figures: BudgetFigures, expansions: frozenset[str]
+    budget_ledger: BudgetLedger, figures: BudgetFigures, expansions: frozenset[str]
 ) -> dict[str, object]:
     """Return the requested sections by name. A section is null while the budget has a problem."""
     if figures.view is None or not figures.periods:
@@ -59,11 +59,11 @@ async def read_requested_sections(
     if CURRENT in expansions:
         sections[CURRENT] = describe_current(figures)
     if HISTORY in expansions:
-        sections[HISTORY] = await spend_history(books, budget_view)
+        sections[HISTORY] = await spend_history(budget_ledger, budget_view)
     if BURNUP in expansions:
-        sections[BURNUP] = await daily_burnup(books, budget_view, figures.periods[0])
+        sections[BURNUP] = await daily_burnup(budget_ledger, budget_view, figures.periods[0])
     if FORECAST in expansions:
-        sections[FORECAST] = await forecast_all_owners(books, budget_view, figures.periods[0])
+        sections[FORECAST] = await forecast_all_owners(budget_ledger, budget_view, figures.periods[0])
     return sections
 
 
@@ -104,14 +104,14 @@ def percent_of_limit(actual: int, limit: int | None) -> int | None:
     return actual * 100 // limit if limit else None
 
 
-async def spend_history(books: BudgetLedger, budget_view: BudgetView) -> dict[str, dict[str, object]]:
+async def spend_history(budget_ledger: BudgetLedger, budget_view: BudgetView) -> dict[str, dict[str, object]]:
     """
     Return the running period and the periods before it, by granularity and first day.
 
     `actual` is null if the zone is not UTC and only daily totals of the period are still stored.
     """
     budget = budget_view.budget
-    running = period_at(books.now, budget.granularity, budget.zone)
+    running = period_at(budget_ledger.now, budget.granularity, budget.zone)
     if budget.granularity != MONTHLY:
         periods = [
             running,
@@ -119,21 +119,21 @@ async def spend_history(books: BudgetLedger, budget_view: BudgetView) -> dict[st
         ]
         return {
             budget.granularity: _describe_periods(
-                budget, periods, await _spend_by_period(books, budget_view, periods)
+                budget, periods, await _spend_by_period(budget_ledger, budget_view, periods)
             )
         }
-    quarter = period_at(books.now, QUARTERLY, budget.zone)
+    quarter = period_at(budget_ledger.now, QUARTERLY, budget.zone)
     quarters = [quarter, *periods_before(quarter, QUARTERLY, budget.zone, _QUARTERS - 1)]
     months = [running]
     while months[-1].start > quarters[-1].start:
         months += periods_before(months[-1], MONTHLY, budget.zone, 1)
-    spent = await _spend_by_period(books, budget_view, months)
+    spent = await _spend_by_period(budget_ledger, budget_view, months)
     monthly = _describe_periods(budget, months, spent)
     return {MONTHLY: monthly, QUARTERLY: _describe_quarters(budget, quarters, months, spent)}
 
 
 async def daily_burnup(
-    books: BudgetLedger, budget_view: BudgetView, running: PeriodFigures
+    budget_ledger: BudgetLedger, budget_view: BudgetView, running: PeriodFigures
 ) -> dict[str, dict[str, dict[str, object]]]:
     """
     Return the accumulated spend and an even share of the amount, for each day of the running period until today.
@@ -142,13 +142,13 @@ async def daily_burnup(
     days = days_in_period(running.period, budget.zone)
     limit = None if budget.per else planned_limit(budget, running)
     period = running.period
-    sums = await books.spend_by_period(
+    sums = await budget_ledger.spend_by_period(
         budget, budget_view.view, period.start, period.end, DAILY, by_owner=False
     )
     accumulated: dict[str, dict[str, object]] = {}
     spent = 0
     for number, day in enumerate(days, start=1):
-        if day.start.timestamp() > books.now:
+        if day.start.timestamp() > budget_ledger.now:
             break
         day_spent = sums.get((day.start, ""))
         spent += day_spent.actual if day_spent else 0
@@ -158,20 +158,22 @@ async def daily_burnup(
 
 
 async def forecast_all_owners(
-    books: BudgetLedger, budget_view: BudgetView, running: PeriodFigures
+    budget_ledger: BudgetLedger, budget_view: BudgetView, current_figures: PeriodFigures
 ) -> dict[str, object]:
     """
     Forecast the spend of all owners together. The bounds are as wide as the errors of earlier forecasts.
     """
     budget = budget_view.budget
-    period = running.period
+    period = current_figures.period
     earlier_periods = periods_before(period, budget.granularity, budget.zone, PERIODS_BACK)
-    at = await books.known_until(budget)
-    back = int((books.now - earlier_periods[-1].start.timestamp()) // 86400) + WINDOW_DAYS + 1
-    days = (await books.daily_spend_by_owner(budget, budget_view.view, back, by_owner=False)).get("", {})
-    known = History(days=days, hours=await books.spend_by_hour(budget, budget_view.view))
-    total = running.total_spend
-    forecast = books.forecast_period(period, known, total, at)
+    at = await budget_ledger.known_until(budget)
+    back = int((budget_ledger.now - earlier_periods[-1].start.timestamp()) // 86400) + WINDOW_DAYS + 1
+    days = (await budget_ledger.daily_spend_by_owner(budget, budget_view.view, back, by_owner=False)).get(
+        "", {}
+    )
+    known = History(days=days, hours=await budget_ledger.spend_by_hour(budget, budget_view.view))
+    total = current_figures.total_spend
+    forecast = budget_ledger.forecast_period(period, known, total, at)
     if isinstance(forecast, TooEarly):
         return {"total": None, "low": None, "high": None, "reason": forecast.reason, "past_errors": {}}
     errors = {
@@ -205,7 +207,7 @@ def round_amount_down(measure: str, value: int) -> str:
 
 
 async def _spend_by_period(
-    books: BudgetLedger, budget_view: BudgetView, periods: list[BudgetPeriod]
+    budget_ledger: BudgetLedger, budget_view: BudgetView, periods: list[BudgetPeriod]
 ) -> Mapping[str, int | None]:
     """Return the spend of each period by its first day. `periods` are consecutive, the newest first."""
     budget = budget_view.budget
@@ -214,9 +216,9 @@ async def _spend_by_period(
     is_utc = all(
         period.start.astimezone(budget.zone).utcoffset() == period.start.utcoffset() for period in periods
     )
-    hourly_since = since if is_utc else await books.ledger.limit_to_hourly_sums(since)
+    hourly_since = since if is_utc else await budget_ledger.ledger.limit_to_hourly_sums(since)
     first = min((period.start for period in periods if period.start >= hourly_since), default=until)
-    sums = await books.spend_by_period(
+    sums = await budget_ledger.spend_by_period(
         budget, budget_view.view, first, until, budget.granularity, by_owner=False
     )
     return {

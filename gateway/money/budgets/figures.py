@@ -192,7 +192,7 @@ class BudgetLedger:
         Return the time until which the money of a budget is known: now, or for billed money the end of the
         last day with a bill.
         """
-        if not budget.arranged:
+        if not budget.cost_type_mask:
             return self.now
         if not self._billed_until:
             days = await self.ledger.billed_days(int(self.now) - _BILLS_S, int(self.now))
@@ -202,7 +202,7 @@ class BudgetLedger:
 
     async def _billed_through(self, budget: SpendBudget) -> str | None:
         until = await self.known_until(budget)
-        has_bill = budget.arranged and until
+        has_bill = budget.cost_type_mask and until
         return f"{datetime.fromtimestamp(until - DAY_S, UTC):%Y-%m-%d}" if has_bill else None
 
     async def spend_by_period(
@@ -252,7 +252,7 @@ class BudgetLedger:
         Return the spend by hour of the day in UTC, over HOURS_DAYS days and all owners. Bills state no hours,
         so for billed money all hours are equal.
         """
-        if budget.arranged:
+        if budget.cost_type_mask:
             return (1,) * 24
         until = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         since = await self.ledger.limit_to_hourly_sums(until - timedelta(days=HOURS_DAYS))
@@ -360,7 +360,7 @@ def _budget_query(
         measures=_MEASURES.get(budget.measure, ("calls",)),
         meter=budget.measure if budget.measure in METERS else "",
         currency=budget.currency,
-        arranged=budget.arranged,
+        arranged=budget.cost_type_mask,
     )
 
 

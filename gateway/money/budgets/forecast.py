@@ -72,7 +72,7 @@ def forecast_total(
     remaining_days = _remaining_time_by_weekday(history.hours, now, end)
     totals = sorted(
         actual + sum(expected[weekday] * parts for weekday, parts in remaining_days.items()) // _PARTS
-        for expected in _daily_spend_by_method(known, today, start, now, actual)
+        for expected in _expected_spend_by_weekday_per_method(known, today, start, now, actual)
     )
     return Forecast(total=(totals[1] + totals[2]) // 2, low=totals[0], high=totals[3])
 
@@ -111,52 +111,62 @@ def past_errors(
     return errors
 
 
-def _daily_spend_by_method(
-    known: Sequence[int], today: date, start: datetime, now: datetime, actual: int
+def _expected_spend_by_weekday_per_method(
+    past_daily_spend: Sequence[int], today: date, start: datetime, now: datetime, actual: int
 ) -> Iterator[Mapping[int, int]]:
     """
     Yield the spend per day, by weekday, by each of four methods: the present rate, the newest same weekday,
-    its median, and its share of the newest level. `known` has the spend of past days, newest first.
+    its median, and its share of the newest level. `past_daily_spend` has the spend of past days, newest first.
     """
-    weekdays = [(today.weekday() - back) % 7 for back in range(1, len(known) + 1)]
+    weekdays = [(today.weekday() - back) % 7 for back in range(1, len(past_daily_spend) + 1)]
     by_weekday: dict[int, list[int]] = {}
-    for weekday, spent in zip(weekdays, known, strict=True):
+    for weekday, spent in zip(weekdays, past_daily_spend, strict=True):
         by_weekday.setdefault(weekday, []).append(spent)
     elapsed_s = int((now - start).total_seconds())
     # On its first day, a period has no rate of its own yet, so use the rate of the last days.
-    rate = actual * 86400 // elapsed_s if elapsed_s >= 86400 else sum(known[:LEAST_DAYS]) // LEAST_DAYS
+    rate = (
+        actual * 86400 // elapsed_s
+        if elapsed_s >= 86400
+        else sum(past_daily_spend[:LEAST_DAYS]) // LEAST_DAYS
+    )
     yield dict.fromkeys(by_weekday, rate)
     yield {weekday: spent[0] for weekday, spent in by_weekday.items()}
     yield {weekday: _median(spent) for weekday, spent in by_weekday.items()}
-    mean = sum(known) // len(known)
+    mean = sum(past_daily_spend) // len(past_daily_spend)
     profile = {
         weekday: (sum(spent) + SHRINK_DAYS * mean) * _PARTS // ((len(spent) + SHRINK_DAYS) * mean or 1)
         for weekday, spent in by_weekday.items()
     }
-    newest = list(zip(weekdays, known, strict=True))[:LEVEL_DAYS]
+    newest = list(zip(weekdays, past_daily_spend, strict=True))[:LEVEL_DAYS]
     level = _median([spent * _PARTS // (profile[weekday] or _PARTS) for weekday, spent in newest])
     yield {weekday: level * parts // _PARTS for weekday, parts in profile.items()}
 
 
 @lru_cache(maxsize=64)  # cached, because all owners of a budget use the same arguments
-def _remaining_time_by_weekday(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[int, int]:
+def _remaining_time_by_weekday(
+    spend_by_hour: tuple[int, ...], now: datetime, end: datetime
+) -> Mapping[int, int]:
     at, end = now.astimezone(UTC), end.astimezone(UTC)
     remaining_parts = dict.fromkeys(range(7), 0)
     while at < end:
         midnight = datetime.combine(at.date() + DAY, datetime.min.time(), UTC)
-        until = _share_of_day(hours, end) if end < midnight else _PARTS
-        remaining_parts[at.weekday()] += until - _share_of_day(hours, at)
+        until = _parts_of_day_spend_before(spend_by_hour, end) if end < midnight else _PARTS
+        remaining_parts[at.weekday()] += until - _parts_of_day_spend_before(spend_by_hour, at)
         at = midnight
     return remaining_parts
 
 
-def _share_of_day(hours: tuple[int, ...], moment: datetime) -> int:
-    total = sum(hours)
+def _parts_of_day_spend_before(spend_by_hour: tuple[int, ...], moment: datetime) -> int:
+    total = sum(spend_by_hour)
     if not total:
-        hours = (1,) * 24
+        spend_by_hour = (1,) * 24
         total = 24
     of_hour = moment.minute * 60 + moment.second
-    return (sum(hours[: moment.hour]) * 3600 + hours[moment.hour] * of_hour) * _PARTS // (total * 3600)
+    return (
+        (sum(spend_by_hour[: moment.hour]) * 3600 + spend_by_hour[moment.hour] * of_hour)
+        * _PARTS
+        // (total * 3600)
+    )
 
 
 def _sum_days(days: Mapping[date, int], start: datetime, end: datetime) -> int:
@@ -254,13 +264,13 @@ def _build_outlook(
     period: BudgetPeriod,
     before: Sequence[BudgetPeriod],
     days: dict[date, int],
-    hours: tuple[int, ...],
+    spend_by_hour: tuple[int, ...],
     actual: int,
     spent_today: int,
     days_left: Sequence[BudgetPeriod],
     now: float,
 ) -> Outlook:
-    known = History(days=days, hours=hours)
+    known = History(days=days, hours=spend_by_hour)
     at = datetime.fromtimestamp(now, UTC)
     until = [
         forecast_total(known, start=period.start, end=day.end, now=at, actual=actual) for day in days_left

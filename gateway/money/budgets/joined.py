@@ -45,18 +45,18 @@ class JoinedBudgets:
 
 
 def group_budgets_by_query(
-    budgets: Sequence[BudgetOfView], sizes: Mapping[str, int], plain: Collection[str]
+    budgets: Sequence[BudgetOfView], row_counts: Mapping[str, int], underived_dimensions: Collection[str]
 ) -> Iterator[JoinedBudgets]:
     """
     Yield groups of budgets, each of which one query can answer.
 
-    `sizes` is the number of rows that each budget had last. A budget without a size is left out, because the
-    rows of a query must stay bounded. `plain` are the dimensions that are not derived from others.
+    `row_counts` is the number of rows that each budget had last. A budget without a size is left out, because the
+    rows of a query must stay bounded. `underived_dimensions` are the dimensions that are not derived from others.
     """
     keys = {
-        budget.id: _grouping_keys(budget, view, plain)
+        budget.id: _grouping_keys(budget, view, underived_dimensions)
         for budget, view in budgets
-        if budget.id in sizes and not budget.arranged and budget.cost_type not in PLAN_TYPES
+        if budget.id in row_counts and not budget.cost_type_mask and budget.cost_type not in PLAN_TYPES
     }
     count = Counter(key for of_budget in keys.values() for key in of_budget.values())
     found = defaultdict[_Key, list[JoinedBudgets]](list)
@@ -65,7 +65,7 @@ def group_budgets_by_query(
         if not of_budget:
             continue
         dimension = max(of_budget, key=lambda name: (count[of_budget[name]], name))
-        groups, size = found[of_budget[dimension]], sizes[budget.id] + 1
+        groups, size = found[of_budget[dimension]], row_counts[budget.id] + 1
         last = groups[-1] if groups else None
         if last is None or last.rows + size > MOST_ROWS or len(last.by_value) == MOST_VALUES:
             groups.append(JoinedBudgets(dimension, example=(budget, view)))
@@ -75,7 +75,7 @@ def group_budgets_by_query(
         yield from (group for group in groups if len(group.by_value) > 1)
 
 
-def _grouping_keys(budget: SpendBudget, view: View, plain: Collection[str]) -> dict[str, _Key]:
+def _grouping_keys(budget: SpendBudget, view: View, underived_dimensions: Collection[str]) -> dict[str, _Key]:
     """
     Return a key for each dimension of the budget's filter. Budgets with an equal key differ only in its
     value.
@@ -84,7 +84,10 @@ def _grouping_keys(budget: SpendBudget, view: View, plain: Collection[str]) -> d
     return {
         name: (name, *of_budget, _freeze_filter(view.include, without=name), _freeze_filter(view.exclude))
         for name, values in view.include.items()
-        if name in plain and name != budget.per and len(values) == 1 and _is_one_group(name, *values)
+        if name in underived_dimensions
+        and name != budget.per
+        and len(values) == 1
+        and _is_one_group(name, *values)
     }
 
 

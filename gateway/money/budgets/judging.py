@@ -80,7 +80,10 @@ class BudgetJudgement:
         )
         for owner in dict.fromkeys((*period.spent, *before.owners)) if budget.per else ("",):
             reading = self._build_reading(
-                budget, period, owner, is_silent=is_old_news or self.now < budget.silent_until
+                budget,
+                period,
+                owner,
+                are_notices_silenced=is_old_news or self.now < budget.notices_silenced_until,
             )
             alerts, notices = judge_alerts(thresholds, before.owners.get(owner, ()), reading)
             if alerts:
@@ -92,7 +95,7 @@ class BudgetJudgement:
         )
 
     def _build_reading(
-        self, budget: SpendBudget, period: PeriodFigures, owner: str, *, is_silent: bool
+        self, budget: SpendBudget, period: PeriodFigures, owner: str, *, are_notices_silenced: bool
     ) -> Reading:
         spent = period.spent.get(owner)
         expected = period.forecasts.get(owner)
@@ -102,7 +105,7 @@ class BudgetJudgement:
             actual=spent.actual if spent else 0,
             limit=planned_limit(budget, period),
             forecast=expected.total if can_tell and isinstance(expected, Forecast) else None,
-            is_silent=is_silent,
+            is_silent=are_notices_silenced,
             is_whole=period.is_whole and not period.owners_left_out,
         )
 
@@ -112,7 +115,7 @@ class BudgetJudgement:
         period: PeriodFigures,
         owner: str,
         notices: list[AlertNotice],
-        rules: str,
+        digest_of_rules: str,
     ) -> None:
         channels = notified_channels(figures.budget, figures.view, self.channels)
         for notice in notices:
@@ -123,7 +126,7 @@ class BudgetJudgement:
                 notice.kind,
                 notice.percent,
                 notice.state,
-                rules,
+                digest_of_rules,
             )
             id = "bgt_" + blake2b(msgspec.json.encode(subject), digest_size=16).hexdigest()
             link = self.link(figures.budget)

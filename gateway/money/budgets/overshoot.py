@@ -24,16 +24,16 @@ LOOK_BACK = timedelta(days=7)
 
 
 async def highest_spend_in_span(
-    books: BudgetLedger, budget: SpendBudget, view: View, span_s: float
+    budget_ledger: BudgetLedger, budget: SpendBudget, view: View, span_s: float
 ) -> Mapping[str, int]:
     """
     Return, by owner, an upper bound of the spend in any span of `span_s` seconds within the last seven days.
     """
-    now = datetime.fromtimestamp(books.now, UTC)
+    now = datetime.fromtimestamp(budget_ledger.now, UTC)
     until = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-    since = await books.ledger.limit_to_hourly_sums(until - LOOK_BACK)
+    since = await budget_ledger.ledger.limit_to_hourly_sums(until - LOOK_BACK)
     in_utc = replace_fields(budget, time_zone="UTC")
-    sums = await books.spend_by_period(in_utc, view, since, until, "hourly", by_owner=True)
+    sums = await budget_ledger.spend_by_period(in_utc, view, since, until, "hourly", by_owner=True)
     return await asyncio.to_thread(_highest_sum_by_owner, sums, math.ceil(span_s / HOUR_S) + 1)
 
 

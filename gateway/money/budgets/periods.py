@@ -66,7 +66,7 @@ def judged_periods(budget: SpendBudget, now: float) -> list[BudgetPeriod]:
     Such a finished period ended at most LATE_S ago (BILLED_LATE_S for billed money), and after the last
     change of the budget's rules.
     """
-    late_s = BILLED_LATE_S if budget.arranged else LATE_S
+    late_s = BILLED_LATE_S if budget.cost_type_mask else LATE_S
     running = period_at(now, budget.granularity, budget.zone)
     late = periods_before(running, budget.granularity, budget.zone, int(late_s // 86400) + 1)
     since = max(now - late_s, budget.rules_since)

@@ -42,7 +42,7 @@ class VerdictEvents:
         self._reported: Mapping[str, States] | None = None  # states by budget that this process last reported
 
     @property
-    def is_active(self) -> bool:
+    def is_reporting_changes(self) -> bool:
         return self._is_on() and bool(self._registry.notices.webhook_channels)
 
     async def report_changes(self, table: BudgetVerdicts, now: float) -> None:
@@ -51,7 +51,7 @@ class VerdictEvents:
         are near or over their amounts.
         """
         states = _states_by_budget(table)
-        if not self.is_active or states == self._reported:
+        if not self.is_reporting_changes or states == self._reported:
             return
         webhooks = self._registry.notices.webhook_channels
 
@@ -68,7 +68,7 @@ class VerdictEvents:
         before: ReportedStates,
         states: Mapping[str, States],
         webhooks: Collection[str],
-        is_truncated: bool,
+        is_table_truncated: bool,
         now: float,
     ) -> tuple[ReportedStates, list[tuple[Notice, tuple[str, ...]]]]:
         after: ReportedStates = {}
@@ -80,7 +80,7 @@ class VerdictEvents:
                 after[budget.id] = number, old
                 continue
             # an owner that is missing in a shortened table may still be near or over, so keep its state
-            if is_truncated:
+            if is_table_truncated:
                 new = {**old, **new}
             changed = sorted(owner for owner in {*old, *new} if old.get(owner) != new.get(owner))
             after[budget.id] = number + bool(changed), new

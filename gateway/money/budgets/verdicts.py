@@ -192,7 +192,7 @@ class _TableInMemory:
 
 
 class VerdictBoard:
-    """Computes, stores and signs the tables of verdicts. `books` returns a view of the totals as of now."""
+    """Computes, stores and signs the tables of verdicts. `budget_ledger` returns a view of the totals as of now."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class VerdictBoard:
         ledger: Ledger,
         log: ReadableLog,
         clock: Clock,
-        books: Callable[[], BudgetLedger],
+        budget_ledger: Callable[[], BudgetLedger],
         has_amounts: Callable[[], bool] = lambda: True,
         hold_s: Callable[[], float] = lambda: 0.0,
         report: Callable[[BudgetVerdicts, float], Awaitable[None]] | None = None,
@@ -209,7 +209,7 @@ class VerdictBoard:
         self._ledger = ledger
         self._log = log
         self._clock = clock
-        self._books = books
+        self._books = budget_ledger
         self._has_amounts = has_amounts  # setting budgets.verdict_amounts
         self._hold_s = hold_s  # setting spool.hold
         self._report = report  # called with changed states, to report them to webhooks
@@ -229,7 +229,7 @@ class VerdictBoard:
         return SigningKey(private_pem_from_seed(self._registry.verdicts.seed))
 
     @cached_property
-    def bundle_key(self) -> TokenKey:
+    def bundle_signing_key(self) -> TokenKey:
         """Return the key that signs bundles. It is the same in every gateway of an installation."""
         from gateway.devices.agent.policy.signatures import TokenKey
 
@@ -246,7 +246,7 @@ class VerdictBoard:
             kept = self._kept.get(name)
             if kept is None or self._clock.monotonic() - kept.read_at >= LOOK_S:
                 try:
-                    kept = await self._refresh_table(name, kept)
+                    kept = await self._refresh_table_in_memory(name, kept)
                 except SpoolError as error:
                     _log.warning(
                         "the verdicts on budgets could not be renewed: %s",
@@ -293,9 +293,11 @@ class VerdictBoard:
             return kept.bundle
 
     def _build_bundle(self, table: BudgetVerdicts) -> bytes:
-        return build_bundle(msgspec.json.encode(table, order="sorted"), table.version, self.bundle_key)
+        return build_bundle(
+            msgspec.json.encode(table, order="sorted"), table.version, self.bundle_signing_key
+        )
 
-    async def _refresh_table(self, name: str, kept: _TableInMemory | None) -> _TableInMemory | None:
+    async def _refresh_table_in_memory(self, name: str, kept: _TableInMemory | None) -> _TableInMemory | None:
         """Read the stored table. Compute it again if it was last compared with the ledger REFRESH_S ago."""
         now = self._clock.monotonic()
         compared_at = kept.compared_at if kept else float("-inf")
@@ -380,7 +382,7 @@ class VerdictBoard:
         return msgspec.structs.replace(table, rows=rows, delays=delays)
 
     async def _read_overshoot_bounds(
-        self, books: BudgetLedger, figures: BudgetFigures, delays: Mapping[str, SourceDelay]
+        self, budget_ledger: BudgetLedger, figures: BudgetFigures, delays: Mapping[str, SourceDelay]
     ) -> tuple[int, Mapping[str, int]]:
         """
         Return the longest delay in seconds with which a budget's calls arrive, and by owner the most that is
@@ -393,7 +395,7 @@ class VerdictBoard:
         read_for, read_at, bounds = self._bounds.get(budget.id, (None, 0.0, {}))
         now = self._clock.monotonic()
         if read_for != of or now - read_at >= MEASURE_S:
-            bounds = await highest_spend_in_span(books, budget, view, delay_s)
+            bounds = await highest_spend_in_span(budget_ledger, budget, view, delay_s)
             self._bounds[budget.id] = of, now, bounds
         return delay_s, bounds
 
@@ -488,7 +490,7 @@ def build_table(figures: Sequence[BudgetFigures], name: str, now: float) -> Budg
             problems.append(VerdictProblem(budget=budget.id, name=budget.name, problem=problem))
             continue
         budgets.append(of_budget.budget.id)
-        verdicts = [*_rank_verdicts(of_budget, is_whole=name == ALL)]
+        verdicts = [*_verdicts_with_sort_keys(of_budget, includes_within=name == ALL)]
         # Owners left out of the figures spent least. If any other owner needs no verdict in this table, they
         # need none either.
         running = of_budget.periods[0]
@@ -510,7 +512,7 @@ def verdict_problem(figures: BudgetFigures) -> str | None:
     budget, view = figures.budget, figures.view
     if figures.problem is not None or view is None:
         return figures.problem
-    if budget.arranged:
+    if budget.cost_type_mask:
         return "the budget counts billed costs, which are known days after a call"
     names = {*view.include, *view.exclude, *([budget.per] if budget.per else [])}
     unknown = sorted(name for name in names if name not in KNOWN_BEFORE and not name.startswith(TAG))
@@ -521,10 +523,12 @@ def verdict_problem(figures: BudgetFigures) -> str | None:
     return None
 
 
-def _rank_verdicts(figures: BudgetFigures, *, is_whole: bool) -> Iterator[tuple[int, int, BudgetVerdict]]:
+def _verdicts_with_sort_keys(
+    figures: BudgetFigures, *, includes_within: bool
+) -> Iterator[tuple[int, int, BudgetVerdict]]:
     """
     Yield the verdict of each owner of a budget, after two sort keys: one for its state and one for its spend.
-    Verdicts `within` are yielded only if `is_whole`.
+    Verdicts `within` are yielded only if `includes_within`.
     """
     running = figures.periods[0]
     limit = planned_limit(figures.budget, running)
@@ -532,10 +536,10 @@ def _rank_verdicts(figures: BudgetFigures, *, is_whole: bool) -> Iterator[tuple[
         return
     nothing = OwnerSpend(actual=0, calls=0, unpriced=0)
     owners = running.spent if figures.budget.per else {"": running.spent.get("", nothing)}
-    verdict = _verdict_builder(figures, limit)
+    verdict = _owner_verdict_builder(figures, limit)
     for owner, spent in owners.items():
         state = _verdict_state(figures.budget, spent.actual, limit)
-        if is_whole or state != WITHIN:
+        if includes_within or state != WITHIN:
             yield _ORDER[state], -spent.actual, verdict(owner, spent, state)
 
 
@@ -546,7 +550,9 @@ def _verdict_state(budget: SpendBudget, actual: int, limit: int) -> str:
     return NEAR if below and actual * 100 >= below[-1] * limit else WITHIN
 
 
-def _verdict_builder(figures: BudgetFigures, limit: int) -> Callable[[str, OwnerSpend, str], BudgetVerdict]:
+def _owner_verdict_builder(
+    figures: BudgetFigures, limit: int
+) -> Callable[[str, OwnerSpend, str], BudgetVerdict]:
     """
     Return a function that builds the verdict of an owner. Fields that all owners share are computed once.
     """

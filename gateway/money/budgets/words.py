@@ -68,7 +68,7 @@ def build_crossing_notice(
         kind, severity = TAKEN_BACK, INFO
         title = f"Budget {budget_name} is below {alert_notice.percent} % again: {value} of {limit}"
         text = "The earlier sum was too high, because late duplicates were recognized or prices changed."
-        if budget.arranged:
+        if budget.cost_type_mask:
             text = "A newer bill states less than the earlier bill."
     elif alert_notice.kind == FORECAST:
         kind, severity = EXPECTED, WARNING
@@ -80,14 +80,14 @@ def build_crossing_notice(
         title = f"Budget {budget_name} passed {alert_notice.percent} %: {value} of {limit}"
         measured = (
             f"provider bills for the view ({budget.cost_type})"
-            if budget.arranged
+            if budget.cost_type_mask
             else "the calls of the view"
         )
         if budget.cost_type == PAID_COST:
             measured = "the calls and the seats of the view"
         text = f"Since {period.period.first_day}, {measured} came to {value}."
     if is_late:
-        text += f" The period is over; late {'bills' if budget.arranged else 'calls'} crossed the threshold."
+        text += f" The period is over; late {'bills' if budget.cost_type_mask else 'calls'} crossed the threshold."
     return Notice(
         id=id,
         kind=kind,

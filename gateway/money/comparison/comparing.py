@@ -83,7 +83,7 @@ class ComparedAnswer:
         Return the time before which totals may lack records deleted before they were counted, or
         None.
         """
-        since = min(self.query.since, self.baseline.since) if self.past.is_whole else self.query.since
+        since = min(self.query.since, self.baseline.since) if self.past.is_fully_covered else self.query.since
         return utc_iso(self.whole_since) if since.timestamp() < self.whole_since else None
 
 
@@ -118,7 +118,7 @@ async def compare_costs(
         )
     before, now = await ledger.usages_of_queries(sides)
     found = await asyncio.to_thread(_find_changes, before, now, top)
-    old, new = await _fetch_kinds(ledger, sides, found)
+    old, new = await _fetch_spent_rows(ledger, sides, found)
     return await asyncio.to_thread(found.build_comparison, old, new, OldPrices.of(prices, baseline, query))
 
 
@@ -134,7 +134,7 @@ async def rank_without_comparison(
         )
     [usages] = await ledger.usages_of_queries([side])
     found = await asyncio.to_thread(_find_changes, {}, usages, top)
-    return found.build_comparison(_Kinds({}, []), _Kinds({}, []), OldPrices.of(None, query, query))
+    return found.build_comparison(_SpentRows({}, []), _SpentRows({}, []), OldPrices.of(None, query, query))
 
 
 async def _usages_with_billed_cost(ledger: CostsLedger, query: CostQuery) -> UsageByGroup:
@@ -180,7 +180,7 @@ async def answer_comparison(
     past = await find_past(before, reader.whole, now)
     comparison = (
         await compare_costs(ledger, query, before, top=top, prices=await load_price_list(prices))
-        if past.is_whole
+        if past.is_fully_covered
         else await rank_without_comparison(ledger, query, top=top)
     )
     return ComparedAnswer(
@@ -209,7 +209,7 @@ class ComparedLedger(CostsLedger, Protocol):
     async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[UsageByGroup]: ...
 
 
-class _Kinds(NamedTuple):
+class _SpentRows(NamedTuple):
     """
     The usage of one of the two compared times, split by kind of token: for each group that is read by itself,
     and the sum of all other groups.
@@ -246,7 +246,7 @@ class _GroupChanges:
         self.apart = self.largest | {group for group, _, _ in (without_kinds if with_kinds else ())}
         self.are_few = bool(rest) and len(self.apart) <= MOST_APART
 
-    def build_comparison(self, old: _Kinds, new: _Kinds, prices: OldPrices) -> Comparison:
+    def build_comparison(self, old: _SpentRows, new: _SpentRows, prices: OldPrices) -> Comparison:
         known = {
             group: prices.costs_at_old_prices(old.separate_rows[group], rows)
             for group, rows in new.separate_rows.items()
@@ -274,9 +274,9 @@ class _GroupChanges:
         return msgspec.structs.replace(driver, parts=msgspec.structs.replace(driver.parts, **divided))
 
 
-async def _fetch_kinds(
+async def _fetch_spent_rows(
     ledger: ComparedLedger, sides: Sequence[CostQuery], found: _GroupChanges
-) -> Sequence[_Kinds]:
+) -> Sequence[_SpentRows]:
     query = sides[0]
     by = _group_by_with_kinds(query)
     read = [_narrow_to_groups(side, found.apart) if found.are_few else side for side in sides]
@@ -285,15 +285,15 @@ async def _fetch_kinds(
     if found.kinds:
         whole = [*await ledger.usages_of_queries([replace(side, group_by=KINDS) for side in sides])]
 
-    def build_kinds(of_groups: UsageByGroup, of_all: UsageByGroup) -> _Kinds:
+    def build_spent_rows(of_groups: UsageByGroup, of_all: UsageByGroup) -> _SpentRows:
         rows_by_group = spent_rows_by_group(of_groups, by, len(query.group_by))
         separate_rows = {group: rows for group, rows in rows_by_group.items() if group in found.apart}
-        return _Kinds(
+        return _SpentRows(
             separate_rows,
             subtract_rows(spent_rows_by_group(of_all, KINDS, 0).get((), ()), separate_rows.values()),
         )
 
-    return await asyncio.to_thread(lambda: [*map(build_kinds, usages, whole)])
+    return await asyncio.to_thread(lambda: [*map(build_spent_rows, usages, whole)])
 
 
 def _compare_fetched_usages(
@@ -308,10 +308,10 @@ def _compare_fetched_usages(
     width, by = len(query.group_by), _group_by_with_kinds(query)
     found = _GroupChanges(_spending_by_group(before, width), _spending_by_group(now, width), top)
     old, new = [
-        _Kinds(
-            spent_rows_by_group(_usages_in_groups(found.largest, side, width), by, width),
+        _SpentRows(
+            spent_rows_by_group(_usages_of_groups(found.largest, side, width), by, width),
             merge_rows_by_kind(
-                [*spent_rows_by_group(_usages_in_groups(found.kinds, side, width), by, 0).values()]
+                [*spent_rows_by_group(_usages_of_groups(found.kinds, side, width), by, 0).values()]
             ),
         )
         for side in (before, now)
@@ -341,8 +341,8 @@ def _narrow_to_groups(query: CostQuery, groups: Collection[Group]) -> CostQuery:
     )
 
 
-def _usages_in_groups(groups: Collection[Group], usages: UsageByGroup, width: int) -> UsageByGroup:
-    return {group: usage for group, usage in usages.items() if group[:width] in groups}
+def _usages_of_groups(groups: Collection[Group], usages: UsageByGroup, group_width: int) -> UsageByGroup:
+    return {group: usage for group, usage in usages.items() if group[:group_width] in groups}
 
 
 def _find_changes(before: UsageByGroup, now: UsageByGroup, top: int) -> _GroupChanges:

@@ -124,7 +124,7 @@ class OldPrices:
         costs: list[int] = []
         reasons: dict[str, str] = {}
         for depth, name in enumerate(MIXES, start=_LEAST_DEPTH):
-            old, new = (self._sums_by_kind(rows, depth, self.now) for rows in (before, now))
+            old, new = (self._call_sums_by_price_kind(rows, depth, self.now) for rows in (before, now))
             costs.append(sum(sums.cost_at_prices_of(old.get(kind, _CallSum())) for kind, sums in new.items()))
             if name in _SHARES:
                 reasons[name] = _share_change_sentence(_SHARES[name], old, new)
@@ -134,11 +134,13 @@ class OldPrices:
             reasons["prices"] = max(changed, key=lambda text: changed[text] * (1 if prices > 0 else -1))
         return CostsAtOldPrices(costs=tuple(costs), prices=prices, reasons=reasons)
 
-    def _sums_by_kind(self, rows: Sequence[SpentRow], depth: int, time: int) -> dict[_PriceKind, _CallSum]:
+    def _call_sums_by_price_kind(
+        self, rows: Sequence[SpentRow], kind_depth: int, price_time_ns: int
+    ) -> dict[_PriceKind, _CallSum]:
         sums: dict[_PriceKind, _CallSum] = {}
         for row in rows:
-            kind = self._price_kind(row.of)[:depth]
-            sums.setdefault(kind, _CallSum()).add_row(row, self._rate_at(kind, time))
+            kind = self._price_kind(row.of)[:kind_depth]
+            sums.setdefault(kind, _CallSum()).add_row(row, self._rate_at(kind, price_time_ns))
         return sums
 
     def _price_kind(self, of: Priced) -> _PriceKind:
@@ -168,7 +170,7 @@ class OldPrices:
         self, old: Mapping[_PriceKind, _CallSum], new: Mapping[_PriceKind, _CallSum], rows: Sequence[SpentRow]
     ) -> dict[str, int]:
         changed: dict[str, int] = {}
-        at_list = self._sums_by_kind(rows, _LEAST_DEPTH + len(MIXES) - 1, self.before)
+        at_list = self._call_sums_by_price_kind(rows, _LEAST_DEPTH + len(MIXES) - 1, self.before)
         for kind, sums in new.items():
             if kind not in old:
                 continue
@@ -198,8 +200,11 @@ class OldPrices:
         return f"{kind[1]} {name.replace('_', ' ')} {_list_price_text(new, name)}, before {_list_price_text(old, name)}"
 
 
-def _reported_price_sentence(kind: _PriceKind, sums: _CallSum, rest: int) -> str:
-    now, before = (format_dollars(cost * MILLION // sums.tokens) for cost in (sums.cost, sums.cost - rest))
+def _reported_price_sentence(kind: _PriceKind, sums: _CallSum, cost_change_by_price: int) -> str:
+    now, before = (
+        format_dollars(cost * MILLION // sums.tokens)
+        for cost in (sums.cost, sums.cost - cost_change_by_price)
+    )
     return f"{kind[1]} was reported at {now} a million tokens, before {before}"
 
 
@@ -306,13 +311,13 @@ def _weigh_tokens(row: AnyUsage, rate: Rate) -> int | None:
 
 
 def spent_rows_by_group(
-    usages: UsageByGroup, dimensions: Sequence[str], width: int
+    usages: UsageByGroup, dimensions: Sequence[str], group_width: int
 ) -> dict[tuple[str | None, ...], list[SpentRow]]:
     groups: dict[tuple[str | None, ...], list[SpentRow]] = {}
     indexes = [dimensions.index(name) for name in KINDS if name in dimensions]
     for group, usage in usages.items():
         row = SpentRow(Priced(*(group[index] for index in indexes)), usage, usage.cost)
-        groups.setdefault(group[:width], []).append(row)
+        groups.setdefault(group[:group_width], []).append(row)
     return groups
 
 

@@ -25,7 +25,7 @@ _LITTLE = 20  # smaller drivers than 1/_LITTLE of the largest are omitted
 def comparison_sentence(comparison: Comparison, past: ComparablePast) -> str:
     """Describe a change of costs in one sentence, with the largest drivers first."""
     total = comparison.total
-    if not past.is_whole and (total.now.calls or total.now.cost):
+    if not past.is_fully_covered and (total.now.calls or total.now.cost):
         return no_past_sentence(past)
     if not total.before.calls and not total.before.cost:
         return (
@@ -34,20 +34,24 @@ def comparison_sentence(comparison: Comparison, past: ComparablePast) -> str:
             else "Nothing was spent."
         )
     change = total.parts.change
-    shown_drivers = named_drivers(comparison)
+    shown_drivers = changed_drivers_with_names(comparison)
     if not shown_drivers:
-        return f"{_difference_text(change)}, {_unnamed_reason(comparison)}." if change else "Nothing changed."
+        return (
+            f"{_difference_text(change)}, {_phrase_for_unnamed_groups(comparison)}."
+            if change
+            else "Nothing changed."
+        )
     least = abs(shown_drivers[0].parts.change) // _LITTLE
     largest = [driver for driver in shown_drivers[:MOST] if abs(driver.parts.change) >= least]
     reasons = [driver_words(driver) for driver in largest]
     if not change:
         return f"The total did not change: {'; '.join(reasons)}."
     if all(change * driver.parts.change < 0 for driver in largest):
-        return f"{_difference_text(change)}, {_unnamed_reason(comparison)}; {'; '.join(reasons)}."
+        return f"{_difference_text(change)}, {_phrase_for_unnamed_groups(comparison)}; {'; '.join(reasons)}."
     return f"{_difference_text(change)}: {'; '.join(reasons)}."
 
 
-def _unnamed_reason(comparison: Comparison) -> str:
+def _phrase_for_unnamed_groups(comparison: Comparison) -> str:
     changed = [driver for driver in comparison.drivers if driver.parts.change]
     if not any(driver.now.calls or driver.before.calls for driver in changed):
         return reason_for_change(changed[0])
@@ -67,7 +71,7 @@ def comparable_days_hint(past: ComparablePast) -> str:
     return f"The last {days} days have an earlier time." if days > 1 else ""
 
 
-def named_drivers(comparison: Comparison) -> list[CostDriver]:
+def changed_drivers_with_names(comparison: Comparison) -> list[CostDriver]:
     """
     Return the changed groups that have a name. Unknown and joined groups are left out, because nobody can act
     on them.
@@ -129,7 +133,7 @@ def _larger_calls_reason(driver: CostDriver) -> str:
     )
 
 
-def _other_kinds_reason(driver: CostDriver) -> str:
+def _other_models_or_token_kinds_reason(driver: CostDriver) -> str:
     at_old_prices = driver.before.cost + sum(getattr(driver.parts, name) for name in _UP_TO_KINDS)
     now, before = _unit_costs(driver, at_old_prices)
     return f"because it used other models or kinds of tokens ({now} at the earlier prices, before {before})"
@@ -189,7 +193,7 @@ def _format_factor(times: Decimal) -> str:
 _WHY: Mapping[str, Callable[[CostDriver], str]] = {
     "more_calls": _more_calls_reason,
     "larger_calls": _larger_calls_reason,
-    "other_kinds": _other_kinds_reason,
+    "other_kinds": _other_models_or_token_kinds_reason,
     **{name: partial(_share_reason, part=name) for name in MIXES[1:]},
     "prices": _price_reason,
     "unit_cost": _unit_cost_reason,

@@ -100,7 +100,7 @@ class CostDriver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reasons: Mapping[str, str] = {}
 
     @property
-    def has_kinds(self) -> bool:
+    def has_tokens_at_both_times(self) -> bool:
         """
         Return whether other kinds of tokens can be a cause of the change, because the group has tokens both
         before and after.
@@ -143,7 +143,11 @@ def build_drivers(
         repriced = at_old_prices.get(group)
         reasons = repriced.reasons if repriced else {}
         yield CostDriver(
-            group=group, before=old, now=new, parts=_split_parts(old, new, repriced), reasons=reasons
+            group=group,
+            before=old,
+            now=new,
+            parts=_split_change_by_cause(old, new, repriced),
+            reasons=reasons,
         )
 
 
@@ -221,7 +225,9 @@ def _sum_structs(kind: type[_Sum], values: Sequence[_Sum]) -> _Sum:
     )
 
 
-def _split_parts(old: GroupSpending, new: GroupSpending, repriced: CostsAtOldPrices | None) -> ChangeParts:
+def _split_change_by_cause(
+    old: GroupSpending, new: GroupSpending, repriced: CostsAtOldPrices | None
+) -> ChangeParts:
     if old == NOTHING:
         return ChangeParts(new=new.cost)
     if new == NOTHING:

@@ -70,17 +70,19 @@ async def answer_costs(
     now: float,
     *,
     prices: Callable[[], PriceBook],
-    states_alone: bool = False,
+    only_day_states: bool = False,
 ) -> CostAnswer:
     """
-    Run a cost query. If `states_alone`, `billed` states only how final the days are.
+    Run a cost query. If `only_day_states`, `billed` states only how final the days are.
 
     Raises Refusal 403 for money that the roles hide, NotKept if the range begins or ends within a stored
     total, and AskedTooMuch if the query is too large.
     """
 
     async def build_cost_answer() -> CostAnswer:
-        return await _answer_once(question, reader, now, prices=prices, states_alone=states_alone)
+        return await _answer_without_retry(
+            question, reader, now, prices=prices, only_day_states=only_day_states
+        )
 
     return await repeat_while_listing_changes(reader.whole, question.query, build_cost_answer)
 
@@ -92,18 +94,18 @@ class FilledLedger(CostsLedger, Protocol):
     counted: str
 
 
-async def _answer_once(
+async def _answer_without_retry(
     question: CostQuestion,
     reader: CostReader,
     now: float,
     *,
     prices: Callable[[], PriceBook],
-    states_alone: bool,
+    only_day_states: bool,
 ) -> CostAnswer:
     ledger = await ledger_for_question(question, reader, now, prices=prices)
     query, previous = question.query, question.previous_query
     past = await find_past(previous, reader.whole, now) if previous else None
-    if past and not past.is_whole:
+    if past and not past.is_fully_covered:
         previous = None
     rows = await ledger.costs(replace(query, top=question.top, top_by=question.top_by))
     filled = {COUNTED: ledger.counted} if isinstance(ledger, FilledLedger) else {}
@@ -116,7 +118,7 @@ async def _answer_once(
         if query.granularity == TOTAL:
             raise
         previous, before = None, []  # no comparison, because the earlier hours are no longer stored
-    billed = await bills_status(query, reader, now, states_alone=states_alone)
+    billed = await bills_status(query, reader, now, only_day_states=only_day_states)
     return CostAnswer(
         question=question,
         ledger=ledger,
@@ -163,9 +165,9 @@ async def ledger_for_question(
     ledger = reader.ledger_for_cost_types(question.cost_types)
     if question.fills:
         await import_in_thread("gateway.bills.billed.beside")
-        from gateway.bills.billed.beside import WithMissing
+        from gateway.bills.billed.beside import LedgerWithUnbilledDaysFilled
 
-        return WithMissing(ledger, reader.whole)
+        return LedgerWithUnbilledDaysFilled(ledger, reader.whole)
     if question.cost_type in PLAN_TYPES:
         await import_in_thread("gateway.bills.plans.fees")
         from gateway.bills.plans import fees
@@ -178,15 +180,15 @@ async def ledger_for_question(
 
 
 async def bills_status(
-    query: CostQuery, reader: CostReader, now: float, *, states_alone: bool = False
+    query: CostQuery, reader: CostReader, now: float, *, only_day_states: bool = False
 ) -> Mapping[str, object] | None:
     if not query.arranged:
         return None
     await import_in_thread("gateway.bills.billed.beside")
     from gateway.bills.billed import beside
 
-    is_limited = reader.is_limited or states_alone
-    return await beside.billed_cost_details(reader.whole, query, now, states_alone=is_limited)
+    is_limited = reader.is_limited or only_day_states
+    return await beside.billed_cost_details(reader.whole, query, now, only_day_states=is_limited)
 
 
 def _distinct_groups(rows: Sequence[CostRow]) -> frozenset[Group]:

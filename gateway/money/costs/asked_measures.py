@@ -38,7 +38,7 @@ _OF_CACHE = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "cache_w
 _KINDS = ("provider", "model")
 _CENTS = Decimal(10) ** -12
 
-ReportPlace = tuple[int, Group]  # place of an amount in a report: index of its period, and its group
+ReportRowKey = tuple[int, Group]  # place of an amount in a report: index of its period, and its group
 
 
 @dataclass(slots=True)
@@ -89,10 +89,10 @@ class RowMeasures:
 class PlacedMeasures:
     """The measures of each row of a report, by its period and group. `total` is over all rows."""
 
-    rows: Mapping[ReportPlace, RowMeasures]
+    rows: Mapping[ReportRowKey, RowMeasures]
     total: RowMeasures
 
-    def measures_at(self, place: ReportPlace) -> RowMeasures:
+    def measures_at(self, place: ReportRowKey) -> RowMeasures:
         return self.rows.get(place, RowMeasures())
 
 
@@ -100,11 +100,11 @@ class PlacedMeasures:
 class AskedMeasures:
     """The measures that a report requested. `merge_groups` joins them by the groups that the report shows."""
 
-    by_place: Mapping[ReportPlace, RowMeasures]
+    by_place: Mapping[ReportRowKey, RowMeasures]
     whole: Decimal | None = None  # value of a stream for the whole time of the query
 
     def merge_groups(self, shown: Callable[[Group], Group]) -> PlacedMeasures:
-        rows: dict[ReportPlace, RowMeasures] = defaultdict(RowMeasures)
+        rows: dict[ReportRowKey, RowMeasures] = defaultdict(RowMeasures)
         total = RowMeasures()
         for (index, group), measures in self.by_place.items():
             rows[index, shown(group)].add_measures(measures)
@@ -148,12 +148,12 @@ async def measure_now_and_previous(
         return (None, None)
     book = await load_price_list(prices) if SAVED_BY_CACHING in show else None
     return [
-        None if query is None else await _measure_query(answer.ledger, query, unit, streams, book)
+        None if query is None else await _read_measures_of_query(answer.ledger, query, unit, streams, book)
         for query in (answer.query, answer.previous)
     ]
 
 
-async def _measure_query(
+async def _read_measures_of_query(
     ledger: CostsLedger,
     query: CostQuery,
     unit: str,
@@ -161,13 +161,15 @@ async def _measure_query(
     prices: PriceBook | None,
 ) -> AskedMeasures:
     plain = replace(query, kept=None)
-    measures_of_place: dict[ReportPlace, RowMeasures] = defaultdict(RowMeasures)
+    measures_of_place: dict[ReportRowKey, RowMeasures] = defaultdict(RowMeasures)
     starts = [start for start, _ in periods_of_query(query)]
     whole = None
     if unit.startswith(STREAM):
         rows = await ledger.costs(replace(plain, measures=("calls",)))
         await asyncio.to_thread(_add_costs, rows, starts, measures_of_place)
-        whole = await _add_stream_values(streams, unit.removeprefix(STREAM), query, starts, measures_of_place)
+        whole = await _add_stream_values_and_sum(
+            streams, unit.removeprefix(STREAM), query, starts, measures_of_place
+        )
     elif unit:
         part_query = replace(plain, group_by=(*query.group_by, unit), measures=("calls",))
         rows = await ledger.costs(part_query)
@@ -183,14 +185,14 @@ async def _measure_query(
 
 
 def _add_costs(
-    rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[ReportPlace, RowMeasures]
+    rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[ReportRowKey, RowMeasures]
 ) -> None:
     for row in rows:
         measures[starts.index(row.start), row.group].cost += money.text_to_units(row.cost)
 
 
 def _count_values(
-    rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[ReportPlace, RowMeasures]
+    rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[ReportRowKey, RowMeasures]
 ) -> None:
     """Add the distinct units and their costs to `measures`, without calls whose unit is unknown."""
     for row in rows:
@@ -210,7 +212,7 @@ def _count_values(
 def _add_savings(
     rows: Sequence[CostRow],
     starts: Sequence[datetime],
-    measures: dict[ReportPlace, RowMeasures],
+    measures: dict[ReportRowKey, RowMeasures],
     prices: PriceBook,
 ) -> None:
     for row in rows:
@@ -221,12 +223,12 @@ def _add_savings(
             row_measures.saved = (row_measures.saved or 0) + saved
 
 
-async def _add_stream_values(
+async def _add_stream_values_and_sum(
     streams: StreamReader | None,
     name: str,
     query: CostQuery,
     starts: Sequence[datetime],
-    measures: dict[ReportPlace, RowMeasures],
+    measures: dict[ReportRowKey, RowMeasures],
 ) -> Decimal:
     """
     Add the values of a unit-cost stream to `measures`, by period and by a dimension that the query and the

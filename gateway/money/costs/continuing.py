@@ -12,8 +12,8 @@ from spool.ledger.sums import OTHER
 _MARGIN = timedelta(days=1)
 
 
-async def units_with_calls_around(
-    ledger: CostsLedger, query: CostQuery, unit: str, names: Iterable[str | None]
+async def work_units_with_calls_just_outside(
+    ledger: CostsLedger, query: CostQuery, unit_kind: str, unit_names: Iterable[str | None]
 ) -> Collection[str]:
     """
     Return the units that also have calls in the day before the query's time or in the day after it.
@@ -21,14 +21,14 @@ async def units_with_calls_around(
     Only these days are read, because stored sums are ordered by time and a search of all past times would
     read every sum.
     """
-    wanted = tuple({name for name in names if name not in (None, OTHER)})
+    wanted = tuple({name for name in unit_names if name not in (None, OTHER)})
     if not wanted:
         return ()
     around = replace(
         query,
         granularity=TOTAL,
-        group_by=(unit,),
-        include={**query.include, unit: wanted},
+        group_by=(unit_kind,),
+        include={**query.include, unit_kind: wanted},
         measures=("calls",),
         only=None,
         kept=None,

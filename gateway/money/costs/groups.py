@@ -110,7 +110,7 @@ async def visible_groups(ledger: Ledger, registry: Registry, rights: Rights, now
     """
     if not registry.people.min_group:
         return Groups(())
-    found = await store_finished_cuts(ledger, registry, datetime.fromtimestamp(now, UTC))
+    found = await store_finished_divisions(ledger, registry, datetime.fromtimestamp(now, UTC))
     return Groups([(cut, list(visible_cells(cut, rights.visible_slice))) for cut in found])
 
 
@@ -122,30 +122,32 @@ def least_people_of_group(min_group: int) -> int:
     return min_group + 1
 
 
-async def store_finished_cuts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[GroupDivision]:
+async def store_finished_divisions(
+    ledger: Ledger, registry: Registry, now: datetime
+) -> Sequence[GroupDivision]:
     """
     Divide the costs of all finished parts of months among groups of people, and store the new divisions.
     Return the divisions with enough people for the present `privacy.min_group`.
     """
     people = least_people_of_group(registry.people.min_group)
-    stored = _stored_cuts(registry)
+    stored = _stored_divisions(registry)
     start = stored[-1].until if stored else month_part_start(now - FIRST_CUT)
     number = len(stored)
     for end in finished_month_part_ends(start, now):
-        found = await _fetch_cells(ledger, start, end, people, registry.people.group_order)
+        found = await _fetch_group_cells(ledger, start, end, people, registry.people.group_order)
         if not found:  # too few people in this part, so it is joined with the next part
             continue
-        body = _cut_document(GroupDivision(start, end, people, found))
+        body = _division_document(GroupDivision(start, end, people, found))
         try:
             await registry.group_costs.add(f"{number:06}", body, actor=_CUTTER, action="group_costs.cut")
         except AlreadyThere:  # another request or gateway stored this part first, and its division counts
             break
         start, number = end, number + 1
-    return [cut for cut in _stored_cuts(registry) if cut.people >= people]
+    return [cut for cut in _stored_divisions(registry) if cut.people >= people]
 
 
-async def _fetch_cells(
-    ledger: Ledger, since: datetime, until: datetime, people: int, first: Sequence[str]
+async def _fetch_group_cells(
+    ledger: Ledger, since: datetime, until: datetime, min_people: int, dimension_order: Sequence[str]
 ) -> Sequence[GroupCell]:
     query = CostQuery(
         since=since, until=until, granularity=TOTAL, group_by=(*SPLIT_BY, USER), measures=COUNTS
@@ -154,12 +156,14 @@ async def _fetch_cells(
     # sees the rows
     with collect_viewed_people(None), apply_limit(None):
         rows = await ledger.costs(query)
-    return await asyncio.to_thread(cut_into_cells, rows, people, too_few_people_label(people - 1), first)
+    return await asyncio.to_thread(
+        cut_into_cells, rows, min_people, too_few_people_label(min_people - 1), dimension_order
+    )
 
 
-def visible_cells(cut: GroupDivision, slice: LedgerSlice) -> Iterator[GroupCell]:
+def visible_cells(division: GroupDivision, slice: LedgerSlice) -> Iterator[GroupCell]:
     """Yield the cells whose calls certainly all match the filters of a person's roles."""
-    unknowable = (too_few_people_label(cut.people - 1), OTHER)
+    unknowable = (too_few_people_label(division.people - 1), OTHER)
 
     def is_filter_certainly_met(condition: RoleFilter, cell: GroupCell) -> bool:
         if condition.dimension not in SPLIT_BY:
@@ -167,31 +171,32 @@ def visible_cells(cut: GroupDivision, slice: LedgerSlice) -> Iterator[GroupCell]
         value = cell.names[SPLIT_BY.index(condition.dimension)] or ""
         return value not in unknowable and condition.is_met_by(value)
 
-    for cell in cut.cells:
+    for cell in division.cells:
         if any(all(is_filter_certainly_met(condition, cell) for condition in part) for part in slice.parts):
             yield cell
 
 
-def _stored_cuts(registry: Registry) -> Sequence[GroupDivision]:
-    return [_parse_cut(body) for _, body in sorted(registry.group_costs.all().items())]
+def _stored_divisions(registry: Registry) -> Sequence[GroupDivision]:
+    return [_parse_division(body) for _, body in sorted(registry.group_costs.all().items())]
 
 
-def _cut_document(cut: GroupDivision) -> Mapping[str, Any]:
+def _division_document(division: GroupDivision) -> Mapping[str, Any]:
     """
     Return a division of costs in its stored form. If a person is erased, the erasure searches the cells'
     `names`, because a team may have a person's name.
     """
     return {
-        "since": cut.since.isoformat(),
-        "until": cut.until.isoformat(),
-        "people": cut.people,
+        "since": division.since.isoformat(),
+        "until": division.until.isoformat(),
+        "people": division.people,
         "cells": [
-            {"names": list(cell.names), "cost": cell.cost, "counts": list(cell.counts)} for cell in cut.cells
+            {"names": list(cell.names), "cost": cell.cost, "counts": list(cell.counts)}
+            for cell in division.cells
         ],
     }
 
 
-def _parse_cut(body: Mapping[str, Any]) -> GroupDivision:
+def _parse_division(body: Mapping[str, Any]) -> GroupDivision:
     return GroupDivision(
         since=datetime.fromisoformat(body["since"]).astimezone(UTC),
         until=datetime.fromisoformat(body["until"]).astimezone(UTC),

@@ -110,7 +110,7 @@ def row_amount(row: CostRow, cost_type: str, meter: str = "") -> str:
     """
     if cost_type == USAGE_AMOUNT:
         return str(quantity_from_millionths(row.metered) if meter else billed_tokens(row))
-    text: str = getattr(row, _cost_field(cost_type))
+    text: str = getattr(row, _cost_row_field_of_type(cost_type))
     return text
 
 
@@ -145,15 +145,18 @@ def cost_per_count(cost: str, count: int, *, of: int = 1) -> str | None:
     return money.units_to_text(money.text_to_units(cost) * of // count // cut * cut)
 
 
-def needed_measures(cost_type: str, measures: Sequence[str]) -> tuple[str, ...]:
-    return (*measures, *(_BILLED_TOKENS if cost_type == USAGE_AMOUNT else (_cost_field(cost_type),)))
+def measures_with_those_of_cost_type(cost_type: str, measures: Sequence[str]) -> tuple[str, ...]:
+    return (
+        *measures,
+        *(_BILLED_TOKENS if cost_type == USAGE_AMOUNT else (_cost_row_field_of_type(cost_type),)),
+    )
 
 
-def extra_sums_for(show: Sequence[str]) -> Iterator[str]:
-    """Yield the sums that a query needs in addition, because measures in `show` are computed from them."""
-    if not set(show).isdisjoint(LATENCY):
+def sums_needed_for_measures(measures: Sequence[str]) -> Iterator[str]:
+    """Yield the sums that a query needs in addition, because measures in `measures` are computed from them."""
+    if not set(measures).isdisjoint(LATENCY):
         yield "latency"
-    if "cost_per_million_tokens" in show:
+    if "cost_per_million_tokens" in measures:
         yield from ("input_tokens", "output_tokens")
 
 
@@ -162,5 +165,5 @@ def units_by_measure(cost_type: str, measures: Sequence[str], meter: str = "") -
     return main | {name: USAGE[name] for name in measures}
 
 
-def _cost_field(cost_type: str) -> str:
+def _cost_row_field_of_type(cost_type: str) -> str:
     return COST_TYPES.get(cost_type, "cost")

@@ -42,7 +42,7 @@ class ComparablePast:
     is_billed: bool = False
 
     @property
-    def is_whole(self) -> bool:
+    def is_fully_covered(self) -> bool:
         return self.state == WHOLE
 
     @property
@@ -93,39 +93,41 @@ def _comparable_days(query: CostQuery, first: datetime, now: float) -> int:
     return next(filter(is_known, range(most, 0, -1)), 0)
 
 
-def earlier_query(
+def comparison_query(
     query: CostQuery,
     *,
-    against: str,
+    comparison_range: str,
     now: float,
     hours_since: datetime,
-    name: str = "against",
-    named: str | None = None,
+    parameter_name: str = "against",
+    own_range_name: str | None = None,
 ) -> CostQuery:
     """
-    Return the query for the time to compare with. `against` is SAME_WEEKDAYS, PREVIOUS, a name of
-    RANGES, or FIRST..LAST. `named` is the name of the query's own range, if it has one.
+    Return the query for the time to compare with. `comparison_range` is SAME_WEEKDAYS, PREVIOUS, a name of
+    RANGES, or FIRST..LAST. `own_range_name` is the name of the query's own range, if it has one.
 
     FIRST and LAST are days or times. Before `hours_since`, only whole days of UTC are stored, so a time that
-    `against` implies moves to the nearest midnight. Raises Invalid or a Refusal that names the parameter
-    `name` for anything else.
+    `comparison_range` implies moves to the nearest midnight. Raises Invalid or a Refusal that names the parameter
+    `parameter_name` for anything else.
     """
-    first, dots, last = against.partition("..")
+    first, dots, last = comparison_range.partition("..")
     if dots:
-        since = parse_moment(name, first, zone=query.zone)
-        until = parse_moment(name, last, zone=query.zone, end=True)
+        since = parse_moment(parameter_name, first, zone=query.zone)
+        until = parse_moment(parameter_name, last, zone=query.zone, end=True)
         baseline = replace(query, since=since, until=until)
         check_span(baseline)
         return baseline
-    if against in RANGES:
-        since, until = named_span(against, now, query.zone)
+    if comparison_range in RANGES:
+        since, until = named_span(comparison_range, now, query.zone)
         baseline = replace(query, since=since, until=until)
-    elif against == PREVIOUS:
-        baseline = preceding_query(query, named)
-    elif against == SAME_WEEKDAYS:
-        baseline = same_weekdays_query(query, named)
+    elif comparison_range == PREVIOUS:
+        baseline = preceding_query(query, own_range_name)
+    elif comparison_range == SAME_WEEKDAYS:
+        baseline = same_weekdays_query(query, own_range_name)
     else:
         choices = ", ".join((SAME_WEEKDAYS, PREVIOUS, *RANGES))
-        raise Invalid(f"{name} must be one of {choices}, or two days such as 2026-10-01..2026-10-31")
+        raise Invalid(
+            f"{parameter_name} must be one of {choices}, or two days such as 2026-10-01..2026-10-31"
+        )
     check_span(baseline)
     return move_to_whole_days(baseline, _NEVER if query.arranged else hours_since)

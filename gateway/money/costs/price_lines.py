@@ -17,7 +17,7 @@ from functools import partial
 from gateway.intake.price_lines import price_lines_of_sum
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.money.costs.asked_measures import ReportPlace
+from gateway.money.costs.asked_measures import ReportRowKey
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import periods_of_query
@@ -30,7 +30,7 @@ _ESTIMATED = "estimated"
 _DECIDES = ("provider", "model", "request_model", *PRICED_BY)
 _WIDTH = len(COUNTS)
 
-FieldsAtPlace = Callable[[ReportPlace], dict[str, object]]
+FieldsOfReportRow = Callable[[ReportRowKey], dict[str, object]]
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class _Charged:
         }
 
 
-Charged = Mapping[ReportPlace, _Charged]
+Charged = Mapping[ReportRowKey, _Charged]
 
 
 async def read_charged_lines(
@@ -68,13 +68,13 @@ async def read_charged_lines(
     return await asyncio.to_thread(_charges_by_place, rows, starts, partial(price_lines_of_sum, book))
 
 
-def with_price_lines(show: FieldsAtPlace, charged: Charged) -> FieldsAtPlace:
+def with_price_lines(show: FieldsOfReportRow, charged: Charged) -> FieldsOfReportRow:
     """
     Wrap `show`, which returns the fields of a row, so that it adds `price_lines`. They are null for a row
     without lines.
     """
 
-    def fields_with_price_lines(place: ReportPlace) -> dict[str, object]:
+    def fields_with_price_lines(place: ReportRowKey) -> dict[str, object]:
         lines = charged.get(place)
         return {**show(place), "price_lines": None if lines is None else lines.to_fields()}
 
@@ -84,7 +84,7 @@ def with_price_lines(show: FieldsAtPlace, charged: Charged) -> FieldsAtPlace:
 def _charges_by_place(
     rows: Sequence[CostRow], starts: Mapping[datetime, int], price_lines: LinesOf
 ) -> Charged:
-    lines_by_place: dict[ReportPlace, _Charged] = defaultdict(lambda: _Charged([0] * _WIDTH))
+    lines_by_place: dict[ReportRowKey, _Charged] = defaultdict(lambda: _Charged([0] * _WIDTH))
     for row in rows:
         group = row.group[: -len(_DECIDES)]
         key = _dimensions_of_price(row.group[-len(_DECIDES) :])
@@ -100,8 +100,8 @@ def _charges_by_place(
     return lines_by_place
 
 
-def _dimensions_of_price(decides: Group) -> Dimensions:
-    provider, model, request_model, mode, size = decides
+def _dimensions_of_price(price_deciding_values: Group) -> Dimensions:
+    provider, model, request_model, mode, size = price_deciding_values
     return Dimensions(
         kind="call",
         source="",

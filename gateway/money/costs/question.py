@@ -57,7 +57,7 @@ class CostQuestion:
     scope: str = OWN  # AGGREGATED adds the runs that a run or session started
 
     @property
-    def arranged(self) -> int:
+    def cost_type_mask(self) -> int:
         """Return the number of the query's cost type in BILLED_TYPES, or 0 for counted costs."""
         return BILLED_TYPES.get(self.cost_type, 0)
 
@@ -82,7 +82,7 @@ class CostQuestion:
             measures=self.measures,
             meter=self.meter,
             currency=self.currency,
-            arranged=self.arranged,
+            arranged=self.cost_type_mask,
             aggregated=self.scope == AGGREGATED,
         )
         view = self.view

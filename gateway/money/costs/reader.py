@@ -91,17 +91,17 @@ class CostReader:
         return [dimension for dimension in derived if dimension.name in named]
 
     async def visible_dimensions(
-        self, cost_type: str = "", *, within: SlicedLedger | None = None, units: bool = False
+        self, cost_type: str = "", *, within: SlicedLedger | None = None, includes_work_units: bool = False
     ) -> Sequence[str]:
         """
-        Return the dimensions by which the requester may group a cost type. With `units`, counted costs also
-        have units of work.
+        Return the dimensions by which the requester may group a cost type. With `includes_work_units`,
+        counted costs also have units of work.
 
         Billed money also has dimensions of bills, and the tags of billing rows. `within` limits these tags to
         visible ones, by default to what the requester sees of counted costs. PAID_COST has its own
         dimensions.
         """
-        of_work = UNITS if units and cost_type not in BILLED_TYPES else ()
+        of_work = UNITS if includes_work_units and cost_type not in BILLED_TYPES else ()
         derived = [dimension.name for dimension in await self.visible_derived_dimensions()]
         known = (*self.whole.base_dimensions(), *of_work, *derived)
         if cost_type == PAID_COST:

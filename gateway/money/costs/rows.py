@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from gateway.money.costs.answer import CostAnswer
-from gateway.money.costs.asked_measures import AskedMeasures, ReportPlace, RowMeasures
+from gateway.money.costs.asked_measures import AskedMeasures, ReportRowKey, RowMeasures
 from gateway.money.costs.measures import MONEY, PERCENTILES, PREVIOUS, SUMS, billed_tokens, cost_per_count
 from spool.ledger import money
 from spool.ledger.costs import combine_rows, periods_of_query, uncut_period_start
@@ -37,7 +37,7 @@ class AnswerRows:
         self._has_previous = answer.previous is not None
         self._starts = [start for start, _ in periods_of_query(answer.query)]
         sides = [answer.rows, answer.before]
-        rows = _rows_by_place(answer, sides)
+        rows = _current_and_earlier_rows_by_key(answer, sides)
         self.row_count = len(rows)
         # aggregated costs count a call in several rows, so the rows overlap
         overlaps = answer.query.aggregated
@@ -51,7 +51,7 @@ class AnswerRows:
         if largest_groups is not None:
             shown = replace(answer.query, kept=largest_groups).shown_group
             sides = [[msgspec.structs.replace(row, group=shown(row.group)) for row in side] for side in sides]
-            rows = _rows_by_place(answer, sides)
+            rows = _current_and_earlier_rows_by_key(answer, sides)
         self._rows = rows
         self._asked = [None if side is None else side.merge_groups(shown) for side in asked]
         self.places = sort_in_steps(rows, key=_period_sort_key)
@@ -71,7 +71,7 @@ class AnswerRows:
         self.latency = _latency_fields(total.latency)
         self.charges, self.unconverted = total.charges, total.unconverted
 
-    def row_fields(self, place: ReportPlace) -> dict[str, object]:
+    def row_fields(self, place: ReportRowKey) -> dict[str, object]:
         index, group = place
         start = self._starts[index]
         query = self._query
@@ -117,7 +117,7 @@ class AnswerRows:
         return shown | ({"unconverted": row.unconverted} if row.unconverted else {})
 
 
-def place_sort_key(place: ReportPlace) -> str:
+def place_sort_key(place: ReportRowKey) -> str:
     """Return a sort key for a row by its group. Unknown values are first, and the joined groups are last."""
     group = place[1]
     is_rest = bool(group) and set(group) == {OTHER}
@@ -125,16 +125,16 @@ def place_sort_key(place: ReportPlace) -> str:
     return "\0".join([f"{is_rest:d}", *(value or "" for value in group), unknown])
 
 
-def _period_sort_key(place: ReportPlace) -> tuple[int, str]:
+def _period_sort_key(place: ReportRowKey) -> tuple[int, str]:
     return place[0], place_sort_key(place)
 
 
-def _rows_by_place(
-    answer: CostAnswer, sides: Sequence[Sequence[CostRow]]
-) -> dict[ReportPlace, tuple[list[CostRow], list[CostRow]]]:
-    rows_by_place: dict[ReportPlace, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
+def _current_and_earlier_rows_by_key(
+    answer: CostAnswer, current_and_earlier_rows: Sequence[Sequence[CostRow]]
+) -> dict[ReportRowKey, tuple[list[CostRow], list[CostRow]]]:
+    rows_by_place: dict[ReportRowKey, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
     starts = {start: index for index, (start, _) in enumerate(periods_of_query(answer.query))}
-    now, before = sides
+    now, before = current_and_earlier_rows
     for row in now:
         rows_by_place[starts[row.start], row.group][0].append(row)
     if answer.previous is not None:
@@ -146,7 +146,7 @@ def _rows_by_place(
 
 
 def _largest_groups(
-    rows: Sequence[CostRow], places: Collection[ReportPlace], limit: int, *, by: str
+    rows: Sequence[CostRow], places: Collection[ReportRowKey], limit: int, *, by: str
 ) -> frozenset[Group] | None:
     if len(places) <= limit:
         return None

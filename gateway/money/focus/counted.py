@@ -82,7 +82,9 @@ class CountedFocus:
         made = [
             replace(
                 charge,
-                invoice=self.invoices.number_in_closed_month(charge.provider or "", f"{charge.start:%Y-%m}"),
+                invoice=self.invoices.invoice_number_in_closed_month(
+                    charge.provider or "", f"{charge.start:%Y-%m}"
+                ),
             )
             for charge in rows.charges_from_rows(found, self.span.tags, length=length)
         ]
@@ -150,7 +152,7 @@ class CountedFocus:
                 model=None,
                 team=team or None,
                 tags={"contract": contract},
-                invoice=self.invoices.number_in_closed_month(provider, month.name),
+                invoice=self.invoices.invoice_number_in_closed_month(provider, month.name),
             )
             amounts += [
                 rows.ContractAmount(contract=contract, kind=kind, charge=each)

@@ -33,7 +33,7 @@ class Invoices:
         known = self.numbers.get((provider, month), ())
         return known[0] if len(known) == 1 else ""
 
-    def number_in_closed_month(self, provider: str, month: str) -> str:
+    def invoice_number_in_closed_month(self, provider: str, month: str) -> str:
         """
         Do the same as `only_invoice_number`, but return "" if the month is not closed. `provider` is a name
         that calls report.

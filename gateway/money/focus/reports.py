@@ -21,7 +21,7 @@ from spool.ledger.queries import BILLED_TYPES, TOTAL
 from spool.ledger.sums import COUNTS
 
 if TYPE_CHECKING:
-    from gateway.money.costs.price_lines import FieldsAtPlace
+    from gateway.money.costs.price_lines import FieldsOfReportRow
 
 Rows = Sequence[Mapping[str, Any]]
 DAY = timedelta(days=1)
@@ -99,7 +99,7 @@ class FocusReports:
     async def _report_rows(self, question: CostQuestion, show: Sequence[str], *, has_lines: bool) -> Rows:
         result = await answer_costs(question, self.reader, self.now, prices=self.prices)
         rows = await asyncio.to_thread(AnswerRows, result, show, (None, None), None)
-        shown: FieldsAtPlace = rows.row_fields
+        shown: FieldsOfReportRow = rows.row_fields
         if has_lines:
             await import_in_thread("gateway.money.costs.price_lines")
             from gateway.money.costs import price_lines

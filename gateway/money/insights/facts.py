@@ -185,14 +185,14 @@ class Detector(Protocol):
 _Detector = TypeVar("_Detector", bound=Detector)
 
 
-def mark_unplantable(reason: str) -> Callable[[_Detector], _Detector]:
+def mark_impossible_in_demo(reason: str) -> Callable[[_Detector], _Detector]:
     """Mark a detector whose problem the generated demo data cannot contain, with the reason."""
 
-    def set_unplantable_reason(detector: _Detector) -> _Detector:
+    def store_reason(detector: _Detector) -> _Detector:
         vars(detector)[_NO_PLANT] = reason
         return detector
 
-    return set_unplantable_reason
+    return store_reason
 
 
 def mark_state_detector(detector: _Detector) -> _Detector:
@@ -205,6 +205,6 @@ def is_state_detector(detector: Detector) -> bool:
     return _OF_STATES in vars(detector)
 
 
-def reason_without_plant(detector: Detector) -> str:
+def reason_impossible_in_demo(detector: Detector) -> str:
     """Return why the demo data cannot contain the detector's problem, or "" if it can."""
     return str(vars(detector).get(_NO_PLANT, ""))

@@ -70,23 +70,23 @@ class SenderStop:
 
 
 @lru_cache(maxsize=2 * MAX_PAIRS)
-def learn_rhythm(hours: int, ran: int) -> Rhythm | None:
+def learn_send_rhythm(record_hours: int, running_hours: int) -> Rhythm | None:
     """
     Learn the rhythm from hours with records and hours in which Tollhouse ran. Bit n stands for the hour that is n hours
     before the newest record. Return None if there is too little to learn from.
     """
-    ages = range(hours.bit_length())
+    ages = range(record_hours.bit_length())
     if len(ages) < LEAST_WEEKS * WEEK_H:
         return None
-    had = [bool(hours >> age & 1) for age in ages]
-    could = [has or bool(ran >> age & 1) for age, has in enumerate(had)]
+    had = [bool(record_hours >> age & 1) for age in ages]
+    could = [has or bool(running_hours >> age & 1) for age, has in enumerate(had)]
     overall = sum(had) / sum(could)
     with_records, counted = [0] * WEEK_H, [0] * WEEK_H
     for age in ages:
         with_records[age % WEEK_H] += had[age]
         counted[age % WEEK_H] += could[age]
 
-    def share_elsewhere(age: int) -> float:
+    def share_in_other_weeks(age: int) -> float:
         """
         Return the share of other weeks with records in this hour. If it included this week, each silence
         would lower the share that measures it.
@@ -99,9 +99,9 @@ def learn_rhythm(hours: int, ran: int) -> Rhythm | None:
         if had[age]:
             silences.append(0.0)
         elif could[age]:
-            silences[-1] += share_elsewhere(age)
+            silences[-1] += share_in_other_weeks(age)
     silences.sort()
-    timetable = sum(share_elsewhere(age) for age in ages if had[age]) / sum(had)
+    timetable = sum(share_in_other_weeks(age) for age in ages if had[age]) / sum(had)
     if timetable >= TIMETABLE:
         usual = silences[-2]
     elif len({age // 24 for age in ages if had[age]}) >= LEAST_DAYS:
@@ -119,8 +119,8 @@ def find_long_silence(sender: SenderHours, running: SenderHours, *, now: float) 
     until = int((now - SETTLE_S) // HOUR_S)
     if until - sender.end <= LEAST_MISSED:
         return None
-    ran = _shift_to_hour(running, sender.end) & ((1 << KEPT_HOURS) - 1)
-    learned = learn_rhythm(sender.hours, ran)
+    ran = _hour_bits_before(running, sender.end) & ((1 << KEPT_HOURS) - 1)
+    learned = learn_send_rhythm(sender.hours, ran)
     if learned is None:
         return None
     silence = 0.0
@@ -132,8 +132,8 @@ def find_long_silence(sender: SenderHours, running: SenderHours, *, now: float) 
     return None
 
 
-def _shift_to_hour(hours: SenderHours, end: int) -> int:
-    shift = hours.end - end
+def _hour_bits_before(hours: SenderHours, end_hour: int) -> int:
+    shift = hours.end - end_hour
     return hours.hours >> shift if shift >= 0 else hours.hours << -shift
 
 

@@ -59,7 +59,7 @@ class Evaluation:
     in units of money.
     """
 
-    settled: Sequence[Settled]
+    settled: Sequence[SavingWithoutOverlap]
     looked_for: Sequence[str]
     failed: Sequence[str]
     spent: int
@@ -102,7 +102,7 @@ def evaluate_types(
         return recommendation is not None and recommendation.status == IGNORED
 
     settled = remove_overlaps(
-        saving_facts.uses, candidates, least=least_saving_of_type, is_last=is_opportunity_ignored
+        saving_facts.uses, candidates, minimum_saving=least_saving_of_type, is_ignored=is_opportunity_ignored
     )
     return Evaluation(settled=settled, looked_for=looked_for, failed=failed, spent=spent)
 
@@ -133,14 +133,14 @@ def _count_for_month(
         return _scale_to_month(saving_facts, opportunity)
     since = recommendation.addressed_at + GRACE_S
 
-    def only_later(amounts: Mapping[int, int]) -> Mapping[int, int]:
+    def amounts_since_addressed(amounts: Mapping[int, int]) -> Mapping[int, int]:
         return {index: amount for index, amount in amounts.items() if saving_facts.uses[index].day >= since}
 
     seats = [seat for seat in opportunity.seats if seat.first_day >= since]
     counted = replace(
         opportunity,
-        claims=only_later(opportunity.claims),
-        compared=only_later(opportunity.compared),
+        claims=amounts_since_addressed(opportunity.claims),
+        compared=amounts_since_addressed(opportunity.compared),
         seats=seats,
     )
     return _scale_to_month(saving_facts, counted, since)
@@ -178,7 +178,7 @@ def _scale_to_month(saving_facts: SavingFacts, opportunity: Opportunity, since: 
 
 
 def _build_saving(
-    saving_facts: SavingFacts, settled: Settled, dimensions: Sequence[str], price_book: str
+    saving_facts: SavingFacts, settled: SavingWithoutOverlap, dimensions: Sequence[str], price_book: str
 ) -> Saving:
     opportunity = settled.opportunity
     type = BY_NAME[settled.type]
@@ -213,7 +213,7 @@ def _build_saving(
         measured_by=dict(opportunity.measured_by),
         first_day=_format_day(min(days)),
         last_day=_format_day(max(days)),
-        concerns=opportunity.concerned_values,
+        concerns=opportunity.shared_dimension_values,
     )
 
 
@@ -243,7 +243,7 @@ def _format_day(at: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class SavingWithoutOverlap:
     """An opportunity to save, the cost of its tokens, and its savings without overlaps."""
 
     type: str
@@ -256,21 +256,21 @@ def remove_overlaps(
     uses: Sequence[DailyUse],
     opportunities: Sequence[tuple[str, Opportunity]],
     *,
-    least: Callable[[str], int],
-    is_last: Callable[[str, Opportunity], bool] = lambda *_: False,
-) -> list[Settled]:
+    minimum_saving: Callable[[str], int],
+    is_ignored: Callable[[str, Opportunity], bool] = lambda *_: False,
+) -> list[SavingWithoutOverlap]:
     """
     Remove overlaps between opportunities, and drop opportunities below the minimum of their type.
 
     Each token is saved only once. The opportunities are applied one after the other, the largest first. Each takes
     its share of the cost that the earlier ones left, so all together never save more than was spent. Opportunities
-    with `is_last` reduce no others, because nobody will act on them.
+    with `is_ignored` reduce no others, because nobody will act on them.
     """
     remaining_costs = [use.cost for use in uses]
     settled = []
     for type, opportunity in sorted(
         opportunities,
-        key=lambda pair: (is_last(*pair), -pair[1].gross_saving, pair[0], *_opportunity_subject(pair)),
+        key=lambda pair: (is_ignored(*pair), -pair[1].gross_saving, pair[0], *_opportunity_subject(pair)),
     ):
         claimed = {
             index: claim * remaining_costs[index] // uses[index].cost
@@ -280,12 +280,12 @@ def remove_overlaps(
         # A claimed saving is negative if the use would cost more. It shrinks if an earlier opportunity
         # claimed a part of the use, so without this limit the sum could exceed the gross savings.
         saving = min(opportunity.gross_saving, sum(claimed.values()) + opportunity.seat_fees)
-        if saving <= 0 or saving < least(type):
+        if saving <= 0 or saving < minimum_saving(type):
             continue
         for index, amount in claimed.items():
             remaining_costs[index] -= max(0, amount)
         spent = sum(uses[index].cost for index in opportunity.claims) + opportunity.seat_fees
-        settled.append(Settled(type=type, opportunity=opportunity, spent=spent, saving=saving))
+        settled.append(SavingWithoutOverlap(type=type, opportunity=opportunity, spent=spent, saving=saving))
     return settled
 
 

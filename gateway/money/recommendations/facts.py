@@ -35,9 +35,9 @@ class DailyUse(msgspec.Struct, frozen=True, kw_only=True):
     estimate: int | None
 
     @property
-    def work(self) -> ProgramUse:
+    def program_work(self) -> ProgramWork:
         dimensions = self.dimensions
-        return ProgramUse(
+        return ProgramWork(
             dimensions.source,
             dimensions.provider or "",
             dimensions.model or "",
@@ -46,7 +46,7 @@ class DailyUse(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ProgramUse(NamedTuple):
+class ProgramWork(NamedTuple):
     """
     The identity of a piece of work: calls of one program (source, team and service) with one model. "" is
     unknown.
@@ -67,7 +67,7 @@ class ProgramUse(NamedTuple):
         """Return the dimensions by which the program's calls are recognized after its model changes."""
         return {"source": self.source, "team": self.team, "tag:service": self.service}
 
-    def processing(self, mode: str | None = None) -> Processing:
+    def processing_in_mode(self, mode: str | None = None) -> Processing:
         return Processing(model=self.model, provider=self.provider, mode=mode)
 
     @property
@@ -105,7 +105,7 @@ class SavingFacts:
     uses: Sequence[DailyUse] = ()
     recent: Sequence[RecentCall] = ()  # newest calls of at most a week, in chronological order
     # kind of work and hour -> number of calls without a user
-    hours: Mapping[ProgramUse, Mapping[int, int]] = field(default_factory=dict)
+    hours: Mapping[ProgramWork, Mapping[int, int]] = field(default_factory=dict)
     estimate: Callable[[TokenSum], int | None] = lambda _: None
     estimate_call: Callable[[Inference], int | None] = lambda _: None
     # function that returns the newer versions of a model, the newest first
@@ -114,21 +114,21 @@ class SavingFacts:
     seats_cost: int = 0  # cost of all seats in the last calendar month, in units of money
 
     @cached_property
-    def use_indexes_by_work(self) -> Mapping[ProgramUse, Sequence[int]]:
-        found: dict[ProgramUse, list[int]] = defaultdict(list)
+    def use_indexes_by_work(self) -> Mapping[ProgramWork, Sequence[int]]:
+        found: dict[ProgramWork, list[int]] = defaultdict(list)
         for index, use in enumerate(self.uses):
-            found[use.work].append(index)
+            found[use.program_work].append(index)
         return found
 
-    def saving_if_priced_as(self, use: DailyUse, instead: TokenSum) -> int | None:
+    def saving_if_priced_as(self, use: DailyUse, replacement_tokens: TokenSum) -> int | None:
         """
-        Return the saving that results if these tokens are priced as `instead`. It is negative if they would
+        Return the saving that results if these tokens are priced as `replacement_tokens`. It is negative if they would
         cost more, and None if a price is unknown.
 
         If the source reports less than list prices, the saving is reduced in proportion. If it reports more,
         the saving is not increased.
         """
-        price = self.estimate(instead)
+        price = self.estimate(replacement_tokens)
         if price is None or not use.estimate:
             return None
         return scale_by_paid_share(use.estimate - price, use.cost, use.estimate)
@@ -154,7 +154,7 @@ class Opportunity:
     current: Processing
     recommended: Processing
     measured_by: Mapping[str, str]
-    work: ProgramUse | None = None
+    work: ProgramWork | None = None
     seats: Sequence[UnusedSeat] = ()
     compared: Mapping[int, int] = field(default_factory=dict)
 
@@ -167,7 +167,7 @@ class Opportunity:
         return sum(self.claims.values()) + self.seat_fees
 
     @property
-    def concerned_values(self) -> Mapping[str, str]:
+    def shared_dimension_values(self) -> Mapping[str, str]:
         """
         Return the dimension values that all uses or seats of this opportunity share. Return none if it
         describes several works.
@@ -192,7 +192,7 @@ class RecommendationType(Protocol):
     def find_opportunities(self, saving_facts: SavingFacts) -> Iterable[Opportunity]: ...
 
 
-def cost_by_use(calls: Iterable[RecentCall]) -> Mapping[int, int]:
+def cost_by_use_index(calls: Iterable[RecentCall]) -> Mapping[int, int]:
     costs: dict[int, int] = defaultdict(int)
     for recent_call in calls:
         costs[recent_call.use_index] += recent_call.cost

@@ -18,7 +18,7 @@ from gateway.money.recommendations.facts import (
     DAY_S,
     DAYS,
     DailyUse,
-    ProgramUse,
+    ProgramWork,
     RecentCall,
     SavingFacts,
     UnusedSeat,
@@ -69,7 +69,7 @@ async def gather_saving_facts(
         sums = await sources.ledger.sums_of_day(day, most=MOST_A_DAY)
         uses += await asyncio.to_thread(_chosen_uses, sums, chosen, known, book)
     calls = await recent_calls(sources.log, now - RECENT_DAYS * DAY_S)
-    seats, seats_cost = await _unused_seats(sources, now)
+    seats, seats_cost = await _unused_seats_and_cost_of_all(sources, now)
     facts = SavingFacts(
         now=now,
         uses=uses,
@@ -84,7 +84,7 @@ async def gather_saving_facts(
     return facts, book
 
 
-async def _unused_seats(sources: Sources, now: float) -> tuple[Sequence[UnusedSeat], int]:
+async def _unused_seats_and_cost_of_all(sources: Sources, now: float) -> tuple[Sequence[UnusedSeat], int]:
     if sources.registry is None or not sources.registry.declared_table(PlanTable).all():
         return (), 0
     # imported here, because only installations with plans need this module
@@ -99,20 +99,25 @@ def _seat_dimensions(seat: UnusedSeat) -> Dimensions:
 
 
 def _chosen_uses(
-    sums: Sequence[DaySum], chosen: DimensionsTest, known: dict[Dimensions, Dimensions], price_book: PriceBook
+    sums: Sequence[DaySum],
+    chosen: DimensionsTest,
+    interned_dimensions: dict[Dimensions, Dimensions],
+    price_book: PriceBook,
 ) -> list[DailyUse]:
-    return priced_uses([day_sum for day_sum in sums if chosen(day_sum.dimensions)], known, price_book)
+    return priced_uses(
+        [day_sum for day_sum in sums if chosen(day_sum.dimensions)], interned_dimensions, price_book
+    )
 
 
 def priced_uses(
-    sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], price_book: PriceBook
+    sums: Sequence[DaySum], interned_dimensions: dict[Dimensions, Dimensions], price_book: PriceBook
 ) -> list[DailyUse]:
     estimate = sum_estimator(price_book)
     return [
         DailyUse(
             day=day_sum.day,
             # Equal dimensions of different days share one object, to save memory.
-            dimensions=known.setdefault(day_sum.dimensions, day_sum.dimensions),
+            dimensions=interned_dimensions.setdefault(day_sum.dimensions, day_sum.dimensions),
             tokens=day_sum.tokens,
             cost=day_sum.cost,
             estimate=estimate(day_sum.tokens),
@@ -121,7 +126,7 @@ def priced_uses(
     ]
 
 
-async def _calls_by_work_and_hour(ledger: Ledger, now: float) -> dict[ProgramUse, dict[int, int]]:
+async def _calls_by_work_and_hour(ledger: Ledger, now: float) -> dict[ProgramWork, dict[int, int]]:
     midnight = datetime.fromtimestamp(now // DAY_S * DAY_S, UTC)
     known = ledger.base_dimensions()
     query = CostQuery(
@@ -135,11 +140,11 @@ async def _calls_by_work_and_hour(ledger: Ledger, now: float) -> dict[ProgramUse
     return await asyncio.to_thread(_group_by_work, query.group_by, await ledger.costs(query))
 
 
-def _group_by_work(dimensions: Sequence[str], rows: Sequence[CostRow]) -> dict[ProgramUse, dict[int, int]]:
-    calls_by_work: dict[ProgramUse, dict[int, int]] = defaultdict(dict)
+def _group_by_work(dimensions: Sequence[str], rows: Sequence[CostRow]) -> dict[ProgramWork, dict[int, int]]:
+    calls_by_work: dict[ProgramWork, dict[int, int]] = defaultdict(dict)
     for row in rows:
         values = dict(zip(dimensions, row.group, strict=True))
-        work = ProgramUse(*(values.get(name) or "" for name in _WORK))
+        work = ProgramWork(*(values.get(name) or "" for name in _WORK))
         calls_by_work[work][int(row.start.timestamp())] = row.calls
     return calls_by_work
 

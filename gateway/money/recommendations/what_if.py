@@ -48,11 +48,11 @@ class ReplacementCosts:
     saves: int = 0
     unchanged: int = 0
 
-    def add_day(self, day_sum: DaySum, saves: int | None) -> None:
+    def add_day(self, day_sum: DaySum, saving: int | None) -> None:
         self.calls += day_sum.tokens.calls
         self.cost += day_sum.cost
-        self.saves += saves or 0
-        self.unchanged += day_sum.cost if saves is None else 0
+        self.saves += saving or 0
+        self.unchanged += day_sum.cost if saving is None else 0
 
     @classmethod
     def sum_of(cls, several: Collection[ReplacementCosts]) -> ReplacementCosts:

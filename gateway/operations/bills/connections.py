@@ -35,7 +35,7 @@ from gateway.intake.billing_connections import (
 )
 from gateway.money.costs.times import format_seconds
 from gateway.operations.answers import BillingDropItem
-from gateway.operations.bills.drop_rows import DROP_ROW, MONTH_ROWS, MonthRows, month_answer_end
+from gateway.operations.bills.drop_rows import DROP_ROW, MONTH_ROWS, MonthRows, closing_json_of_month_answer
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.kinds import MoneyCaller, ObjectFields, ResourceKind
 from gateway.operations.files.text import to_json_form
@@ -360,7 +360,7 @@ async def send_month(
         raise NotThere("this connection has no rows for this month")
     if page is not None:
         return page
-    behind = month_answer_end(sum(hour.rows for hour in hours))
+    behind = closing_json_of_month_answer(sum(hour.rows for hour in hours))
     return await send_pieces(
         request.http, chain((b'{"billing_drop":',), month_json(hours), (behind,)), content_type=JSON
     )

@@ -17,7 +17,7 @@ from gateway.bills.contracts.declared import (
     NewContract,
     OneContract,
 )
-from gateway.bills.contracts.reading import charge_reader
+from gateway.bills.contracts.reading import contract_charge_reader
 from gateway.bills.plans.costs import parse_month
 from gateway.core.fields import build_answer
 from gateway.http.answers import JSON
@@ -104,7 +104,7 @@ async def costs_of_contracts(request: OperatorRequest[MoneyServices, None]) -> R
     await request.ledger.catch_up(request.services.log)
     prices, now = await asyncio.to_thread(request.services.prices), request.now()
     asking = ContractQuestion(
-        reader=charge_reader(request.whole_ledger, request.registry, prices, now),
+        reader=contract_charge_reader(request.whole_ledger, request.registry, prices, now),
         statements=request.registry.statements,
         month=parse_month(query.get("month"), now),
         currency=currency,

@@ -118,9 +118,11 @@ class MonthRows:
         return hours, f"{last_drop} {digest}", (int(index_text), position)
 
 
-def month_answer_end(rows: int) -> bytes:
+def closing_json_of_month_answer(row_count: int) -> bytes:
     """Return the closing JSON of an answer with all rows of a month."""
-    return b"," + orjson.dumps(one_page_envelope(MONTH_ROWS, empty_page(total=rows), limit=rows))[1:]
+    return (
+        b"," + orjson.dumps(one_page_envelope(MONTH_ROWS, empty_page(total=row_count), limit=row_count))[1:]
+    )
 
 
 def _page_bounds(

@@ -206,7 +206,7 @@ async def read_enforcers(request: OperatorRequest[MoneyServices, EnforcerNames])
     reader = _require_reader(request.services)
     names = [request.body.name] if request.body.name is not None else reader.names
     for name in names:
-        reader.check_exists(name)
+        reader.check_is_configured(name)
     await request.registry.audit_change(request.actor, "enforcer.read", ", ".join(names) or "all")
     for name in names:
         await reader.read_enforcer(name)

@@ -172,7 +172,11 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
         _address_secret(request), request.path_parameter("token"), now=request.receivers.clock.now()
     )
     try:
-        expects = () if address.key is None else await request.receivers.access.key_expectations(address.key)
+        expects = (
+            ()
+            if address.key is None
+            else await request.receivers.access.upload_expectations_of_key(address.key)
+        )
         await _store_upload(request, await _container_files(request).begin_upload(address.file, expects))
     except (NotThere, KeyEnded):
         raise expired_address_refusal() from None
@@ -347,17 +351,17 @@ async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
     upload = await _container_files(request).begin_remote_write(
         await _note_cluster_contact(request), _container_sender(request, ""), request=headers_json
     )
-    await _store_upload(request, upload, least=1)
+    await _store_upload(request, upload, min_bytes=1)
     return web.Response(status=200, body=b"{}", content_type="application/json")
 
 
 async def _store_upload(
-    request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload, *, least: int = 0
+    request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload, *, min_bytes: int = 0
 ) -> None:
     """Receive and store an upload, unless it is a repeat. If it ends early, delete the partial data."""
     try:
         await _receive_body(request, upload)
-        if upload.size < least:
+        if upload.size < min_bytes:
             raise BadPayload("The body is empty.")
         await upload.finish()
     except BaseException:

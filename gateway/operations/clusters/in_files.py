@@ -79,7 +79,7 @@ class ClusterKind(FileKind):
         nothing = _change_from_file(ClusterInFile(name=row.name), row)
         await caller.registry.cluster_settings.change(identity, nothing, actor=caller.actor)
 
-    def plan_remark(self, row: ConfiguredCluster) -> str:
+    def remark_in_apply_plan(self, row: ConfiguredCluster) -> str:
         return "" if row.enabled else "disabled, and stays disabled"
 
 

@@ -53,10 +53,10 @@ class ListedDevices:
         self, list_definition: ListDefinition[DeviceWithState], page_query: PageQuery
     ) -> ListPage[DeviceWithState]:
         async with self._turn:
-            if self._clock.now() < self._latest or self._basis != self._current_basis():
+            if self._clock.now() < self._latest or self._basis != self._interval_and_expected_machines():
                 await self._build_rows()
         now = self._clock.now()
-        while self._is_due(now):
+        while self._is_row_due(now):
             self._derive_due_row(now)
         return await self._rows.page(list_definition, page_query)
 
@@ -65,7 +65,7 @@ class ListedDevices:
         # request builds the rows again.
         self._latest = inf
         self._rows = OrderedRows(DEVICES, "state")
-        self._basis = self._current_basis()
+        self._basis = self._interval_and_expected_machines()
         self._due, self._heap = {}, []
         if self._update_row not in self._table.watchers:
             self._table.watchers.append(self._update_row)
@@ -74,17 +74,17 @@ class ListedDevices:
             await pause_when_due()
         self._latest = self._clock.now()
 
-    def _current_basis(self) -> tuple[float, ExpectedMachines]:
+    def _interval_and_expected_machines(self) -> tuple[float, ExpectedMachines]:
         return self._lifecycle.interval_s, self._lifecycle.expected()
 
     def _update_row(self, id: str) -> None:
         now = self._clock.now()
         self._derive_row(id, now)
         for _ in range(DUE_PER_CHANGE):
-            if self._is_due(now):
+            if self._is_row_due(now):
                 self._derive_due_row(now)
 
-    def _is_due(self, now: float) -> bool:
+    def _is_row_due(self, now: float) -> bool:
         return bool(self._heap) and self._heap[0][0] < now
 
     def _derive_due_row(self, now: float) -> None:

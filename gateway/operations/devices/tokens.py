@@ -261,7 +261,7 @@ class TokenKind(FileKind):
     async def delete(self, caller: MoneyCaller, row: EnrolmentToken) -> None:
         await caller.registry.enrolment_tokens.revoke(row.id, actor=caller.actor)
 
-    def plan_remark(self, row: EnrolmentToken) -> str:
+    def remark_in_apply_plan(self, row: EnrolmentToken) -> str:
         return "revoked, and stays revoked" if row.revoked_at is not None else ""
 
     def new_secret(self) -> str:

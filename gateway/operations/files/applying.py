@@ -96,7 +96,7 @@ async def apply_file_set(
     async def apply_files_to_draft(draft: Registry) -> ApplyOutcome:
         for name in ("channels", "report_channels", "mail_channels", "webhook_channels"):
             setattr(draft.notices, name, getattr(registry.notices, name))
-        applying = _ApplyRun(_draft_asker(services, draft, actor, known), files, how)
+        applying = _ApplyRun(_caller_on_draft(services, draft, actor, known), files, how)
         outcome = await applying.run()
         if outcome.changes and outcome.is_valid:
             counts = {action: sum(each.action == action for each in outcome.changes) for action in SIGNS}
@@ -111,7 +111,7 @@ async def apply_file_set(
     )
 
 
-def _draft_asker(
+def _caller_on_draft(
     services: OperatorServices, draft: Registry, actor: Actor, known_names: Collection[str]
 ) -> MoneyCaller:
     money, shared = copy(services.money), copy(services.installation)
@@ -167,7 +167,7 @@ class _ApplyRun:
                 owner = owners.get(owner_id(kind.action, id))
                 if owner is None or owner.set != self._files.name:
                     continue
-                key = kind.comparable_key(kind.key_of(await kind.file_fields(self._draft, row)))
+                key = kind.comparable_key(kind.object_key_of_fields(await kind.file_fields(self._draft, row)))
                 if key not in self._stated[name]:
                     found.append((kind, id, owner))
         return found
@@ -179,7 +179,9 @@ class _ApplyRun:
         """
         rows = await kind.rows_by_id(self._draft)
         written = {id: await kind.file_fields(self._draft, row) for id, row in rows.items()}
-        self._ids[name] = {kind.comparable_key(kind.key_of(fields)): id for id, fields in written.items()}
+        self._ids[name] = {
+            kind.comparable_key(kind.object_key_of_fields(fields)): id for id, fields in written.items()
+        }
         waiting, tried = self._stated[name], 0
         problems: list[Problem] = []
         while len(waiting) != tried:
@@ -195,7 +197,7 @@ class _ApplyRun:
     async def _note_problems_of_kinds(self) -> None:
         for name, kind in file_kinds().items():
             try:
-                await kind.check_objects_together(self._asking)
+                await kind.check_objects_agree(self._asking)
             except InvalidDefinition as error:
                 where = next(iter(self._stated[name].values()), None)
                 file = f"{name}.yaml" if where is None else where.file
@@ -228,7 +230,9 @@ class _ApplyRun:
                 key = target.comparable_key((name,))
                 if name in known or key in self._ids[file] or key in self._stated[file]:
                     continue
-                found = {target.key_of(stated.fields)[0] for stated in self._stated[file].values()}
+                found = {
+                    target.object_key_of_fields(stated.fields)[0] for stated in self._stated[file].values()
+                }
                 message = f'{target.noun} "{name[:60]}" does not exist{suggestion(name, [*known, *found])}'
                 yield stated_object.problem_at(message, place)
 
@@ -268,7 +272,7 @@ class _ApplyRun:
             )
             after = await kind.find(self._draft, id)
             changes = list(_describe_changes(were, await kind.file_fields(self._draft, after)))
-        if kind.secret_mark(after) != kind.secret_mark(before):
+        if kind.secret_comparison_value(after) != kind.secret_comparison_value(before):
             changes.append("another secret")
         await self._store_owner(stated_object, id)
         if changes or not is_own:
@@ -279,7 +283,7 @@ class _ApplyRun:
                 key,
                 words if is_own else f"taken over; {words}".strip("; "),
             )
-        if remark := kind.plan_remark(after):
+        if remark := kind.remark_in_apply_plan(after):
             self._add_difference(NOTED, kind, key, remark)
 
     def _is_equal_to_file(self, stated_object: StatedObject, row: Any, were: ObjectFields) -> bool:
@@ -290,11 +294,11 @@ class _ApplyRun:
             kind.comparable_value(name, were[name]) == kind.comparable_value(name, value)
             for name, value in stated_object.fields.items()
         )
-        return is_equal and kind.are_defaults(self._draft, row, left_out)
+        return is_equal and kind.are_values_defaults(self._draft, row, left_out)
 
     async def _delete_object(self, kind: FileKind, id: str, owner: FileOwner) -> Sequence[Problem]:
         row = await kind.find(self._draft, id)
-        key = kind.key_of(await kind.file_fields(self._draft, row))
+        key = kind.object_key_of_fields(await kind.file_fields(self._draft, row))
         try:
             await kind.delete(self._asking, row)
         except _REFUSED as error:

@@ -204,7 +204,7 @@ async def release_object(request: OperatorRequest[InstallationServices, ObjectTo
         owner = find_owner(registry, kind, row)
         if (
             owner is not None
-            and object_label(kind.key_of(await kind.file_fields(registry, row))) == body.name
+            and object_label(kind.object_key_of_fields(await kind.file_fields(registry, row))) == body.name
         ):
             await registry.file_owners.release_object(owner, actor=request.actor)
             return {"released": body.name}

@@ -85,7 +85,10 @@ class FileKind(ABC):
         """Return the object with an id or a name. Raises NotThere unless the person may see it."""
         found = {} if is_limited else await self.rows_by_id(caller.registry)
         for id, row in found.items():
-            if id_or_name in (id, object_label(self.key_of(await self.file_fields(caller.registry, row)))):
+            if id_or_name in (
+                id,
+                object_label(self.object_key_of_fields(await self.file_fields(caller.registry, row))),
+            ):
                 return row
         raise NotThere(f"there is no {self.noun} with this id or name")
 
@@ -96,7 +99,7 @@ class FileKind(ABC):
     def new_secret(self) -> str:
         return new_secret()
 
-    async def check_objects_together(self, caller: MoneyCaller) -> None:
+    async def check_objects_agree(self, caller: MoneyCaller) -> None:
         """Raise InvalidDefinition if the objects contradict each other after all changes."""
         return
 
@@ -114,7 +117,7 @@ class FileKind(ABC):
         """
         return msgspec.convert(fields, self.new)
 
-    def are_defaults(self, registry: Registry, row: Any, values: Mapping[str, Any]) -> bool:
+    def are_values_defaults(self, registry: Registry, row: Any, values: Mapping[str, Any]) -> bool:
         """Return whether the given values equal the defaults, so that a file need not state these fields."""
         return all(self.defaults.get(name, NODEFAULT) == value for name, value in values.items())
 
@@ -129,11 +132,11 @@ class FileKind(ABC):
     @abstractmethod
     async def delete(self, caller: MoneyCaller, row: Any) -> None: ...
 
-    def plan_remark(self, row: Any) -> str:
+    def remark_in_apply_plan(self, row: Any) -> str:
         """Return a remark about a changed object for people who plan to apply files, or ""."""
         return ""
 
-    def secret_mark(self, row: Any) -> object:
+    def secret_comparison_value(self, row: Any) -> object:
         """Return a value that changes whenever the secret of the object changes."""
         return None
 
@@ -175,7 +178,7 @@ class FileKind(ABC):
             else form
         )
 
-    def key_of(self, fields: Mapping[str, Any]) -> Key:
+    def object_key_of_fields(self, fields: Mapping[str, Any]) -> Key:
         return tuple(str(fields.get(name, self.defaults.get(name, ""))) for name in self.files.key)
 
     def comparable_key(self, key: Key) -> Key:
@@ -242,8 +245,8 @@ class ResourceKind(FileKind):
         bare = {name: kind.type if isinstance(kind, Metadata) else kind for name, kind in kinds.items()}
         return [name for name in self._id_fields if isinstance(bare[name], StructType)]
 
-    def are_defaults(self, registry: Registry, row: Any, values: Mapping[str, Any]) -> bool:
-        if super().are_defaults(registry, row, values):
+    def are_values_defaults(self, registry: Registry, row: Any, values: Mapping[str, Any]) -> bool:
+        if super().are_values_defaults(registry, row, values):
             return True
         table = self.resource.table_in(registry)
         is_checked = isinstance(table, ManagedTable) and table.draft is self.new

@@ -83,7 +83,7 @@ class FileSet:
 def read_file_set(files: Mapping[str, str]) -> FileSet:
     """Read a set of files by name. Faults are in `problems` of the result."""
     problems: list[Problem] = []
-    name = _read_set_name(files, problems)
+    name = _read_name_of_file_set(files, problems)
     found = FileSet(name=name, problems=problems)
     of_kinds = {
         kind: [file for file in sorted(files) if kind.files.has_file(file)] for kind in file_kinds().values()
@@ -111,7 +111,7 @@ def _read_file_as_one_object(
     yield StatedObject(kind=kind, key=(name,), fields=fields, places=places, secret_file="", file=file)
 
 
-def _read_set_name(files: Mapping[str, str], problems: list[Problem]) -> str:
+def _read_name_of_file_set(files: Mapping[str, str], problems: list[Problem]) -> str:
     if HEAD not in files:
         message = f"this file is missing; write `set: NAME` and `format: {FORMAT}` to it"
         problems.append(Problem(file=HEAD, line=1, column=1, message=message))
@@ -171,7 +171,7 @@ def _read_object(
         problems.append(_problem_at(file, own, tuple(path), error))
     if faults.found_faults:
         return None
-    key = kind.key_of(fields)
+    key = kind.object_key_of_fields(fields)
     return StatedObject(
         kind=kind, key=key, fields=fields, places=own, secret_file=str(secret_file), file=file
     )
@@ -216,7 +216,9 @@ async def files_from_registry(registry: Registry) -> Mapping[str, str]:
         for id, row in (await kind.rows_by_id(registry)).items():
             fields = await kind.file_fields(registry, row)
             owner = owners.get(owner_id(kind.action, id))
-            objects[kind.key_of(fields)] = _fields_without_defaults(registry, kind, row, fields, owner)
+            objects[kind.object_key_of_fields(fields)] = _fields_without_defaults(
+                registry, kind, row, fields, owner
+            )
         if kind.files.is_folder:
             files |= {
                 f"{file}/{object_label(key)}.yaml": _last_field_text(kind, objects[key])
@@ -251,9 +253,9 @@ def _fields_without_defaults(
     short = {
         name: without_defaults(value, kind.types[name])
         for name, value in fields.items()
-        if not kind.are_defaults(registry, row, {name: value})
+        if not kind.are_values_defaults(registry, row, {name: value})
     }
     secret_file = owner.secret_file if owner is not None else ""
     if not secret_file and kind.needs_secret(row):
-        secret_file = secret_path(kind, kind.key_of(fields))
+        secret_file = secret_path(kind, kind.object_key_of_fields(fields))
     return {**short, SECRET_FILE: secret_file} if secret_file else short

@@ -46,14 +46,14 @@ _JSON_SCALAR = re.compile(r"true|false|-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", r
 
 def format_objects(objects: Sequence[Mapping[str, Any]]) -> str:
     """Write a list of objects as YAML. Equal objects always give the same text."""
-    return "".join(f"{line}\n" for one in objects for line in _item_lines(one))
+    return "".join(f"{line}\n" for one in objects for line in _yaml_list_item_lines(one))
 
 
 def format_fields(fields: Mapping[str, Any]) -> str:
     return "".join(f"{line}\n" for line in _member_lines(fields))
 
 
-def _item_lines(value: Any) -> Iterator[str]:
+def _yaml_list_item_lines(value: Any) -> Iterator[str]:
     lines = _block_lines(value)
     yield f"- {next(lines)}"
     yield from (f"  {line}" for line in lines)
@@ -73,7 +73,7 @@ def _block_lines(value: Any) -> Iterator[str]:
         yield from _member_lines(value)
     elif isinstance(value, list) and value:
         for item in value:
-            yield from _item_lines(item)
+            yield from _yaml_list_item_lines(item)
     else:
         yield _format_scalar(value)
 

@@ -32,14 +32,14 @@ _NO_DEMO = "no demo month is loaded; load one from the empty Overview of the con
 Month = TypeVar("Month")
 
 
-def filling_environment(given: Mapping[str, str]) -> dict[str, str]:
+def environment_of_filling_process(server_environment: Mapping[str, str]) -> dict[str, str]:
     """
     Return the environment variables that the process that fills the demo needs to find its modules and to
     read text.
     """
     return {
         name: value
-        for name, value in given.items()
+        for name, value in server_environment.items()
         if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIX)
     }
 
@@ -85,7 +85,7 @@ class DemoMonth(Generic[Month]):
                 return
             await asyncio.to_thread(shutil.rmtree, self._unfinished, True)
             try:
-                await self._run_fill_command()
+                await self._run_filling_process()
                 self._unfinished.rename(self._folder)
             finally:
                 await asyncio.to_thread(shutil.rmtree, self._unfinished, True)
@@ -103,7 +103,7 @@ class DemoMonth(Generic[Month]):
             await asyncio.to_thread(shutil.rmtree, self._unfinished)
 
     @asynccontextmanager
-    async def open_for_request(self) -> AsyncIterator[Month]:
+    async def open_month_for_request(self) -> AsyncIterator[Month]:
         """Open the month for one request. Raises Refusal 404 if none is loaded."""
         if self._month is None:
             async with self._changing:
@@ -128,7 +128,7 @@ class DemoMonth(Generic[Month]):
             await self._stack.aclose()
             self._month = None
 
-    async def _run_fill_command(self) -> None:
+    async def _run_filling_process(self) -> None:
         command = [
             sys.executable,
             "-P",
@@ -141,7 +141,11 @@ class DemoMonth(Generic[Month]):
         pipe = asyncio.subprocess.PIPE
         nothing = asyncio.subprocess.DEVNULL
         self._filling = await asyncio.create_subprocess_exec(
-            *command, stdin=nothing, stdout=nothing, stderr=pipe, env=filling_environment(os.environ)
+            *command,
+            stdin=nothing,
+            stdout=nothing,
+            stderr=pipe,
+            env=environment_of_filling_process(os.environ),
         )
         try:
             _, stderr = await self._filling.communicate()

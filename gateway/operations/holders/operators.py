@@ -47,7 +47,7 @@ from spool.storage import DatabaseHealth, Storage, no_database
 
 if TYPE_CHECKING:
     from gateway.bills.billed.biller import Biller
-    from gateway.bills.billed.row_book import RowBook
+    from gateway.bills.billed.row_book import ConnectionCostUpdater
     from gateway.bills.enforcers.auditing import EnforcerAuditor
     from gateway.bills.enforcers.reader import EnforcerReader
     from gateway.bills.reconciliation.reconciler import Reconciler
@@ -166,15 +166,17 @@ class Reloaded:
     problems: tuple[str, ...] = ()
 
 
-async def _reload_nothing(actor: Actor) -> Reloaded:
+async def _refuse_reload(actor: Actor) -> Reloaded:
     raise Refusal(503, "not_running", "no server runs here; the configuration is read when it starts")
 
 
-def _refuse_seal(channel_fields: ChannelFields, secret: str | None, before: KeptChannel | None) -> str:
+def _refuse_to_seal_channel(
+    channel_fields: ChannelFields, secret: str | None, before: KeptChannel | None
+) -> str:
     raise Refusal(503, "no_channels", "channels cannot be created here")
 
 
-async def _refuse_test(kind: str, url: str, secret: str) -> tuple[str, str | None]:
+async def _refuse_receiver_test(kind: str, url: str, secret: str) -> tuple[str, str | None]:
     raise Refusal(503, "not_running", "no server runs here; `tollhouse check` tests the configuration")
 
 
@@ -214,7 +216,7 @@ class InstallationServices(WithRegistry):
     event_streams: EventStreams = field(
         default_factory=lambda: EventStreams(ServerSettings().max_event_streams)
     )
-    reload: Callable[[Actor], Awaitable[Reloaded]] = _reload_nothing
+    reload: Callable[[Actor], Awaitable[Reloaded]] = _refuse_reload
     settings: Callable[[], Sequence[SettingInEffect]] = tuple
     config: Callable[[], Config] = Config
     in_use: Callable[[], Mapping[str, bytes]] = dict
@@ -224,9 +226,9 @@ class InstallationServices(WithRegistry):
     privacy: Callable[[], PrivacySettings] = PrivacySettings
     branches: Callable[[], str] = lambda: KEEP
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
-    seal_channel: Seal = _refuse_seal
+    seal_channel: Seal = _refuse_to_seal_channel
     name_channels: Callable[[Registry], None] = lambda _: None
-    try_receiver: Callable[[str, str, str], Awaitable[tuple[str, str | None]]] = _refuse_test
+    try_receiver: Callable[[str, str, str], Awaitable[tuple[str, str | None]]] = _refuse_receiver_test
     demo: LazyValue[DemoMonth[Any]] | None = None
     planted: Sequence[str] | None = None
     questions: Questions = field(init=False, repr=False)
@@ -250,7 +252,7 @@ class InstallationServices(WithRegistry):
         return None if self.demo is None else self.demo().state
 
 
-async def _wake_nothing(route: str) -> None:
+async def _skip_route_wake(route: str) -> None:
     """
     Do nothing, because no route runs without a server. At the next start, the route finds its work by itself.
     """
@@ -270,7 +272,7 @@ async def _refuse_repair(destination: str, *, dry_run: bool) -> LakeRepairs:
     raise NotThere(f"no data lake destination is named {destination!r}")
 
 
-async def _refuse_recount(destination: str, topic: str, after: int) -> LakeRecount:
+async def _refuse_lake_recount(destination: str, topic: str, after: int) -> LakeRecount:
     raise NotThere(f"no data lake destination is named {destination!r}")
 
 
@@ -292,7 +294,7 @@ class SpoolServices:
     deliveries: Deliveries
     streams: StreamReader
     clock: Clock
-    wake: Callable[[str], Awaitable[None]] = _wake_nothing
+    wake: Callable[[str], Awaitable[None]] = _skip_route_wake
     syncs: Callable[[], Sequence[RouteState]] = tuple
     destination_types: Callable[[], Mapping[str, str]] = dict
     events_sent_as: Callable[[str], str | None] = lambda _: None
@@ -311,7 +313,7 @@ class SpoolServices:
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     past: Callable[[], PastRecords | None] = lambda: None
     repair_lake: RepairLake = _refuse_repair
-    recount_lake: Callable[[str, str, int], Awaitable[LakeRecount]] = _refuse_recount
+    recount_lake: Callable[[str, str, int], Awaitable[LakeRecount]] = _refuse_lake_recount
     own_records: OwnRecords = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -436,7 +438,7 @@ class MoneyServices(WithRegistry):
     adviser: LazyValue[Adviser] | None = None
     reconciler: LazyValue[Reconciler] | None = None
     biller: LazyValue[Biller] | None = None
-    row_book: LazyValue[RowBook] | None = None
+    row_book: LazyValue[ConnectionCostUpdater] | None = None
     statement_puller: LazyValue[StatementPuller] | None = None
     reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
     enforcer_reader: LazyValue[EnforcerReader] | None = None

@@ -106,7 +106,7 @@ async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
     rows = await request.http.app[ROWS_AT]((*LISTS.values(), _OF_CALLS))
     found: dict[str, Iterable[Named]] = {}
     if can_call(rows[_OF_CALLS], request.rights):
-        found |= await _values_containing(request, text) | await _find_units(request, text)
+        found |= await _values_containing(request, text) | await _find_work_units(request, text)
     for kind, path in LISTS.items():
         if not can_call(rows[path], request.rights):
             continue
@@ -119,7 +119,7 @@ async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
     best.sort(key=itemgetter(0))
     return {
         "search": {"q": text, "kinds": list(found)},
-        "found": [{"kind": kind, "id": named.id, "name": _shown(named)} for _, kind, named in best],
+        "found": [{"kind": kind, "id": named.id, "name": _displayed_name(named)} for _, kind, named in best],
     }
 
 
@@ -132,7 +132,9 @@ async def _values_containing(
     return {name: [Named(value, (value,)) for value in known] for name, known in values.items()}
 
 
-async def _find_units(request: OperatorRequest[OperatorServices, None], text: str) -> dict[str, list[Named]]:
+async def _find_work_units(
+    request: OperatorRequest[OperatorServices, None], text: str
+) -> dict[str, list[Named]]:
     digests = request.whole_ledger.digests
     names = await request.whole_ledger.unit_names_containing(text, MOST_UNITS)
     asked = {**{unit: [digests.to_digest(unit, text)] for unit in TREES}, **names}
@@ -187,8 +189,8 @@ def _ranked_matches(low: str, candidates: Iterable[Named]) -> Iterator[tuple[int
         names = [name.casefold() for name in named.names]
         if any(low in name for name in names):
             rank = 0 if low in names else 1 if any(name.startswith(low) for name in names) else 2
-            yield rank, _shown(named).casefold(), named.id, named
+            yield rank, _displayed_name(named).casefold(), named.id, named
 
 
-def _shown(named: Named) -> str:
+def _displayed_name(named: Named) -> str:
     return next(filter(None, named.names))

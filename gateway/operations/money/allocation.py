@@ -13,7 +13,7 @@ from gateway.http.requests import Result
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.difference import Difference, ElementSpend, compare_definitions, sources_read_by
 from gateway.money.allocation.language import join_definitions, parse_definition
-from gateway.money.allocation.published import describe_border, find_border
+from gateway.money.allocation.published import describe_values_known_since, find_values_known_since
 from gateway.operations.answers import CostAndCalls
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.published_allocation import (
@@ -183,7 +183,9 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
             "namespace": draft.namespace,
             "version": services.published.version or None,
             "whole_since": utc_iso(whole) if since.timestamp() < whole else None,
-            "border": describe_border(await find_border(ledger, sources_read_by(drafted))),
+            "border": describe_values_known_since(
+                await find_values_known_since(ledger, sources_read_by(drafted))
+            ),
             "truncated": any(
                 dimension.element_count > len(dimension.elements) for dimension in result.dimensions
             ),

@@ -71,7 +71,7 @@ MAX_CAUSES = 200  # maximum causes in one response; `count` has the number of al
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class AttentionCause:
     """
     Something that needs attention. `kind` and `subject` say where people can see it.
 
@@ -139,7 +139,7 @@ async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Re
         insights = await visible_insights(request, (*OPEN, *_PUT_OFF), categories=_CATEGORIES)
     except Refusal as error:
         insights = []
-        problems.insert(0, Cause(kind="registry", title="Insights are unknown", text=error.message))
+        problems.insert(0, AttentionCause(kind="registry", title="Insights are unknown", text=error.message))
     causes = merge_causes(problems, insights)
     return {
         "attention": {
@@ -183,7 +183,7 @@ async def visible_insights(
     return [insight for insight in insights if insight.finding and visible.can_see_insight(insight)]
 
 
-def merge_causes(problems: Sequence[Cause], insights: Sequence[Insight]) -> Sequence[Cause]:
+def merge_causes(problems: Sequence[AttentionCause], insights: Sequence[Insight]) -> Sequence[AttentionCause]:
     """
     Return one entry per cause: the problems whose insight nobody put on hold or ignored, then the other open
     critical insights.
@@ -202,7 +202,7 @@ def merge_causes(problems: Sequence[Cause], insights: Sequence[Insight]) -> Sequ
     return [
         *(cause for cause in causes if cause.severity == CRITICAL),
         *(
-            Cause(kind="insight", title=insight.title, subject=insight.id, insight=insight.id)
+            AttentionCause(kind="insight", title=insight.title, subject=insight.id, insight=insight.id)
             for insight in critical
             if insight.id not in known
         ),
@@ -210,20 +210,20 @@ def merge_causes(problems: Sequence[Cause], insights: Sequence[Insight]) -> Sequ
     ]
 
 
-async def _find_problems(request: OperatorRequest[OperatorServices, None]) -> list[Cause]:
+async def _find_problems(request: OperatorRequest[OperatorServices, None]) -> list[AttentionCause]:
     services = request.services
     stats = await services.spool.log.stats()
     problems = []
     if not stats.writable:
         text = stats.last_error or "See /readyz."
-        problems.append(Cause(kind="space", title="Tollhouse does not accept records", text=text))
+        problems.append(AttentionCause(kind="space", title="Tollhouse does not accept records", text=text))
     elif stats.bytes >= NEARLY_FULL * stats.max_bytes:
         title = f"The queue on disk is {100 * stats.bytes // stats.max_bytes} % full"
-        problems.append(Cause(kind="space", title=title))
+        problems.append(AttentionCause(kind="space", title=title))
     ledger = await services.money.ledger.state(counts_rows=False)
     if uncounted := ledger.missed + ledger.damaged + ledger.absurd:
         title = f"Tollhouse could not count {_count_phrase(uncounted, 'record')}"
-        problems.append(Cause(kind="ledger", title=title, finding=finding_key("missed_records", ())))
+        problems.append(AttentionCause(kind="ledger", title=title, finding=finding_key("missed_records", ())))
     problems += await _route_causes(services)
     problems += await _key_causes(services)
     problems += await _certificate_causes(services)
@@ -232,7 +232,7 @@ async def _find_problems(request: OperatorRequest[OperatorServices, None]) -> li
     return [*problems, *await _channel_causes(request)]
 
 
-async def _route_causes(services: OperatorServices) -> list[Cause]:
+async def _route_causes(services: OperatorServices) -> list[AttentionCause]:
     problems = []
     routes = await services.spool.deliveries.route_states()
     for alike in group_by_cause([*routes, *services.spool.syncs()]):
@@ -242,24 +242,24 @@ async def _route_causes(services: OperatorServices) -> list[Cause]:
             # syncs
             name = next((each.name for each in alike if each in routes), alike[0].name)
             key = finding_key("stuck_route", (name,))
-            problems.append(Cause(kind="route", title=title, text=text, subject=name, finding=key))
+            problems.append(AttentionCause(kind="route", title=title, text=text, subject=name, finding=key))
     for route in sorted(routes, key=lambda route: route.name):
         if route.dead:
             title = f"{_count_phrase(route.dead, 'rejected record')} of {route.name}"
             key = finding_key("dead_letters", (route.name,))
-            problems.append(Cause(kind="dead", title=title, subject=route.name, finding=key))
+            problems.append(AttentionCause(kind="dead", title=title, subject=route.name, finding=key))
         if route.unknown:
             title = f"{_count_phrase(route.unknown, 'record')} sent to {route.name} without an answer"
             key = finding_key("unknown_arrival", (route.name,))
-            problems.append(Cause(kind="unknown", title=title, subject=route.name, finding=key))
+            problems.append(AttentionCause(kind="unknown", title=title, subject=route.name, finding=key))
     return problems
 
 
-async def _key_causes(services: OperatorServices) -> list[Cause]:
+async def _key_causes(services: OperatorServices) -> list[AttentionCause]:
     access = services.senders.access
     troubles = key_troubles(access.keys(), await access.expired_tries(), now=services.senders.clock.now())
     return [
-        Cause(
+        AttentionCause(
             kind="key",
             title=trouble.title,
             text=trouble.text,
@@ -272,10 +272,10 @@ async def _key_causes(services: OperatorServices) -> list[Cause]:
     ]
 
 
-async def _certificate_causes(services: OperatorServices) -> list[Cause]:
+async def _certificate_causes(services: OperatorServices) -> list[AttentionCause]:
     ends = await services.installation.read_certificate_ends()
     return [
-        Cause(
+        AttentionCause(
             kind="certificate",
             title=trouble.title,
             text=trouble.text,
@@ -287,7 +287,7 @@ async def _certificate_causes(services: OperatorServices) -> list[Cause]:
     ]
 
 
-async def _channel_causes(request: OperatorRequest[OperatorServices, None]) -> list[Cause]:
+async def _channel_causes(request: OperatorRequest[OperatorServices, None]) -> list[AttentionCause]:
     """
     Return the channels that cannot send, and the scheduled reports that do not reach everybody. Without any
     channel, return one warning with the number of budgets and reports that wait for it.
@@ -310,32 +310,34 @@ async def _channel_causes(request: OperatorRequest[OperatorServices, None]) -> l
         ]
         verb = "reaches" if budgets + len(reports) == 1 else "reach"
         text = f"{title}. {join_with_and(waiting)} {verb} nobody." if waiting else ""
-        return [Cause(kind="no_channel", title=title, text=text, severity=WARNING)]
+        return [AttentionCause(kind="no_channel", title=title, text=text, severity=WARNING)]
     shown = [replace(channel, reason=visible_error(request, channel.reason)) for channel in channels]
     return [*_down_channel_causes(shown, request.now()), *_report_causes(reports, channels)]
 
 
-def _down_channel_causes(channels: Iterable[ChannelState], now: float) -> Iterator[Cause]:
+def _down_channel_causes(channels: Iterable[ChannelState], now: float) -> Iterator[AttentionCause]:
     for channel in channels:
         if trouble := channel_trouble(channel, now):
             title, text = trouble
             key = finding_key("channel_down", (channel.name,))
-            yield Cause(kind="channel", title=title, text=text, subject=channel.name, finding=key)
+            yield AttentionCause(kind="channel", title=title, text=text, subject=channel.name, finding=key)
 
 
-def _report_causes(reports: Iterable[ScheduledReport], channels: Sequence[ChannelState]) -> Iterator[Cause]:
+def _report_causes(
+    reports: Iterable[ScheduledReport], channels: Sequence[ChannelState]
+) -> Iterator[AttentionCause]:
     for report in sorted(reports, key=lambda report: report.name):
         if report_state(report, channels) == NO_CHANNEL and not existing_channels(report, channels):
             title = f"The scheduled report {report.name} reaches nobody"
             text = f"{title}: its channels no longer exist"
-            yield Cause(kind="report", title=title, text=text, subject=report.name)
+            yield AttentionCause(kind="report", title=title, text=text, subject=report.name)
         elif report.problem:
             title = f"The scheduled report {report.name} did not reach everybody"
             text = f"{title}: {report.problem}"
-            yield Cause(kind="report", title=title, text=text, subject=report.name, severity=WARNING)
+            yield AttentionCause(kind="report", title=title, text=text, subject=report.name, severity=WARNING)
 
 
-def _laptop_causes(rows: Sequence[FleetRow]) -> Iterator[Cause]:
+def _laptop_causes(rows: Sequence[FleetRow]) -> Iterator[AttentionCause]:
     for word, what in ((LOSING, "lost calls on {}"), (AGENT_STOPPED, "the agent stopped on {}")):
         alike = [row for row in rows if row.state == word]
         if alike:
@@ -343,7 +345,7 @@ def _laptop_causes(rows: Sequence[FleetRow]) -> Iterator[Cause]:
             title = what.format(_count_phrase(len(ids), "laptop")).capitalize()
             text = f"{title}: {_join_names(ids)}"
             severity = max(WARNING, severity_of_machines(alike, rows), key=SEVERITIES.index)
-            yield Cause(kind="devices", title=title, text=text, subject=word, severity=severity)
+            yield AttentionCause(kind="devices", title=title, text=text, subject=word, severity=severity)
 
 
 def _join_names(names: Sequence[str]) -> str:

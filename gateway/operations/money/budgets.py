@@ -125,7 +125,7 @@ def describe_budget(row: ShownBudget) -> dict[str, object]:
         default_amount=budget.default_amount or None,
         per=budget.per or None,
         per_label=row.per_label or None,
-        silence=_describe_silence(budget),
+        silence=_describe_silenced_notices(budget),
         problem=row.problem,
         state=row.state,
         percent=row.percent,
@@ -133,10 +133,10 @@ def describe_budget(row: ShownBudget) -> dict[str, object]:
     )
 
 
-def _describe_silence(budget: SpendBudget) -> dict[str, object] | None:
+def _describe_silenced_notices(budget: SpendBudget) -> dict[str, object] | None:
     if budget.silence is None:
         return None
-    return {"until": utc_iso(budget.silent_until), "reason": budget.silence.reason}
+    return {"until": utc_iso(budget.notices_silenced_until), "reason": budget.silence.reason}
 
 
 def describe_owner(row: OwnerRow) -> dict[str, object]:
@@ -377,7 +377,9 @@ class BudgetResource(ManagedResource[SpendBudget, MoneyServices]):
             shown = {**shown, **await _expand_budget(caller.services, books, budget.id, expansions)}
         return {"budget": shown}
 
-    async def complete_write(self, caller: OperationCaller[MoneyServices], row: SpendBudget) -> JsonAnswer:
+    async def finish_write_and_answer(
+        self, caller: OperationCaller[MoneyServices], row: SpendBudget
+    ) -> JsonAnswer:
         """Evaluate the budget at once, so that the response lists the thresholds that are already crossed."""
         money = caller.services
         crossed_percents: list[int] | None = None

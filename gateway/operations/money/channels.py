@@ -365,7 +365,7 @@ class ChannelKind(FileKind):
         await caller.registry.kept_channels.delete(row.name, actor=caller.actor)
         caller.shared.name_channels(caller.registry)
 
-    def secret_mark(self, row: KeptChannel) -> object:
+    def secret_comparison_value(self, row: KeptChannel) -> object:
         return row.sealed
 
     def needs_secret(self, row: KeptChannel) -> bool:

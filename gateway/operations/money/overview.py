@@ -315,7 +315,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             else {
                 name: round_amount_down(COST, getattr(predicted, name)) for name in ("total", "low", "high")
             },
-            **await _paid_costs(request, base),
+            **await _paid_cost_fields(request, base),
             "today": _period_with_previous(midnight, day, day_before, _OF_DAY, pasts[1]),
             "days": _cost_rows(daily, by_day),
             "reported": shown_days.reported,
@@ -354,7 +354,7 @@ def _period_with_previous(
         **shown,
         **averages,
         "past": past.to_fields(),
-        "previous": previous if past.is_whole else None,
+        "previous": previous if past.is_fully_covered else None,
     }
 
 
@@ -368,7 +368,7 @@ async def _month_sentence(
     prices = await load_price_list(request.services.money.prices)
     comparison = (
         await compare_costs(request.ledger, now, earlier, top=_REASONS, prices=prices)
-        if past.is_whole
+        if past.is_fully_covered
         else await rank_without_comparison(request.ledger, now, top=_REASONS)
     )
     return comparison_sentence(comparison, past)
@@ -384,7 +384,7 @@ def _cost_rows(query: CostQuery, rows: Sequence[CostRow], *measures: str) -> lis
     ]
 
 
-async def _paid_costs(
+async def _paid_cost_fields(
     request: OperatorRequest[OperatorServices, None], month: CostQuery
 ) -> Mapping[str, object]:
     if not has_paid_costs(request.services.money.registry) or month.unit_of_work is not None:

@@ -114,11 +114,11 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
         for one in await services.ledger.usage_of_day(day):
             if one.dimensions.kind == "call" and _is_priced_by_override(override, only, one):
                 effect.add_usage(one, after)
-    shown = {"from": utc_iso(days[0]), "to": utc_iso(now), **_describe_effect(effect)}
+    shown = {"from": utc_iso(days[0]), "to": utc_iso(now), **_describe_price_effect(effect)}
     return {"preview": shown}
 
 
-def _describe_effect(effect: _Effect) -> Mapping[str, object]:
+def _describe_price_effect(effect: _Effect) -> Mapping[str, object]:
     return {
         "calls": effect.calls,
         "reported_calls": effect.reported,

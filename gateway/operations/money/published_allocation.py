@@ -45,7 +45,7 @@ from gateway.money.allocation.declared import (
 )
 from gateway.money.allocation.difference import sources_read_by
 from gateway.money.allocation.language import join_definitions
-from gateway.money.allocation.published import describe_border, find_border
+from gateway.money.allocation.published import describe_values_known_since, find_values_known_since
 from gateway.money.allocation.publishing import dimensions_without_rules
 from gateway.money.costs.times import format_seconds
 from gateway.operations.files.declared import InFiles
@@ -524,9 +524,9 @@ class NamespaceKind(ResourceKind):
         super().__init__(NAMESPACE, NAMESPACE.files)
         self.action = AllocationTable.action
 
-    def are_defaults(self, registry: Registry, row: Namespace, values: Mapping[str, Any]) -> bool:
+    def are_values_defaults(self, registry: Registry, row: Namespace, values: Mapping[str, Any]) -> bool:
         others = {name: value for name, value in values.items() if (name, value) != ("name", row.id)}
-        return super().are_defaults(registry, row, others)
+        return super().are_values_defaults(registry, row, others)
 
     def known_names(self, registry: Registry) -> Collection[str]:
         return (DEFAULT_WORD,)
@@ -580,7 +580,7 @@ class DefinitionKind(FileKind):
             new_values.definition,
             namespace=namespace,
             dimensions=[dimension.id for dimension in checked.dimensions],
-            most=caller.services.allocation().max_versions,
+            max_versions=caller.services.allocation().max_versions,
             actor=caller.actor,
         )
         return namespace
@@ -596,7 +596,7 @@ class DefinitionKind(FileKind):
             caller, DefinitionInFile(namespace=row.namespace, definition="Dimensions: {}\n"), None
         )
 
-    async def check_objects_together(self, caller: MoneyCaller) -> None:
+    async def check_objects_agree(self, caller: MoneyCaller) -> None:
         versions = caller.registry.declared_table(AllocationTable).versions_in_force()
         named = {namespace: dimensions_without_rules(version) for namespace, version in versions.items()}
         join_definitions(named, caller.services.allocation_limits())
@@ -702,7 +702,9 @@ async def preview_version(
         created=money.clock.now(),
         created_by=actor.name,
     )
-    source_border = describe_border(await find_border(money.ledger, sources_read_by(definition)))
+    source_border = describe_values_known_since(
+        await find_values_known_since(money.ledger, sources_read_by(definition))
+    )
     return {**describe_version(version_with_state(money, would_be)), "border": source_border}
 
 

@@ -139,5 +139,5 @@ async def show_verdict_key(request: OperatorRequest[MoneyServices, None]) -> Res
     board: VerdictBoard = request.services.require_budgets().verdicts
     return {
         "public_key": board.signing_key.public_pem.decode(),
-        "bundle_key": board.bundle_key.public_pem.decode(),
+        "bundle_key": board.bundle_signing_key.public_pem.decode(),
     }

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.http.requests import Result
-from gateway.money.costs.continuing import units_with_calls_around
+from gateway.money.costs.continuing import work_units_with_calls_just_outside
 from gateway.money.costs.listing import repeat_while_listing_changes
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.work_tree import (
@@ -215,7 +215,7 @@ async def _work_unit_answer(
 ) -> Result:
     reads, links = request.cost_reader, all_links(request.shared.registry)
     found = await _find_unit(reads.ledger, links, query, unit, name)
-    around = await units_with_calls_around(reads.ledger, query, unit, [name])
+    around = await work_units_with_calls_just_outside(reads.ledger, query, unit, [name])
     known = _AGENT in await reads.visible_dimensions()
     agents = await _agents_by_run(reads.ledger, query, found.runs) if known else {}
     return {

@@ -16,7 +16,7 @@ from gateway.operations.answers import DeletedItem
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.kinds import FileKind, MoneyCaller, ObjectFields
 from gateway.operations.holders.operators import SenderServices
-from gateway.operations.people.scopes import empty_scopes
+from gateway.operations.people.scopes import scopes_without_operations
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.admission import missing_right_refusal
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
@@ -285,7 +285,7 @@ async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result
     return {
         "key": describe_key(key, request.now()),
         "secret": secret,
-        **await _empty_scope_fields(request, key),
+        **await _field_of_scopes_without_operations(request, key),
     }
 
 
@@ -356,7 +356,7 @@ async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Resu
         version=body.version,
         actor=request.actor,
     )
-    return {**_key_answer(request, key), **await _empty_scope_fields(request, key)}
+    return {**_key_answer(request, key), **await _field_of_scopes_without_operations(request, key)}
 
 
 @operator_call(
@@ -449,10 +449,10 @@ class KeyKind(FileKind):
     async def delete(self, caller: MoneyCaller, row: Key) -> None:
         await caller.registry.keys.delete(row.name, confirm=row.name, actor=caller.actor)
 
-    def secret_mark(self, row: Key) -> object:
+    def secret_comparison_value(self, row: Key) -> object:
         return row.secrets[-1].digest
 
-    def plan_remark(self, row: Key) -> str:
+    def remark_in_apply_plan(self, row: Key) -> str:
         return "disabled, and stays disabled" if row.status == DISABLED else ""
 
 
@@ -497,7 +497,9 @@ def _key_answer(request: OperatorRequest[SenderServices, Any], key: Key) -> dict
     return {"key": describe_key(request.services.access.key(key.name), request.now())}
 
 
-async def _empty_scope_fields(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
+async def _field_of_scopes_without_operations(
+    request: OperatorRequest[SenderServices, Any], key: Key
+) -> dict[str, object]:
     """Describe a key. If some of its scopes allow no operation, `opens_nothing` lists them."""
-    empty = await empty_scopes(request, key.scopes)
+    empty = await scopes_without_operations(request, key.scopes)
     return {"opens_nothing": empty} if empty else {}

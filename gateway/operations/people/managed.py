@@ -28,7 +28,7 @@ from gateway.operations.managed import (
     JsonAnswer,
     ManagedResource,
     OperationCaller,
-    call_summaries,
+    operation_summaries,
     with_article,
 )
 from gateway.operations.requests.address import OperatorAddress
@@ -68,7 +68,7 @@ def build_key_rows(resource: ManagedResource[Any, Any]) -> Iterator[Address]:
         DELETE: f"delete_{noun}",
         **by.names,
     }
-    summaries = {**call_summaries(noun), SHOW: f"Show {with_article(noun)}", **by.words}
+    summaries = {**operation_summaries(noun), SHOW: f"Show {with_article(noun)}", **by.words}
 
     async def list_resources(request: KeyRequest[MoneyServices, None]) -> Result:
         asking = asker_for_key(request)
@@ -180,7 +180,7 @@ def build_people_rows(resource: ManagedResource[Any, Any]) -> Iterator[OperatorA
         DELETE: f"remove_{noun}",
         **by.names,
     }
-    summaries = {**call_summaries(noun), **by.words}
+    summaries = {**operation_summaries(noun), **by.words}
 
     async def list_resources(request: OperatorRequest[MoneyServices, None]) -> Result:
         asking = asker_for_person(request)

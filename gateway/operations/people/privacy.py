@@ -219,8 +219,8 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
     if not body.dry_run:
         erased = await work()
     places = [
-        *_receipt_places(erased, body, now, waits),
-        *await _outside_places(request, person, calls, others),
+        *_erasure_receipt_places(erased, body, now, waits),
+        *await _receipt_places_beyond_erasure(request, person, calls, others),
     ]
     receipt = {
         "id": None if body.dry_run else erasure.id,
@@ -345,8 +345,8 @@ async def resolve_person_in_path(request: OperatorRequest[OperatorServices, Any]
 # -- the receipt -----------------------------------------------------------------------------------------------
 
 
-def _receipt_places(
-    erased: ErasureResult, body: ErasePerson, now: float, waits: bool
+def _erasure_receipt_places(
+    erased: ErasureResult, body: ErasePerson, now: float, are_reports_waiting: bool
 ) -> Iterator[ReceiptPlace]:
     rows, records = erased.rows, erased.records
     yield ReceiptPlace(
@@ -368,8 +368,8 @@ def _receipt_places(
         what="files that contain a name; replace it there, because the next apply stores it again",
         listed=rows.managed,
     )
-    yield _texts_place(erased, replaced=body.texts)
-    yield _devices_place(erased, erases=body.devices)
+    yield _receipt_place_of_free_texts(erased, replaced=body.texts)
+    yield _receipt_place_of_devices(erased, erases=body.devices)
     yield ReceiptPlace(
         place="records",
         state=PENDING if records.unreadable else DONE,
@@ -388,8 +388,10 @@ def _receipt_places(
         what="sets of dimensions of sums",
     )
     what = "reports that wait for the rest of their call, or for calls below them; the gateway looks again by itself"
-    until = now + AGAIN_AFTER_S if waits else None
-    yield ReceiptPlace(place="waiting", state=PENDING if waits else DONE, what=what, until=until)
+    until = now + AGAIN_AFTER_S if are_reports_waiting else None
+    yield ReceiptPlace(
+        place="waiting", state=PENDING if are_reports_waiting else DONE, what=what, until=until
+    )
     yield ReceiptPlace(
         place="below",
         state=PENDING if erased.below else DONE,
@@ -405,7 +407,7 @@ def _receipt_places(
     )
 
 
-def _texts_place(erased: ErasureResult, *, replaced: bool) -> ReceiptPlace:
+def _receipt_place_of_free_texts(erased: ErasureResult, *, replaced: bool) -> ReceiptPlace:
     places = [" ".join(place) for place in erased.rows.texts]
     count = len(places) + erased.rows.more_texts
     what = "free texts with a name" + ("" if replaced or not count else "; use --texts to replace them")
@@ -414,7 +416,7 @@ def _texts_place(erased: ErasureResult, *, replaced: bool) -> ReceiptPlace:
     )
 
 
-def _devices_place(erased: ErasureResult, *, erases: bool) -> ReceiptPlace:
+def _receipt_place_of_devices(erased: ErasureResult, *, erases: bool) -> ReceiptPlace:
     is_left = bool(erased.devices) and not erases
     what = "devices of the person" + ("; use --devices to revoke and erase them" if is_left else "")
     state = ASK if is_left else DONE
@@ -423,7 +425,7 @@ def _devices_place(erased: ErasureResult, *, erases: bool) -> ReceiptPlace:
     )
 
 
-async def _outside_places(
+async def _receipt_places_beyond_erasure(
     request: OperatorRequest[OperatorServices, Any],
     person: KnownPerson,
     calls: Sequence[tuple[str, int, str]],

@@ -119,7 +119,7 @@ async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resul
         if buckets.wait_s(name):
             raise SignInProblem("attempts")
         buckets.charge(name, BEGINNING)
-        address, browser = await services.oidc.begin(place=name)
+        address, browser = await services.oidc.begin(address_group=name)
     except SignInProblem as problem:
         return _redirect_response(_problem_page(problem))
     response = _redirect_response(address)

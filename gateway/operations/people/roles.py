@@ -392,7 +392,7 @@ async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]
             "cost_types": list(rights.cost_types),
             "filters": [list(map(describe_filter, part)) for part in rights.slice.parts if part],
             "calls": await _permitted_calls(request, rights),
-            **await _visible_values(request, sliced, rights.slice),
+            **await _visible_values_by_dimension(request, sliced, rights.slice),
         }
     }
 
@@ -455,7 +455,7 @@ def _highest_cost_first_key(row: CostRow) -> tuple[int, int, str]:
     return -money.text_to_units(row.cost), -row.calls, row.group[0] or ""
 
 
-async def _visible_values(
+async def _visible_values_by_dimension(
     request: OperatorRequest[OperatorServices, RoleToPreview], sliced: SlicedLedger, slice: LedgerSlice
 ) -> Mapping[str, object]:
     since, until = named_span(RANGE, request.now())

@@ -62,7 +62,7 @@ def list_operations_by_scope(addresses: Iterable[Address]) -> Mapping[str, tuple
     return {scope: tuple(operations) for scope, operations in operations_by_scope.items()}
 
 
-async def empty_scopes(request: OperatorRequest[Any, Any], scopes: Iterable[str]) -> list[str]:
+async def scopes_without_operations(request: OperatorRequest[Any, Any], scopes: Iterable[str]) -> list[str]:
     opened = await request.http.app[OPENED]()
     return [scope for scope in scopes if scope not in opened]
 

@@ -109,9 +109,9 @@ async def list_stated_names(request: OperatorRequest[MoneyServices, None]) -> Re
     pair is a conflict if its account states several addresses, if several accounts of one source state its
     address, or if both names are linked with different people.
     """
-    stated = await _read_stated_names(request)
+    stated = await _read_names_stated_in_calls(request)
     names = dict.fromkeys(name for row in stated for name in (row.user, row.address))
-    query = replace(_names_query(request), group_by=(USER,), include={USER: tuple(names)})
+    query = replace(_stated_names_query(request), group_by=(USER,), include={USER: tuple(names)})
     calls = {row.group[0]: row.calls for row in await request.ledger.costs(query)} if names else {}
     rows = [
         replace(row, of_user=calls.get(row.user, 0), of_address=calls.get(row.address, 0)) for row in stated
@@ -129,7 +129,7 @@ async def list_stated_names(request: OperatorRequest[MoneyServices, None]) -> Re
 )
 async def link_stated_names(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Link all pairs that are no conflict. Reports show the address."""
-    stated = await _read_stated_names(request)
+    stated = await _read_names_stated_in_calls(request)
     people = [LinkedPerson(names=(row.address, row.user)) for row in stated if row.state == FREE]
     max_names = request.shared.most(LIMIT)
     await request.registry.persons.link_names(people, most=max_names, actor=request.actor)
@@ -137,10 +137,10 @@ async def link_stated_names(request: OperatorRequest[MoneyServices, None]) -> Re
     return {"people": {"kept": len(people), "conflicts": conflicts}}
 
 
-async def _read_stated_names(request: OperatorRequest[MoneyServices, None]) -> list[StatedNames]:
+async def _read_names_stated_in_calls(request: OperatorRequest[MoneyServices, None]) -> list[StatedNames]:
     await request.ledger.catch_up(request.services.log)
     by_pair = replace(
-        _names_query(request),
+        _stated_names_query(request),
         group_by=(USER, SECOND_NAME, "source"),
         exclude={USER: ("", OTHER), SECOND_NAME: ("",)},
     )
@@ -148,7 +148,7 @@ async def _read_stated_names(request: OperatorRequest[MoneyServices, None]) -> l
     return await asyncio.to_thread(lambda: list(_pair_names(rows, request.shared.people)))
 
 
-def _names_query(request: OperatorRequest[MoneyServices, None]) -> CostQuery:
+def _stated_names_query(request: OperatorRequest[MoneyServices, None]) -> CostQuery:
     until = next_full_hour(request.now())
     since = until.astimezone(UTC).replace(hour=0) - DAYS
     return CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",), stated_names=True)

@@ -132,16 +132,18 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
         "accepted": len(events.records),
         "rejected": len(events.rejects),
         "events": orjson.Fragment(item_results),
-        **_unmapped_hint([event_type for event_type in types if request.services.is_unmapped(event_type)]),
+        **_unmapped_event_types_hint(
+            [event_type for event_type in types if request.services.is_unmapped(event_type)]
+        ),
     }
     return answers.json_response(answer, receipt=receipt)
 
 
-def _unmapped_hint(unmapped: Sequence[str]) -> Mapping[str, str]:
-    if not unmapped:
+def _unmapped_event_types_hint(event_types: Sequence[str]) -> Mapping[str, str]:
+    if not event_types:
         return {}
-    names = ", ".join(map(json.dumps, unmapped[:MOST_NAMED])) + (
-        ", ..." if len(unmapped) > MOST_NAMED else ""
+    names = ", ".join(map(json.dumps, event_types[:MOST_NAMED])) + (
+        ", ..." if len(event_types) > MOST_NAMED else ""
     )
     return {
         "hint": f"The events are stored, but the cost service does not receive events of type {names}: "

@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Messages: TypeAlias = AsyncIterator[bytes]
 Export: TypeAlias = "Callable[[Messages, Context], Awaitable[bytes]]"
-Take: TypeAlias = "Callable[[bytes, Bearer, RequestBytes, Context], Awaitable[bytes]]"
+MessageHandler: TypeAlias = "Callable[[bytes, Bearer, RequestBytes, Context], Awaitable[bytes]]"
 
 RECEIVE_S = 120.0  # seconds within which a message must arrive after its call has a slot
 LOOKAHEAD_BYTES = 64 * 1024
@@ -155,9 +155,9 @@ def export_handlers(services: ReceiverServices, table: Mapping[str, Signal | Non
     accepted, but nothing is stored.
     """
     return {
-        name: _wrap_endpoint(f"grpc/{signal}", _make_export_taker(signal, services), services)
+        name: _wrap_endpoint(f"grpc/{signal}", _make_export_storing_handler(signal, services), services)
         if signal
-        else _wrap_endpoint("grpc/profiles", _drop_message, services)
+        else _wrap_endpoint("grpc/profiles", _discard_message, services)
         for name, signal in table.items()
     }
 
@@ -192,7 +192,7 @@ def _service_handler(name: str, export: Export) -> grpc.GenericRpcHandler:
     return handler
 
 
-def _make_export_taker(signal: Signal, services: ReceiverServices) -> Take:
+def _make_export_storing_handler(signal: Signal, services: ReceiverServices) -> MessageHandler:
     async def store_export(
         body: bytes, bearer: Bearer, request_bytes: RequestBytes, context: Context
     ) -> bytes:
@@ -212,7 +212,9 @@ def _make_export_taker(signal: Signal, services: ReceiverServices) -> Take:
     return store_export
 
 
-async def _drop_message(body: bytes, bearer: Bearer, request_bytes: RequestBytes, context: Context) -> bytes:
+async def _discard_message(
+    body: bytes, bearer: Bearer, request_bytes: RequestBytes, context: Context
+) -> bytes:
     return b""
 
 
@@ -252,7 +254,7 @@ async def _receive_message(
     return body
 
 
-def _wrap_endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
+def _wrap_endpoint(name: str, handle_message: MessageHandler, services: ReceiverServices) -> Export:
     services.metrics.announce_endpoint(name, grpc.StatusCode.OK.name)
 
     async def admit_and_take(context: Context) -> bytes:
@@ -261,7 +263,7 @@ def _wrap_endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
                 bearer = await _admit_call(services, context)
                 await wait_for_turn(key_party(bearer.name))
                 with services.inflight.new_share(bearer.name) as share:
-                    answer = await take(
+                    answer = await handle_message(
                         await _receive_message(services, share, bearer, context), bearer, share, context
                     )
         except asyncio.CancelledError:

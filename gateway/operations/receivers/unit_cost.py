@@ -206,7 +206,7 @@ async def list_streams(request: KeyRequest[TopicServices, None]) -> Result:
 )
 async def create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """Create a stream. Answers 201 for a new stream and 200 for an existing one."""
-    return await _retry_if_stale(request, lambda: _create_stream(request))
+    return await _retry_with_current_streams(request, lambda: _create_stream(request))
 
 
 async def _create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
@@ -359,7 +359,7 @@ def describe_total(total: StreamTotal) -> Mapping[str, object]:
     return record | {"value": total.value}
 
 
-async def _retry_if_stale(
+async def _retry_with_current_streams(
     request: KeyRequest[TopicServices, Any], answer: Callable[[], Awaitable[web.Response]]
 ) -> web.Response:
     try:
@@ -372,10 +372,10 @@ async def _retry_if_stale(
 
 
 async def _run_operation(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
-    return await _retry_if_stale(request, lambda: _operate_once(request, operation))
+    return await _retry_with_current_streams(request, lambda: _store_record_operation(request, operation))
 
 
-async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
+async def _store_record_operation(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
     path_values = request.http.match_info
     names = request_names(request)
     type = path_values.get("type")

@@ -46,30 +46,38 @@ def filter_choices(
     return filter_values_by_field(list_definition, distinct_records)
 
 
-def _distinct_by_fields(of_type: Sequence[KeptRecord], names: Iterable[str]) -> Iterable[KeptRecord]:
-    of = "record.after" if isinstance(of_type[0].record, Correction) else "record"
-    example = attrgetter(of)(of_type[0])
-    columns = [column for name in names for column in _columns(name, of, example, of_type)]
-    return dict(zip(zip(*columns, strict=True), of_type, strict=True)).values() if columns else of_type[:1]
+def _distinct_by_fields(records_of_type: Sequence[KeptRecord], names: Iterable[str]) -> Iterable[KeptRecord]:
+    of = "record.after" if isinstance(records_of_type[0].record, Correction) else "record"
+    example = attrgetter(of)(records_of_type[0])
+    columns = [column for name in names for column in _field_columns(name, of, example, records_of_type)]
+    return (
+        dict(zip(zip(*columns, strict=True), records_of_type, strict=True)).values()
+        if columns
+        else records_of_type[:1]
+    )
 
 
-def _columns(
-    name: str, of: str, example: object, of_type: Sequence[KeptRecord]
+def _field_columns(
+    dimension: str, record_path: str, example: object, records_of_type: Sequence[KeptRecord]
 ) -> Iterator[Iterable[object]]:
     # `metric_status_and_source` reads both from the unit and the tags
-    if isinstance(example, UsageMetric) and name in ("status", "cost_source"):
-        yield map(attrgetter(f"{of}.unit"), of_type)
+    if isinstance(example, UsageMetric) and dimension in ("status", "cost_source"):
+        yield map(attrgetter(f"{record_path}.unit"), records_of_type)
         names = [f"{TAG}{tag}" for tag in OUTCOME_TAGS]
-        yield from chain.from_iterable(_columns(each, of, example, of_type) for each in names)
+        yield from chain.from_iterable(
+            _field_columns(each, record_path, example, records_of_type) for each in names
+        )
         return
     # `counted_cost_source` depends on the status, and on whether tokens were reported
-    if isinstance(example, Inference) and name == "cost_source":
-        yield map(attrgetter(f"{of}.status"), of_type)
-        tokens = map(attrgetter(f"{of}.input_tokens", f"{of}.output_tokens"), of_type)
+    if isinstance(example, Inference) and dimension == "cost_source":
+        yield map(attrgetter(f"{record_path}.status"), records_of_type)
+        tokens = map(
+            attrgetter(f"{record_path}.input_tokens", f"{record_path}.output_tokens"), records_of_type
+        )
         yield [None if given or made else place for place, (given, made) in enumerate(tokens)]
-    if name.startswith(TAG) and hasattr(example, "tags"):
-        tag = name.removeprefix(TAG)
-        yield [tags.get(tag) for tags in map(attrgetter(f"{of}.tags"), of_type)]
-    for field in _READ.get(name, ()):
+    if dimension.startswith(TAG) and hasattr(example, "tags"):
+        tag = dimension.removeprefix(TAG)
+        yield [tags.get(tag) for tags in map(attrgetter(f"{record_path}.tags"), records_of_type)]
+    for field in _READ.get(dimension, ()):
         if hasattr(example, field):
-            yield map(attrgetter(f"{of}.{field}"), of_type)
+            yield map(attrgetter(f"{record_path}.{field}"), records_of_type)

@@ -303,7 +303,7 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
         },
         "nodes": await describe_nodes(request.shared.leases, request.now()),
         "lakes": [
-            _describe_lake(state, shows_words=not request.is_limited) for state in await services.lakes()
+            _describe_lake(state, shows_error_text=not request.is_limited) for state in await services.lakes()
         ],
     }
 
@@ -314,7 +314,7 @@ def _span_memory_counts(services: SpoolServices) -> Counter[str] | None:
     return services.memory.made.spans if services.memory.made else Counter()
 
 
-def _describe_lake(state: LakeState, *, shows_words: bool) -> dict[str, object]:
+def _describe_lake(state: LakeState, *, shows_error_text: bool) -> dict[str, object]:
     verdict = state.verdict
     return {
         "route": state.route,
@@ -325,7 +325,7 @@ def _describe_lake(state: LakeState, *, shows_words: bool) -> dict[str, object]:
             "files": verdict.files,
             "rows": verdict.rows,
             "differences": dict(verdict.differences),
-            "words": verdict.words if shows_words else "",
+            "words": verdict.words if shows_error_text else "",
         },
     }
 

@@ -115,9 +115,9 @@ EVENTS: ListDefinition[KeptEvent] = ListDefinition(
     root="events",
     shows_people=True,
     show=describe_event,
-    identity=Sort(value=lambda row: row.stored.place),
+    identity=Sort(value=lambda row: row.stored.commit_order_key),
     sorts={
-        "number": Sort(value=lambda row: row.stored.place),
+        "number": Sort(value=lambda row: row.stored.commit_order_key),
         "start_time": Sort(value=lambda row: row.event.start_time),
     },
     default_sort=("number", "desc"),

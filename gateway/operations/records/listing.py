@@ -104,7 +104,7 @@ class RecordRows:
     async def page(
         self, list_definition: ListDefinition[KeptRecord], page_query: PageQuery
     ) -> ListPage[KeptRecord]:
-        if needs_past_search(page_query) and DATE not in page_query.filters:
+        if needs_range_search(page_query) and DATE not in page_query.filters:
             of_span = RankedRows(self._request)
             page = await of_span.page(list_definition, page_query)
             self.beside = of_span.beside
@@ -214,7 +214,7 @@ class RecordRows:
         return passing
 
 
-def needs_past_search(page_query: PageQuery) -> bool:
+def needs_range_search(page_query: PageQuery) -> bool:
     """Return whether a query requests a time range or amounts, instead of the newest records."""
     return page_query.sort_key in AMOUNTS or any(name in page_query.filters for name in (*ONE_SPAN, *AMOUNTS))
 
@@ -231,7 +231,7 @@ class RankedRows:
     async def page(
         self, list_definition: ListDefinition[KeptRecord], page_query: PageQuery
     ) -> ListPage[KeptRecord]:
-        best = _Best(list_definition, page_query)
+        best = _BestRankedRows(list_definition, page_query)
         span_filters = {name: values[0] for name, values in page_query.filters.items() if name in ONE_SPAN}
         now = self._request.now()
         since, until, _ = read_time_range(span_filters, now, default="last_30d")
@@ -244,7 +244,7 @@ class RankedRows:
 
         days = dates_in_range(start, end)
         if self._request.is_limited:
-            await self._search_own(
+            await self._search_own_calls(
                 start, min(now, end + REPORTED_WITHIN_S), now, days, take_record_if_in_range
             )
         else:
@@ -261,7 +261,7 @@ class RankedRows:
         start: float,
         end: float,
         days: PastDates,
-        take: Callable[[KeptRecord], None],
+        add_record: Callable[[KeptRecord], None],
     ) -> None:
         remaining = self._most
         since = None
@@ -280,7 +280,7 @@ class RankedRows:
                 for entry in reversed(await self._log.read(topic, begin, below - 1, with_open=True)):
                     since = entry.committed_at if since is None else min(since, entry.committed_at)
                     for stored in records.kept_records(self._log, [entry]):
-                        take(stored)
+                        add_record(stored)
                 remaining -= below - begin
                 below = begin
                 await pause_for_others()
@@ -288,14 +288,14 @@ class RankedRows:
             async for batch in past_records(self._request, days, most=remaining):
                 for stored in batch:
                     since = stored.committed_at if since is None else min(since, stored.committed_at)
-                    take(stored)
+                    add_record(stored)
                 remaining -= len(batch)
         self.beside = records.describe_search(
             records=self._most - remaining, most=self._most, since=since, until=until
         )
 
-    async def _search_own(
-        self, start: float, end: float, now: float, days: PastDates, take: Callable[[KeptRecord], None]
+    async def _search_own_calls(
+        self, start: float, end: float, now: float, days: PastDates, add_record: Callable[[KeptRecord], None]
     ) -> None:
         is_own = newest.call_visibility_test(self._request)
         count = 0
@@ -310,7 +310,7 @@ class RankedRows:
                 if count < records.LOOKED_THROUGH and is_own(stored.record):
                     count += 1
                     since = stored.committed_at if count == records.LOOKED_THROUGH else since
-                    take(replace(stored, is_number_shown=False))
+                    add_record(replace(stored, is_number_shown=False))
             below = begin
             await pause_for_others()
         if count < records.LOOKED_THROUGH:
@@ -320,13 +320,13 @@ class RankedRows:
                 ]
                 count += len(own_records)
                 for stored in own_records:
-                    take(stored)
+                    add_record(stored)
         self.beside = records.describe_search(
             records=count, most=records.LOOKED_THROUGH, since=since, until=end if end < now else None
         )
 
 
-class _Best:
+class _BestRankedRows:
     """The first MOST_RANKED matching records in the list's order."""
 
     def __init__(self, list_definition: ListDefinition[KeptRecord], page_query: PageQuery) -> None:
@@ -365,6 +365,6 @@ class _Ranked:
         own_rank = sort_rank(self.value)
         other_rank = sort_rank(other.value)
         if own_rank == other_rank:
-            own_rank = (self.stored.place,)
-            other_rank = (other.stored.place,)
+            own_rank = (self.stored.commit_order_key,)
+            other_rank = (other.stored.commit_order_key,)
         return bool(own_rank < other_rank if self.falls else own_rank > other_rank)

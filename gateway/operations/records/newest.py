@@ -57,7 +57,7 @@ def _value_filter(name: str) -> Filter[KeptRecord]:
     )
 
 
-def _unit_filter(name: str) -> Filter[KeptRecord]:
+def _work_unit_filter(name: str) -> Filter[KeptRecord]:
     return Filter(is_open=True, names_people=name in (SESSION, BRANCH))
 
 
@@ -69,7 +69,7 @@ def _amount_filter(name: str) -> Filter[KeptRecord]:
     return Filter(holds=is_amount_within_bound)
 
 
-_PLACE: Sort[KeptRecord] = Sort(value=lambda stored: stored.place)
+_PLACE: Sort[KeptRecord] = Sort(value=lambda stored: stored.commit_order_key)
 RECORDS: ListDefinition[KeptRecord] = ListDefinition(
     root="records",
     shows_people=True,
@@ -83,7 +83,7 @@ RECORDS: ListDefinition[KeptRecord] = ListDefinition(
     filters={
         **{name: _value_filter(name) for name in FIELDS},
         # the filters have no effect here, because `records_in_views` applies them
-        **{name: _unit_filter(name) for name in UNITS},
+        **{name: _work_unit_filter(name) for name in UNITS},
         TOPIC: Filter(values=lambda stored: (stored.topic,), valid_values=TOPICS),
         STATE: Filter(values=lambda stored: (stored.state,), valid_values=STATES),
         DATE: Filter(
@@ -134,12 +134,12 @@ async def records_in_views(
 
     def dimension_filter(name: str) -> Filter[KeptRecord]:
         if name in UNITS:
-            return replace(_unit_filter(name), values=lambda stored: unit_values(stored, name))
+            return replace(_work_unit_filter(name), values=lambda stored: unit_values(stored, name))
         return Filter(
             values=lambda stored: values_for_filter(name, partial(counted_value, stored)), names_people=True
         )
 
-    named = await request.cost_reader.visible_dimensions(units=True)
+    named = await request.cost_reader.visible_dimensions(includes_work_units=True)
     filters = {
         name: dimension_filter(name) for name in named if name in UNITS or name not in list_definition.filters
     }

@@ -57,7 +57,7 @@ async def past_records(
             past.read_records(dates, below=floor, most=most, oldest_first=oldest_first)
         ) as parts:
             async for batch in parts:
-                yield [_past_to_kept(request, stored) for stored in batch]
+                yield [_past_record_to_kept_record(request, stored) for stored in batch]
                 await pause_for_others()
     except SpoolUnavailable as error:
         _raise_or_log(request, error)
@@ -73,7 +73,7 @@ async def past_record(
     except SpoolUnavailable as error:
         _raise_or_log(request, error)
         stored = None
-    return None if stored is None else _past_to_kept(request, stored)
+    return None if stored is None else _past_record_to_kept_record(request, stored)
 
 
 async def _older_records_reader(
@@ -90,7 +90,7 @@ async def _older_records_reader(
     return (past if floor > 1 else None), floor
 
 
-def _past_to_kept(request: OperatorRequest[Any, Any], stored: PastRecord) -> KeptRecord:
+def _past_record_to_kept_record(request: OperatorRequest[Any, Any], stored: PastRecord) -> KeptRecord:
     number, at, record = stored
     return KeptRecord(AI_TELEMETRY, number, at, False, record, is_number_shown=not request.is_limited)
 

@@ -63,7 +63,7 @@ class KeptRecord:
         return OPEN if self.is_open else CLOSED
 
     @property
-    def place(self) -> str:
+    def commit_order_key(self) -> str:
         """
         Return a text that sorts in commit order. Cursors contain it, so it must not reveal anything that the
         list does not show.

@@ -112,5 +112,5 @@ class ServedHours:
         )
 
 
-def _stored_sum_bytes(place: tuple[int, str, str]) -> int:
-    return SUM_BYTES + getsizeof(place[1]) + getsizeof(place[2])
+def _stored_sum_bytes(sum_key: tuple[int, str, str]) -> int:
+    return SUM_BYTES + getsizeof(sum_key[1]) + getsizeof(sum_key[2])

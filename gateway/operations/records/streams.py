@@ -47,12 +47,12 @@ class Resolution(RequestBody):
 
 
 @dataclass(frozen=True)
-class _Unknown:
+class _UnansweredDelivery:
     delivery: UnknownDelivery
     records: list[Record]
 
 
-def describe_unknown(unknown: _Unknown) -> dict[str, object]:
+def describe_unanswered_delivery(unknown: _UnansweredDelivery) -> dict[str, object]:
     delivery = unknown.delivery
     return build_answer(
         UnknownDeliveryItem,
@@ -61,9 +61,9 @@ def describe_unknown(unknown: _Unknown) -> dict[str, object]:
     )
 
 
-UNKNOWN: ListDefinition[_Unknown] = ListDefinition(
+UNKNOWN: ListDefinition[_UnansweredDelivery] = ListDefinition(
     root="unknown",
-    show=describe_unknown,
+    show=describe_unanswered_delivery,
     identity=Sort(value=lambda unknown: unknown.delivery.id),
     sorts={"id": Sort(value=lambda unknown: unknown.delivery.id)},
     default_sort=("id", "asc"),
@@ -167,7 +167,7 @@ async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
             last = min(delivery.last, delivery.first + SHOWN_RECORDS - 1)
             entries = list(await services.log.read(delivery.topic, delivery.first, last))
         records = [record for entry in entries for record in entry.records if record is not None]
-        unknown_deliveries.append(_Unknown(delivery, records))
+        unknown_deliveries.append(_UnansweredDelivery(delivery, records))
     return await request.list_page(UNKNOWN, MemoryRows(unknown_deliveries))
 
 

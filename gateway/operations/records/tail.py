@@ -46,11 +46,16 @@ async def tail(request: OperatorRequest[OperatorServices, None]) -> web.StreamRe
     passes = row_filter(listed, list(request.http.query.items()), request.shared.people)
     await save_viewings()
     return await send_event_stream(
-        request, _own_tail_reader(request, passes) if request.is_limited else _tail_reader(request, passes)
+        request,
+        _own_calls_tail_reader(request, passes)
+        if request.is_limited
+        else _records_tail_reader(request, passes),
     )
 
 
-def _tail_reader(request: OperatorRequest[OperatorServices, None], passes: RecordTest) -> NextEvents:
+def _records_tail_reader(
+    request: OperatorRequest[OperatorServices, None], is_wanted: RecordTest
+) -> NextEvents:
     log = request.services.spool.log
     reached = {topic: log.next_number(topic) for topic in TOPICS}
 
@@ -66,7 +71,7 @@ def _tail_reader(request: OperatorRequest[OperatorServices, None], passes: Recor
                 events += [
                     encode_event("record", describe_stored(record))
                     for record in kept_records(log, entries)
-                    if passes(record)
+                    if is_wanted(record)
                 ]
             reached[topic] = below
         return events
@@ -74,7 +79,9 @@ def _tail_reader(request: OperatorRequest[OperatorServices, None], passes: Recor
     return next_tail_events
 
 
-def _own_tail_reader(request: OperatorRequest[OperatorServices, None], passes: RecordTest) -> NextEvents:
+def _own_calls_tail_reader(
+    request: OperatorRequest[OperatorServices, None], is_wanted: RecordTest
+) -> NextEvents:
     """Stream the person's own closed calls. Calls of other people never displace one of them."""
     log = request.services.spool.log
     is_own = call_visibility_test(request)
@@ -98,7 +105,7 @@ def _own_tail_reader(request: OperatorRequest[OperatorServices, None], passes: R
         )
         records = map(to_kept_record, own_records[-MOST_AT_ONCE:])
         return skipped + [
-            encode_event("record", describe_stored(record)) for record in records if passes(record)
+            encode_event("record", describe_stored(record)) for record in records if is_wanted(record)
         ]
 
     return next_own_tail_events

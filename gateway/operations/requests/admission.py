@@ -163,7 +163,7 @@ def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
             raise Refusal(403, "demo", "the demo month is read-only; change your own data instead")
         if row.checks_query and row.lists is None:
             check_parameters(request, (*row.required, *row.optional), row.repeated)
-        async with demo().open_for_request() as month:
+        async with demo().open_month_for_request() as month:
             admitted.services = month.services_of_type(kind)
             admitted.shared, admitted.whole_ledger = month.installation, month.money.ledger
 
@@ -272,7 +272,11 @@ async def _admit_over_http(
 
 
 def can_call(row: OperatorAddress, rights: Rights) -> bool:
-    return _is_permitted(row, rights) and not _needs_more_calls(row, rights) and not _hides_calls(row, rights)
+    return (
+        _is_permitted(row, rights)
+        and not _needs_access_to_more_calls(row, rights)
+        and not _hides_calls(row, rights)
+    )
 
 
 def _is_permitted(row: OperatorAddress, rights: Rights) -> bool:
@@ -293,7 +297,7 @@ def missing_right_refusal(permission_set: str, what: str = "this") -> Refusal:
 
 
 def _check_data_access(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> None:
-    if _needs_more_calls(row, admitted.rights):
+    if _needs_access_to_more_calls(row, admitted.rights):
         roles = ", ".join(admitted.rights.roles) or "you have no role"
         message = (
             f"this shows all calls, but you may see only some of them ({roles}); an Admin can "
@@ -304,7 +308,7 @@ def _check_data_access(row: OperatorAddress, admitted: OperatorRequest[Any, obje
         raise hidden_cost_types_refusal(admitted.rights, COUNTED_TYPES)
 
 
-def _needs_more_calls(row: OperatorAddress, rights: Rights) -> bool:
+def _needs_access_to_more_calls(row: OperatorAddress, rights: Rights) -> bool:
     if row.shows == OPERATION:
         return not rights.visible_slice.is_everything
     return row.shows == WHOLE and not rights.slice.is_everything

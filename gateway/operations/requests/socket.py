@@ -100,13 +100,13 @@ class OperatorSocket:
     def _prepare_path(self) -> Path:
         path = self._directory / "operator.sock"
         path.unlink(missing_ok=True)
-        self._delete_old_shelter()
+        self._delete_old_socket_directory()
         if len(bytes(path.absolute())) <= MAX_PATH_BYTES:
             return path
         self._shelter = Path(tempfile.mkdtemp(prefix="tollhouse-", dir="/tmp"))
         return self._shelter / "operator.sock"
 
-    def _delete_old_shelter(self) -> None:
+    def _delete_old_socket_directory(self) -> None:
         pointer = self._directory / "operator.path"
         old = socket_path(self._directory)
         if pointer.exists() and old.parent.name.startswith("tollhouse-"):

@@ -63,7 +63,7 @@ NOT_OPEN = {
 }
 
 
-async def _no_names() -> Sequence[str]:
+async def _no_key_names() -> Sequence[str]:
     return ()
 
 
@@ -116,7 +116,7 @@ class KeyAccess:
         local: Bearer | None = None,
         deployment: str = DEPLOYMENT,
         node: str = "this gateway",
-        others: Callable[[], Awaitable[Sequence[str]]] = _no_names,
+        others: Callable[[], Awaitable[Sequence[str]]] = _no_key_names,
     ) -> None:
         self._registry = registry
         self._clock = clock
@@ -326,7 +326,7 @@ class KeyAccess:
         for an unknown key.
         """
         key = self._find_key(secret) or self._find_expired_key(secret)
-        return None if key is None else (key, bool(self._chain_patterns(key.name)))
+        return None if key is None else (key, bool(self._matching_chain_key_patterns(key.name)))
 
     def note_test_span(self, bearer: Bearer) -> None:
         if bearer.number is None:
@@ -399,11 +399,11 @@ class KeyAccess:
             try:
                 await self.adopt_legacy_key(others=await self._others())
             except AlreadyThere:  # people created another key with this name
-                await self.adopt_or_log()
+                await self.adopt_legacy_key_or_log()
             except NotAllowed as error:
                 raise ConfigError([f"server.api_key_file of {self._node}: {error}"]) from error
             except SpoolError:
-                await self.adopt_or_log()  # follow_file() logs a problem and tries again
+                await self.adopt_legacy_key_or_log()  # follow_file() logs a problem and tries again
         self._task = asyncio.create_task(self._store_uses_repeatedly(), name="last-access")
 
     async def stop(self) -> None:
@@ -417,12 +417,12 @@ class KeyAccess:
         """
         Store the last uses of keys in one transaction. Also read the deployment's key file if it changed.
         """
-        if self._legacy and (self._legacy.refresh() or not self._is_adopted):
-            await self.adopt_or_log()
+        if self._legacy and (self._legacy.reload_secret_if_changed() or not self._is_adopted):
+            await self.adopt_legacy_key_or_log()
         if self._registry is None:
             return
         if self._unwritten_tests:
-            await self._store_tests(self._registry)
+            await self._store_export_test_times(self._registry)
         if self._unwritten_tries:
             await self._store_tries(self._registry)
         if not self._unwritten:
@@ -436,7 +436,7 @@ class KeyAccess:
             extra = {"action": "last_access_failed"}
             _log.warning("last uses of keys could not be stored and are retried: %s", error, extra=extra)
 
-    async def _store_tests(self, registry: Registry) -> None:
+    async def _store_export_test_times(self, registry: Registry) -> None:
         batch = {key_id: self._tests[key_id] for key_id in self._unwritten_tests}
         self._unwritten_tests.clear()
         try:
@@ -477,7 +477,7 @@ class KeyAccess:
             _log.warning(NOT_OPEN[outcome], extra={"action": "key_not_open"})
         return outcome
 
-    async def adopt_or_log(self) -> None:
+    async def adopt_legacy_key_or_log(self) -> None:
         """
         Let the registry adopt the deployment's key, and log a failure. Until then, the key is accepted
         without the registry.
@@ -520,7 +520,11 @@ class KeyAccess:
             bearer = self._devices(secret)
             if bearer:
                 self._check_address(bearer.name, address)
-                return replace(bearer, may_chain=True) if self._chain_patterns(bearer.name) else bearer
+                return (
+                    replace(bearer, may_chain=True)
+                    if self._matching_chain_key_patterns(bearer.name)
+                    else bearer
+                )
             raise self._refuse_guess(address)
         if secret.startswith(enrolment_tokens.PREFIX) and self._registry is not None:
             token = self._registry.enrolment_tokens.find_by_text(secret)
@@ -572,13 +576,13 @@ class KeyAccess:
             return (self._key_addresses[name],)
         return [places for pattern, places in self._key_addresses.items() if fnmatchcase(name, pattern)]
 
-    def _chain_patterns(self, name: str) -> Sequence[str]:
+    def _matching_chain_key_patterns(self, name: str) -> Sequence[str]:
         return [pattern for pattern in self._chain_keys if fnmatchcase(name, pattern)]
 
     def _key_bearer(self, key: Key) -> Bearer:
         known, bearer = self._bearers.get(key.id, (None, None))
         if bearer is None or known is not key:  # compare by identity, because a changed key is a new object
-            naming = self._chain_patterns(key.name)
+            naming = self._matching_chain_key_patterns(key.name)
             # the pattern "*" alone does not make a key that of a gateway
             is_gateway = any(map(has_literal_text, naming))
             bearer = Bearer(
@@ -594,7 +598,7 @@ class KeyAccess:
             self._bearers[key.id] = key, bearer
         return bearer
 
-    async def key_expectations(self, number: int) -> tuple[Expectation, ...]:
+    async def upload_expectations_of_key(self, key_number: int) -> tuple[Expectation, ...]:
         """
         Return conditions for requests to an upload address returned earlier.
 
@@ -603,13 +607,13 @@ class KeyAccess:
         """
         if self._registry is None:
             return ()
-        if self._registry.is_shared and self._registry.keys.find_by_number(number) is None:
+        if self._registry.is_shared and self._registry.keys.find_by_number(key_number) is None:
             # wait, because another gateway may have created the key just before it returned the address
             await self._registry.wait_until_caught_up()
-        key = self._registry.keys.find_by_number(number)
+        key = self._registry.keys.find_by_number(key_number)
         if key is None or key.state(self._clock.now()) != ENABLED:
             raise KeyEnded("the key that requested the upload address was deleted, disabled or has expired")
-        return self._registry.keys.number_expectation(number)
+        return self._registry.keys.number_expectation(key_number)
 
     def _find_key(self, secret: str) -> Key | None:
         if self._registry is None:

@@ -47,7 +47,7 @@ def metadata_address(oauth: McpOAuthSettings) -> str:
     return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
 
 
-def takes_tokens(oauth: McpOAuthSettings, path: str) -> bool:
+def is_path_for_tokens(oauth: McpOAuthSettings, path: str) -> bool:
     """
     Return whether a path accepts tokens. A proxy may add a prefix to the path of the configured resource.
     """

@@ -49,7 +49,7 @@ class LegacyKey:
     def matches(self, secret: str) -> bool:
         return hmac.compare_digest(_digest_secret(secret), self.digest)
 
-    def refresh(self) -> bool:
+    def reload_secret_if_changed(self) -> bool:
         changed = self._file.refresh()
         if changed:
             self.digest = _digest_secret(self._file.value)

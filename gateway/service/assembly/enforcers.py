@@ -131,7 +131,7 @@ def our_budgets(registry: Registry, now: float) -> Sequence[MoneyBudget]:
         view = registry.views.find(budget.view_id)
         amount = _current_amount(budget, now)
         is_plain = (budget.measure, budget.currency, budget.time_zone) == (COST, CURRENCY, "UTC")
-        if view is None or view.exclude or amount is None or not is_plain or budget.arranged:
+        if view is None or view.exclude or amount is None or not is_plain or budget.cost_type_mask:
             continue
         found.append(
             MoneyBudget(

@@ -30,7 +30,7 @@ from spool.storage import Storage
 
 if TYPE_CHECKING:
     from gateway.bills.billed.biller import Biller
-    from gateway.bills.billed.row_book import RowBook
+    from gateway.bills.billed.row_book import ConnectionCostUpdater
     from gateway.bills.reconciliation.gathering import StatementSources
     from gateway.bills.reconciliation.matching import Owner
     from gateway.bills.reconciliation.reconciler import Reconciler
@@ -110,7 +110,7 @@ def make_biller(storage: Storage, clock: Clock, config: Callable[[], Config]) ->
 
 def make_row_book(
     storage: Storage, clock: Clock, config: Callable[[], Config], connections: BillingConnections
-) -> LazyValue[RowBook] | None:
+) -> LazyValue[ConnectionCostUpdater] | None:
     """Return the service that includes rows of billing connections in costs."""
     registry = storage.registry
     if registry is None:
@@ -119,8 +119,8 @@ def make_row_book(
     def owner_tags() -> Mapping[str, str]:
         return config().billing.owner_tags or OWNER_TAGS
 
-    def import_and_make_row_book() -> RowBook:
-        from gateway.bills.billed.row_book import RowBook, RowSources
+    def import_and_make_row_book() -> ConnectionCostUpdater:
+        from gateway.bills.billed.row_book import ConnectionCostUpdater, RowSources
         from gateway.clusters.usage.reader import UsageReader, UsageSources
         from spool.container_files.container_rows import CONTAINER_USAGE
 
@@ -143,7 +143,7 @@ def make_row_book(
             people=lambda: People.for_installation(storage.secret, config().privacy.emails),
             usage=UsageReader(metrics, clock),
         )
-        return RowBook(sources, clock)
+        return ConnectionCostUpdater(sources, clock)
 
     return LazyValue(import_and_make_row_book)
 
@@ -161,7 +161,7 @@ async def run_biller(biller: LazyValue[Biller], statements: StatementStore) -> N
 
 
 async def run_row_book(
-    book: LazyValue[RowBook], in_costs: PlainDocuments, prices: Sequence[ContainerPrice]
+    book: LazyValue[ConnectionCostUpdater], in_costs: PlainDocuments, prices: Sequence[ContainerPrice]
 ) -> None:
     """
     Wait until a connection is included in costs or nodes have a price. Then store the rows of billing

@@ -190,7 +190,7 @@ class Reload:
         self.assembler.devices.configure(config.devices, self.assembler.build_people(config))
         self.assembler.clusters.configure(config.clusters)
         self.receivers.access.configure(config.server, prepared.legacy)
-        await self.receivers.access.adopt_or_log()
+        await self.receivers.access.adopt_legacy_key_or_log()
         self.receivers.options = self.assembler.normaliser_options(config)
         self.receivers.min_upload_rate = config.server.min_upload_rate
         self.receivers.signing_secret = prepared.signing

@@ -56,9 +56,11 @@ class ConnectionTable(ManagedTable[BillingConnection]):
         check_name_free(stored.values(), row, noun=self.kind.noun)
 
     async def create(
-        self, channel_fields: ConnectionDraft, *, id: str | None = None, **how: Any
+        self, namespace_fields: ConnectionDraft, *, id: str | None = None, **how: Any
     ) -> BillingConnection:
-        return await super().create(channel_fields, id=None if id is None else check_connection_id(id), **how)
+        return await super().create(
+            namespace_fields, id=None if id is None else check_connection_id(id), **how
+        )
 
     async def add_configured(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
         """

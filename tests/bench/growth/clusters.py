@@ -24,7 +24,7 @@ import pyarrow
 
 from gateway.clusters.usage.reader import REST_S, UsageReader, UsageSources
 from gateway.clusters.usage.series import NAME
-from gateway.clusters.usage.usage import CPU, UsagePlace
+from gateway.clusters.usage.usage import CPU, WorkloadOnNode
 from gateway.monitoring.memory import trim_and_freeze_memory
 from spool.container_files.container_rows import CONTAINER_USAGE
 from spool.container_files.values import ClusterIdentity, ContainerSender
@@ -143,7 +143,7 @@ async def _read(place: Path, nodes: int, rounds: int, at_once: bool) -> ReadClus
             took += time.process_time() - begun
         written += written_bytes(os.getpid()) - before
     used = sum(amounts[CPU] for amounts in found[PROD].used.values())
-    assert {UsagePlace.from_key(key).namespace for key in found[PROD].used} != {""}
+    assert {WorkloadOnNode.from_key(key).namespace for key in found[PROD].used} != {""}
     await storage.close()
     expected = nodes * PODS_A_NODE * 30 * (rounds - 1)
     return ReadCluster(

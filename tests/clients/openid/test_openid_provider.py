@@ -100,7 +100,7 @@ async def brought_from(address: str) -> dict[str, str]:
 
 async def signed_in(house: OperatorServer, **changes: str) -> Session:
     assert house.services.people.oidc
-    address, browser = await house.services.people.oidc.begin(place="here")
+    address, browser = await house.services.people.oidc.begin(address_group="here")
     answer = {**await brought_from(address), **changes}
     _, session = await house.services.people.oidc.finish(answer, browser=browser, address="here")
     return session
@@ -109,7 +109,7 @@ async def signed_in(house: OperatorServer, **changes: str) -> Session:
 async def test_a_person_signs_in(house: OperatorServer) -> None:
     """Claims and groups come from the provider's ID token. The code works once."""
     assert house.services.people.oidc
-    address, browser = await house.services.people.oidc.begin(place="here")
+    address, browser = await house.services.people.oidc.begin(address_group="here")
     answer = await brought_from(address)
     _, session = await house.services.people.oidc.finish(answer, browser=browser, address="here")
     assert session.actor == ADA

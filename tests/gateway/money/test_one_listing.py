@@ -11,7 +11,7 @@ import pytest
 
 from gateway.intake.prices import PriceBook
 from gateway.money.costs.answer import answer_costs
-from gateway.money.costs.continuing import units_with_calls_around
+from gateway.money.costs.continuing import work_units_with_calls_just_outside
 from gateway.money.costs.listing import TRIES, repeat_while_listing_changes
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
@@ -87,7 +87,7 @@ async def test_an_answer_has_one_listing(ledger: Ledger, monkeypatch: pytest.Mon
         rows = {row.group[0]: Decimal(row.cost) for row in found.rows}
         before = {row.group[0]: Decimal(row.cost) for row in found.before}
         unlisted = Decimal(found.unlisted.cost) if found.unlisted else 0
-        around = await units_with_calls_around(ledger, found.query, "session", rows)
+        around = await work_units_with_calls_just_outside(ledger, found.query, "session", rows)
         assert rows == before
         assert rows.get(OTHER, 0) == unlisted
         assert {name for name in rows if name != OTHER} == {*around}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from gateway.bills.billed.row_book import RowBook, RowSources
+from gateway.bills.billed.row_book import ConnectionCostUpdater, RowSources
 from spool.identity import RecordIdentity
 from spool.people import People
 from spool.record import BILLING_DATA, BillingDrop
@@ -90,7 +90,7 @@ async def test_rows_of_a_drop_are_in_reports(server: OperatorServer) -> None:
         owner_tags=dict,
         people=lambda: People.for_installation(b"p"),
     )
-    assert 2 == await RowBook(sources, server.clock).recalculate_changed_months()
+    assert 2 == await ConnectionCostUpdater(sources, server.clock).recalculate_changed_months()
     recent = (await server.ask("GET", "/report?range=last_7d&by=service&cost_type=billed_cost")).payload
     assert "3.5" == recent["total"]["cost"]
     asked = "/report?from=2026-09-01&to=2026-09-20&by=service&by=origin"

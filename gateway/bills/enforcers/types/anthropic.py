@@ -27,23 +27,25 @@ _WINDOWS = {"daily": "day", "weekly": "week", "monthly": "month"}
 _SCOPES = {"organization": ("", ""), "workspace": ("", "records do not name the workspace")}
 
 
-async def read_limits(get: Get, take: Take, now: float) -> None:
-    if not await _read_pages(get, take, now, f"{_PATH}/effective", _member_limit):
-        await _read_pages(get, take, now, _PATH, _scope_limit)
+async def read_limits(fetch_page: Get, add_limit: Take, now: float) -> None:
+    if not await _read_pages_if_list_exists(fetch_page, add_limit, now, f"{_PATH}/effective", _member_limit):
+        await _read_pages_if_list_exists(fetch_page, add_limit, now, _PATH, _scope_limit)
 
 
-async def _read_pages(get: Get, take: Take, now: float, path: str, limit_of: Any) -> bool:
+async def _read_pages_if_list_exists(
+    fetch_page: Get, add_limit: Take, now: float, path: str, parse_limit: Any
+) -> bool:
     """Read all pages of a list. Return False if this organization does not have the list."""
     cursor = ""
     while True:
         try:
-            page = await get(f"{path}?limit=1000" + (f"&page={quote(cursor)}" if cursor else ""))
+            page = await fetch_page(f"{path}?limit=1000" + (f"&page={quote(cursor)}" if cursor else ""))
         except PullFailed as error:
             if error.is_absent and not cursor:
                 return False
             raise
         for row in objects_in_page(page, "data"):
-            if not take(limit_of(row, now)):
+            if not add_limit(parse_limit(row, now)):
                 return True
         following = scalar_text(page, "next_page")
         if not following or following == cursor:

@@ -36,13 +36,13 @@ _DURATION = re.compile(r"(\d+)(s|m|h|d|w|mo)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": DAY_S, "w": 7 * DAY_S}
 
 
-async def read_limits(get: Get, take: Take, now: float) -> None:
+async def read_limits(fetch_page: Get, add_limit: Take, now: float) -> None:
     for kind, path, root, names in _LISTS:
         number = 1
         while True:
-            page = await get(f"{path}&page={number}")
+            page = await fetch_page(f"{path}&page={number}")
             for row in objects_in_page(page, root):
-                if not take(_parse_limit(kind, row, *names)):
+                if not add_limit(_parse_limit(kind, row, *names)):
                     return
             total = page.get("total_pages")
             if not isinstance(total, int) or number >= total:

@@ -22,9 +22,9 @@ from spool.registry.tables.enforcers import EnforcerLimit
 _ORGANIZATION = "/v1/organization"
 
 
-async def read_limits(get: Get, take: Take, now: float) -> None:
-    limit = await _spend_limit(get, f"{_ORGANIZATION}/spend_limit")
-    if limit is not None and not take(
+async def read_limits(fetch_page: Get, add_limit: Take, now: float) -> None:
+    limit = await _spend_limit(fetch_page, f"{_ORGANIZATION}/spend_limit")
+    if limit is not None and not add_limit(
         EnforcerLimit(
             kind="organization", id="organization", name="organization", **_amount_and_window(limit, now)
         )
@@ -32,20 +32,22 @@ async def read_limits(get: Get, take: Take, now: float) -> None:
         return
     after = ""
     while True:
-        page = await get(f"{_ORGANIZATION}/projects?limit=100" + (f"&after={quote(after)}" if after else ""))
+        page = await fetch_page(
+            f"{_ORGANIZATION}/projects?limit=100" + (f"&after={quote(after)}" if after else "")
+        )
         rows = objects_in_page(page, "data")
         for row in rows:
-            if not await _read_project_limit(get, take, now, row):
+            if not await _read_project_limit(fetch_page, add_limit, now, row):
                 return
         if not rows or page.get("has_more") is not True:
             return
         after = scalar_text(page, "last_id") or scalar_text(rows[-1], "id")
 
 
-async def _read_project_limit(get: Get, take: Take, now: float, row: Mapping[str, Any]) -> bool:
+async def _read_project_limit(fetch_page: Get, add_limit: Take, now: float, row: Mapping[str, Any]) -> bool:
     id = scalar_text(row, "id")
-    limit = await _spend_limit(get, f"{_ORGANIZATION}/projects/{quote(id, safe='')}/spend_limit")
-    return limit is None or take(
+    limit = await _spend_limit(fetch_page, f"{_ORGANIZATION}/projects/{quote(id, safe='')}/spend_limit")
+    return limit is None or add_limit(
         EnforcerLimit(
             kind="project",
             id=id,
@@ -56,9 +58,9 @@ async def _read_project_limit(get: Get, take: Take, now: float, row: Mapping[str
     )
 
 
-async def _spend_limit(get: Get, path: str) -> Mapping[str, Any] | None:
+async def _spend_limit(fetch_page: Get, path: str) -> Mapping[str, Any] | None:
     try:
-        limit = await get(path)
+        limit = await fetch_page(path)
     except PullFailed as error:
         if error.is_absent:
             return None

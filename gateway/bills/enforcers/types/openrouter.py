@@ -21,12 +21,12 @@ from spool.registry.tables.enforcers import EnforcerLimit
 _WINDOWS = {"daily": "day", "weekly": "week", "monthly": "month"}
 
 
-async def read_limits(get: Get, take: Take, now: float) -> None:
+async def read_limits(fetch_page: Get, add_limit: Take, now: float) -> None:
     offset = 0
     while True:
-        rows = objects_in_page(await get(f"/api/v1/keys?offset={offset}"), "data")
+        rows = objects_in_page(await fetch_page(f"/api/v1/keys?offset={offset}"), "data")
         for row in rows:
-            if not take(_parse_limit(row, now)):
+            if not add_limit(_parse_limit(row, now)):
                 return
         if not rows:
             return

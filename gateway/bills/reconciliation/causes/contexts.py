@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from gateway.bills.reconciliation.causes.rates import is_near
-from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import EXACT, WEAK, BillComparison, CauseClaim, ClaimedPortion
 from gateway.bills.reconciliation.limits import LEAST_DAYS, REGIONAL
-from gateway.bills.reconciliation.rate_series import usual_ratios
+from gateway.bills.reconciliation.rate_series import usual_billed_ratio_finder
 from gateway.bills.reconciliation.sides import RATE, VOLUME, ComparisonCell, MeterPlace
 from gateway.bills.reconciliation.wording import join_names
 
@@ -24,14 +24,14 @@ def claim_context_window_moves(comparison: BillComparison) -> Iterator[CauseClai
     groups: dict[MeterPlace, list[ComparisonCell]] = defaultdict(list)
     for cell, meter in extra:
         groups[cell._replace(context=0), meter].append(cell)
-    entries: list[PartKey] = [
+    entries: list[DifferenceEntry] = [
         (VOLUME, cell, meter)
         for (_, meter), cells in groups.items()
         if not sum(extra[cell, meter] for cell in cells)
         for cell in cells
     ]
     larger = {cell.context for _, cell, meter in entries if extra[cell, meter] > 0} - {0}
-    yield from comparison.claim_entries_with_rates(
+    yield from comparison.claim_entries_with_price_differences(
         "long_context",
         entries,
         EXACT,
@@ -52,12 +52,12 @@ def claim_large_input_price(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     split, remainder = comparison.split, comparison.remainder
     for model in comparison.compared_models() if split.levels.money_context else ():
-        usual_of = usual_ratios(
+        usual_of = usual_billed_ratio_finder(
             split, model, remainder.remaining_billed_amount, lambda cell, _: not cell.context
         )
         factors: dict[str, list[Decimal]] = defaultdict(list)
-        portions: dict[PartKey, ClaimedPortion] = {}
-        for entry in comparison.priced_entries(model):
+        portions: dict[DifferenceEntry, ClaimedPortion] = {}
+        for entry in comparison.price_difference_entries(model):
             _, cell, meter = entry
             paid, worth = remainder.remaining_billed_amount(cell, meter), split.worth[cell, meter]
             if not cell.context or paid is None:
@@ -75,7 +75,7 @@ def claim_large_input_price(comparison: BillComparison) -> Iterator[CauseClaim]:
         is_one_price = all(is_near(factor, found[0]) for found in factors.values() for factor in found)
         least = min((cell.context for _, cell, _ in portions), default=0)
         words = [f"{meter} at {found[0]:.3f}" for meter, found in sorted(factors.items())]
-        yield from comparison.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_price_differences(
             "long_context",
             [entry for entry, portion in portions.items() if portion.amount],
             EXACT if is_one_price else WEAK,
@@ -97,7 +97,7 @@ def claim_missing_premium(comparison: BillComparison) -> Iterator[CauseClaim]:
     for model in comparison.compared_models():
         premiums = {
             entry[1:]: premium
-            for entry in comparison.priced_entries(model)
+            for entry in comparison.price_difference_entries(model)
             if (premium := split.premium.get(entry[1:], 0))
         }
         rest = {place: remainder.amounts.get((RATE, *place), 0) for place in premiums}
@@ -105,10 +105,10 @@ def claim_missing_premium(comparison: BillComparison) -> Iterator[CauseClaim]:
         if len({cell.day for cell, _ in rest}) >= LEAST_DAYS and comparison.are_amounts_as_expected(
             rest, expected
         ):
-            portions: dict[PartKey, ClaimedPortion] = {
+            portions: dict[DifferenceEntry, ClaimedPortion] = {
                 (RATE, *place): ClaimedPortion(amount) for place, amount in rest.items()
             }
-            yield from comparison.claim_entries_with_rates(
+            yield from comparison.claim_entries_with_price_differences(
                 "premium_absent",
                 [*portions],
                 EXACT,

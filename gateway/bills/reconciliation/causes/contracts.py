@@ -14,7 +14,7 @@ from gateway.bills.contracts.declared import (
     MINIMUM,
     contract_charge_of_line,
 )
-from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, BillComparison, CauseClaim, build_claim
 from gateway.bills.reconciliation.limits import COARSEST, SAME
 from gateway.bills.reconciliation.sides import OTHER, RATE, VOLUME, ComparisonCell, ContractSum
@@ -32,7 +32,7 @@ _GIVEN = frozenset({"credit", "discount"})  # kinds of bill lines that reduce th
 _ADVICE = "Correct the contract with `tollhouse contracts edit`, or ask the provider about the difference."
 
 
-def claim_capacity(comparison: BillComparison) -> Iterator[CauseClaim]:
+def claim_committed_capacity_lines(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim the bill's lines for capacity that contracts state. The bill charges no tokens of this capacity, so
     tokens that it leaves out are claimed without an amount.
@@ -84,9 +84,10 @@ def claim_unbilled_contract_amounts(comparison: BillComparison) -> Iterator[Caus
     if not comparison.precision:
         return  # a bill without amounts of money proves no contract charge
     lines = {meter for part, _, meter in comparison.split.parts if part == OTHER}
-    left = {meter for _, _, meter in comparison.remainder.entries_of_part(OTHER)} - {"tax"}
+    left = {meter for _, _, meter in comparison.remainder.entries_of_difference_part(OTHER)} - {"tax"}
     are_prices_ours = all(
-        comparison.is_within_rounding(entry) for entry in comparison.remainder.entries_of_part(RATE)
+        comparison.is_within_rounding(entry)
+        for entry in comparison.remainder.entries_of_difference_part(RATE)
     )
     for charge in (COMMITMENT, CREDIT, FEE, ALLOWANCE):
         terms = [each for each in _stated_sums(comparison, charge) if abs(each.amount) > COARSEST]
@@ -97,7 +98,7 @@ def claim_unbilled_contract_amounts(comparison: BillComparison) -> Iterator[Caus
             yield build_claim(
                 _CAUSES.get(charge, charge),
                 dict.fromkeys(map(ComparisonCell, comparison.days), 0),
-                sure=EXACT,
+                certainty=EXACT,
                 evidence=f"the bill has no {_charge_kinds_phrase(terms)}, but {_contracts_phrase(terms)}",
                 advice=_ADVICE,
                 is_of_tokens=False,
@@ -157,10 +158,10 @@ def _contracts_phrase(terms: Sequence[ContractSum]) -> str:
     return f"the contract {join_names(names)} states {format_dollars(amount)}{counted}"
 
 
-def _lines_of_charge(comparison: BillComparison, charge: str) -> list[PartKey]:
+def _lines_of_charge(comparison: BillComparison, charge: str) -> list[DifferenceEntry]:
     return [
         entry
-        for entry in comparison.remainder.entries_of_part(OTHER)
+        for entry in comparison.remainder.entries_of_difference_part(OTHER)
         if contract_charge_of_line(entry[2]) == charge
     ]
 
@@ -168,7 +169,7 @@ def _lines_of_charge(comparison: BillComparison, charge: str) -> list[PartKey]:
 def _claim_contract_lines(
     comparison: BillComparison,
     charge: str,
-    entries: Sequence[PartKey],
+    entries: Sequence[DifferenceEntry],
     terms: Sequence[ContractSum],
     advice: str,
 ) -> Iterator[CauseClaim]:
@@ -181,7 +182,7 @@ def _claim_contract_lines(
     claim = comparison.remainder.claim_entries(
         charge,
         entries,
-        sure=EXACT,
+        certainty=EXACT,
         evidence=(
             f"the bill has {format_dollars(billed)} of {_charge_kinds_phrase(terms)} on {days}, "
             + (f"as the contract {names} states" if is_same else f"but {_contracts_phrase(terms)}")
@@ -192,7 +193,7 @@ def _claim_contract_lines(
         yield claim
 
 
-def _unbilled_capacity_tokens(comparison: BillComparison) -> list[PartKey]:
+def _unbilled_capacity_tokens(comparison: BillComparison) -> list[DifferenceEntry]:
     """Return the tokens of capacity that the bill leaves out. The ledger counts them at no cost."""
     return [
         (VOLUME, cell, meter)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
 
-from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import (
     OTHERS,
     STRONG,
@@ -45,7 +45,7 @@ class HourShift:
         tokens = self.unexplained_by_day.values()
         return sum(not left for left in tokens) * 2 > len(tokens)
 
-    def neighbor_day(self, day: int) -> int:
+    def next_day_in_shift_direction(self, day: int) -> int:
         return day + (DAY_S if self.hours > 0 else -DAY_S)
 
     def days_with_other_differences(self, billed: Mapping[int, int]) -> list[int]:
@@ -80,7 +80,7 @@ def claim_shifted_times(comparison: BillComparison) -> Iterator[CauseClaim]:
     ):
         return
     evidence = f"days differ by {difference:,} tokens, the whole month by {abs(sum(by_day.values())):,}"
-    portions: dict[PartKey, ClaimedPortion] = {}
+    portions: dict[DifferenceEntry, ClaimedPortion] = {}
     beside: list[str] = []
     if shift is not None:
         remainder.shift = shift.hours
@@ -92,7 +92,8 @@ def claim_shifted_times(comparison: BillComparison) -> Iterator[CauseClaim]:
         silent = [
             day
             for day in other_days
-            if shift.neighbor_day(day) in comparison.days and not counted[shift.neighbor_day(day)]
+            if shift.next_day_in_shift_direction(day) in comparison.days
+            and not counted[shift.next_day_in_shift_direction(day)]
         ]
         if silent:
             days = join_names([day_text(day) for day in silent])
@@ -100,7 +101,7 @@ def claim_shifted_times(comparison: BillComparison) -> Iterator[CauseClaim]:
             beside.append("no_telemetry")
         other_days = [day for day in other_days if day not in silent]
         if other_days:
-            portions = shift_portions(comparison, shift, other_days)
+            portions = portions_moved_by_shift(comparison, shift, other_days)
             days = join_names([day_text(day) for day in other_days])
             evidence += f", except {days}, on which only the moved tokens count, at the mean price"
             beside.append(OTHERS)
@@ -110,7 +111,7 @@ def claim_shifted_times(comparison: BillComparison) -> Iterator[CauseClaim]:
             evidence += "; over all days together, tokens are missing"
             beside.append("unreported_calls")
     price = sum(comparison.split.values.values()) // max(sum(counted.values()), 1)
-    amount = sum(remainder.amounts.get(entry, 0) for entry in remainder.volume_entries())
+    amount = sum(remainder.amounts.get(entry, 0) for entry in remainder.token_difference_entries())
     if abs(amount - price * sum(by_day.values())) > CARRIED * price * difference:
         evidence += "; the month does not agree in money, so tokens of another tier or kind are among them"
         beside.append(OTHERS)
@@ -124,15 +125,15 @@ def claim_shifted_times(comparison: BillComparison) -> Iterator[CauseClaim]:
         beside.append("tier_unknown")
     claim = remainder.claim_entries(
         "time_edge",
-        remainder.with_unexplained_rates(remainder.volume_entries()),
-        sure=STRONG if shift is not None and shift.is_exact and not (is_apart or portions) else WEAK,
+        remainder.with_price_differences(remainder.token_difference_entries()),
+        certainty=STRONG if shift is not None and shift.is_exact and not (is_apart or portions) else WEAK,
         evidence=evidence,
         advice=(
             "Check whether a source reports local time as UTC, or the bill is in a time zone other than UTC."
         ),
-        exchange=True,
+        exchanges_between_days=True,
         portions=portions,
-        beside=beside,
+        alternative_causes=beside,
     )
     if claim is not None:
         yield claim
@@ -172,18 +173,18 @@ def _is_carried_over(by_day: Mapping[int, int], counted: Mapping[int, int]) -> b
     return is_one_way and max(highest, -least) * len(counted) <= sum(counted.values())
 
 
-def shift_portions(
+def portions_moved_by_shift(
     comparison: BillComparison, shift: HourShift, days: Collection[int]
-) -> dict[PartKey, ClaimedPortion]:
+) -> dict[DifferenceEntry, ClaimedPortion]:
     """Return the tokens that the time shift moves to other days, valued at the mean billed price."""
     remainder = comparison.remainder
-    entries = [entry for entry in remainder.volume_entries() if entry[1].day in days]
+    entries = [entry for entry in remainder.token_difference_entries() if entry[1].day in days]
     billed_tokens: dict[int, int] = defaultdict(int)
     for entry in entries:
-        billed_tokens[entry[1].day] += remainder.billed_portion(entry).tokens
+        billed_tokens[entry[1].day] += remainder.billed_value_and_tokens(entry).tokens
     portions = {}
     for entry in entries:
-        worth, tokens = remainder.billed_portion(entry)
+        worth, tokens = remainder.billed_value_and_tokens(entry)
         of_day = billed_tokens[entry[1].day]
         moved_tokens = shift.moved_by_day[entry[1].day]
         portions[entry] = (
@@ -204,14 +205,14 @@ def _tokens_by_day(comparison: BillComparison) -> tuple[dict[int, int], dict[int
     return by_day, counted
 
 
-def _tokens_moved_by_day(
-    comparison: BillComparison, hours: int, counted: Mapping[int, int]
+def _tokens_moved_by_shift(
+    comparison: BillComparison, shift_hours: int, counted_by_day: Mapping[int, int]
 ) -> dict[int, int]:
     moved_by_day = {}
     for day in comparison.days:
-        start = day + hours * HOUR_S
+        start = day + shift_hours * HOUR_S
         shifted_tokens = sum(comparison.hours.get(hour, 0) for hour in range(start, start + DAY_S, HOUR_S))
-        moved_by_day[day] = shifted_tokens - counted[day]
+        moved_by_day[day] = shifted_tokens - counted_by_day[day]
     return moved_by_day
 
 
@@ -221,12 +222,12 @@ def find_shift(comparison: BillComparison) -> HourShift | None:
         return None
 
     def build_shift(hours: int) -> HourShift:
-        moved_by_day = _tokens_moved_by_day(comparison, hours, counted)
+        moved_by_day = _tokens_moved_by_shift(comparison, hours, counted)
         return HourShift(
             hours, moved_by_day, {day: by_day.get(day, 0) - moved_by_day[day] for day in comparison.days}
         )
 
-    def count_solved_days(shift: HourShift) -> int:
+    def count_days_explained_by_shift(shift: HourShift) -> int:
         return sum(abs(tokens) <= GAP * counted[day] for day, tokens in shift.unexplained_by_day.items())
 
     def is_shift_proven(shift: HourShift) -> bool:
@@ -241,5 +242,9 @@ def find_shift(comparison: BillComparison) -> HourShift | None:
     candidates = [build_shift(hours) for hours in SHIFTS]
     most_exact = max(candidates, key=lambda shift: [*shift.unexplained_by_day.values()].count(0))
     nearest = min(candidates, key=lambda item: sum(map(abs, item.unexplained_by_day.values())))
-    fitting = (*[most_exact] * most_exact.is_exact, max(candidates, key=count_solved_days), nearest)
+    fitting = (
+        *[most_exact] * most_exact.is_exact,
+        max(candidates, key=count_days_explained_by_shift),
+        nearest,
+    )
     return next(filter(is_shift_proven, fitting), None)

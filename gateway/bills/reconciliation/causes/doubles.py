@@ -32,7 +32,7 @@ def claim_keys_counted_twice(comparison: BillComparison) -> Iterator[CauseClaim]
     claim = remainder.claim_entries(
         "double_report",
         portions,
-        sure=STRONG,
+        certainty=STRONG,
         evidence=(
             "exactly twice as much was counted as billed, on each day, half of it by "
             f"{' and half by '.join(names)}"
@@ -72,9 +72,9 @@ def claim_double_reports(comparison: BillComparison) -> Iterator[CauseClaim]:
     if distance_from_excess(source) * 2 > whole:
         return
     beside = _sources_in_cells(comparison, by_source[source])
-    yield from comparison.claim_entries_with_rates(
+    yield from comparison.claim_entries_with_price_differences(
         "double_report",
-        [entry for entry in remainder.volume_entries() if entry[1].model in models],
+        [entry for entry in remainder.token_difference_entries() if entry[1].model in models],
         WEAK if distance_from_excess(source) else EXACT,
         f"{whole:,} tokens more were counted than billed, which is "
         f"{'about ' if distance_from_excess(source) else ''}as much as "
@@ -114,9 +114,13 @@ def _claim_doubled_sources(comparison: BillComparison) -> Iterator[CauseClaim]:
         beside = _sources_in_cells(
             comparison, [cell for owner in owners for cell in cells[owner] if cell in counted]
         )
-        yield from comparison.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_price_differences(
             "double_report",
-            [entry for entry in remainder.volume_entries() if (entry[1].key, entry[1].model) in owners],
+            [
+                entry
+                for entry in remainder.token_difference_entries()
+                if (entry[1].key, entry[1].model) in owners
+            ],
             EXACT,
             f"{whole:,} tokens more were counted than billed, which is as much as {source} reports in addition to "
             f"{join_names(sorted(beside - {source}))}",
@@ -146,9 +150,9 @@ def _claim_source_counted_twice(comparison: BillComparison, models: Collection[s
         for meter, count in sums.tokens.items()
     }
     if all(count == -2 * remainder.extra.get(place, 0) for place, count in tokens.items()):
-        yield from comparison.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_price_differences(
             "double_report",
-            [entry for entry in remainder.volume_entries() if entry[1].model in models],
+            [entry for entry in remainder.token_difference_entries() if entry[1].model in models],
             EXACT,
             "exactly twice as much was counted as billed, in each place and for each kind of token",
             "Check with `tollhouse explain --why` why the calls of the source are counted twice.",

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import permutations
 
-from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import EXACT, WEAK, BillComparison, CauseClaim
 from gateway.bills.reconciliation.limits import LEAST_DAYS
 from gateway.bills.reconciliation.sides import INPUT_METERS, OUTPUT, VOLUME, ComparisonCell
@@ -44,14 +44,14 @@ def claim_exchanged_models(comparison: BillComparison) -> Iterator[CauseClaim]:
             *_distinct_days(extras[surplus]),
         }:
             continue
-        entries: list[PartKey] = [
+        entries: list[DifferenceEntry] = [
             (VOLUME, place._replace(model=model), meter)
             for place in places
             for model in (lacking, surplus)
             for meter in extras[model].pop(place)
         ]
         tokens = sum(remainder.extra[cell, meter] for _, cell, meter in entries if cell.model == lacking)
-        yield from comparison.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_price_differences(
             "other_model",
             entries,
             EXACT,
@@ -76,7 +76,7 @@ def claim_missing_output(comparison: BillComparison) -> Iterator[CauseClaim]:
     The amount is the missing output of these cells at its price.
     """
     remainder, split = comparison.remainder, comparison.split
-    entries: list[PartKey] = [
+    entries: list[DifferenceEntry] = [
         (VOLUME, cell, meter)
         for cell, meter in remainder.extra
         if meter == OUTPUT
@@ -99,7 +99,7 @@ def claim_missing_output(comparison: BillComparison) -> Iterator[CauseClaim]:
             which = "reasoning, which the source reports beside the output"
         elif lacking == stated:
             which = "reasoning, which the bill states by itself"
-        yield from comparison.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_price_differences(
             "output_missing",
             of_model,
             WEAK if comparison.are_few_days({cell.day for cell in cells}) else EXACT,

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from gateway.bills.reconciliation.causes.days import find_shift
 from gateway.bills.reconciliation.causes.tiers import fit_unlisted_tier
-from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import (
     EXACT,
     KINDS,
@@ -78,27 +78,33 @@ def claim_exchanged_tiers(comparison: BillComparison) -> Iterator[CauseClaim]:
     the tier. If the bill has another named tier, either side may be wrong. Otherwise, the reports lack the
     tier.
     """
-    exchanges = _tier_exchanges(comparison)
+    exchanges = _token_exchanges_between_tiers(comparison)
     not_given = {
-        group: exchange for group, exchange in exchanges.items() if _is_tier_not_given(comparison, exchange)
+        group: exchange
+        for group, exchange in exchanges.items()
+        if _is_cheaper_tier_billed_as_standard(comparison, exchange)
     }
     left = {group: exchange for group, exchange in exchanges.items() if group not in not_given}
     named_tiers = {
-        group: exchange for group, exchange in left.items() if _has_reported_tier(comparison, exchange)
+        group: exchange
+        for group, exchange in left.items()
+        if _has_ledger_surplus_in_named_tier(comparison, exchange)
     }
     unknown = {group: exchange for group, exchange in left.items() if group not in named_tiers}
-    yield from _claim_tiers(
+    yield from _claim_exchanges_between_tiers(
         comparison,
         TIER_NOT_GIVEN,
         not_given,
         CLAIM_IT,
     )
     advice = "Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`."
-    yield from _claim_tiers(comparison, "tier_unknown", unknown, advice)
-    yield from _claim_tiers(comparison, "tier_unknown", named_tiers, advice, (TIER_NOT_GIVEN,))
+    yield from _claim_exchanges_between_tiers(comparison, "tier_unknown", unknown, advice)
+    yield from _claim_exchanges_between_tiers(
+        comparison, "tier_unknown", named_tiers, advice, (TIER_NOT_GIVEN,)
+    )
 
 
-def _is_tier_not_given(comparison: BillComparison, exchange: _TokenExchange) -> bool:
+def _is_cheaper_tier_billed_as_standard(comparison: BillComparison, exchange: _TokenExchange) -> bool:
     extra, listed = comparison.remainder.extra, comparison.split.listed
     return exchange.gains == {STANDARD} and all(
         listed.get((cell._replace(tier=STANDARD), meter), 0) > listed.get((cell, meter), 0)
@@ -107,14 +113,14 @@ def _is_tier_not_given(comparison: BillComparison, exchange: _TokenExchange) -> 
     )
 
 
-def _has_reported_tier(comparison: BillComparison, exchange: _TokenExchange) -> bool:
+def _has_ledger_surplus_in_named_tier(comparison: BillComparison, exchange: _TokenExchange) -> bool:
     return any(
         cell.tier != STANDARD and comparison.remainder.extra[cell, meter] < 0
         for cell, meter in exchange.places
     )
 
 
-def _tier_exchanges(comparison: BillComparison) -> dict[ComparisonCell, _TokenExchange]:
+def _token_exchanges_between_tiers(comparison: BillComparison) -> dict[ComparisonCell, _TokenExchange]:
     groups: dict[ComparisonCell, list[MeterPlace]] = defaultdict(list)
     for cell, meter in comparison.remainder.extra:
         groups[cell._replace(tier="")].append((cell, meter))
@@ -128,7 +134,7 @@ def _tier_exchanges(comparison: BillComparison) -> dict[ComparisonCell, _TokenEx
         of_tiers: dict[str, int] = defaultdict(int)
         for cell_meter in places:
             of_tiers[cell_meter[0].tier] += comparison.remainder.extra[cell_meter]
-        exchanged = _exchanged_tokens(of_tiers.values())
+        exchanged = _count_exchanged_tokens(of_tiers.values())
         difference = abs(sum(of_tiers.values()))
         least = LARGE_SHARE if is_shifted else ALIKE
         if (exchanged and not difference) or (
@@ -139,7 +145,7 @@ def _tier_exchanges(comparison: BillComparison) -> dict[ComparisonCell, _TokenEx
             exchanges[group] = _TokenExchange(
                 places, net_share, gains, _is_exchange_one_way(comparison, places, gains)
             )
-    return _drop_chance_exchanges(exchanges, len(comparison.days), is_enough=not is_shifted)
+    return _drop_chance_exchanges(exchanges, len(comparison.days), keeps_exact_exchanges=not is_shifted)
 
 
 def _is_exchange_one_way(
@@ -154,14 +160,14 @@ def _is_exchange_one_way(
     return not any(net.values())
 
 
-def _claim_tiers(
+def _claim_exchanges_between_tiers(
     comparison: BillComparison,
     cause: str,
     exchanges: Mapping[ComparisonCell, _TokenExchange],
     advice: str,
-    beside: Sequence[str] = (),
+    alternative_causes: Sequence[str] = (),
 ) -> Iterator[CauseClaim]:
-    portions: dict[PartKey, ClaimedPortion] = {}
+    portions: dict[DifferenceEntry, ClaimedPortion] = {}
     is_mixed = False  # whether calls with large inputs changed their tier or kind as well
     for group, exchange in exchanges.items():
         comparison.remainder.unreported_tiers.add((group.key, group.model))
@@ -172,26 +178,26 @@ def _claim_tiers(
         else:
             is_mixed = is_mixed or group.model in comparison.split.varying
             for meter in {meter for _, meter in exchange.places}:
-                portions |= _exchange_portions(
+                portions |= _portions_of_exchanged_tokens(
                     comparison, [cell_meter for cell_meter in exchange.places if cell_meter[1] == meter]
                 )
     tiers = {tier or "standard" for exchange in exchanges.values() for tier in exchange.gains}
-    entries: list[PartKey] = [
+    entries: list[DifferenceEntry] = [
         (VOLUME, *cell_meter) for exchange in exchanges.values() for cell_meter in exchange.places
     ]
-    unlisted = _unlisted_tier_portions(comparison, exchanges)
+    unlisted = _price_portions_of_unlisted_tiers(comparison, exchanges)
     claim = comparison.remainder.claim_entries(
         cause,
-        comparison.remainder.with_unexplained_rates(entries) if is_mixed else [*entries, *unlisted],
-        sure=EXACT if all(exchange.is_exact for exchange in exchanges.values()) else WEAK,
+        comparison.remainder.with_price_differences(entries) if is_mixed else [*entries, *unlisted],
+        certainty=EXACT if all(exchange.is_exact for exchange in exchanges.values()) else WEAK,
         evidence=f"the bill has these tokens under {join_names(sorted(tiers))}, Tollhouse under another tier"
         + ("" if all(exchange.is_balanced for exchange in exchanges.values()) else _MORE)
         + (_LARGE if is_mixed else ""),
         advice=advice,
         are_prices_known=bool(unlisted) and not is_mixed,
         portions={**portions, **({} if is_mixed else unlisted)},
-        beside=[
-            *beside,
+        alternative_causes=[
+            *alternative_causes,
             *([] if all(exchange.is_balanced for exchange in exchanges.values()) else [OTHERS]),
             *([KINDS] if is_mixed else []),
         ],
@@ -200,9 +206,9 @@ def _claim_tiers(
         yield claim
 
 
-def _unlisted_tier_portions(
+def _price_portions_of_unlisted_tiers(
     comparison: BillComparison, exchanges: Mapping[ComparisonCell, _TokenExchange]
-) -> dict[PartKey, ClaimedPortion]:
+) -> dict[DifferenceEntry, ClaimedPortion]:
     if not all(exchange.is_exact for exchange in exchanges.values()):
         return {}
     pairs = {(group.model, tier) for group, exchange in exchanges.items() for tier in exchange.gains}
@@ -214,11 +220,11 @@ def _unlisted_tier_portions(
 
 
 def _drop_chance_exchanges(
-    exchanges: Mapping[ComparisonCell, _TokenExchange], days: int, *, is_enough: bool = True
+    exchanges: Mapping[ComparisonCell, _TokenExchange], days: int, *, keeps_exact_exchanges: bool = True
 ) -> dict[ComparisonCell, _TokenExchange]:
     """
     Drop exchanges of tokens that are inexact and change direction or occur on few days, because these are
-    chance. With `is_enough`, exact exchanges always stay.
+    chance. With `keeps_exact_exchanges`, exact exchanges always stay.
     """
     gains: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
     for group, exchange in exchanges.items():
@@ -229,7 +235,7 @@ def _drop_chance_exchanges(
     return {
         group: exchange
         for group, exchange in exchanges.items()
-        if (exchange.is_exact and is_enough)
+        if (exchange.is_exact and keeps_exact_exchanges)
         or (
             exchange.gains == (usual := common[group.key, group.model])
             and len(gains[group.key, group.model]) >= max(LASTING_DAYS, days // QUARTER)
@@ -238,18 +244,23 @@ def _drop_chance_exchanges(
     }
 
 
-def _exchanged_tokens(extras: Iterable[int]) -> int:
-    extras = list(extras)
-    return min(sum(extra for extra in extras if extra > 0), -sum(extra for extra in extras if extra < 0))
+def _count_exchanged_tokens(token_differences: Iterable[int]) -> int:
+    token_differences = list(token_differences)
+    return min(
+        sum(extra for extra in token_differences if extra > 0),
+        -sum(extra for extra in token_differences if extra < 0),
+    )
 
 
-def _exchange_portions(comparison: BillComparison, places: list[MeterPlace]) -> dict[PartKey, ClaimedPortion]:
+def _portions_of_exchanged_tokens(
+    comparison: BillComparison, places: list[MeterPlace]
+) -> dict[DifferenceEntry, ClaimedPortion]:
     extras = {cell_meter: comparison.remainder.extra[cell_meter] for cell_meter in places}
     surplus = sum(extra for extra in extras.values() if extra > 0)
     fewer = -sum(extra for extra in extras.values() if extra < 0)
     exchanged = min(surplus, fewer)
     return {
-        (entry := (VOLUME, *cell_meter)): comparison.remainder.share_of_entry(
+        (entry := (VOLUME, *cell_meter)): comparison.remainder.portion_of_entry(
             entry, Fraction(exchanged, surplus if extra > 0 else fewer)
         )
         for cell_meter, extra in extras.items()
@@ -257,7 +268,9 @@ def _exchange_portions(comparison: BillComparison, places: list[MeterPlace]) -> 
     }
 
 
-def _tier_portions(comparison: BillComparison, places: list[MeterPlace]) -> dict[PartKey, ClaimedPortion]:
+def _tier_portions(
+    comparison: BillComparison, places: list[MeterPlace]
+) -> dict[DifferenceEntry, ClaimedPortion]:
     """
     Separate tokens that the bill has in another tier from differences in the kinds of input.
 
@@ -277,7 +290,7 @@ def _tier_portions(comparison: BillComparison, places: list[MeterPlace]) -> dict
     if not whole or sum(map(abs, of_kinds.values())) <= GAP * size:
         return {}
     return {
-        (entry := (VOLUME, cell, meter)): comparison.remainder.share_of_entry(
+        (entry := (VOLUME, cell, meter)): comparison.remainder.portion_of_entry(
             entry, 1 - Fraction(of_kinds[meter] * lacking[cell.tier], whole * extra[cell, meter])
         )
         for cell, meter in places
@@ -294,10 +307,10 @@ def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
     for cell, meter in comparison.remainder.extra:
         if meter in INPUT_METERS:
             groups[cell].append(meter)
-    portions: dict[PartKey, ClaimedPortion] = {}
+    portions: dict[DifferenceEntry, ClaimedPortion] = {}
     exchanges: dict[ComparisonCell, _TokenExchange] = {}
-    unbilled_kinds = _unbilled_kinds(comparison)
-    whole = dict[PartKey, ClaimedPortion]()
+    unbilled_kinds = _surplus_kind_by_unbilled_kind(comparison)
+    whole = dict[DifferenceEntry, ClaimedPortion]()
     # if tokens moved to other days, token kinds may differ by chance
     is_shifted = find_shift(comparison) is not None
     for cell, meters in groups.items():
@@ -312,12 +325,12 @@ def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
             whole |= moved_portions
         elif (
             not (difference_share and is_shifted)
-            and _exchanged_tokens(extras) * 2
+            and _count_exchanged_tokens(extras) * 2
             > (LARGE_SHARE if is_mixed else GAP * bool(difference_share)) * billed_input
         ):
             gains = frozenset(meter for meter, extra in zip(meters, extras, strict=True) if extra > 0)
             exchanges[cell] = _TokenExchange(places, difference_share, gains)
-    exchanges = _drop_chance_exchanges(exchanges, len(comparison.days), is_enough=not is_shifted)
+    exchanges = _drop_chance_exchanges(exchanges, len(comparison.days), keeps_exact_exchanges=not is_shifted)
     is_exact = all(exchange.is_exact for exchange in exchanges.values()) and not whole
     places_by_cause["cache_split"] += [(cell, meter) for _, cell, meter in whole]
     portions |= whole
@@ -325,7 +338,7 @@ def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
         is_of_writes = {meter for _, meter in exchange.places} <= {WRITE_5M, WRITE_1H}
         places_by_cause["cache_ttl_1h" if is_of_writes else "cache_split"] += exchange.places
         if not exchange.is_balanced:
-            portions |= _exchange_portions(comparison, exchange.places)
+            portions |= _portions_of_exchanged_tokens(comparison, exchange.places)
     for cause, places in places_by_cause.items():
         lacking = sorted(
             {meter for cell, meter in places if comparison.remainder.extra.get((cell, meter), 0) > 0}
@@ -338,7 +351,7 @@ def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
         claim = comparison.remainder.claim_entries(
             cause,
             [(VOLUME, cell, meter) for cell, meter in places],
-            sure=EXACT if is_exact else WEAK,
+            certainty=EXACT if is_exact else WEAK,
             evidence=(
                 f"{'the input agrees in total; ' if is_exact else ''}Tollhouse has too few tokens under "
                 f"{join_names(lacking)}, and as many too many under other kinds"
@@ -346,13 +359,13 @@ def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
             + ("" if is_exact else _MORE),
             advice=advice,
             portions=portions,
-            beside=() if is_exact else [OTHERS],
+            alternative_causes=() if is_exact else [OTHERS],
         )
         if claim is not None:
             yield claim
 
 
-def _unbilled_kinds(comparison: BillComparison) -> dict[tuple[str, str], str]:
+def _surplus_kind_by_unbilled_kind(comparison: BillComparison) -> dict[tuple[str, str], str]:
     """Map kinds of input that the bill never has to the kind with about as many surplus tokens."""
     split = comparison.split
     billed_tokens: dict[tuple[str, str], int] = defaultdict(int)
@@ -361,7 +374,9 @@ def _unbilled_kinds(comparison: BillComparison) -> dict[tuple[str, str], str]:
         if meter in INPUT_METERS:
             extra[cell.model][meter] += tokens
     for cell, meter in split.values:
-        billed_tokens[cell.model, meter] += comparison.remainder.billed_portion((VOLUME, cell, meter)).tokens
+        billed_tokens[cell.model, meter] += comparison.remainder.billed_value_and_tokens(
+            (VOLUME, cell, meter)
+        ).tokens
     target_of = {}
     for model, extra_by_meter in extra.items():
         target = max(extra_by_meter, key=lambda meter: extra_by_meter[meter])
@@ -377,8 +392,8 @@ def _unbilled_kinds(comparison: BillComparison) -> dict[tuple[str, str], str]:
 
 def _unbilled_kind_portions(
     comparison: BillComparison, cell: ComparisonCell, unbilled_kinds: Mapping[tuple[str, str], str]
-) -> dict[PartKey, ClaimedPortion]:
-    portions: dict[PartKey, ClaimedPortion] = {}
+) -> dict[DifferenceEntry, ClaimedPortion]:
+    portions: dict[DifferenceEntry, ClaimedPortion] = {}
     for (model, meter), target in unbilled_kinds.items():
         tokens = -comparison.remainder.extra.get((cell, meter), 0)
         listed = comparison.split.listed.get((cell, meter), 0)

@@ -44,7 +44,7 @@ Test = Callable[[BillComparison], Iterator[CauseClaim]]
 TESTS: Sequence[Test] = (
     rest.claim_failed_calls,
     exchanges.claim_exchanged_models,
-    contracts.claim_capacity,
+    contracts.claim_committed_capacity_lines,
     contracts.claim_credits_and_fees,
     contracts.claim_unbilled_contract_amounts,
     unpaid.claim_commitment,
@@ -75,7 +75,7 @@ TESTS: Sequence[Test] = (
     uplifts.claim_fee,
     uplifts.claim_key_price,
     rates.claim_price_differences,
-    rest.claim_other_lines,
+    rest.claim_non_token_lines,
     rest.claim_calls_without_cost,
     rest.claim_own_prices,
     rest.claim_rounding,
@@ -89,7 +89,7 @@ def find_claims(comparison: BillComparison) -> list[CauseClaim]:
     """
     Return the claims, largest first, each with the causes that would explain the same amounts.
 
-    `with_other_causes` adds these causes to the evidence.
+    `name_alternative_causes_in_evidence` adds these causes to the evidence.
     """
     found = [claim for test in TESTS for claim in test(comparison)]
     named_claims = [_name_other_causes(claim, found, comparison) for claim in found]
@@ -119,7 +119,7 @@ def _name_other_causes(
     return replace(claim, beside=tuple(sorted(set(names) - {claim.cause} - _NO_CAUSE)))
 
 
-def with_other_causes(claim: CauseClaim) -> CauseClaim:
+def name_alternative_causes_in_evidence(claim: CauseClaim) -> CauseClaim:
     if not claim.beside:
         return claim
     beside = tuple(sorted(set(claim.beside) - {claim.cause}))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from statistics import median
 
-from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, BillComparison, CauseClaim
 from gateway.bills.reconciliation.limits import (
     GAP,
@@ -26,7 +26,7 @@ ASK_FOR_USAGE = (
 )
 
 # a gap in the tokens: cell, meter, missing tokens, and billed tokens
-_Said = tuple[ComparisonCell, str, int, int]
+_BilledTokenGap = tuple[ComparisonCell, str, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,16 +98,16 @@ def _model_groups(comparison: BillComparison, model: str) -> list[_CellGroup] | 
     ]
 
 
-def _is_gap_of_mean_calls(
-    comparison: BillComparison, model: str, groups: Sequence[_CellGroup], number: int
+def _is_gap_of_calls_of_mean_size(
+    comparison: BillComparison, model: str, groups: Sequence[_CellGroup], call_count: int
 ) -> bool:
     """
-    Return whether `number` calls of the counted calls' mean size have the missing input and output.
+    Return whether `call_count` calls of the counted calls' mean size have the missing input and output.
 
     The bill must state the number of calls.
     """
     ours, theirs = _unexplained_model_sums(comparison, model)
-    if theirs is None or ours.calls <= ours.unsized or not number:
+    if theirs is None or ours.calls <= ours.unsized or not call_count:
         return False
     size: dict[str, int] = defaultdict(int)
     gap: dict[str, int] = defaultdict(int)
@@ -118,7 +118,7 @@ def _is_gap_of_mean_calls(
             gap[kind] += tokens
     sized = ours.calls - ours.unsized
     return all(
-        abs(gap[kind] * sized - number * size[kind]) <= ROUGHLY * number * size[kind]
+        abs(gap[kind] * sized - call_count * size[kind]) <= ROUGHLY * call_count * size[kind]
         for kind in (INPUT, OUTPUT)
     )
 
@@ -142,22 +142,28 @@ def claim_missing_usage(comparison: BillComparison) -> Iterator[CauseClaim]:
         are_all_counted = groups is not None and all(
             group.billed_calls in (None, group.calls) for group in groups
         )
-        is_exact = groups is not None and _are_other_groups_equal(groups, lambda group: group.unsized > 0)
+        is_exact = groups is not None and _are_groups_without_cause_complete(
+            groups, lambda group: group.unsized > 0
+        )
         is_whole = are_all_counted and model not in comparison.remainder.changed
-        is_sure = is_whole and (is_exact or _is_gap_of_mean_calls(comparison, model, groups or (), number))
+        is_sure = is_whole and (
+            is_exact or _is_gap_of_calls_of_mean_size(comparison, model, groups or (), number)
+        )
         gap = sum(comparison.remainder.extra[cell, meter] for _, cell, meter in entries)
-        yield from comparison.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_price_differences(
             "usage_missing",
             entries,
             WEAK if not is_sure else EXACT if is_exact else STRONG,
             f"{number:,} calls of {join_names([model])} came without tokens, and {gap:,} tokens are missing"
             + (", only where these calls are" if is_exact else ""),
             ASK_FOR_USAGE,
-            beside=() if is_sure else ("unreported_calls",),
+            alternative_causes=() if is_sure else ("unreported_calls",),
         )
 
 
-def _are_other_groups_equal(groups: Sequence[_CellGroup], has_cause: Callable[[_CellGroup], bool]) -> bool:
+def _are_groups_without_cause_complete(
+    groups: Sequence[_CellGroup], has_cause: Callable[[_CellGroup], bool]
+) -> bool:
     others = [group for group in groups if not has_cause(group)]
     return any(group.tokens for group in others) and not any(any(group.lacking.values()) for group in others)
 
@@ -177,7 +183,7 @@ def claim_unreported_batches(comparison: BillComparison) -> Iterator[CauseClaim]
     reported |= comparison.remainder.unreported_tiers
     entries = [
         entry
-        for entry in comparison.remainder.volume_entries()
+        for entry in comparison.remainder.token_difference_entries()
         if entry[1].tier == "batch"
         and comparison.remainder.extra[entry[1], entry[2]] > 0
         and (entry[1].key, entry[1].model) not in reported
@@ -186,13 +192,13 @@ def claim_unreported_batches(comparison: BillComparison) -> Iterator[CauseClaim]
     if any(cell.tier != "batch" and cell.model in models for cell, _ in comparison.remainder.extra):
         return
     is_sure = len({cell.day for _, cell, _ in entries}) >= LEAST_DAYS
-    yield from comparison.claim_entries_with_rates(
+    yield from comparison.claim_entries_with_price_differences(
         "batch_unreported",
         entries,
         STRONG if is_sure else WEAK,
         "the bill has batch tokens of a model, but Tollhouse has no batch call of it",
         "Report batch results when they are fetched, with the tag `processing` = `batch`.",
-        beside=() if is_sure else ("unreported_calls",),
+        alternative_causes=() if is_sure else ("unreported_calls",),
     )
 
 
@@ -206,7 +212,7 @@ def claim_unreported_calls(comparison: BillComparison) -> Iterator[CauseClaim]:
     the missing calls have the mean size of the others. Otherwise, the cause is only likely. If the number is
     not larger at all, no call is missing.
     """
-    may_be_twice = bool(days_lacking_half(comparison))
+    may_be_twice = bool(days_missing_half_of_tokens(comparison))
     for model in comparison.compared_models():
         entries = _missing_entries(comparison, model)
         ours, theirs = _unexplained_model_sums(comparison, model)
@@ -221,23 +227,23 @@ def claim_unreported_calls(comparison: BillComparison) -> Iterator[CauseClaim]:
         is_exact = (
             groups is not None
             and is_only_cause
-            and _are_other_groups_equal(groups, lambda group: group.has_missing_calls)
+            and _are_groups_without_cause_complete(groups, lambda group: group.has_missing_calls)
         )
         is_sure = is_exact or (
             groups is not None
             and is_only_cause
             and missing > 0
-            and _is_gap_of_mean_calls(comparison, model, groups, missing)
+            and _is_gap_of_calls_of_mean_size(comparison, model, groups, missing)
         )
         if not is_sure and not _is_gap_proportional(comparison, model, entries):
             continue
-        doubts = _silent_hour_doubts(comparison)
+        doubts = _doubts_because_of_silent_hours(comparison)
         count = (
             "the bill does not state the number of calls"
             if theirs is None
             else f"{theirs:,} calls were billed"
         )
-        yield from comparison.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_price_differences(
             "unreported_calls",
             entries,
             WEAK if not is_sure else EXACT if is_exact else STRONG,
@@ -246,7 +252,7 @@ def claim_unreported_calls(comparison: BillComparison) -> Iterator[CauseClaim]:
             + ("; only whole calls are missing, and elsewhere all tokens agree" if is_exact else "")
             + doubts.note,
             "Look for retries within an SDK, evaluations, and other programs with the same key.",
-            beside=(
+            alternative_causes=(
                 *doubts.beside,
                 *(("usage_missing",) if ours.unsized and not is_sure else ()),
                 *(("other_tokenizer",) if _has_constant_daily_ratio(comparison, model) else ()),
@@ -254,7 +260,7 @@ def claim_unreported_calls(comparison: BillComparison) -> Iterator[CauseClaim]:
         )
 
 
-def _is_gap_proportional(comparison: BillComparison, model: str, entries: Sequence[PartKey]) -> bool:
+def _is_gap_proportional(comparison: BillComparison, model: str, entries: Sequence[DifferenceEntry]) -> bool:
     lacking: dict[str, int] = defaultdict(int)
     billed: dict[str, int] = defaultdict(int)
     for _, cell, meter in entries:
@@ -270,7 +276,7 @@ def _is_gap_proportional(comparison: BillComparison, model: str, entries: Sequen
 def _has_constant_daily_ratio(comparison: BillComparison, model: str) -> bool:
     # another tokenizer would give the same ratio of billed to counted tokens every day
     sums: dict[MeterPlace, list[int]] = defaultdict(lambda: [0, 0])
-    for cell, meter, extra, tokens in _places_with_billed_tokens(comparison):
+    for cell, meter, extra, tokens in _gaps_in_billed_tokens(comparison):
         if cell.model == model:
             of_day = sums[ComparisonCell(cell.day), _input_or_output_meter(meter)]
             of_day[0] += tokens
@@ -288,7 +294,7 @@ def _input_or_output_meter(meter: str) -> str:
     return meter if meter == OUTPUT else INPUT
 
 
-def _missing_entries(comparison: BillComparison, model: str) -> list[PartKey]:
+def _missing_entries(comparison: BillComparison, model: str) -> list[DifferenceEntry]:
     """
     Return the missing tokens of a model, or nothing if about as many are surplus, which missing calls do not
     explain.
@@ -298,21 +304,21 @@ def _missing_entries(comparison: BillComparison, model: str) -> list[PartKey]:
         for (cell, meter), extra in comparison.remainder.extra.items()
         if cell.model == model
     }
-    entries: list[PartKey] = [(VOLUME, *cell_meter) for cell_meter in extras]
+    entries: list[DifferenceEntry] = [(VOLUME, *cell_meter) for cell_meter in extras]
     lacking, surplus = (
         sum(abs(extra) for extra in extras.values() if (extra > 0) is sign) for sign in (True, False)
     )
     return entries if surplus <= LARGE_SHARE * lacking else []
 
 
-def _missing_and_billed_tokens_by_day(billed_places: Iterable[_Said]) -> dict[int, tuple[int, int]]:
+def _missing_and_billed_tokens_by_day(billed_places: Iterable[_BilledTokenGap]) -> dict[int, tuple[int, int]]:
     by_day: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for cell, _, extra, tokens in billed_places:
         by_day[cell.day] = by_day[cell.day][0] + extra, by_day[cell.day][1] + tokens
     return by_day
 
 
-def _places_with_billed_tokens(comparison: BillComparison) -> Iterator[_Said]:
+def _gaps_in_billed_tokens(comparison: BillComparison) -> Iterator[_BilledTokenGap]:
     counted = {(cell, meter) for cell, sums in comparison.split.counted.items() for meter in sums.tokens}
     for cell, meter in counted | comparison.remainder.extra.keys():
         tokens = comparison.remainder.billed_tokens(cell, meter)
@@ -320,16 +326,18 @@ def _places_with_billed_tokens(comparison: BillComparison) -> Iterator[_Said]:
             yield cell, meter, comparison.remainder.extra.get((cell, meter), 0), tokens
 
 
-def days_lacking_half(comparison: BillComparison) -> set[int]:
+def days_missing_half_of_tokens(comparison: BillComparison) -> set[int]:
     """
     Return the days that lack at least half of every kind of token of every key and model.
 
     If most days lack few tokens, tiers and regions are added up before the comparison.
     """
-    return _days_lacking_half(comparison, list(_places_with_billed_tokens(comparison)))
+    return _find_days_missing_half_of_tokens(comparison, list(_gaps_in_billed_tokens(comparison)))
 
 
-def _days_lacking_half(comparison: BillComparison, places: Sequence[_Said]) -> set[int]:
+def _find_days_missing_half_of_tokens(
+    comparison: BillComparison, places: Sequence[_BilledTokenGap]
+) -> set[int]:
     are_few = (
         median(
             [extra / tokens for extra, tokens in _missing_and_billed_tokens_by_day(places).values()] or [0]
@@ -354,7 +362,7 @@ def _days_lacking_half(comparison: BillComparison, places: Sequence[_Said]) -> s
     }
 
 
-def _silent_hour_doubts(comparison: BillComparison) -> Doubts:
+def _doubts_because_of_silent_hours(comparison: BillComparison) -> Doubts:
     """Return doubts about missing calls: hours without a call may also explain the missing tokens."""
     if not comparison.remainder.may_be_silent:
         return Doubts()

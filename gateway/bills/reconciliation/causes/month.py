@@ -58,9 +58,9 @@ def doubt_contradicted_claims(claims: Sequence[CauseClaim], comparison: BillComp
         day: ONE_SIDED[claim.cause]
         for claim in claims
         if claim.cause in ONE_SIDED and not claim.is_hint
-        for day in _days_with_opposite_neighbor(claim, comparison, by_day)
+        for day in _days_of_opposite_adjacent_differences(claim, comparison, by_day)
     }
-    silent = _days_next_to_silence(claims, comparison)
+    silent = _days_next_to_days_without_telemetry(claims, comparison)
     rest = _unexplained_rates_by_model(comparison)
     renamed = _models_under_other_names(claims, comparison)
     unusual = _models_without_usual_price(claims, comparison)
@@ -111,7 +111,7 @@ def _doubt_price_if_fee(claim: CauseClaim, comparison: BillComparison, doubtful:
     is_fee = (
         claim.cause == "price_change"
         and not _has_our_price_before(claim, comparison)
-        and (not doubtful <= {*claim.models} or _is_factor_on_all_money(claim, comparison))
+        and (not doubtful <= {*claim.models} or _is_same_factor_on_all_amounts(claim, comparison))
     )
     return replace(claim, beside=(*claim.beside, "fee")) if is_fee and not claim.is_hint else claim
 
@@ -140,7 +140,7 @@ def _unexplained_models(comparison: BillComparison) -> set[str]:
     return {model for model, count in places.items() if 2 * left[model] > count}
 
 
-def _is_factor_on_all_money(claim: CauseClaim, comparison: BillComparison) -> bool:
+def _is_same_factor_on_all_amounts(claim: CauseClaim, comparison: BillComparison) -> bool:
     paid = {cell.model for (cell, _), amount in comparison.split.paid.items() if amount}
     models = {cell.model for (cell, _), worth in comparison.split.worth.items() if worth > 0}
     amounts, worths = Counter[str](), Counter[str]()
@@ -174,11 +174,11 @@ def _doubt_claim_if_contradicted(
         return replace(claim, beside=(*claim.beside, *beside))
     is_doubtful = (
         _has_amounts_left(claim, comparison)
-        or _has_opposite_rates_left(claim, comparison)
+        or _has_opposite_unclaimed_price_differences(claim, comparison)
         or _is_within_rounding(claim, comparison)
         or (
             claim.cause in _OF_AMOUNTS
-            and (_has_large_rates_left(claim, rest) or _has_few_days(claim, comparison))
+            and (_has_large_unclaimed_price_differences(claim, rest) or _has_few_days(claim, comparison))
         )
         or (claim.cause in _ONE_PRICE and not _is_same_price_daily(claim, comparison))
     )
@@ -199,9 +199,9 @@ def _other_token_causes(
         own[cell.key, cell.model, meter == OUTPUT] += tokens
         of_any_key[ANY_KEY, model_family(cell.model), meter == OUTPUT] += tokens
     is_of_models = _counted_models(comparison).isdisjoint(claim.models)
-    if claim.cause in MISSING and not _is_lack_confirmed_by_kind(own, by_kind):
+    if claim.cause in MISSING and not _is_claim_confirmed_by_month_sums(own, by_kind):
         yield "time_edge"
-    elif not _is_lack_confirmed_by_kind(of_any_key, by_kind):
+    elif not _is_claim_confirmed_by_month_sums(of_any_key, by_kind):
         yield "other_model" if is_of_models else "keys_exchanged"
     elif claim.cause == "unreported_traffic" and is_of_models and not renamed.isdisjoint(claim.models):
         yield "other_model"
@@ -217,10 +217,12 @@ def _other_token_causes(
         yield "no_telemetry"
 
 
-def _is_lack_confirmed_by_kind(claimed: Mapping[_Kind, int], by_kind: Counter[_Kind]) -> bool:
+def _is_claim_confirmed_by_month_sums(
+    claimed_by_kind: Mapping[_Kind, int], month_difference_by_kind: Counter[_Kind]
+) -> bool:
     return all(
-        2 * (by_kind[kind] if tokens > 0 else -by_kind[kind]) >= abs(tokens)
-        for kind, tokens in claimed.items()
+        2 * (month_difference_by_kind[kind] if tokens > 0 else -month_difference_by_kind[kind]) >= abs(tokens)
+        for kind, tokens in claimed_by_kind.items()
         if tokens
     )
 
@@ -234,9 +236,10 @@ def _other_price_causes(claim: CauseClaim, comparison: BillComparison) -> Iterat
         yield "output_missing"
     if claim.cause == "price_on_days" and _may_be_repeated_rows(claim, comparison):
         yield "billed_twice"
-    if claim.cause == "price_on_days" and not {*_last_days(comparison), *comparison.late_days}.isdisjoint(
-        claim.days
-    ):
+    if claim.cause == "price_on_days" and not {
+        *_days_before_gap_in_bill(comparison),
+        *comparison.late_days,
+    }.isdisjoint(claim.days):
         yield "price_change"
     if claim.cause in _ONE_PRICE and _is_amount_the_discount(claim, comparison):
         yield TIER_NOT_GIVEN
@@ -262,7 +265,9 @@ def _is_amount_the_premium(claim: CauseClaim, comparison: BillComparison) -> boo
     )
 
 
-def _days_next_to_silence(claims: Sequence[CauseClaim], comparison: BillComparison) -> set[int]:
+def _days_next_to_days_without_telemetry(
+    claims: Sequence[CauseClaim], comparison: BillComparison
+) -> set[int]:
     silent = {day for claim in claims if claim.cause == "no_telemetry" for day in claim.days}
     return {
         day
@@ -280,7 +285,7 @@ def _unexplained_rates_by_model(comparison: BillComparison) -> _Rest:
     return rest
 
 
-def _has_large_rates_left(claim: CauseClaim, rest: _Rest) -> bool:
+def _has_large_unclaimed_price_differences(claim: CauseClaim, unclaimed_by_model: _Rest) -> bool:
     """
     Return whether the model has unclaimed price differences that are large compared with the claimed ones.
 
@@ -290,8 +295,8 @@ def _has_large_rates_left(claim: CauseClaim, rest: _Rest) -> bool:
     for (part, cell, _), portion in claim.parts.items():
         taken[cell.model] += abs(portion.amount) if part == RATE else 0
     for model, amount in taken.items():
-        days = claim.days if claim.cause == "region" else rest[model].keys()
-        if amount and sum(rest[model][day] for day in days) > LARGE_SHARE * amount:
+        days = claim.days if claim.cause == "region" else unclaimed_by_model[model].keys()
+        if amount and sum(unclaimed_by_model[model][day] for day in days) > LARGE_SHARE * amount:
             return True
     return False
 
@@ -319,7 +324,7 @@ def _may_be_repeated_rows(claim: CauseClaim, comparison: BillComparison) -> bool
     return times > 0 and abs(claim.amount - times * worth) <= int(worth * SAME)
 
 
-def _has_opposite_rates_left(claim: CauseClaim, comparison: BillComparison) -> bool:
+def _has_opposite_unclaimed_price_differences(claim: CauseClaim, comparison: BillComparison) -> bool:
     # compute the difference that would remain if the bill had the tokens but not their money
     coarse = comparison.split.levels.coarse_cell
     claimed, left = Counter[ComparisonCell](), Counter[ComparisonCell]()
@@ -358,7 +363,7 @@ def _has_few_days(claim: CauseClaim, comparison: BillComparison) -> bool:
     return bool(models) and len(days) < LEAST_DAYS
 
 
-def _last_days(comparison: BillComparison) -> set[int]:
+def _days_before_gap_in_bill(comparison: BillComparison) -> set[int]:
     """Return the days before a gap in the bill, on which it may state the calls of the missing days."""
     return {day for day, after in pairwise(comparison.days) if after - day > DAY_S}
 
@@ -412,7 +417,7 @@ def _unexplained_tokens(
                 yield place, -tokens
 
 
-def _days_with_opposite_neighbor(
+def _days_of_opposite_adjacent_differences(
     claim: CauseClaim, comparison: BillComparison, by_day: Counter[int]
 ) -> set[int]:
     """

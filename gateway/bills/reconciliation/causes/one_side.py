@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
-from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, BillComparison, CauseClaim
 from gateway.bills.reconciliation.limits import SAME_SIZE
 from gateway.bills.reconciliation.sides import (
@@ -34,12 +34,12 @@ def claim_unreported_traffic(comparison: BillComparison) -> Iterator[CauseClaim]
     for name in ("key", "model"):
         for value in _names_on_one_side(comparison, name, billed=True):
             entries = _entries_with_name(comparison, name, value)
-            shares = comparison.remainder.divide_rates(entries)
+            shares = comparison.remainder.price_portions_of_entries(entries)
             claim = comparison.remainder.claim_entries(
                 "unreported_traffic",
                 entries,
                 portions=shares,
-                sure=WEAK
+                certainty=WEAK
                 if (hint := _possible_match_hint(comparison, name, value, billed=True))
                 else STRONG
                 if shares
@@ -75,7 +75,7 @@ def _claim_keys_matching_gap(comparison: BillComparison) -> Iterator[CauseClaim]
                 expected_tokens[day_model] += tokens
         entries = []
         gap = defaultdict[int, int](int)
-        for entry in comparison.remainder.volume_entries():
+        for entry in comparison.remainder.token_difference_entries():
             cell = entry[1]
             extra = comparison.remainder.extra[cell, entry[2]]
             if extra > 0 and expected_tokens.get((cell.day, cell.model), 0) > 0:
@@ -84,8 +84,8 @@ def _claim_keys_matching_gap(comparison: BillComparison) -> Iterator[CauseClaim]
         if entries and are_series_alike(_tokens_by_day(expected_tokens), gap):
             claim = comparison.remainder.claim_entries(
                 "unreported_traffic",
-                comparison.remainder.with_unexplained_rates(entries),
-                sure=STRONG,
+                comparison.remainder.with_price_differences(entries),
+                certainty=STRONG,
                 evidence=f"the tokens of the provider's key {join_names(keys)} match the missing tokens day by day",
                 advice=_POINT,
             )
@@ -101,7 +101,7 @@ def claim_other_account(comparison: BillComparison) -> Iterator[CauseClaim]:
             claim = comparison.remainder.claim_entries(
                 "other_account",
                 _entries_with_name(comparison, name, value),
-                sure=WEAK
+                certainty=WEAK
                 if (hint := _possible_match_hint(comparison, name, value, billed=False))
                 else STRONG,
                 evidence=f"Tollhouse has calls of the {name} {join_names([value])}, but the bill has none{hint}",
@@ -132,8 +132,8 @@ def _has_keyless_tokens(comparison: BillComparison) -> bool:
 
 
 def _possible_match_hint(comparison: BillComparison, name: str, value: str, *, billed: bool) -> str:
-    size = _sizes_by_name(comparison, name, billed=billed)[value]
-    other_sizes = _sizes_by_name(comparison, name, billed=not billed)
+    size = _tokens_or_money_by_name(comparison, name, billed=billed)[value]
+    other_sizes = _tokens_or_money_by_name(comparison, name, billed=not billed)
     alike = [
         candidate
         for candidate in _names_on_one_side(comparison, name, billed=not billed)
@@ -143,8 +143,10 @@ def _possible_match_hint(comparison: BillComparison, name: str, value: str, *, b
     return f"; {join_names(alike)} on the other side may be the same" if alike else ""
 
 
-def _sizes_by_name(comparison: BillComparison, name: str, *, billed: bool) -> Mapping[str, int]:
-    split, field_of = comparison.split, attrgetter(name)
+def _tokens_or_money_by_name(
+    comparison: BillComparison, dimension: str, *, billed: bool
+) -> Mapping[str, int]:
+    split, field_of = comparison.split, attrgetter(dimension)
     sizes: dict[str, int] = defaultdict(int)
     has_tokens = any(any(sums.tokens.values()) for sums in split.billed.values())
     side: Mapping[ComparisonCell, BilledSums | CountedSums] = split.billed if billed else split.counted
@@ -157,20 +159,20 @@ def _sizes_by_name(comparison: BillComparison, name: str, *, billed: bool) -> Ma
     return sizes
 
 
-def _entries_with_name(comparison: BillComparison, name: str, value: str) -> list[PartKey]:
+def _entries_with_name(comparison: BillComparison, name: str, value: str) -> list[DifferenceEntry]:
     remainder = comparison.remainder
     field_of = attrgetter(name)
-    volume = [entry for entry in remainder.volume_entries() if field_of(entry[1]) == value]
+    volume = [entry for entry in remainder.token_difference_entries() if field_of(entry[1]) == value]
     if not volume and any(field_of(cell) == value for cell, _ in comparison.split.extra):
         return []  # another cause already explains the tokens of this name
     # if the bill states no key with its amounts, a cell without a key has the amounts of all keys
     priced = [
         entry
         for part in (RATE, OWN)
-        for entry in remainder.entries_of_part(part)
+        for entry in remainder.entries_of_difference_part(part)
         if value and field_of(entry[1]) == value
     ]
-    return list(dict.fromkeys((*remainder.with_unexplained_rates(volume), *priced)))
+    return list(dict.fromkeys((*remainder.with_price_differences(volume), *priced)))
 
 
 def _tokens_by_day(tokens: Mapping[tuple[int, str], int]) -> dict[int, int]:

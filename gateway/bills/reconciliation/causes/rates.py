@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from gateway.bills.reconciliation.causes.kinds import CLAIM_IT
 from gateway.bills.reconciliation.causes.regions import REGION, has_known_regions
-from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import (
     EXACT,
     STRONG,
@@ -30,11 +30,11 @@ from gateway.bills.reconciliation.limits import (
     SAME,
 )
 from gateway.bills.reconciliation.rate_series import (
-    RateSeries,
+    BilledRatioSeries,
     cell_rate_series,
     days_with_rates,
     group_days_by_ratio,
-    usual_ratios,
+    usual_billed_ratio_finder,
 )
 from gateway.bills.reconciliation.sides import (
     CACHE_READ,
@@ -57,7 +57,9 @@ from gateway.bills.reconciliation.wording import (
 )
 
 _ONE = Decimal(1)
-_PlaceKey = tuple[str, str, str, int]  # where a price applies: key, tier, region and context window
+_KeyTierRegionContext = tuple[
+    str, str, str, int
+]  # where a price applies: key, tier, region and context window
 _OVERRIDE = "If the bill is right, copy its price into [[prices.override]]; the report shows the lines."
 _WRITES = frozenset({WRITE_5M, WRITE_1H, "cache_write"})
 # known price factors, with the names that providers use for them
@@ -93,7 +95,7 @@ def claim_reported_costs(comparison: BillComparison) -> Iterator[CauseClaim]:
     claim = remainder.claim_entries(
         "reported_cost",
         entries,
-        sure=STRONG,
+        certainty=STRONG,
         evidence=(
             "the costs that sources report agree with the bill; list prices differ from both by "
             f"{format_dollars(difference)}"
@@ -114,18 +116,18 @@ def claim_missing_discount(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     split, remainder = comparison.split, comparison.remainder
     for model in comparison.compared_models():
-        usual_of = usual_ratios(
+        usual_of = usual_billed_ratio_finder(
             split,
             model,
             remainder.remaining_billed_amount,
             lambda *place: split.full[place] <= split.worth[place] and place[0].tier == STANDARD,
         )
-        portions: dict[PartKey, ClaimedPortion] = {}
+        portions: dict[DifferenceEntry, ClaimedPortion] = {}
         number = 0
         # whether some amounts have the discount, and whether some without it are on days without a usual
         # price
         is_given = is_only_here = False
-        for entry in comparison.priced_entries(model):
+        for entry in comparison.price_difference_entries(model):
             _, cell, meter = entry
             paid, worth = remainder.remaining_billed_amount(cell, meter), split.worth[cell, meter]
             if paid is None or split.full[cell, meter] <= worth:
@@ -149,7 +151,7 @@ def claim_missing_discount(comparison: BillComparison) -> Iterator[CauseClaim]:
         if len(days) >= LEAST_DAYS and len(portions) * 2 > number:
             # the double price for large inputs would give the same amounts
             are_large = len({cell.day for _, cell, _ in portions if not cell.context}) < LEAST_DAYS
-            yield from comparison.claim_entries_with_rates(
+            yield from comparison.claim_entries_with_price_differences(
                 TIER_NOT_GIVEN,
                 [*portions],
                 EXACT,
@@ -159,7 +161,7 @@ def claim_missing_discount(comparison: BillComparison) -> Iterator[CauseClaim]:
                 CLAIM_IT,
                 portions=portions,
                 # causes that would give the same amounts, such as a double price on these days
-                beside=[
+                alternative_causes=[
                     *["price_on_days"] * (is_given and is_only_here),
                     *["long_context"] * are_large,
                 ],
@@ -177,33 +179,41 @@ def claim_price_differences(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     differing_cells = {comparison.split.levels.coarse_cell(cell) for cell, _ in comparison.split.extra}
     for model in comparison.compared_models():
-        yield from _claim_price_per_place(comparison, model)
-        if (claim := _claim_usual_factor(comparison, model)) is not None:
+        yield from _claim_price_per_key_tier_or_region(comparison, model)
+        if (claim := _claim_usual_price_factor(comparison, model)) is not None:
             yield claim
-        place_claims = [*_claim_place_price(comparison, model, lambda cell: True)]
+        place_claims = [*_claim_price_of_cells(comparison, model, lambda cell: True)]
         yield from place_claims
-        places = {_place_key(cell) for _, cell, _ in comparison.remainder.rate_entries(model)}
-        if place_claims or len({_place_key(cell) for cell in comparison.split.cells_of_model(model)}) < 2:
+        places = {
+            _key_tier_region_and_context(cell) for _, cell, _ in comparison.remainder.rate_entries(model)
+        }
+        if (
+            place_claims
+            or len({_key_tier_region_and_context(cell) for cell in comparison.split.cells_of_model(model)})
+            < 2
+        ):
             continue
         for cell_group in sorted(places):
             entries = [
                 entry
                 for entry in comparison.remainder.rate_entries(model)
-                if _place_key(entry[1]) == cell_group
+                if _key_tier_region_and_context(entry[1]) == cell_group
             ]
             if not all(
                 cell in differing_cells or comparison.is_within_rounding((part, cell, meter))
                 for part, cell, meter in entries
             ):
-                yield from _claim_place_price(comparison, model, _place_filter(cell_group, differing_cells))
+                yield from _claim_price_of_cells(
+                    comparison, model, _filter_for_agreeing_cells_of_group(cell_group, differing_cells)
+                )
 
 
-def _claim_price_per_place(comparison: BillComparison, model: str) -> Iterator[CauseClaim]:
+def _claim_price_per_key_tier_or_region(comparison: BillComparison, model: str) -> Iterator[CauseClaim]:
     split = comparison.split
-    groups: dict[_PlaceKey, dict[MeterPlace, int]] = defaultdict(dict)
-    for entry in comparison.priced_entries(model):
-        groups[_place_key(entry[1])][entry[1:]] = comparison.remainder.amounts.get(entry, 0)
-    factors: dict[_PlaceKey, Fraction] = {}
+    groups: dict[_KeyTierRegionContext, dict[MeterPlace, int]] = defaultdict(dict)
+    for entry in comparison.price_difference_entries(model):
+        groups[_key_tier_region_and_context(entry[1])][entry[1:]] = comparison.remainder.amounts.get(entry, 0)
+    factors: dict[_KeyTierRegionContext, Fraction] = {}
     for name, rest in groups.items():
         if all(comparison.is_negligible(place, amount) for place, amount in rest.items()):
             factors[name] = Fraction(0)
@@ -220,7 +230,7 @@ def _claim_price_per_place(comparison: BillComparison, model: str) -> Iterator[C
             continue
         factor = 1 + Decimal(share.numerator) / share.denominator
         ratios = {meter: factor for _, meter in groups[name]}
-        known = find_known_factor(
+        known = find_cause_of_known_factor(
             ratios, has_known_regions(split, model, {cell.day for cell, _ in groups[name]})
         )
         cause, sure, words = known or (
@@ -228,20 +238,20 @@ def _claim_price_per_place(comparison: BillComparison, model: str) -> Iterator[C
             STRONG,
             f"every kind of token was billed at {factor:.4f} of our price",
         )
-        yield from comparison.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_price_differences(
             cause,
             [(RATE, *place) for place in groups[name]],
             sure,
-            f"{_model_and_place(model, {name})}: {words}",
+            f"{_model_key_tier_region_text(model, {name})}: {words}",
             _ADVICE.get(cause, _OVERRIDE),
             portions={
                 (RATE, *place): ClaimedPortion(amount) for place, amount in groups[name].items() if amount
             },
-            beside=alternatives_to_factor(cause, factor),
+            alternative_causes=alternatives_to_factor(cause, factor),
         )
 
 
-def _claim_usual_factor(comparison: BillComparison, model: str) -> CauseClaim | None:
+def _claim_usual_price_factor(comparison: BillComparison, model: str) -> CauseClaim | None:
     """
     Claim one factor between billed amounts and our prices, on most days, or on all days before a price
     change.
@@ -254,14 +264,14 @@ def _claim_usual_factor(comparison: BillComparison, model: str) -> CauseClaim | 
     meters = cell_rate_series(
         comparison.split, cells, differing_meters, comparison.remainder.remaining_billed_amount
     )
-    usual, other_days = _usual_days(meters)
-    are_few = all(series.ratio_steps() is not None for series in meters.values()) or bool(
+    usual, other_days = _days_at_usual_and_other_ratios(meters)
+    are_few = all(series.billed_ratio_periods() is not None for series in meters.values()) or bool(
         group_days_by_ratio(meters)
     )
     if not usual or not other_days or not are_few:
         return None
     ratios = _ratios_on_days(usual, meters)
-    known = find_known_factor(ratios, has_known_regions(comparison.split, model, usual))
+    known = find_cause_of_known_factor(ratios, has_known_regions(comparison.split, model, usual))
     other_ratios = _ratios_on_days(other_days, meters)
     if not all(ratios.values()):
         return None  # the price is 0, so no surcharge can be added to it
@@ -277,32 +287,35 @@ def _claim_usual_factor(comparison: BillComparison, model: str) -> CauseClaim | 
     return comparison.remainder.claim_entries(
         cause,
         [entry for entry in entries if entry[1].day in usual | other_days],
-        sure=sure,
+        certainty=sure,
         evidence=(
-            f"{_model_and_place(model, {_place_key(cell) for _, cell, _ in entries})}: {description}, "
-            f"and on {len(other_days):,} "
-            "days another price in addition"
+            f"{_model_key_tier_region_text(model, {_key_tier_region_and_context(cell) for _, cell, _ in entries})}: "
+            f"{description}, and on {len(other_days):,} days another price in addition"
         ),
         advice=_ADVICE.get(cause, _OVERRIDE),
         portions=portions,
-        beside=alternatives_to_factor(cause, factor),
+        alternative_causes=alternatives_to_factor(cause, factor),
     )
 
 
-def _ratios_on_days(days: Collection[int], meters: Mapping[str, RateSeries]) -> dict[str, Decimal]:
+def _ratios_on_days(days: Collection[int], meters: Mapping[str, BilledRatioSeries]) -> dict[str, Decimal]:
     chosen = {meter: set(days) & series.worth.keys() for meter, series in meters.items()}
     return {
-        meter: meters[meter].ratio(days_of_meter) for meter, days_of_meter in chosen.items() if days_of_meter
+        meter: meters[meter].billed_ratio(days_of_meter)
+        for meter, days_of_meter in chosen.items()
+        if days_of_meter
     }
 
 
-def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
+def _days_at_usual_and_other_ratios(meters: Mapping[str, BilledRatioSeries]) -> tuple[set[int], set[int]]:
     """
     Return the usual days, which are most days or all before the first of the others, and the other days. All
     kinds of tokens must have the same ratio other than 1 on the usual days. Otherwise, both groups are empty.
     """
     days = sorted(days_with_rates(meters))
-    of_day = {day: [series.ratio({day}) for series in meters.values() if day in series.worth] for day in days}
+    of_day = {
+        day: [series.billed_ratio({day}) for series in meters.values() if day in series.worth] for day in days
+    }
     first = {day: ratios[0] for day, ratios in of_day.items()}
     alike_days = [day for day in days if all(is_near(ratio, first[day]) for ratio in of_day[day])]
     groups: list[list[int]] = []
@@ -325,35 +338,35 @@ def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
     return set(), set()
 
 
-def _place_key(cell: ComparisonCell) -> _PlaceKey:
+def _key_tier_region_and_context(cell: ComparisonCell) -> _KeyTierRegionContext:
     return cell.key, cell.tier, cell.region, cell.context
 
 
-def _place_filter(
-    cell_group: _PlaceKey, differing_cells: Collection[ComparisonCell]
+def _filter_for_agreeing_cells_of_group(
+    cell_group: _KeyTierRegionContext, differing_cells: Collection[ComparisonCell]
 ) -> Callable[[ComparisonCell], bool]:
-    return lambda cell: _place_key(cell) == cell_group and cell not in differing_cells
+    return lambda cell: _key_tier_region_and_context(cell) == cell_group and cell not in differing_cells
 
 
-def _claim_place_price(
-    comparison: BillComparison, model: str, is_of: Callable[[ComparisonCell], bool]
+def _claim_price_of_cells(
+    comparison: BillComparison, model: str, is_chosen_cell: Callable[[ComparisonCell], bool]
 ) -> Iterator[CauseClaim]:
-    entries = [entry for entry in comparison.remainder.rate_entries(model) if is_of(entry[1])]
+    entries = [entry for entry in comparison.remainder.rate_entries(model) if is_chosen_cell(entry[1])]
     differing_meters, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
-    cells = set(filter(is_of, comparison.split.cells_of_model(model)))
+    cells = set(filter(is_chosen_cell, comparison.split.cells_of_model(model)))
     meters = cell_rate_series(
         comparison.split, cells, differing_meters, comparison.remainder.remaining_billed_amount
     )
-    ratios = {meter: days.ratio() for meter, days in meters.items()}
+    ratios = {meter: days.billed_ratio() for meter, days in meters.items()}
     if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
         return
     beyond_rounding = {entry[2] for entry in entries if not comparison.is_within_rounding(entry)}
     free = {meter for meter in beyond_rounding if not ratios.get(meter, _ONE)}
     if free and free < ratios.keys():
-        claim = _claim_free_kinds(comparison, model, entries, free)
+        claim = _claim_unbilled_token_kinds(comparison, model, entries, free)
         if claim is not None:
             yield claim
-            yield from _claim_place_price(comparison, model, is_of)
+            yield from _claim_price_of_cells(comparison, model, is_chosen_cell)
         return
     priced_days = days_with_rates(meters)
     if (
@@ -362,12 +375,12 @@ def _claim_place_price(
         < len({cell.day for cell in comparison.split.cells_of_model(model)}) // 2
     ):
         return  # equal price differences on few days do not prove another price
-    if _is_only_on_unclean_days(
+    if _is_only_on_days_with_token_differences(
         comparison, entries, {entry[1].day for entry in entries if not comparison.is_within_rounding(entry)}
     ):
         return
-    name = _model_and_place(model, {_place_key(cell) for _, cell, _ in entries})
-    steps = {meter: days.ratio_steps() for meter, days in meters.items()}
+    name = _model_key_tier_region_text(model, {_key_tier_region_and_context(cell) for _, cell, _ in entries})
+    steps = {meter: days.billed_ratio_periods() for meter, days in meters.items()}
     if any(meter_steps is None for meter_steps in steps.values()):
         yield from _claim_days_price(comparison, name, entries, meters)
         return
@@ -378,14 +391,16 @@ def _claim_place_price(
         cell.region for _, cell, _ in entries
     )
     known = (
-        find_known_factor(ratios, is_region_known, is_rest=_are_rates_claimed(comparison, cells, ratios))
+        find_cause_of_known_factor(
+            ratios, is_region_known, are_others_claimed=_are_other_prices_claimed(comparison, cells, ratios)
+        )
         if constant
         else None
     )
     cause, sure, evidence = (
         known
         or ((find_long_context_surcharge(ratios) or find_one_hour_cache_writes(ratios)) if constant else None)
-        or _describe_price(meters, steps)
+        or _price_change_cause_certainty_and_evidence(meters, steps)
     )
     since = max(
         (
@@ -400,7 +415,9 @@ def _claim_place_price(
         for meter, meter_steps in steps.items()
         if any(abs(ratio - _ONE) > NOTHING for _, ratio in meter_steps or ())
     ]
-    if since and _is_only_on_unclean_days(comparison, entries, {day for day in days if day >= since}):
+    if since and _is_only_on_days_with_token_differences(
+        comparison, entries, {day for day in days if day >= since}
+    ):
         return
     if since and len(changed_meters) < 2 and sum(day >= since for day in priced_days) < 2:
         # another price per call, or a line that is not about tokens, is likelier than a price change
@@ -408,61 +425,68 @@ def _claim_place_price(
     before = {day for day in days if day < since}
     is_ours = all(abs(meter_steps[-1][1] - _ONE) <= NOTHING for meter_steps in steps.values() if meter_steps)
     if before and (
-        _is_only_on_unclean_days(comparison, entries, before)
-        or (is_ours and _are_few_unclean_days(comparison, entries, before))
+        _is_only_on_days_with_token_differences(comparison, entries, before)
+        or (is_ours and _are_few_days_with_token_differences(comparison, entries, before))
     ):
-        yield from _claim_place_price(comparison, model, lambda cell: is_of(cell) and cell.day >= since)
+        yield from _claim_price_of_cells(
+            comparison, model, lambda cell: is_chosen_cell(cell) and cell.day >= since
+        )
         return  # the first days show no price, because they have calls on only one side
     claim = comparison.remainder.claim_entries(
         cause,
         [entry for entry in entries if entry[2] in changed_meters],
-        sure=sure,
+        certainty=sure,
         evidence=f"{name}: {evidence}",
         advice=_ADVICE.get(cause, _OVERRIDE),
         since=since,
-        beside=(
+        alternative_causes=(
             *alternatives_to_factor(cause, next(iter(ratios.values()))),
-            *_factor_before_change(steps, since),
+            *_fee_cause_before_price_change(steps, since),
         ),
     )
     if claim is not None:
         yield claim
 
 
-def _factor_before_change(
-    steps: Mapping[str, list[tuple[int, Decimal]] | None], since: int
+def _fee_cause_before_price_change(
+    ratio_steps_by_meter: Mapping[str, list[tuple[int, Decimal]] | None], change_day: int
 ) -> tuple[str, ...]:
-    first = [meter_steps[0][1] for meter_steps in steps.values() if meter_steps]
+    first = [meter_steps[0][1] for meter_steps in ratio_steps_by_meter.values() if meter_steps]
     is_one = len(first) > 1 and all(is_near(ratio, first[0]) for ratio in first)
-    return ("fee",) if since and is_one and abs(first[0] - _ONE) > SAME else ()
+    return ("fee",) if change_day and is_one and abs(first[0] - _ONE) > SAME else ()
 
 
-def _claim_free_kinds(
-    comparison: BillComparison, model: str, entries: Iterable[PartKey], kinds: Collection[str]
+def _claim_unbilled_token_kinds(
+    comparison: BillComparison, model: str, entries: Iterable[DifferenceEntry], kinds: Collection[str]
 ) -> CauseClaim | None:
     """Claim kinds of tokens that the bill does not charge. Other kinds may have another price as well."""
     return comparison.remainder.claim_entries(
         "price_change",
         [entry for entry in entries if entry[2] in kinds],
-        sure=STRONG,
+        certainty=STRONG,
         evidence=f"{join_names([model])}: nothing was billed for {join_names(sorted(kinds))}, on all days",
         advice=_OVERRIDE,
     )
 
 
-def _are_rates_claimed(
-    comparison: BillComparison, cells: Collection[ComparisonCell], but: Collection[str]
+def _are_other_prices_claimed(
+    comparison: BillComparison, cells: Collection[ComparisonCell], except_meters: Collection[str]
 ) -> bool:
     paid = [
         comparison.remainder.remaining_billed_amount(*cell_meter)
         for cell_meter in comparison.split.worth
-        if cell_meter[0] in cells and cell_meter[1] not in but and cell_meter in comparison.split.paid
+        if cell_meter[0] in cells
+        and cell_meter[1] not in except_meters
+        and cell_meter in comparison.split.paid
     ]
     return bool(paid) and all(paid_rate is None for paid_rate in paid)
 
 
 def _claim_days_price(
-    comparison: BillComparison, name: str, entries: list[PartKey], meters: Mapping[str, RateSeries]
+    comparison: BillComparison,
+    name: str,
+    entries: list[DifferenceEntry],
+    meters: Mapping[str, BilledRatioSeries],
 ) -> Iterator[CauseClaim]:
     """
     Yield claims that a price applied only on certain days. A price that lasts to the end is claimed as a
@@ -472,13 +496,13 @@ def _claim_days_price(
     differing_cells = {comparison.split.levels.coarse_cell(cell) for cell, _ in comparison.split.extra}
     sets = group_days_by_ratio(meters)
     differing_days = {day for days, _ in sets for day in days}
-    of_all = _factor_without_our_price(sets) if differing_days == set(every) else ()
+    of_all = _cause_of_most_common_known_factor(sets) if differing_days == set(every) else ()
     # A lasting price applies to later days as well, even to those with a second price, so it is claimed
     # first.
     for days, off_ratios in sorted(
         sets, key=lambda item: not _is_lasting_to_end(item[0], every, differing_days)
     ):
-        if _is_only_on_unclean_days(comparison, entries, set(days)) or all(
+        if _is_only_on_days_with_token_differences(comparison, entries, set(days)) or all(
             map(comparison.is_within_rounding, (e for e in entries if e[1].day in days))
         ):
             continue
@@ -499,48 +523,52 @@ def _claim_days_price(
         rate_text = f"every kind of token at {first:.4f}" if is_one_ratio else ", ".join(kinds)
         chosen = [entry for entry in entries if entry[1].day in days and entry[2] in off_ratios]
         portions = (
-            _portions_on_later_days(comparison, entries, later - set(days), off_ratios) if stays else {}
+            _price_portions_on_days(comparison, entries, later - set(days), off_ratios) if stays else {}
         )
         claim = comparison.remainder.claim_entries(
             "price_change" if stays else "price_on_days",
             [*chosen, *portions],
-            sure=STRONG,
-            evidence=f"{name}: {_days_phrase([since or days[0], *days[1:]], stays=stays)} {rate_text} of our price",
+            certainty=STRONG,
+            evidence=f"{name}: {_days_phrase([since or days[0], *days[1:]], lasts_to_end=stays)} "
+            f"{rate_text} of our price",
             advice=_OVERRIDE if stays else _ADVICE["price_on_days"],
             since=since,
             portions=portions,
-            beside=(*_factor_of_most_days(days, every, off_ratios, alike=is_one_ratio), *of_all),
+            alternative_causes=(
+                *_cause_of_factor_on_most_days(days, every, off_ratios, is_one_ratio=is_one_ratio),
+                *of_all,
+            ),
         )
         if claim is not None:
             yield claim
 
 
-def _is_lasting_to_end(days: list[int], every: list[int], differing_days: Collection[int]) -> bool:
-    later = {day for day in every if day >= days[0]}
-    is_to_the_end = days[-1] >= every[-2] and later - set(differing_days) <= set(days)
+def _is_lasting_to_end(days: list[int], all_days: list[int], differing_days: Collection[int]) -> bool:
+    later = {day for day in all_days if day >= days[0]}
+    is_to_the_end = days[-1] >= all_days[-2] and later - set(differing_days) <= set(days)
     return len(days) * 2 > len(later) > 1 and is_to_the_end
 
 
 def _price_start_day(
     days: list[int],
-    off: Mapping[str, Decimal],
-    every: list[int],
-    sets: list[tuple[list[int], dict[str, Decimal]]],
+    ratios_by_meter: Mapping[str, Decimal],
+    all_days: list[int],
+    day_sets: list[tuple[list[int], dict[str, Decimal]]],
 ) -> int:
     product_days = {
         day
-        for other_days, known in sets
+        for other_days, known in day_sets
         if other_days is not days
         and any(
-            _is_product_of_ratios(known, off, ratios)
-            for set_days, ratios in sets
+            _is_product_of_ratios(known, ratios_by_meter, ratios)
+            for set_days, ratios in day_sets
             if set_days is not days and set_days is not other_days
         )
         for day in other_days
     }
     # on the days just before, this price may apply in combination with that of another set of days
     begin = days[0]
-    for day in reversed([day for day in every if day < begin]):
+    for day in reversed([day for day in all_days if day < begin]):
         if day not in product_days:
             break
         begin = day
@@ -556,34 +584,49 @@ def _is_product_of_ratios(
     )
 
 
-def _portions_on_later_days(
-    comparison: BillComparison, entries: list[PartKey], days: Collection[int], off: Mapping[str, Decimal]
-) -> dict[PartKey, ClaimedPortion]:
+def _price_portions_on_days(
+    comparison: BillComparison,
+    entries: list[DifferenceEntry],
+    days: Collection[int],
+    ratios_by_meter: Mapping[str, Decimal],
+) -> dict[DifferenceEntry, ClaimedPortion]:
     return {
-        entry: ClaimedPortion(round((off[entry[2]] - 1) * comparison.split.worth[entry[1], entry[2]]))
+        entry: ClaimedPortion(
+            round((ratios_by_meter[entry[2]] - 1) * comparison.split.worth[entry[1], entry[2]])
+        )
         for entry in entries
-        if entry[1].day in days and entry[2] in off and (entry[1], entry[2]) in comparison.split.worth
+        if entry[1].day in days
+        and entry[2] in ratios_by_meter
+        and (entry[1], entry[2]) in comparison.split.worth
     }
 
 
-def _factor_of_most_days(
-    days: list[int], every: list[int], off: Mapping[str, Decimal], *, alike: bool
+def _cause_of_factor_on_most_days(
+    days: list[int], all_days: list[int], ratios_by_meter: Mapping[str, Decimal], *, is_one_ratio: bool
 ) -> tuple[str, ...]:
     # if a known factor holds on most days, it may hold on all, while another price cancels it on the rest
-    known = find_known_factor(off, regions_known=True) if alike and len(days) * 2 > len(every) else None
+    known = (
+        find_cause_of_known_factor(ratios_by_meter, regions_known=True)
+        if is_one_ratio and len(days) * 2 > len(all_days)
+        else None
+    )
     return () if known is None else (known[0],)
 
 
-def _factor_without_our_price(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str, ...]:
+def _cause_of_most_common_known_factor(
+    day_sets: list[tuple[list[int], dict[str, Decimal]]],
+) -> tuple[str, ...]:
     # if every day's price differs from ours, the known factor of most days may apply to all
     candidates = []
-    for days, ratios in sets:
-        if len(ratios) > 1 and (known := find_known_factor(ratios, regions_known=True)) is not None:
+    for days, ratios in day_sets:
+        if len(ratios) > 1 and (known := find_cause_of_known_factor(ratios, regions_known=True)) is not None:
             candidates.append((len(days), known[0]))
     return (max(candidates)[1],) if candidates else ()
 
 
-def _is_only_on_unclean_days(comparison: BillComparison, entries: list[PartKey], days: set[int]) -> bool:
+def _is_only_on_days_with_token_differences(
+    comparison: BillComparison, entries: list[DifferenceEntry], days: set[int]
+) -> bool:
     model, coarse = entries[0][1].model, comparison.split.levels.coarse_cell
     if days.isdisjoint(
         cell.day
@@ -598,23 +641,25 @@ def _is_only_on_unclean_days(comparison: BillComparison, entries: list[PartKey],
     return bool(clean) and len(days) <= LEAST_DAYS and days.isdisjoint(clean)
 
 
-def _are_few_unclean_days(comparison: BillComparison, entries: list[PartKey], days: set[int]) -> bool:
+def _are_few_days_with_token_differences(
+    comparison: BillComparison, entries: list[DifferenceEntry], days: set[int]
+) -> bool:
     differing_days = {cell.day for cell, _ in comparison.split.extra if cell.model == entries[0][1].model}
     return len(days) <= LEAST_DAYS and days <= differing_days
 
 
-def _days_phrase(days: list[int], *, stays: bool) -> str:
+def _days_phrase(days: list[int], *, lasts_to_end: bool) -> str:
     return (
         f"from {day_text(days[0])} on"
-        if stays
+        if lasts_to_end
         else f"on {join_names([day_text(day) for day in days], most=31)}"
     )
 
 
-def _model_and_place(model: str, places: set[_PlaceKey]) -> str:
+def _model_key_tier_region_text(model: str, groups: set[_KeyTierRegionContext]) -> str:
     parts = [join_names([model]) if model else "all tokens"]
-    if len(places) == 1:
-        [(key, tier, region, context)] = places
+    if len(groups) == 1:
+        [(key, tier, region, context)] = groups
         parts += [f"key {join_names([key])}"] if key else []
         parts += [f"tier {tier}"] if tier else []
         parts += [f"region {region}"] if region else []
@@ -634,22 +679,23 @@ _ADVICE = {
 }
 
 
-def _describe_price(
-    meters: Mapping[str, RateSeries], steps: Mapping[str, list[tuple[int, Decimal]] | None]
+def _price_change_cause_certainty_and_evidence(
+    meters: Mapping[str, BilledRatioSeries],
+    ratio_steps_by_meter: Mapping[str, list[tuple[int, Decimal]] | None],
 ) -> tuple[str, str, str]:
     changed = sorted(
         {
             meter_steps[1][0]
-            for meter_steps in steps.values()
+            for meter_steps in ratio_steps_by_meter.values()
             if meter_steps is not None and len(meter_steps) == 2
         }
     )
     price_texts = []
     for meter, days in meters.items():
-        meter_steps = steps[meter] or []
+        meter_steps = ratio_steps_by_meter[meter] or []
         since = meter_steps[-1][0] if len(meter_steps) == 2 else 0
         later = {day for day in days.worth if day >= since}
-        if abs(days.ratio(later) - _ONE) <= NOTHING and len(meter_steps) < 2:
+        if abs(days.billed_ratio(later) - _ONE) <= NOTHING and len(meter_steps) < 2:
             continue
         sold = sum(days.sold[day] for day in later)
         billed = price_per_million_tokens(sum(days.paid.get(day, 0) for day in later), sold)
@@ -661,19 +707,19 @@ def _describe_price(
     return "price_change", EXACT if changed else STRONG, f"{when}{'; '.join(price_texts)}"
 
 
-def find_known_factor(
-    ratios: Mapping[str, Decimal], regions_known: bool, *, is_rest: bool = False
+def find_cause_of_known_factor(
+    ratios: Mapping[str, Decimal], regions_known: bool, *, are_others_claimed: bool = False
 ) -> tuple[str, str, str] | None:
     """
     Return cause, certainty and evidence if a known factor between billed and our prices applies to all kinds
     of tokens, or None.
 
-    `is_rest`: other causes already explain the other kinds of tokens, so one kind is enough to show the price
-    of a tier.
+    `are_others_claimed`: other causes already explain the other kinds of tokens, so one kind is enough to
+    show the price of a tier.
     """
     factor = next(iter(ratios.values()))
     is_one = len(ratios) < 2 and WHOLE not in ratios
-    if (is_one and not is_rest) or not all(is_near(ratio, factor) for ratio in ratios.values()):
+    if (is_one and not are_others_claimed) or not all(is_near(ratio, factor) for ratio in ratios.values()):
         return None
     for known, cause, description in _FACTORS:
         # An earlier check has tried the factors of regions if the ledger knows them.

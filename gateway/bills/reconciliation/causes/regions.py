@@ -14,7 +14,7 @@ from fractions import Fraction
 from gateway.bills.reconciliation.cells import Regional, SplitDifference
 from gateway.bills.reconciliation.claims import STRONG, WEAK, BillComparison, CauseClaim, ClaimedPortion
 from gateway.bills.reconciliation.limits import ALIKE, LARGE_SHARE, MOST_APART, MOST_LISTED, REGIONAL, SAME
-from gateway.bills.reconciliation.rate_series import RateSeries, group_days_by_ratio
+from gateway.bills.reconciliation.rate_series import BilledRatioSeries, group_days_by_ratio
 from gateway.bills.reconciliation.sides import ANYWHERE, RATE, ComparisonCell
 from gateway.bills.reconciliation.wording import join_names
 
@@ -48,7 +48,7 @@ class _Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fit:
+class _RegionFactorFit:
     """Surcharges of regions that explain the billed amounts, as shares of our price."""
 
     factors: Mapping[str, Decimal]
@@ -68,7 +68,7 @@ class _Fit:
             f"{join_names([f'{name} at {1 + self.factors[name]:.3f}' for name in self.regions])} of our price"
         )
 
-    def rank(self) -> tuple[Decimal, bool, int]:
+    def sort_rank(self) -> tuple[Decimal, bool, int]:
         return round(self.unexplained_share, 3), not self.is_published, -len(self.factors)
 
 
@@ -99,7 +99,7 @@ def claim_regional_price(comparison: BillComparison) -> Iterator[CauseClaim]:
             claim = comparison.remainder.claim_entries(
                 REGION,
                 [(RATE, rate.cell, rate.meter) for rate in rates],
-                sure=STRONG if fit.unexplained_share <= ALIKE else WEAK,
+                certainty=STRONG if fit.unexplained_share <= ALIKE else WEAK,
                 evidence=(
                     f"{join_names([model]) if model else 'all tokens'}: according to {side_name}, {share:.1%} of "
                     f"the value was processed in {fit.description}"
@@ -153,7 +153,7 @@ def _claim_surcharge_on_price(
             return comparison.remainder.claim_entries(
                 REGION,
                 [entry for entry, portion in portions.items() if portion.amount],
-                sure=STRONG,
+                certainty=STRONG,
                 evidence=(
                     f"{join_names([model]) if model else 'all tokens'}: according to {side_name}, "
                     f"{float(share):.1%} of the value was processed in {join_names(list(regions))}, at a factor "
@@ -172,8 +172,8 @@ def _is_steady_with_surcharge(rates: list[_Rates], regions: tuple[str, ...], dea
         paid, worth = sums.setdefault(rate.meter, (defaultdict(int), defaultdict(int)))
         paid[rate.cell.day] += rate.worth + rate.amount
         worth[rate.cell.day] += rate.worth + int(dearer * rate.value_in_regions(regions))
-    series = {meter: RateSeries(paid, worth, {}) for meter, (paid, worth) in sums.items()}
-    return all(rate_series.ratio_steps() is not None for rate_series in series.values()) or bool(
+    series = {meter: BilledRatioSeries(paid, worth, {}) for meter, (paid, worth) in sums.items()}
+    return all(rate_series.billed_ratio_periods() is not None for rate_series in series.values()) or bool(
         group_days_by_ratio(series)
     )
 
@@ -204,7 +204,7 @@ def _remaining_rates(comparison: BillComparison, model: str, regional: Regional)
     ]
 
 
-def _best_fit(rates: list[_Rates], tolerance: float) -> _Fit | None:
+def _best_fit(rates: list[_Rates], tolerance: float) -> _RegionFactorFit | None:
     worth: dict[str, int] = defaultdict(int)
     for rate in rates:
         for region, amount in rate.regional.items():
@@ -212,13 +212,21 @@ def _best_fit(rates: list[_Rates], tolerance: float) -> _Fit | None:
                 worth[region] += amount
     largest = sorted(worth, key=lambda region: (-worth[region], region))[:MOST_LISTED]
     candidates = [(region,) for region in largest] + ([tuple(sorted(worth))] if len(worth) > 1 else [])
-    fits = [fit for regions in candidates if (fit := _fit_one_factor(rates, regions, tolerance)) is not None]
+    fits = [
+        fit
+        for regions in candidates
+        if (fit := _fit_one_factor_for_regions(rates, regions, tolerance)) is not None
+    ]
     return (
-        min(fits, key=_Fit.rank) if fits else _fit_factor_per_region(rates, largest[:MOST_APART], tolerance)
+        min(fits, key=_RegionFactorFit.sort_rank)
+        if fits
+        else _fit_factor_per_region(rates, largest[:MOST_APART], tolerance)
     )
 
 
-def _fit_one_factor(rates: list[_Rates], regions: tuple[str, ...], tolerance: float) -> _Fit | None:
+def _fit_one_factor_for_regions(
+    rates: list[_Rates], regions: tuple[str, ...], tolerance: float
+) -> _RegionFactorFit | None:
     inside = sum(rate.value_in_regions(regions) for rate in rates)
     if not inside:
         return None
@@ -226,7 +234,9 @@ def _fit_one_factor(rates: list[_Rates], regions: tuple[str, ...], tolerance: fl
     return _fit_if_plausible(rates, dict.fromkeys(regions, factor), tolerance)
 
 
-def _fit_factor_per_region(rates: list[_Rates], regions: list[str], tolerance: float) -> _Fit | None:
+def _fit_factor_per_region(
+    rates: list[_Rates], regions: list[str], tolerance: float
+) -> _RegionFactorFit | None:
     if len(regions) < 2 or len(rates) < 4 * len(regions):
         return None
     columns = [[rate.regional.get(region, 0) for rate in rates] for region in regions]
@@ -267,7 +277,9 @@ def _solve_equations(equations: list[list[Fraction]]) -> list[Fraction] | None:
     return [row[-1] for row in equations]
 
 
-def _fit_if_plausible(rates: list[_Rates], factors: Mapping[str, Decimal], tolerance: float) -> _Fit | None:
+def _fit_if_plausible(
+    rates: list[_Rates], factors: Mapping[str, Decimal], tolerance: float
+) -> _RegionFactorFit | None:
     """
     Return a fit of these factors, or None unless all regions cost more, almost nothing is left, and one
     factor for everything would be worse.
@@ -285,4 +297,4 @@ def _fit_if_plausible(rates: list[_Rates], factors: Mapping[str, Decimal], toler
         is_published or by_one_factor > LARGE_SHARE
     ):
         return None
-    return _Fit(factors, is_published, unexplained_share)
+    return _RegionFactorFit(factors, is_published, unexplained_share)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from math import isqrt
 
 from gateway.bills.reconciliation.causes.missing import ASK_FOR_USAGE
-from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import (
     EXACT,
     STRONG,
@@ -40,13 +40,13 @@ def claim_failed_calls(comparison: BillComparison) -> Iterator[CauseClaim]:
             "Check why these calls failed. Providers bill some of them, such as aborted answers.",
         ),
     ):
-        portions: dict[PartKey, ClaimedPortion] = {
+        portions: dict[DifferenceEntry, ClaimedPortion] = {
             (OWN, cell, ""): ClaimedPortion(amount) for cell, amount in by_cell.items() if amount * sign > 0
         }
         claim = comparison.remainder.claim_entries(
             "failed_calls",
             portions,
-            sure=EXACT if comparison.are_failed_known else STRONG,
+            certainty=EXACT if comparison.are_failed_known else STRONG,
             evidence=evidence,
             advice=advice,
             portions=portions,
@@ -55,19 +55,21 @@ def claim_failed_calls(comparison: BillComparison) -> Iterator[CauseClaim]:
             yield claim
 
 
-def claim_other_lines(comparison: BillComparison) -> Iterator[CauseClaim]:
+def claim_non_token_lines(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim lines of a bill other than tokens, such as web searches, storage, tax and credits. Each kind is one
     claim. If calls report a kind as well, only the difference is left to claim.
     """
-    for kind in sorted({meter for _, _, meter in comparison.remainder.entries_of_part(OTHER)}):
-        entries = [entry for entry in comparison.remainder.entries_of_part(OTHER) if entry[2] == kind]
+    for kind in sorted({meter for _, _, meter in comparison.remainder.entries_of_difference_part(OTHER)}):
+        entries = [
+            entry for entry in comparison.remainder.entries_of_difference_part(OTHER) if entry[2] == kind
+        ]
         fee = comparison.split.reported_fees.get(kind, 0)
         if fee:
             claim = comparison.remainder.claim_entries(
                 "meter_differs",
                 entries,
-                sure=EXACT,
+                certainty=EXACT,
                 evidence=(
                     f"the bill has lines of {join_names([kind])}; calls report {format_dollars(fee)} of "
                     "it at list prices"
@@ -78,7 +80,7 @@ def claim_other_lines(comparison: BillComparison) -> Iterator[CauseClaim]:
             claim = comparison.remainder.claim_entries(
                 kind if kind in NAMED else "not_tokens",
                 entries,
-                sure=EXACT,
+                certainty=EXACT,
                 evidence=f"the bill has lines of {join_names([kind])}, which no call reports",
                 advice="Nothing is wrong. Include it in a budget if it should count there.",
             )
@@ -89,7 +91,7 @@ def claim_other_lines(comparison: BillComparison) -> Iterator[CauseClaim]:
 def claim_calls_without_cost(comparison: BillComparison) -> Iterator[CauseClaim]:
     """Claim the value of calls without an estimate, for which sources reported only some token counts."""
     remainder = comparison.remainder
-    portions: dict[PartKey, ClaimedPortion] = {
+    portions: dict[DifferenceEntry, ClaimedPortion] = {
         (OWN, cell, ""): ClaimedPortion(sums.unsized_value)
         for cell, sums in comparison.split.counted.items()
         if sums.unsized_value and (OWN, cell, "") in remainder.amounts
@@ -101,7 +103,7 @@ def claim_calls_without_cost(comparison: BillComparison) -> Iterator[CauseClaim]
         "usage_missing",
         portions,
         # the bill may omit these incomplete calls, because it omits other aborted calls
-        sure=WEAK if lacks_bill else EXACT,
+        certainty=WEAK if lacks_bill else EXACT,
         evidence="calls without all of their token counts have no estimate, and their other tokens are on the bill",
         advice=ASK_FOR_USAGE,
         portions=portions,
@@ -117,8 +119,8 @@ def claim_own_prices(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     claim = comparison.remainder.claim_entries(
         "own_price",
-        comparison.remainder.entries_of_part(OWN),
-        sure=STRONG,
+        comparison.remainder.entries_of_difference_part(OWN),
+        certainty=STRONG,
         evidence="some calls have no list price, or a cost from their gateway that differs from list prices",
         advice="After a change of prices, recalculate with `tollhouse ledger reprice`; check `cost_source`.",
     )
@@ -140,7 +142,7 @@ def claim_rounding(comparison: BillComparison) -> Iterator[CauseClaim]:
     entries = []
     lines = 0
     last = 0
-    for entry in remainder.entries_of_part(RATE):
+    for entry in remainder.entries_of_difference_part(RATE):
         _, cell, meter = entry
         if cell not in differing_cells and comparison.is_within_rounding(entry):
             entries.append(entry)
@@ -153,7 +155,7 @@ def claim_rounding(comparison: BillComparison) -> Iterator[CauseClaim]:
     claim = remainder.claim_entries(
         "rounding",
         entries,
-        sure=STRONG,
+        certainty=STRONG,
         evidence=(
             "the tokens agree, and each amount differs by at most half of the last digit, "
             f"{format_dollars(last)}, per line ({lines:,} lines in all)"
@@ -167,7 +169,9 @@ def claim_rounding(comparison: BillComparison) -> Iterator[CauseClaim]:
 def claim_amounts_rounded_up(comparison: BillComparison) -> Iterator[CauseClaim]:
     """Claim amounts that are rounded up: each exceeds the value of its tokens by at most the last digit."""
     entries = [
-        entry for entry in comparison.remainder.entries_of_part(RATE) if entry[1:] in comparison.split.worth
+        entry
+        for entry in comparison.remainder.entries_of_difference_part(RATE)
+        if entry[1:] in comparison.split.worth
     ]
     amounts = [comparison.remainder.amounts[entry] for entry in entries]
     if not any(
@@ -182,7 +186,7 @@ def claim_amounts_rounded_up(comparison: BillComparison) -> Iterator[CauseClaim]
         claim = comparison.remainder.claim_entries(
             "rounding",
             entries,
-            sure=WEAK,
+            certainty=WEAK,
             evidence=f"{len(entries):,} amounts exceed the value of their tokens by at most their last digit",
             advice="Nothing is missing. The provider or the export rounds each amount up.",
         )
@@ -190,7 +194,7 @@ def claim_amounts_rounded_up(comparison: BillComparison) -> Iterator[CauseClaim]
             yield claim
 
 
-def last_digit(amounts: Iterable[int]) -> int:
+def last_decimal_unit(amounts: Iterable[int]) -> int:
     """Return the unit of the last decimal that the amounts use, in money units. It is at most a cent."""
     digit: int = COARSEST
     for amount in amounts:

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 from fractions import Fraction
 from statistics import median
 
-from gateway.bills.reconciliation.causes.days import BY_TOKENS, find_shift, shift_portions
-from gateway.bills.reconciliation.causes.missing import days_lacking_half
-from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.causes.days import BY_TOKENS, find_shift, portions_moved_by_shift
+from gateway.bills.reconciliation.causes.missing import days_missing_half_of_tokens
+from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import (
     EXACT,
     OTHERS,
@@ -43,27 +43,27 @@ _POINT = "Check whether the gateway or its senders were down or not yet in use."
 
 def claim_no_telemetry(comparison: BillComparison) -> Iterator[CauseClaim]:
     counted, billed = _counted_and_billed_days(comparison)
-    silent = sorted((billed - counted) & _days_with_open_volume(comparison))
+    silent = sorted((billed - counted) & _days_with_unexplained_or_unstated_tokens(comparison))
     if not silent or not counted:
         return
     shift = find_shift(comparison)
-    moved_portions = shift_portions(comparison, shift, silent) if shift is not None else {}
+    moved_portions = portions_moved_by_shift(comparison, shift, silent) if shift is not None else {}
     may_be_chance = _may_be_chance(comparison, counted)
     claim = comparison.remainder.claim_entries(
         "no_telemetry",
         _entries_on_days(comparison, silent),
-        sure=EXACT,
+        certainty=EXACT,
         evidence=(
             f"{_join_days(silent)}: the bill has tokens or money, but Tollhouse has no call, unlike on "
             f"{len(counted):,} other days{BY_TOKENS if moved_portions else ''}"
         ),
         advice=_POINT,
         portions={
-            entry: comparison.remainder.rest_of_entry(entry, portion)
+            entry: comparison.remainder.remaining_portion_of_entry(entry, portion)
             for entry, portion in moved_portions.items()
         },
         explains_calls=not moved_portions,
-        beside=[*["time_edge"] * bool(moved_portions), *["unreported_calls"] * may_be_chance],
+        alternative_causes=[*["time_edge"] * bool(moved_portions), *["unreported_calls"] * may_be_chance],
     )
     if claim is not None:
         yield claim
@@ -86,7 +86,7 @@ def claim_no_bill(comparison: BillComparison) -> Iterator[CauseClaim]:
     counted, billed = _counted_and_billed_days(comparison)
     free = sorted(
         day
-        for day in (counted - billed) & _days_with_open_volume(comparison)
+        for day in (counted - billed) & _days_with_unexplained_or_unstated_tokens(comparison)
         if day in comparison.split.metered
     )
     if not free or not billed:
@@ -94,7 +94,7 @@ def claim_no_bill(comparison: BillComparison) -> Iterator[CauseClaim]:
     claim = comparison.remainder.claim_entries(
         "no_bill",
         _entries_on_days(comparison, free),
-        sure=EXACT,
+        certainty=EXACT,
         evidence=f"{_join_days(free)}: Tollhouse has calls, but the bill, which covers these days, has nothing",
         advice="Import the complete bill of these days again, or check which account paid them.",
         explains_calls=True,
@@ -110,14 +110,14 @@ def claim_days_billed_repeatedly(comparison: BillComparison) -> Iterator[CauseCl
     """
     split = comparison.split
     remainder = comparison.remainder
-    in_calls = _billed_times_by_calls(comparison)
-    in_hours = _billed_times_by_hours(comparison)
+    in_calls = _times_billed_per_day_by_calls(comparison)
+    in_hours = _times_billed_per_day_by_hours(comparison)
     times_by_day = {**in_hours, **in_calls, **split.repeats.billed}
     portions = {}
     for cell, meter in split.values:
         if cell.day in times_by_day and cell not in remainder.explained:
             share = 1 - Fraction(1, times_by_day[cell.day])
-            worth, tokens = remainder.billed_portion((VOLUME, cell, meter))
+            worth, tokens = remainder.billed_value_and_tokens((VOLUME, cell, meter))
             portions[VOLUME, cell, meter] = ClaimedPortion(round(worth * share), round(tokens * share))
     is_of_hours = not times_by_day.keys() <= {*in_calls, *split.repeats.billed}
     repeated_text = (
@@ -126,7 +126,7 @@ def claim_days_billed_repeatedly(comparison: BillComparison) -> Iterator[CauseCl
     claim = remainder.claim_entries(
         "billed_twice",
         portions,
-        sure=STRONG,
+        certainty=STRONG,
         evidence=(
             f"{_join_days(sorted(times_by_day))}: the bill has "
             f"{'the tokens of the shifted hours' if is_of_hours else repeated_text} exactly twice, or more often"
@@ -134,13 +134,13 @@ def claim_days_billed_repeatedly(comparison: BillComparison) -> Iterator[CauseCl
         advice="Check whether the report repeats the rows of these days, and import it again.",
         portions=portions,
         explains_calls=True,
-        beside=("time_edge",) if is_of_hours else (),
+        alternative_causes=("time_edge",) if is_of_hours else (),
     )
     if claim is not None:
         yield claim
 
 
-def _billed_times_by_calls(comparison: BillComparison) -> dict[int, int]:
+def _times_billed_per_day_by_calls(comparison: BillComparison) -> dict[int, int]:
     """
     Return, for each day billed more than once, how many times it was billed, by the number of calls of each
     key and model. Some calls may have no tokens. Return nothing if most days are like this.
@@ -163,7 +163,7 @@ def _billed_times_by_calls(comparison: BillComparison) -> dict[int, int]:
     return times_by_day if len(times_by_day) * 2 < len(theirs) else {}
 
 
-def _billed_times_by_hours(comparison: BillComparison) -> dict[int, int]:
+def _times_billed_per_day_by_hours(comparison: BillComparison) -> dict[int, int]:
     """
     Return, for each day billed more than once, how many times it was billed. Days with hours without a call
     are left out, because such hours may explain the difference.
@@ -187,12 +187,12 @@ def _billed_times_by_hours(comparison: BillComparison) -> dict[int, int]:
     return times_by_day
 
 
-def _has_unusual_silence(comparison: BillComparison, day: int, shift: int) -> bool:
-    first, hours = _longest_silence(comparison, day, shift)
+def _has_unusual_silence(comparison: BillComparison, day: int, shift_hours: int) -> bool:
+    first, hours = _start_and_hours_of_longest_silence(comparison, day, shift_hours)
 
     def tokens_on_other_days(begin: int, end: int) -> int:
         return sum(
-            comparison.hours.get(other_day + (hour + shift) * HOUR_S, 0)
+            comparison.hours.get(other_day + (hour + shift_hours) * HOUR_S, 0)
             for other_day in comparison.days
             if other_day != day
             for hour in range(begin, end)
@@ -231,7 +231,7 @@ def claim_silent_hours(comparison: BillComparison) -> Iterator[CauseClaim]:
     for day in sorted(gaps):
         if gaps[day] <= LARGE_SHARE * billed[day] or len(whole) * 2 < len(comparison.days):
             continue
-        first, hours = _longest_silence(comparison, day, comparison.remainder.shift)
+        first, hours = _start_and_hours_of_longest_silence(comparison, day, comparison.remainder.shift)
         begin = first + comparison.remainder.shift
         then = [
             comparison.hours.get(other_day + hour * HOUR_S, 0)
@@ -273,25 +273,25 @@ def claim_silent_hours(comparison: BillComparison) -> Iterator[CauseClaim]:
     entries = [
         entry for entry in _entries_on_days(comparison, days) if lacks[entry[1].day, entry[1].model] > 0
     ]
-    portions = _price_portions(comparison, days)
+    portions = _portions_beyond_usual_price(comparison, days)
     if is_beside:
         shares = {day: Fraction(gaps[day] / lacking[day]) for day in days}
         portions = {
-            entry: comparison.remainder.share_of_entry(entry, shares[entry[1].day]) for entry in entries
+            entry: comparison.remainder.portion_of_entry(entry, shares[entry[1].day]) for entry in entries
         } | portions
     claim = comparison.remainder.claim_entries(
         "no_telemetry",
         entries,
-        sure=WEAK
+        certainty=WEAK
         if is_beside or is_uneven or any(cell.model in comparison.remainder.changed for _, cell, _ in entries)
         else STRONG,
         evidence=evidence + (BY_TOKENS if comparison.remainder.shift else ""),
         advice=_POINT,
         portions=portions,
         explains_calls=True,
-        beside=[
+        alternative_causes=[
             *(["time_edge"] if comparison.remainder.shift else []),
-            *(["billed_twice"] if large and large & days_lacking_half(comparison) else []),
+            *(["billed_twice"] if large and large & days_missing_half_of_tokens(comparison) else []),
             *([OTHERS] if is_beside else []),
         ],
     )
@@ -299,15 +299,17 @@ def claim_silent_hours(comparison: BillComparison) -> Iterator[CauseClaim]:
         yield claim
 
 
-def _longest_silence(comparison: BillComparison, day: int, shift: int) -> tuple[int, int]:
+def _start_and_hours_of_longest_silence(
+    comparison: BillComparison, day: int, shift_hours: int
+) -> tuple[int, int]:
     """
-    Return start and length of the longest time without a call, in hours. `shift` is the number of hours by
+    Return start and length of the longest time without a call, in hours. `shift_hours` is the number of hours by
     which the ledger's times are ahead.
     """
     best = (0, 0)
     begun = 0
     for hour in range(DAY_S // HOUR_S):
-        if comparison.hours.get(day + (hour + shift) * HOUR_S, 0):
+        if comparison.hours.get(day + (hour + shift_hours) * HOUR_S, 0):
             begun = hour + 1
         elif hour + 1 - begun > best[1]:
             best = (begun, hour + 1 - begun)
@@ -324,22 +326,22 @@ def _counted_and_billed_days(comparison: BillComparison) -> tuple[set[int], set[
     return counted, billed | {cell.day for cell, _ in comparison.split.paid}
 
 
-def _days_with_open_volume(comparison: BillComparison) -> set[int]:
-    return {cell.day for _, cell, _ in comparison.remainder.volume_entries()} | (
+def _days_with_unexplained_or_unstated_tokens(comparison: BillComparison) -> set[int]:
+    return {cell.day for _, cell, _ in comparison.remainder.token_difference_entries()} | (
         set(comparison.days) - comparison.split.metered
     )
 
 
-def _entries_on_days(comparison: BillComparison, days: Collection[int]) -> list[PartKey]:
+def _entries_on_days(comparison: BillComparison, days: Collection[int]) -> list[DifferenceEntry]:
     """
     Return the differences of these days. Price differences are left out if the model has them on other days
     as well.
     """
     remainder = comparison.remainder
     chosen = set(days)
-    volume = [entry for entry in remainder.volume_entries() if entry[1].day in chosen]
-    rates: list[PartKey] = []
-    for model in {entry[1].model for entry in remainder.entries_of_part(RATE)}:
+    volume = [entry for entry in remainder.token_difference_entries() if entry[1].day in chosen]
+    rates: list[DifferenceEntry] = []
+    for model in {entry[1].model for entry in remainder.entries_of_difference_part(RATE)}:
         model_rates = [entry for entry in remainder.rate_entries(model) if entry[1].day in chosen]
         series = model_rate_series(
             comparison.split, model, {meter for _, _, meter in model_rates}, remainder.remaining_billed_amount
@@ -347,16 +349,18 @@ def _entries_on_days(comparison: BillComparison, days: Collection[int]) -> list[
         for entry in model_rates:
             of_meter = series.get(entry[2])
             other_days = set(of_meter.worth) - chosen if of_meter is not None else set()
-            if of_meter is None or not other_days or abs(of_meter.ratio(other_days) - 1) <= SAME:
+            if of_meter is None or not other_days or abs(of_meter.billed_ratio(other_days) - 1) <= SAME:
                 rates.append(entry)
-    return list(dict.fromkeys((*volume, *remainder.with_unexplained_rates(volume), *rates)))
+    return list(dict.fromkeys((*volume, *remainder.with_price_differences(volume), *rates)))
 
 
-def _price_portions(comparison: BillComparison, days: Collection[int]) -> dict[PartKey, ClaimedPortion]:
+def _portions_beyond_usual_price(
+    comparison: BillComparison, days: Collection[int]
+) -> dict[DifferenceEntry, ClaimedPortion]:
     # the price difference of other days is assumed for the counted part of these days as well
     remainder = comparison.remainder
     split = comparison.split
-    entries = [entry for entry in remainder.entries_of_part(RATE) if entry[1].day in days]
+    entries = [entry for entry in remainder.entries_of_difference_part(RATE) if entry[1].day in days]
     portions = {}
     for model in {entry[1].model for entry in entries}:
         cells = {cell for cell in split.cells_of_model(model) if cell.day not in days}
@@ -364,7 +368,7 @@ def _price_portions(comparison: BillComparison, days: Collection[int]) -> dict[P
         for meter, of_meter in cell_rate_series(
             split, cells, meters, remainder.remaining_billed_amount
         ).items():
-            steps = of_meter.ratio_steps() if of_meter.is_steady() else None
+            steps = of_meter.billed_ratio_periods() if of_meter.is_steady() else None
             for entry in (entry for entry in entries if (entry[1].model, entry[2]) == (model, meter)):
                 prices = [price for since, price in steps or () if since <= entry[1].day]
                 if prices and abs(prices[-1] - 1) > SAME and (entry[1], meter) in split.worth:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
 
-from gateway.bills.reconciliation.cells import PartKey, billed_meter
+from gateway.bills.reconciliation.cells import DifferenceEntry, billed_meter
 from gateway.bills.reconciliation.claims import EXACT, BillComparison, CauseClaim, ClaimedPortion
 from gateway.bills.reconciliation.limits import LEAST_DAYS
 from gateway.bills.reconciliation.sides import OUTPUT, RATE, VOLUME, WHOLE, MeterPlace
@@ -23,7 +23,7 @@ def claim_unlisted_tier_price(comparison: BillComparison) -> Iterator[CauseClaim
         if fit is None:
             continue
         factor, portions = fit
-        yield from comparison.claim_entries_with_rates(
+        yield from comparison.claim_entries_with_price_differences(
             "tier_price",
             [*portions],
             EXACT,
@@ -37,7 +37,7 @@ def claim_unlisted_tier_price(comparison: BillComparison) -> Iterator[CauseClaim
 
 def fit_unlisted_tier(
     comparison: BillComparison, model: str, tier: str
-) -> tuple[Fraction, dict[PartKey, ClaimedPortion]] | None:
+) -> tuple[Fraction, dict[DifferenceEntry, ClaimedPortion]] | None:
     """
     Return the factor f of a tier and its amounts: paid = worth + (f - 1) * w. Here `worth` is the value of a
     cell's tokens at our prices, and w the part of it that the tier's tokens have.
@@ -46,8 +46,8 @@ def fit_unlisted_tier(
     better than one factor for all tokens of the model.
     """
     split, remainder = comparison.split, comparison.remainder
-    inside = _tier_worth_by_place(comparison, model, tier)
-    places: list[MeterPlace] = [entry[1:] for entry in comparison.priced_entries(model)]
+    inside = _billed_value_of_tier_by_meter_place(comparison, model, tier)
+    places: list[MeterPlace] = [entry[1:] for entry in comparison.price_difference_entries(model)]
     rest = {place: remainder.amounts.get((RATE, *place), 0) for place in places}
     whole = sum(inside[place] for place in places)
     kinds = {WHOLE if meter == WHOLE else meter == OUTPUT for _, meter in places}
@@ -62,18 +62,20 @@ def fit_unlisted_tier(
         rest, of_all
     ):
         return None
-    portions: dict[PartKey, ClaimedPortion] = {
+    portions: dict[DifferenceEntry, ClaimedPortion] = {
         (RATE, *place): ClaimedPortion(rest[place]) for place in places if rest[place] and inside[place]
     }
     return 1 + surcharge, portions
 
 
-def _tier_worth_by_place(comparison: BillComparison, model: str, tier: str) -> dict[MeterPlace, int]:
+def _billed_value_of_tier_by_meter_place(
+    comparison: BillComparison, model: str, tier: str
+) -> dict[MeterPlace, int]:
     split = comparison.split
     worth: dict[MeterPlace, int] = defaultdict(int)
     for cell, meter in split.values:
         if cell.model == model and cell.tier == tier:
             coarse = split.levels.coarse_cell(cell)
-            value = comparison.remainder.billed_portion((VOLUME, cell, meter)).amount
+            value = comparison.remainder.billed_value_and_tokens((VOLUME, cell, meter)).amount
             worth[coarse, billed_meter(split, coarse, meter)] += value
     return worth

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from gateway.bills.reconciliation.cells import PartKey
+from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import EXACT, WEAK, BillComparison, CauseClaim, ClaimedPortion
 from gateway.bills.reconciliation.limits import LARGE_SHARE, LEAST_DAYS, SAME
 from gateway.bills.reconciliation.sides import OTHER, RATE, STANDARD, MeterPlace
@@ -25,7 +25,9 @@ def claim_commitment(comparison: BillComparison) -> Iterator[CauseClaim]:
     The cause is exact if on all days with such a line no token of the model and tier has money, and only one
     model may be served. Otherwise it is only likely.
     """
-    lines = [entry for entry in comparison.remainder.entries_of_part(OTHER) if entry[2] in _CAPACITY]
+    lines = [
+        entry for entry in comparison.remainder.entries_of_difference_part(OTHER) if entry[2] in _CAPACITY
+    ]
     for name in sorted({cell.model for _, cell, _ in lines}):
         of_name = [entry for entry in lines if entry[1].model == name]
         days = {cell.day for _, cell, _ in of_name}
@@ -41,7 +43,7 @@ def claim_commitment(comparison: BillComparison) -> Iterator[CauseClaim]:
         claim = comparison.remainder.claim_entries(
             "commitment",
             [*of_name, *entries],
-            sure=EXACT if is_whole and (is_named or len({model for model, _ in served}) == 1) else WEAK,
+            certainty=EXACT if is_whole and (is_named or len({model for model, _ in served}) == 1) else WEAK,
             evidence=(
                 f"{format_dollars(fee)} were billed for capacity on {len(days):,} days, and nothing for tokens of "
                 f"{join_names(sorted({model for model, _ in served}))}, which are worth {format_dollars(value)}"
@@ -52,12 +54,12 @@ def claim_commitment(comparison: BillComparison) -> Iterator[CauseClaim]:
             yield claim
 
 
-def _unpaid_entries(comparison: BillComparison, days: set[int]) -> dict[_Served, list[PartKey]]:
+def _unpaid_entries(comparison: BillComparison, days: set[int]) -> dict[_Served, list[DifferenceEntry]]:
     """
     Return the tokens with a billed amount of 0. A model and tier is left out if most of its value was billed
     at more than 0.
     """
-    entries: dict[_Served, list[PartKey]] = defaultdict(list)
+    entries: dict[_Served, list[DifferenceEntry]] = defaultdict(list)
     worth, free = Counter[_Served](), Counter[_Served]()
     for (cell, meter), value in comparison.split.worth.items():
         if cell.day in days and value > 0 and (cell, meter) in comparison.split.paid:
@@ -88,21 +90,21 @@ def claim_free_tokens(comparison: BillComparison) -> Iterator[CauseClaim]:
     split, remainder, prices = comparison.split, comparison.remainder, _standard_prices(comparison)
     for model in comparison.compared_models():
         by_meter: dict[str, dict[int, list[MeterPlace]]] = defaultdict(lambda: defaultdict(list))
-        for _, cell, meter in comparison.priced_entries(model):
+        for _, cell, meter in comparison.price_difference_entries(model):
             by_meter[meter][cell.day].append((cell, meter))
         for meter, days in sorted(by_meter.items()):
             found = _free_tokens_per_day(comparison, prices[model, meter], days)
             if found is None:
                 continue
             number, less = found
-            portions: dict[PartKey, ClaimedPortion] = {
+            portions: dict[DifferenceEntry, ClaimedPortion] = {
                 (RATE, *place): ClaimedPortion(remainder.amounts[RATE, *place])
                 for day in less
                 for place in days[day]
                 if (RATE, *place) in remainder.amounts
             }
             sold = sum(split.sold[place] for day in less for place in days[day])
-            yield from comparison.claim_entries_with_rates(
+            yield from comparison.claim_entries_with_price_differences(
                 "free_tokens",
                 [*portions],
                 EXACT,

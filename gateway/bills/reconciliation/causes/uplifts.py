@@ -9,8 +9,8 @@ from fractions import Fraction
 
 from gateway.bills.contracts.declared import FEE
 from gateway.bills.reconciliation.causes.contracts import contract_statement_phrase
-from gateway.bills.reconciliation.causes.rates import find_known_factor
-from gateway.bills.reconciliation.cells import PartKey, billed_meter
+from gateway.bills.reconciliation.causes.rates import find_cause_of_known_factor
+from gateway.bills.reconciliation.cells import DifferenceEntry, billed_meter
 from gateway.bills.reconciliation.claims import EXACT, WEAK, BillComparison, CauseClaim, ClaimedPortion
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MOST_LISTED, OWNER_DAYS
 from gateway.bills.reconciliation.sides import INPUT, OTHER, OUTPUT, RATE, MeterPlace
@@ -33,27 +33,29 @@ def claim_key_price(comparison: BillComparison) -> Iterator[CauseClaim]:
     if split.levels.money_key or split.extra:
         return
     places: list[MeterPlace] = [
-        entry[1:] for model in comparison.compared_models() for entry in comparison.priced_entries(model)
+        entry[1:]
+        for model in comparison.compared_models()
+        for entry in comparison.price_difference_entries(model)
     ]
     rest = {place: remainder.amounts.get((RATE, *place), 0) for place in places}
     if all(comparison.is_within_rounding((RATE, *place)) for place in places):
         return
-    by_key = _worth_by_key(comparison)
+    by_key = _value_by_key_and_place(comparison)
     largest = sorted(by_key, key=lambda key: -sum(by_key[key].values()))[:MOST_LISTED]
     shares = {
         key: share
         for key in largest
-        if (share := _constant_share_of_worth(comparison, rest, by_key[key])) is not None
+        if (share := _constant_difference_share_of_value(comparison, rest, by_key[key])) is not None
     }
     if len(by_key) < 2 or len(shares) != 1:
         return
     [(key, share)] = shares.items()
-    portions: dict[PartKey, ClaimedPortion] = {
+    portions: dict[DifferenceEntry, ClaimedPortion] = {
         (RATE, *place): ClaimedPortion(amount)
         for place, amount in rest.items()
         if amount and by_key[key].get(place)
     }
-    yield from comparison.claim_entries_with_rates(
+    yield from comparison.claim_entries_with_price_differences(
         "key_price",
         [*portions],
         EXACT,
@@ -64,7 +66,7 @@ def claim_key_price(comparison: BillComparison) -> Iterator[CauseClaim]:
     )
 
 
-def _worth_by_key(comparison: BillComparison) -> dict[str, dict[MeterPlace, int]]:
+def _value_by_key_and_place(comparison: BillComparison) -> dict[str, dict[MeterPlace, int]]:
     split = comparison.split
     worth: dict[str, dict[MeterPlace, int]] = defaultdict(lambda: defaultdict(int))
     for use in comparison.uses:
@@ -74,16 +76,18 @@ def _worth_by_key(comparison: BillComparison) -> dict[str, dict[MeterPlace, int]
     return worth
 
 
-def _constant_share_of_worth(
-    comparison: BillComparison, rest: Mapping[MeterPlace, int], worth: Mapping[MeterPlace, int]
+def _constant_difference_share_of_value(
+    comparison: BillComparison,
+    difference_by_place: Mapping[MeterPlace, int],
+    value_by_place: Mapping[MeterPlace, int],
 ) -> Fraction | None:
-    whole = sum(worth.get(place, 0) for place in rest)
-    days = {cell.day for (cell, _), value in worth.items() if value}
+    whole = sum(value_by_place.get(place, 0) for place in difference_by_place)
+    days = {cell.day for (cell, _), value in value_by_place.items() if value}
     if whole <= 0 or len(days) < OWNER_DAYS:
         return None
-    share = Fraction(sum(rest.values()), whole)
-    expected = {place: round(share * worth.get(place, 0)) for place in rest}
-    return share if comparison.are_amounts_as_expected(rest, expected) else None
+    share = Fraction(sum(difference_by_place.values()), whole)
+    expected = {place: round(share * value_by_place.get(place, 0)) for place in difference_by_place}
+    return share if comparison.are_amounts_as_expected(difference_by_place, expected) else None
 
 
 def claim_fee(comparison: BillComparison) -> Iterator[CauseClaim]:
@@ -93,7 +97,9 @@ def claim_fee(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     split, remainder = comparison.split, comparison.remainder
     places: list[MeterPlace] = [
-        entry[1:] for model in comparison.compared_models() for entry in comparison.priced_entries(model)
+        entry[1:]
+        for model in comparison.compared_models()
+        for entry in comparison.price_difference_entries(model)
     ]
     worth = sum(split.worth[place] for place in places)
     rest = {place: remainder.amounts.get((RATE, *place), 0) for place in places}
@@ -102,15 +108,15 @@ def claim_fee(comparison: BillComparison) -> Iterator[CauseClaim]:
     models = {cell.model for cell, _ in places}
     if share <= 0 or len(models) < 2 or len({cell.day for cell, _ in places}) < LEAST_DAYS:
         return
-    if find_known_factor({INPUT: factor, OUTPUT: factor}, regions_known=False) is not None:
+    if find_cause_of_known_factor({INPUT: factor, OUTPUT: factor}, regions_known=False) is not None:
         return
     if not comparison.are_amounts_as_expected(
         rest, {place: round(share * split.worth[place]) for place in places}
     ):
         return
     # a fee also appears on the other lines of a bill
-    is_sure = not remainder.entries_of_part(OTHER)
-    yield from comparison.claim_entries_with_rates(
+    is_sure = not remainder.entries_of_difference_part(OTHER)
+    yield from comparison.claim_entries_with_price_differences(
         "fee",
         [(RATE, *place) for place in places],
         EXACT if is_sure else WEAK,
@@ -118,5 +124,5 @@ def claim_fee(comparison: BillComparison) -> Iterator[CauseClaim]:
         f"{contract_statement_phrase(comparison, FEE, sum(rest.values()))}",
         "Nothing is missing. The provider or a reseller adds this share to every line.",
         portions={(RATE, *place): ClaimedPortion(amount) for place, amount in rest.items() if amount},
-        beside=() if is_sure else ("price_change",),
+        alternative_causes=() if is_sure else ("price_change",),
     )

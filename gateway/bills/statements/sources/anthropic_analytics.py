@@ -45,7 +45,7 @@ def _read_rows(document: Document, cells: ReportCells, add: Callable[[Row, Row],
             refreshed = epoch_seconds(page, "data_refreshed_at")
             cells.refreshed_at = min(refreshed, cells.refreshed_at or refreshed)
         for row_number, row in enumerate(object_list(page.get("data"), "data"), start=1):
-            with cells.collect_row(f"page {which}, row {row_number}", row, once=True):
+            with cells.collect_row(f"page {which}, row {row_number}", row, is_identical_row_repeat=True):
                 cells.extend_span(epoch_seconds(row, "starting_at"), epoch_seconds(row, "ending_at"))
                 group = nested_object(row, "group")
                 if read_text_field(group, "rbac_group_id") is not None:

@@ -151,7 +151,9 @@ def parse_model(resource: str | None, service: str | None, usage_type: str) -> s
 
 def _read_table(table: CsvTable, cells: ReportCells) -> None:
     for line, row in table.rows:
-        with cells.collect_row(f"line {line}", row, once=bool(row.get("identity_line_item_id"))):
+        with cells.collect_row(
+            f"line {line}", row, is_identical_row_repeat=bool(row.get("identity_line_item_id"))
+        ):
             _add_line(row, cells)
 
 
@@ -299,7 +301,9 @@ def _read_document(document: Document, cells: ReportCells) -> None:
                 groups = object_list(result.get("Groups"), "Groups")
             for group_number, group in enumerate(groups, start=1):
                 with cells.collect_row(
-                    f"{where}, group {group_number}", (names, result.get("TimePeriod"), group), once=True
+                    f"{where}, group {group_number}",
+                    (names, result.get("TimePeriod"), group),
+                    is_identical_row_repeat=True,
                 ):
                     _add_group(
                         group,

@@ -91,7 +91,7 @@ def _add_row(row: Row, cells: ReportCells) -> None:
     is_reserved = service is None and ("hour" in unit.lower() or "ptu" in meter_words)
     kind = None if is_reserved or service else cloud_meters.token_kind(meter_words)
     if charge == REFUND:
-        cells.add_money(_refund_bucket(row, bucket), kind or REFUND, cost, currency)
+        cells.add_money(_refund_cell_fields(row, bucket), kind or REFUND, cost, currency)
         return
     if charge != "usage":
         kind = adjustment_kind(cost) if charge == "adjustment" else _CHARGES.get(charge, "throughput")
@@ -118,7 +118,7 @@ def _is_ai_service(row: Row, resource: str | None) -> bool:
     return any(service in names.lower() for service in _SERVICES)
 
 
-def _refund_bucket(row: Row, cell_fields: CellFields) -> CellFields:
+def _refund_cell_fields(row: Row, cell_fields: CellFields) -> CellFields:
     """Return the dimensions of a refund. It covers the service period if the row states one."""
     if (
         read_text_field(row, "serviceperiodstartdate") is None

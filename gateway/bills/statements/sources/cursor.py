@@ -47,7 +47,9 @@ def _is_cursor_document(document: Document) -> bool:
 def _read_document(document: Document, cells: ReportCells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
         for event_number, event in enumerate(object_list(page.get(EVENTS), EVENTS), start=1):
-            with cells.collect_row(f"page {number_}, event {event_number}", event, once=True):
+            with cells.collect_row(
+                f"page {number_}, event {event_number}", event, is_identical_row_repeat=True
+            ):
                 _add_event(event, cells)
 
 

@@ -40,7 +40,9 @@ def _read_document(document: Document, cells: ReportCells) -> None:
                 cells.accounts.add(account)
         for number_, item in enumerate(object_list(page.get("usageItems"), "usageItems"), start=1):
             content = (span, *(page.get(name) for name in ("organization", "enterprise", "user")), item)
-            with cells.collect_row(f"page {page_number}, item {number_}", content, once=True):
+            with cells.collect_row(
+                f"page {page_number}, item {number_}", content, is_identical_row_repeat=True
+            ):
                 _add_item(item, page, span, cells)
 
 

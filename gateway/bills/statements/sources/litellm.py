@@ -45,7 +45,7 @@ def _read_document(document: Document, cells: ReportCells) -> None:
     for page in document.pages():
         object_list(page.get("data"), "data")
     for row_number, row in enumerate(_document_rows(document), start=1):
-        with cells.collect_row(f"row {row_number}", row, once=_has_id(row)):
+        with cells.collect_row(f"row {row_number}", row, is_identical_row_repeat=_has_id(row)):
             _add_row(
                 row, nested_object(row, "metadata") if not isinstance(row.get("metadata"), str) else {}, cells
             )
@@ -53,7 +53,7 @@ def _read_document(document: Document, cells: ReportCells) -> None:
 
 def _read_table(table: CsvTable, cells: ReportCells) -> None:
     for line, row in table.rows:
-        with cells.collect_row(f"line {line}", row, once=_has_id(row)):
+        with cells.collect_row(f"line {line}", row, is_identical_row_repeat=_has_id(row)):
             _add_row({**row, "startTime": row.get("starttime")}, {}, cells)
 
 

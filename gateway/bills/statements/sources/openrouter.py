@@ -32,14 +32,14 @@ def _read_document(document: Document, cells: ReportCells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
         for row_number, row in enumerate(object_list(page.get("data"), "data"), start=1):
             with cells.collect_row(
-                f"page {number_}, row {row_number}", row, once=bool(row.get("endpoint_id"))
+                f"page {number_}, row {row_number}", row, is_identical_row_repeat=bool(row.get("endpoint_id"))
             ):
                 _add_row(row, cells)
 
 
 def _read_table(table: CsvTable, cells: ReportCells) -> None:
     for line, row in table.rows:
-        with cells.collect_row(f"line {line}", row, once=bool(row.get("endpoint_id"))):
+        with cells.collect_row(f"line {line}", row, is_identical_row_repeat=bool(row.get("endpoint_id"))):
             _add_row(row, cells)
 
 

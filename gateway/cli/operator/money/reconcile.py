@@ -10,7 +10,7 @@ import click
 
 from gateway.bills.reconciliation import owed
 from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS
-from gateway.bills.reconciliation.wording import ShownRow, build_shown_row
+from gateway.bills.reconciliation.wording import RoundedComparisonRow, build_rounded_comparison_row
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command, request_command
 from gateway.cli.operator.money.report import warn_about_incomplete_totals
@@ -252,7 +252,9 @@ def _show_provider_report(provider_report: JsonObject, month: str, by: str) -> N
     if provider_report["causes"]:
         click.echo()
         amounts = {str(number): cause["amount"] for number, cause in enumerate(provider_report["causes"])}
-        row = build_shown_row(total["billed"], total["counted"], amounts, total["unexplained"], places=PLACES)
+        row = build_rounded_comparison_row(
+            total["billed"], total["counted"], amounts, total["unexplained"], places=PLACES
+        )
         listed = [
             cause | {"amount": _format_dollars(amount)}
             for cause, amount in zip(provider_report["causes"], row.causes.values(), strict=True)
@@ -279,8 +281,10 @@ def _format_reconciled_row(row: JsonObject, by: str) -> JsonObject:
     }
 
 
-def _rounded_amounts(row: JsonObject) -> ShownRow:
-    return build_shown_row(row["billed"], row["counted"], row["causes"], row["unexplained"], places=PLACES)
+def _rounded_amounts(row: JsonObject) -> RoundedComparisonRow:
+    return build_rounded_comparison_row(
+        row["billed"], row["counted"], row["causes"], row["unexplained"], places=PLACES
+    )
 
 
 def _format_dollars(amount: Decimal) -> str:

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from gateway.money.insights.facts import InsightFacts, PeriodSpend, mark_unplantable
+from gateway.money.insights.facts import InsightFacts, PeriodSpend, mark_impossible_in_demo
 from gateway.money.insights.findings import (
     build_finding,
     format_hour,
@@ -101,13 +101,13 @@ def doubled_source(facts: InsightFacts) -> Sequence[Finding]:
     return sort_by_impact(findings)
 
 
-def _are_pairs_suspicious(pairs: int, fewer: int) -> bool:
+def _are_pairs_suspicious(pair_count: int, calls_of_smaller_source: int) -> bool:
     """
-    Return True if two sources have too many pairs of equal calls for chance. `fewer` is the number of calls
-    of the smaller source.
+    Return True if two sources have too many pairs of equal calls for chance. `calls_of_smaller_source` is
+    the number of calls of the smaller source.
     """
-    is_whole = pairs == fewer and pairs >= LEAST_WHOLE
-    return is_whole or pairs >= max(LEAST_PAIRS, LEAST_PAIRED_SHARE * fewer)
+    is_whole = pair_count == calls_of_smaller_source and pair_count >= LEAST_WHOLE
+    return is_whole or pair_count >= max(LEAST_PAIRS, LEAST_PAIRED_SHARE * calls_of_smaller_source)
 
 
 def _has_enough_tokens(call: Inference) -> bool:
@@ -207,7 +207,7 @@ def _doubled_source_finding(one: str, other: str, pairs: Sequence[CallPair], few
     )
 
 
-@mark_unplantable("a demo month has no sender that repeats ids for hours")
+@mark_impossible_in_demo("a demo month has no sender that repeats ids for hours")
 def repeated_ids(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find ids used again so late that duplicate detection does not recognize them.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gateway.bills.enforcers import faults
 from gateway.bills.enforcers.faults import EnforcerFault
-from gateway.money.insights.facts import InsightFacts, mark_unplantable
+from gateway.money.insights.facts import InsightFacts, mark_impossible_in_demo
 from gateway.money.insights.findings import build_finding, printable_name, sort_by_impact
 from spool.registry.insights import LOW, Finding
 
@@ -48,13 +48,13 @@ def _fault_finding(fault: EnforcerFault) -> Finding:
     )
 
 
-@mark_unplantable(_NONE)
+@mark_impossible_in_demo(_NONE)
 def enforcer_counter(facts: InsightFacts) -> Sequence[Finding]:
     """Find spend counters of enforcers that lie outside of the range that the counted calls allow."""
     return _fault_findings(facts, faults.COUNTER)
 
 
-@mark_unplantable(_NONE)
+@mark_impossible_in_demo(_NONE)
 def enforcer_window(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find spend counters that are reset at another time than their enforcer states, or at no month boundary.
@@ -62,19 +62,19 @@ def enforcer_window(facts: InsightFacts) -> Sequence[Finding]:
     return _fault_findings(facts, faults.WINDOW)
 
 
-@mark_unplantable(_NONE)
+@mark_impossible_in_demo(_NONE)
 def enforcer_not_refusing(facts: InsightFacts) -> Sequence[Finding]:
     """Find limits that were reached but after which calls still succeed."""
     return _fault_findings(facts, faults.NOT_REFUSING)
 
 
-@mark_unplantable(_NONE)
+@mark_impossible_in_demo(_NONE)
 def enforcer_limit_differs(facts: InsightFacts) -> Sequence[Finding]:
     """Find limits whose amount differs from a budget of the same calls and period."""
     return _fault_findings(facts, faults.LIMIT_DIFFERS)
 
 
-@mark_unplantable(_NONE)
+@mark_impossible_in_demo(_NONE)
 def enforcer_unpriced(facts: InsightFacts) -> Sequence[Finding]:
     """Find limits over models without a price."""
     return _fault_findings(facts, faults.UNPRICED)

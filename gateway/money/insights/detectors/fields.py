@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from gateway.money.insights.facts import DAY_S, InsightFacts, mark_unplantable
+from gateway.money.insights.facts import DAY_S, InsightFacts, mark_impossible_in_demo
 from gateway.money.insights.findings import build_finding, format_percent, printable_name, sort_by_impact
 from spool.registry.insights import LOW, Finding
 from spool.registry.tables.sender_fields import NO_VERSION, OTHER, SEVERAL, FieldCounts, sum_counts
@@ -33,10 +33,10 @@ _FIELDS = {
 }
 _NUMBERS = re.compile(r"\d+|\D+")
 
-Version = Sequence[FieldCounts]  # daily counts of one sender version, the newest first
+VersionDayCounts = Sequence[FieldCounts]  # daily counts of one sender version, the newest first
 
 
-def _versions_by_source(facts: InsightFacts) -> Mapping[str, Mapping[str, Version]]:
+def _versions_by_source(facts: InsightFacts) -> Mapping[str, Mapping[str, VersionDayCounts]]:
     sources: dict[str, dict[str, list[FieldCounts]]] = {}
     for day in sorted(facts.sender_fields, reverse=True):
         for (source, version), counts in facts.sender_fields[day].items():
@@ -45,7 +45,7 @@ def _versions_by_source(facts: InsightFacts) -> Mapping[str, Mapping[str, Versio
     return sources
 
 
-@mark_unplantable("all senders of a demo month keep their version")
+@mark_impossible_in_demo("all senders of a demo month keep their version")
 def lost_field(facts: InsightFacts) -> Sequence[Finding]:
     """Find versions of a sender that no longer state a field that the version before stated."""
     findings: list[Finding] = []
@@ -58,23 +58,23 @@ def lost_field(facts: InsightFacts) -> Sequence[Finding]:
     return sort_by_impact(findings)
 
 
-def _version_age_key(version: str, days: Version) -> tuple[float, Sequence[tuple[bool, int, str]]]:
+def _version_age_key(version: str, days: VersionDayCounts) -> tuple[float, Sequence[tuple[bool, int, str]]]:
     parts = _NUMBERS.findall(version)
     return days[-1].first, [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
 
 def _consecutive_versions(
-    by_age: Sequence[str], versions: Mapping[str, Version]
+    by_age: Sequence[str], versions: Mapping[str, VersionDayCounts]
 ) -> Iterator[tuple[str, str]]:
     enough = [name for name in by_age if sum(day.calls for day in versions[name]) >= LEAST_CALLS]
     return pairwise(enough)
 
 
-def _newest_counts(days: Version) -> FieldCounts:
-    return sum_counts(days[: _days_until_enough_calls(days)])
+def _sum_newest_counts(days: VersionDayCounts) -> FieldCounts:
+    return sum_counts(days[: _number_of_newest_days_with_enough_calls(days)])
 
 
-def _days_until_enough_calls(days: Version) -> int:
+def _number_of_newest_days_with_enough_calls(days: VersionDayCounts) -> int:
     calls = 0
     for number, day in enumerate(days, start=1):
         calls += day.calls
@@ -84,15 +84,15 @@ def _days_until_enough_calls(days: Version) -> int:
 
 
 def _lost_field_findings(
-    source: str, before: str, earlier: Version, version: str, days: Version
+    source: str, before: str, earlier: VersionDayCounts, version: str, days: VersionDayCounts
 ) -> Iterator[Finding]:
-    old = _newest_counts(earlier)
-    if not _are_senders_comparable(old, _newest_counts(days)):
+    old = _sum_newest_counts(earlier)
+    if not _are_senders_comparable(old, _sum_newest_counts(days)):
         return
     for field, words in _FIELDS.items():
-        lacking = _days_without_field(days, field)
+        lacking = _sum_newest_days_without_field(days, field)
         if lacking is not None and old.fields.get(field, 0) >= STATED_SHARE * old.calls:
-            yield _lost_finding(source, (before, old), (version, lacking), field, words)
+            yield _lost_field_finding(source, (before, old), (version, lacking), field, words)
 
 
 def _are_senders_comparable(old: FieldCounts, new: FieldCounts) -> bool:
@@ -101,12 +101,12 @@ def _are_senders_comparable(old: FieldCounts, new: FieldCounts) -> bool:
     return old.senders == new.senders
 
 
-def _days_without_field(days: Version, field: str) -> FieldCounts | None:
+def _sum_newest_days_without_field(days: VersionDayCounts, field: str) -> FieldCounts | None:
     """
     Sum the counts of the newest days on which calls lack the field. Return None if the newest days have it.
     """
     lacking = None
-    for number in range(_days_until_enough_calls(days), len(days) + 1):
+    for number in range(_number_of_newest_days_with_enough_calls(days), len(days) + 1):
         counts = sum_counts(days[:number])
         if counts.fields.get(field, 0) > LOST_SHARE * counts.calls:
             break
@@ -114,22 +114,24 @@ def _days_without_field(days: Version, field: str) -> FieldCounts | None:
     return lacking
 
 
-def _lost_finding(
-    source: str, old: tuple[str, FieldCounts], new: tuple[str, FieldCounts], field: str, words: str
+def _lost_field_finding(
+    source: str, old: tuple[str, FieldCounts], new: tuple[str, FieldCounts], field: str, label: str
 ) -> Finding:
     (before, earlier), (version, counts) = old, new
     shown = printable_name(source)
     lost = f"{counts.fields.get(field, 0):,} of {counts.calls:,}"
     had = format_percent(earlier.fields.get(field, 0), earlier.calls)
-    moved = "".join(_describe_moved_share(kind, earlier, counts) for kind in ("provider", "operation"))
+    moved = "".join(
+        _describe_largest_share_change(kind, earlier, counts) for kind in ("provider", "operation")
+    )
     return build_finding(
         "lost_field",
         (source, version, field),
-        title=f"{shown} {printable_name(version)} states no {words}: {lost}; {printable_name(before)}: {had}",
+        title=f"{shown} {printable_name(version)} states no {label}: {lost}; {printable_name(before)}: {had}",
         seen=(
             f"Of the newest {counts.calls:,} calls of {shown} {printable_name(version)}, "
             f"{counts.fields.get(field, 0):,} state "
-            f"the field ({words}). Of {earlier.calls:,} calls of {printable_name(before)}, {had} stated it.{moved}"
+            f"the field ({label}). Of {earlier.calls:,} calls of {printable_name(before)}, {had} stated it.{moved}"
         ),
         advice=(
             f"Read the release notes of {shown}, and compare one payload of each version with `tollhouse explain "
@@ -141,7 +143,7 @@ def _lost_finding(
     )
 
 
-def _describe_moved_share(kind: str, earlier: FieldCounts, counts: FieldCounts) -> str:
+def _describe_largest_share_change(kind: str, earlier: FieldCounts, counts: FieldCounts) -> str:
     before: Mapping[str, int] = getattr(earlier, f"{kind}s")
     now: Mapping[str, int] = getattr(counts, f"{kind}s")
 
@@ -158,7 +160,7 @@ def _describe_moved_share(kind: str, earlier: FieldCounts, counts: FieldCounts) 
     return f" A possible reason: the share of the {kind} {printable_name(most)} went {shares} of the calls."
 
 
-@mark_unplantable("all successful calls of a demo month state usage")
+@mark_impossible_in_demo("all successful calls of a demo month state usage")
 def uncounted_calls(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find versions of a sender whose successful calls mostly lack token counts, though their operations are

@@ -24,7 +24,7 @@ from gateway.devices.fleet.matching import reported_serial_hash, serial_of_devic
 from gateway.devices.fleet.repairs import repair_of_cause
 from gateway.devices.fleet.severity import severity_of_machines
 from gateway.devices.machine_state import AGENT_STOPPED, CLOCK_WRONG, MISSING, REVOKED_THERE, Cause
-from gateway.money.insights.facts import DAY_S, InsightFacts, mark_state_detector, mark_unplantable
+from gateway.money.insights.facts import DAY_S, InsightFacts, mark_impossible_in_demo, mark_state_detector
 from gateway.money.insights.findings import MAX_FINDINGS, build_finding, format_rows, printable_name
 from spool.devices.device import ENROLLED
 from spool.printable import csv_lines
@@ -48,13 +48,13 @@ def assistant_not_reporting(facts: InsightFacts) -> Sequence[Finding]:
 
 
 @mark_state_detector
-@mark_unplantable("a demo month has no policies")
+@mark_impossible_in_demo("a demo month has no policies")
 def policy_not_applied(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines on which the managed settings did not arrive."""
     return _cause_findings("policy_not_applied", facts, {_NOT_APPLIED})
 
 
-@mark_unplantable("a demo month has no policies")
+@mark_impossible_in_demo("a demo month has no policies")
 def policy_outdated(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines whose policy has a lower number than one that another machine has had for a day."""
     policies = {
@@ -65,7 +65,7 @@ def policy_outdated(facts: InsightFacts) -> Sequence[Finding]:
     outdated = [row for row in facts.fleet if row.id in policies and policies[row.id].number < newest]
     severity = severity_of_machines(outdated, facts.fleet)
     return _largest_findings(
-        _machines_finding(
+        _machine_count_and_finding(
             "policy_outdated",
             (team,),
             rows,
@@ -79,7 +79,7 @@ def policy_outdated(facts: InsightFacts) -> Sequence[Finding]:
 
 
 @mark_state_detector
-@mark_unplantable("a demo month has no agents")
+@mark_impossible_in_demo("a demo month has no agents")
 def machine_trouble(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines with a wrong clock, and machines that the upstream revoked."""
     findings = []
@@ -88,7 +88,7 @@ def machine_trouble(facts: InsightFacts) -> Sequence[Finding]:
         having = [row for row in facts.fleet if cause in row.causes]
         severity = severity_of_machines(having, facts.fleet)
         findings += [
-            _machines_finding(
+            _machine_count_and_finding(
                 "machine_trouble",
                 (*cause, team),
                 rows,
@@ -135,7 +135,7 @@ def _cause_findings(detector: str, facts: InsightFacts, causes: Iterable[Cause])
             )
             subject = assistants[0] if len(assistants) == 1 else "A coding assistant"
             findings.append(
-                _machines_finding(
+                _machine_count_and_finding(
                     detector,
                     (*cause, team),
                     rows,
@@ -157,13 +157,13 @@ def _uncovered_with_cause(cause: Cause, rows: Iterable[FleetRow]) -> list[FleetR
 
 
 @mark_state_detector
-@mark_unplantable("a demo month has no inventory")
+@mark_impossible_in_demo("a demo month has no inventory")
 def stopped_agent(facts: InsightFacts) -> Sequence[Finding]:
     """Find expected machines whose agents no longer report while the MDM still sees the machines."""
     stopped = [row for row in facts.fleet if row.state == AGENT_STOPPED and row.is_expected]
     severity = severity_of_machines(stopped, facts.fleet)
     return _largest_findings(
-        _machines_finding(
+        _machine_count_and_finding(
             "stopped_agent",
             (team,),
             rows,
@@ -178,7 +178,7 @@ def stopped_agent(facts: InsightFacts) -> Sequence[Finding]:
 
 
 @mark_state_detector
-@mark_unplantable("a demo month has no inventory")
+@mark_impossible_in_demo("a demo month has no inventory")
 def missing_device(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines of the inventory that never reported."""
     missing = [row for row in facts.fleet if row.state == MISSING]
@@ -195,7 +195,7 @@ def missing_device(facts: InsightFacts) -> Sequence[Finding]:
         )
     severity = severity_of_machines(missing, facts.fleet)
     return _largest_findings(
-        _machines_finding(
+        _machine_count_and_finding(
             "missing_device",
             (team,),
             rows,
@@ -215,7 +215,7 @@ def _is_nameless(row: FleetRow) -> bool:
     return not (serial_of_device(device) or reported_serial_hash(device))
 
 
-def _machines_finding(
+def _machine_count_and_finding(
     detector: str,
     subject: Sequence[str],
     rows: Sequence[FleetRow],

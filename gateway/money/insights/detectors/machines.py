@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from gateway.devices.fleet.facts import decode_instances
 from gateway.devices.machine_state import has_unhealthy_instance, is_other_agent
 from gateway.devices.states import SAME_HARDWARE
-from gateway.money.insights.facts import InsightFacts, mark_state_detector, mark_unplantable
+from gateway.money.insights.facts import InsightFacts, mark_impossible_in_demo, mark_state_detector
 from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, build_finding, format_day, printable_name
 from spool.devices.device import ENROLLED, PENDING, Device
 from spool.registry.insights import LOW, Finding
 
 
 @mark_state_detector
-@mark_unplantable("each laptop of a demo month has its own disk")
+@mark_impossible_in_demo("each laptop of a demo month has its own disk")
 def copied_device(facts: InsightFacts) -> Sequence[Finding]:
     """Find devices whose disk seems to be in use on two machines, so that one key reports for both."""
     copied = [device for device in facts.devices if device.state == ENROLLED and device.copied_at is not None]
@@ -46,7 +46,7 @@ def _copied_device_finding(device: Device) -> Finding:
 
 
 @mark_state_detector
-@mark_unplantable("each laptop of a demo month has its own hardware")
+@mark_impossible_in_demo("each laptop of a demo month has its own hardware")
 def shared_hardware(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines that report the same hardware id, such as copied virtual machines."""
     devices_of: defaultdict[str, list[str]] = defaultdict(list)
@@ -73,7 +73,7 @@ def _shared_hardware_finding(hardware_id: str, ids: Sequence[str]) -> Finding:
 
 
 @mark_state_detector
-@mark_unplantable("each laptop of a demo month was installed only once")
+@mark_impossible_in_demo("each laptop of a demo month was installed only once")
 def reinstalled_device(facts: InsightFacts) -> Sequence[Finding]:
     """Find machines that enrolled again with the hardware of another device, and wait for approval."""
     waiting = [
@@ -104,7 +104,7 @@ def _reinstalled_finding(devices: Sequence[Device]) -> Finding:
 
 
 @mark_state_detector
-@mark_unplantable("a demo month has no OpAMP agents")
+@mark_impossible_in_demo("a demo month has no OpAMP agents")
 def unhealthy_agent(facts: InsightFacts) -> Sequence[Finding]:
     """Find OpAMP agents, such as collectors, that say that they are not healthy."""
     agents = [device for device in facts.devices if device.state == ENROLLED and is_other_agent(device)]

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from gateway.intake.prices import missing_prices_in_name
-from gateway.money.insights.facts import InsightFacts, PeriodSpend, mark_unplantable
+from gateway.money.insights.facts import InsightFacts, PeriodSpend, mark_impossible_in_demo
 from gateway.money.insights.findings import (
     build_finding,
     format_money,
@@ -53,7 +53,7 @@ def missing_price(facts: InsightFacts) -> Sequence[Finding]:
     )
 
 
-@mark_unplantable("all successful calls of a demo month state usage")
+@mark_impossible_in_demo("all successful calls of a demo month state usage")
 def missing_usage(facts: InsightFacts) -> Sequence[Finding]:
     """Find sources whose successful calls lack token counts. Their cost is missing from every total."""
     lacking: dict[str | None, list[PeriodSpend]] = defaultdict(list)
@@ -136,7 +136,7 @@ def _unpriced_finding(
     )
 
 
-@mark_unplantable("the price list has all tiers of a demo month")
+@mark_impossible_in_demo("the price list has all tiers of a demo month")
 def missing_tier_price(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find calls of a service tier that the price list lacks, one finding per provider. Standard prices apply, which
@@ -181,7 +181,7 @@ def _at_standard_price_finding(
     )
 
 
-@mark_unplantable("a demo month uses the newest price list")
+@mark_impossible_in_demo("a demo month uses the newest price list")
 def old_prices(facts: InsightFacts) -> Sequence[Finding]:
     """Find a price list that is too old, if calls are estimated with it."""
     estimated = [call for call in facts.recent if call.cost_source == "estimated"]
@@ -213,7 +213,7 @@ def old_prices(facts: InsightFacts) -> Sequence[Finding]:
     ]
 
 
-@mark_unplantable("all amounts of a demo month are in dollars")
+@mark_impossible_in_demo("all amounts of a demo month are in dollars")
 def missing_rate(facts: InsightFacts) -> Sequence[Finding]:
     """Find currencies without an exchange rate, one finding per currency."""
     return [

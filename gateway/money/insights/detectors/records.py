@@ -14,8 +14,8 @@ from gateway.money.insights.facts import (
     PeriodSpend,
     RouteDeadLetters,
     UnrecognisedShape,
+    mark_impossible_in_demo,
     mark_state_detector,
-    mark_unplantable,
 )
 from gateway.money.insights.findings import MAX_FINDINGS, build_finding, printable_name, sort_by_impact
 from gateway.monitoring.route_trouble import group_by_cause, how_to_resume, join_with_and
@@ -84,7 +84,7 @@ def _unrecognised_shape_finding(shape: UnrecognisedShape) -> Finding:
     )
 
 
-@mark_unplantable("a demo month has made-up records, which are not read from spans")
+@mark_impossible_in_demo("a demo month has made-up records, which are not read from spans")
 def read_otherwise(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find spans that the compiled module reads differently from the Python rules.
@@ -93,10 +93,10 @@ def read_otherwise(facts: InsightFacts) -> Sequence[Finding]:
     not their values.
     """
     distinct = {(report.source, report.scope): report for report in facts.read_otherwise}
-    return sort_by_impact(_read_otherwise_finding(report) for report in distinct.values())
+    return sort_by_impact(_differently_read_spans_finding(report) for report in distinct.values())
 
 
-def _read_otherwise_finding(report: ReadOtherwise) -> Finding:
+def _differently_read_spans_finding(report: ReadOtherwise) -> Finding:
     who = printable_name(report.source, printable_name(report.scope))
     fields = printable_name(", ".join(report.fields), most=300)
     return build_finding(
@@ -117,7 +117,7 @@ def _read_otherwise_finding(report: ReadOtherwise) -> Finding:
     )
 
 
-@mark_unplantable("in a demo month, all reports of a call arrive at once")
+@mark_impossible_in_demo("in a demo month, all reports of a call arrive at once")
 def late_reports(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find reports that arrived after the records of their calls were closed, so that their costs or
@@ -157,7 +157,7 @@ def _late_reports_finding(report: LateReports) -> Finding:
     )
 
 
-@mark_unplantable("a demo month has no cumulative counters")
+@mark_impossible_in_demo("a demo month has no cumulative counters")
 def many_series(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find out whether the table of cumulative counters is nearly full. If it becomes full, the counters that
@@ -273,7 +273,7 @@ def _dead_letters_finding(dead: RouteDeadLetters) -> Finding:
     )
 
 
-@mark_unplantable("a demo month has no destination that answers")
+@mark_impossible_in_demo("a demo month has no destination that answers")
 def refused_records(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find records that a destination rejected while it accepted others in the same request.
@@ -304,7 +304,7 @@ def _refused_records_finding(route: RouteState) -> Finding:
     )
 
 
-@mark_unplantable("a demo month has no data lake")
+@mark_impossible_in_demo("a demo month has no data lake")
 def lake_differs(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find routes whose data lake, Kafka topic or table differs from the manifests and the accounting. There is
@@ -336,7 +336,7 @@ def _lake_differs_finding(verdict: LakeVerdict) -> Finding:
     )
 
 
-@mark_unplantable("a demo month has no usage events")
+@mark_impossible_in_demo("a demo month has no usage events")
 def unmapped_events(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find usage events that are not delivered, because the cost service accepts no events and their type has no stream.

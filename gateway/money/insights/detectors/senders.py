@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.clusters.clusters import UnappliedConfig
-from gateway.money.insights.facts import DAY_S, InsightFacts, mark_state_detector, mark_unplantable
+from gateway.money.insights.facts import DAY_S, InsightFacts, mark_impossible_in_demo, mark_state_detector
 from gateway.money.insights.findings import (
     CATEGORY_OF,
     MAX_FINDINGS,
@@ -101,7 +101,7 @@ def _stopped_sender_finding(stop: SenderStop) -> Finding:
 
 
 @mark_state_detector
-@mark_unplantable("a demo month has no clusters")
+@mark_impossible_in_demo("a demo month has no clusters")
 def silent_cluster(facts: InsightFacts) -> Sequence[Finding]:
     """Find clusters whose agent stopped reporting, so that their cost is missing from the bill."""
     silent = sorted(facts.silent_clusters, key=lambda item: (-item.last_seen, item.id))
@@ -129,7 +129,7 @@ def _silent_cluster_finding(cluster: Cluster) -> Finding:
 
 
 @mark_state_detector
-@mark_unplantable("a demo month has no clusters")
+@mark_impossible_in_demo("a demo month has no clusters")
 def unapplied_config(facts: InsightFacts) -> Sequence[Finding]:
     """Find clusters whose agent has not run its assigned configuration for at least a day."""
     waiting = [config for config in facts.unapplied_configs if facts.now - config.since >= DAY_S]
@@ -204,10 +204,10 @@ def _unneeded_scopes(key: Key) -> frozenset[str]:
     return key.current_scopes - needed
 
 
-def _wide_key_finding(key: Key, beyond: frozenset[str]) -> Finding:
-    names = ", ".join(sorted(beyond)[:MAX_SCOPES])
-    suffix = f" and {len(beyond) - MAX_SCOPES} more" if len(beyond) > MAX_SCOPES else ""
-    others = "1 other scope" if len(beyond) == 1 else f"{len(beyond)} other scopes"
+def _wide_key_finding(key: Key, unneeded_scopes: frozenset[str]) -> Finding:
+    names = ", ".join(sorted(unneeded_scopes)[:MAX_SCOPES])
+    suffix = f" and {len(unneeded_scopes) - MAX_SCOPES} more" if len(unneeded_scopes) > MAX_SCOPES else ""
+    others = "1 other scope" if len(unneeded_scopes) == 1 else f"{len(unneeded_scopes)} other scopes"
     return build_finding(
         "wide_key",
         (str(key.id),),
@@ -223,14 +223,14 @@ def _wide_key_finding(key: Key, beyond: frozenset[str]) -> Finding:
 
 
 @mark_state_detector
-@mark_unplantable("keys of a demo month have no expiry date")
+@mark_impossible_in_demo("keys of a demo month have no expiry date")
 def expiring_key(facts: InsightFacts) -> Sequence[Finding]:
     """Find keys that expire within two weeks."""
     return _expiry_findings(facts, EXPIRING_KEY)
 
 
 @mark_state_detector
-@mark_unplantable("keys of a demo month have no expiry date")
+@mark_impossible_in_demo("keys of a demo month have no expiry date")
 def expired_key(facts: InsightFacts) -> Sequence[Finding]:
     """Find keys that have expired and are still used, so that the records of their senders are missing."""
     return _expiry_findings(facts, EXPIRED_KEY)
@@ -254,7 +254,7 @@ def _expiry_finding(trouble: KeyTrouble) -> Finding:
     )
 
 
-@mark_unplantable("a demo month causes no load")
+@mark_impossible_in_demo("a demo month causes no load")
 def crowding_key(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find keys that nearly use up their share of a limit that all keys have in common.

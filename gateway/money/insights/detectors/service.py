@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from gateway.configuration.certificates import certificate_troubles
-from gateway.money.insights.facts import InsightFacts, mark_state_detector, mark_unplantable
+from gateway.money.insights.facts import InsightFacts, mark_impossible_in_demo, mark_state_detector
 from gateway.money.insights.findings import CATEGORY_OF, build_finding, printable_name
 from gateway.monitoring.channel_trouble import channel_trouble, strip_response_text
 from spool.leases import NodeSettings
@@ -22,7 +22,7 @@ OLD_AFTER_S = 600.0
 
 
 @mark_state_detector
-@mark_unplantable("a demo month has no notification channels")
+@mark_impossible_in_demo("a demo month has no notification channels")
 def channel_down(facts: InsightFacts) -> Sequence[Finding]:
     """Find channels that send nothing. Other channels send this insight."""
     return list(_channel_down_findings(facts))
@@ -49,7 +49,7 @@ def _channel_down_findings(facts: InsightFacts) -> Iterator[Finding]:
             )
 
 
-@mark_unplantable("the storage of a demo month is complete")
+@mark_impossible_in_demo("the storage of a demo month is complete")
 def missed_records(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find records that are missing from the reports, because the totals skipped their numbers or differ
@@ -97,7 +97,7 @@ def _missed_records_finding(facts: InsightFacts) -> Iterator[Finding]:
 
 
 @mark_state_detector
-@mark_unplantable("a demo month has no certificates")
+@mark_impossible_in_demo("a demo month has no certificates")
 def ending_certificate(facts: InsightFacts) -> Sequence[Finding]:
     """Find certificates that cannot be read, have expired or expire within two weeks."""
     return [
@@ -114,7 +114,7 @@ def ending_certificate(facts: InsightFacts) -> Sequence[Finding]:
     ]
 
 
-@mark_unplantable("a demo month cannot change the clock of the machine")
+@mark_impossible_in_demo("a demo month cannot change the clock of the machine")
 def moved_clock(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find a wall clock that was set to another time. Until Tollhouse accepts the new time, its own clock
@@ -143,7 +143,7 @@ def moved_clock(facts: InsightFacts) -> Sequence[Finding]:
     ]
 
 
-@mark_unplantable("a demo month has only one gateway")
+@mark_impossible_in_demo("a demo month has only one gateway")
 def different_settings(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find gateways that share storage but use different settings. With different settings, the result of a call
@@ -200,7 +200,7 @@ def _node_name(node: NodeSettings, nodes: Sequence[NodeSettings]) -> str:
     return f"{printable_name(node.name)} ({node.node[:8]})" if has_namesake else printable_name(node.name)
 
 
-@mark_unplantable("a demo month has no PostgreSQL")
+@mark_impossible_in_demo("a demo month has no PostgreSQL")
 def old_transaction(facts: InsightFacts) -> Sequence[Finding]:
     """Find a long transaction in the shared PostgreSQL database, because small tables grow until it ends."""
     if facts.oldest_transaction_s is None or facts.oldest_transaction_s <= OLD_AFTER_S:

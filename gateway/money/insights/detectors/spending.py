@@ -8,7 +8,7 @@ from decimal import Decimal
 from statistics import median
 from typing import NamedTuple
 
-from gateway.money.insights.facts import DAY_S, InsightFacts, PeriodSpend, ViewSpend, mark_unplantable
+from gateway.money.insights.facts import DAY_S, InsightFacts, PeriodSpend, ViewSpend, mark_impossible_in_demo
 from gateway.money.insights.findings import (
     build_finding,
     day_in_words,
@@ -119,7 +119,7 @@ def _spike_finding(facts: InsightFacts, streak: Sequence[Spike], team: str | Non
     )
 
 
-@mark_unplantable("a demo month has no views")
+@mark_impossible_in_demo("a demo month has no views")
 def view_anomaly(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find days on which a view spent far more than before.
@@ -222,12 +222,17 @@ def find_spikes(days: Days, first: int, today: int, least: Decimal) -> Iterator[
             yield Spike(number, expected + excess, expected)
 
 
-def _comparable_day_costs(days: Days, number: int, first: int) -> list[Decimal]:
-    same_weekdays = (number - 7 * week for week in range(1, WEEKS + 1))
-    weeks = [days.get(day_number, Decimal(0)) for day_number in same_weekdays if day_number >= first]
+def _comparable_day_costs(days: Days, examined_day: int, first_counted_day: int) -> list[Decimal]:
+    same_weekdays = (examined_day - 7 * week for week in range(1, WEEKS + 1))
+    weeks = [
+        days.get(day_number, Decimal(0)) for day_number in same_weekdays if day_number >= first_counted_day
+    ]
     if len(weeks) >= ENOUGH_WEEKS:
         return weeks
-    every = [days.get(day_number, Decimal(0)) for day_number in range(max(first, number - 7 * WEEKS), number)]
+    every = [
+        days.get(day_number, Decimal(0))
+        for day_number in range(max(first_counted_day, examined_day - 7 * WEEKS), examined_day)
+    ]
     return every if len(every) >= ENOUGH_DAYS else []
 
 

@@ -15,9 +15,9 @@ from gateway.bills.reconciliation.comparing import (
     Reconciliation,
     merge_lines,
 )
-from gateway.bills.reconciliation.wording import build_shown_row, underscores_to_spaces
+from gateway.bills.reconciliation.wording import build_rounded_comparison_row, underscores_to_spaces
 from gateway.bills.statements.arrivals import Arrival
-from gateway.money.insights.facts import DAY_S, InsightFacts, mark_unplantable
+from gateway.money.insights.facts import DAY_S, InsightFacts, mark_impossible_in_demo
 from gateway.money.insights.findings import (
     MAX_FINDINGS,
     build_finding,
@@ -64,7 +64,7 @@ def _format_signed(amount: Decimal) -> str:
 
 def _difference_finding(month: str, reconciliation: Reconciliation, differing: Sequence[Line]) -> Finding:
     total = merge_lines(differing, name="")
-    shown = build_shown_row(
+    shown = build_rounded_comparison_row(
         units.units_to_text(total.billed),
         units.units_to_text(total.counted),
         {cause: units.units_to_text(amount) for cause, amount in total.causes.items() if amount},
@@ -130,7 +130,7 @@ class _Drop:
     missing: int  # billed minus counted amount of the recent days
 
 
-@mark_unplantable("in a demo month, the counted share of the bills is the same every day")
+@mark_impossible_in_demo("in a demo month, the counted share of the bills is the same every day")
 def coverage_drop(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find providers for which the counted share of the bill fell. Some calls are probably no longer reported.
@@ -140,7 +140,7 @@ def coverage_drop(facts: InsightFacts) -> Sequence[Finding]:
         for reconciliation in month.providers:
             by_provider.setdefault(reconciliation.provider, []).append(reconciliation)
     return sort_by_impact(
-        _fallen_share_finding(provider, months, drop)
+        _fallen_counted_share_finding(provider, months, drop)
         for provider, months in by_provider.items()
         for drop in _larger_drop(months)
     )
@@ -157,16 +157,22 @@ def _larger_drop(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
         (line for month in months for line in month.days if line.state in FINAL),
         key=lambda line: int(line.name),
     )
-    drops = [drop for name, amounts in measures if (drop := _find_drop(name, amounts, settled)) is not None]
+    drops = [
+        drop
+        for name, amounts in measures
+        if (drop := _find_drop_of_counted_share(name, amounts, settled)) is not None
+    ]
     yield from sorted(drops, key=lambda item: item.now - item.before)[:1]
 
 
-def _find_drop(measure: str, amounts: LineAmounts, settled: Sequence[Line]) -> _Drop | None:
+def _find_drop_of_counted_share(
+    measure: str, amounts: LineAmounts, settled_lines: Sequence[Line]
+) -> _Drop | None:
     """
     Compare the recent billed days with the days before. Return None if the counted share fell by at most
     POINTS, or if too few earlier days are billed.
     """
-    lines = [line for line in settled if amounts(line)[1] > 0][-(RECENT + BEFORE) :]
+    lines = [line for line in settled_lines if amounts(line)[1] > 0][-(RECENT + BEFORE) :]
     newest = lines[-RECENT:]
     older = lines[:-RECENT]
     if len(older) < LEAST_BEFORE:
@@ -190,7 +196,7 @@ def _counted_percent(amounts: LineAmounts, lines: Sequence[Line]) -> Decimal:
     return Decimal(100) * both / billed
 
 
-def _fallen_share_finding(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Finding:
+def _fallen_counted_share_finding(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Finding:
     cause = next((claim for month in reversed(months) for claim in month.claims), None)
     why = (
         f" The largest cause of the month is {underscores_to_spaces(cause.cause)}: {cause.evidence}."
@@ -221,7 +227,7 @@ def _fallen_share_finding(provider: str, months: Sequence[Reconciliation], drop:
     )
 
 
-@mark_unplantable("a demo month has only new bills")
+@mark_impossible_in_demo("a demo month has only new bills")
 def statement_stale(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find provider bills that no longer arrive, because a pull fails or because nobody imported the bills

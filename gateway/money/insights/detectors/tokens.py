@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway.devices.fleet.coverage import FleetRow
-from gateway.money.insights.facts import DAY_S, InsightFacts, mark_state_detector, mark_unplantable
+from gateway.money.insights.facts import DAY_S, InsightFacts, mark_impossible_in_demo, mark_state_detector
 from gateway.money.insights.findings import (
     MAX_FINDINGS,
     build_finding,
@@ -28,7 +28,7 @@ _HOUR_S = 3600
 
 
 @mark_state_detector
-@mark_unplantable("laptops of a demo month enrol without a token")
+@mark_impossible_in_demo("laptops of a demo month enrol without a token")
 def token_strangers(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find tokens with which many machines enrolled within a day, although the inventory lacks these machines.
@@ -44,18 +44,20 @@ def token_strangers(facts: InsightFacts) -> Sequence[Finding]:
         rows = rows_of_token[token.id]
         strangers = sorted(row.id for row in rows if not row.is_expected)
         if len(strangers) >= LEAST_STRANGERS and 100 * len(strangers) >= STRANGERS_PERCENT * len(rows):
-            found.append(_strangers_finding(token, strangers, len(rows)))
+            found.append(_finding_of_machines_outside_inventory(token, strangers, len(rows)))
     return found[:MAX_FINDINGS]
 
 
-def _strangers_finding(token: EnrolmentToken, strangers: Sequence[str], machines: int) -> Finding:
+def _finding_of_machines_outside_inventory(
+    token: EnrolmentToken, unknown_machines: Sequence[str], machines: int
+) -> Finding:
     return build_finding(
         "token_strangers",
         (token.id,),
-        title=f"{len(strangers)} machines outside the inventory used the token {printable_name(token.name)}",
+        title=f"{len(unknown_machines)} machines outside the inventory used the token {printable_name(token.name)}",
         seen=(
             f"Within a day, {machines} machines enrolled with it, and the inventory does not have these:"
-            f"{format_rows([printable_name(id) for id in strangers])}"
+            f"{format_rows([printable_name(id) for id in unknown_machines])}"
         ),
         advice=(
             "If the machines are new, import the inventory again. Otherwise the token has leaked: revoke it "
@@ -68,7 +70,7 @@ def _strangers_finding(token: EnrolmentToken, strangers: Sequence[str], machines
 
 
 @mark_state_detector
-@mark_unplantable("laptops of a demo month enrol without a token")
+@mark_impossible_in_demo("laptops of a demo month enrol without a token")
 def token_burst(facts: InsightFacts) -> Sequence[Finding]:
     """Find tokens with an hour of unusually many enrolments after the first day, or with copies of one machine."""
     devices_of: defaultdict[str, list[Device]] = defaultdict(list)

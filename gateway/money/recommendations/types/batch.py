@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import DAY_S, DailyUse, Opportunity, SavingFacts
-from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
+from gateway.money.recommendations.repricing import format_exact_dollars, works_cheaper_with
 from spool.ledger.repricing import TokenSum
 from spool.processing import STANDARD
 from spool.registry.insights import MEDIUM
@@ -33,10 +33,10 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
     jobs = {work for work, hours in saving_facts.hours.items() if is_scheduled_job(hours)}
 
     def tokens_as_batch(use: DailyUse) -> TokenSum | None:
-        is_of_job = not use.dimensions.user and use.tokens.mode == STANDARD and use.work in jobs
+        is_of_job = not use.dimensions.user and use.tokens.mode == STANDARD and use.program_work in jobs
         return replace(use.tokens, mode="batch") if is_of_job else None
 
-    for work, priced in cheaper_works(saving_facts, tokens_as_batch):
+    for work, priced in works_cheaper_with(saving_facts, tokens_as_batch):
         yield Opportunity(
             subject=work,
             work=work,
@@ -51,8 +51,8 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
                 f"{format_exact_dollars(priced.cost)} call by call - "
                 f"{format_exact_dollars(priced.cost - priced.total_saving)} as a batch"
             ),
-            current=work.processing(STANDARD),
-            recommended=work.processing("batch"),
+            current=work.processing_in_mode(STANDARD),
+            recommended=work.processing_in_mode("batch"),
             measured_by=work.measured_by,
         )
 
@@ -65,11 +65,13 @@ def is_scheduled_job(hours: Mapping[int, int]) -> bool:
     days: dict[int, dict[int, int]] = defaultdict(dict)
     for start, calls in hours.items():
         days[start // DAY_S][start % DAY_S // _HOUR_S] = calls
-    regular = sum(100 * _busiest_span(day) >= NEARLY_ALL * sum(day.values()) for day in days.values())
+    regular = sum(
+        100 * _calls_in_busiest_hours(day) >= NEARLY_ALL * sum(day.values()) for day in days.values()
+    )
     return sum(hours.values()) >= LEAST_CALLS and regular >= LEAST_DAYS and regular >= len(days) - 1
 
 
-def _busiest_span(day: Mapping[int, int]) -> int:
+def _calls_in_busiest_hours(day: Mapping[int, int]) -> int:
     """
     Return the most calls in SPAN consecutive hours. Hours continue from midnight to the start of the same
     day, for jobs around midnight.

@@ -87,7 +87,7 @@ def _group_workers(saving_facts: SavingFacts) -> Iterator[Worker]:
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for use_index, use in enumerate(saving_facts.uses):
         dimensions = use.dimensions
-        work = use.work
+        work = use.program_work
         who = dimensions.user or dimensions.team or dimensions.api_key
         if who:
             groups[work.service or work.source, who].append(use_index)
@@ -155,5 +155,5 @@ def _switch_opportunity(saving_facts: SavingFacts, worker: Worker, peer: Worker,
         ),
         current=Processing(model=now.model, provider=now.provider),
         recommended=Processing(model=then.model, provider=then.provider),
-        measured_by={**worker.main.work.measured_by, "user": worker.main.dimensions.user or ""},
+        measured_by={**worker.main.program_work.measured_by, "user": worker.main.dimensions.user or ""},
     )

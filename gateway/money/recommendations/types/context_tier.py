@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import DailyUse, Opportunity, SavingFacts
-from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
+from gateway.money.recommendations.repricing import format_exact_dollars, works_cheaper_with
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES
 from spool.registry.insights import MEDIUM
@@ -31,11 +31,11 @@ OVER = 4  # the input may exceed the long-context threshold by at most 1/OVER of
 
 def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
     def tokens_in_lowest_tier(use: DailyUse) -> TokenSum | None:
-        edge = price_edge(saving_facts, use)
+        edge = input_size_where_price_rises(saving_facts, use)
         return None if edge is None else replace(use.tokens, beyond=0)
 
-    for work, priced in cheaper_works(saving_facts, tokens_in_lowest_tier):
-        edge = max(price_edge(saving_facts, use) or 0 for use in priced.uses)
+    for work, priced in works_cheaper_with(saving_facts, tokens_in_lowest_tier):
+        edge = max(input_size_where_price_rises(saving_facts, use) or 0 for use in priced.uses)
         yield Opportunity(
             subject=work,
             work=work,
@@ -53,13 +53,13 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
                 f"{format_exact_dollars(priced.cost)} beyond {edge:,} tokens - "
                 f"{format_exact_dollars(priced.cost - priced.total_saving)} below"
             ),
-            current=work.processing(),
-            recommended=work.processing(),
+            current=work.processing_in_mode(),
+            recommended=work.processing_in_mode(),
             measured_by=work.measured_by,
         )
 
 
-def price_edge(saving_facts: SavingFacts, use: DailyUse) -> int | None:
+def input_size_where_price_rises(saving_facts: SavingFacts, use: DailyUse) -> int | None:
     """
     Return the input size at which the price of these calls rose, or None if their mean input is far above it.
     """

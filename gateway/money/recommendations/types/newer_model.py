@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import DailyUse, Opportunity, SavingFacts
-from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
+from gateway.money.recommendations.repricing import format_exact_dollars, works_cheaper_with
 from spool.ledger.repricing import TokenSum
 from spool.record import NS
 from spool.registry.insights import LOW
@@ -34,14 +34,14 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
     def newer_model_of(use: DailyUse) -> str | None:
         key = (use.dimensions.provider or "", use.dimensions.model or "", use.tokens.mode)
         if key not in followers:
-            followers[key] = cheaper_follower(saving_facts, use)
+            followers[key] = newest_cheaper_successor(saving_facts, use)
         return followers[key]
 
     def tokens_as_newer_model(use: DailyUse) -> TokenSum | None:
         model = newer_model_of(use)
-        return None if model is None else _with_model(saving_facts, use.tokens, model)
+        return None if model is None else _tokens_as_model(saving_facts, use.tokens, model)
 
-    for work, priced in cheaper_works(saving_facts, tokens_as_newer_model):
+    for work, priced in works_cheaper_with(saving_facts, tokens_as_newer_model):
         model = newer_model_of(priced.uses[-1])
         yield Opportunity(
             subject=work,
@@ -57,13 +57,13 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
                 f"{format_exact_dollars(priced.cost)} with {work.model} - "
                 f"{format_exact_dollars(priced.cost - priced.total_saving)} with {model}"
             ),
-            current=work.processing(),
+            current=work.processing_in_mode(),
             recommended=Processing(model=model, provider=work.provider),
             measured_by=work.measured_by,
         )
 
 
-def cheaper_follower(saving_facts: SavingFacts, use: DailyUse) -> str | None:
+def newest_cheaper_successor(saving_facts: SavingFacts, use: DailyUse) -> str | None:
     """
     Return the newest successor of a use's model that costs less for some kind of token and no more for
     any other kind.
@@ -83,7 +83,7 @@ def cheaper_follower(saving_facts: SavingFacts, use: DailyUse) -> str | None:
     now = [saving_facts.estimate(sample) for sample in (input_sample, output_sample)]
     for model in saving_facts.newer(use.dimensions.model or ""):
         then = [
-            saving_facts.estimate(_with_model(saving_facts, sample, model))
+            saving_facts.estimate(_tokens_as_model(saving_facts, sample, model))
             for sample in (input_sample, output_sample)
         ]
         pairs = list(zip(now, then, strict=True))
@@ -94,5 +94,5 @@ def cheaper_follower(saving_facts: SavingFacts, use: DailyUse) -> str | None:
     return None
 
 
-def _with_model(saving_facts: SavingFacts, tokens: TokenSum, model: str) -> TokenSum:
+def _tokens_as_model(saving_facts: SavingFacts, tokens: TokenSum, model: str) -> TokenSum:
     return replace(tokens, response_model=model, request_model=model, time=int(saving_facts.now) * NS)

@@ -16,10 +16,10 @@ import msgspec
 from gateway.money.recommendations.facts import (
     DAY_S,
     Opportunity,
-    ProgramUse,
+    ProgramWork,
     RecentCall,
     SavingFacts,
-    cost_by_use,
+    cost_by_use_index,
     scale_by_paid_share,
 )
 from gateway.money.recommendations.repricing import format_exact_dollars
@@ -49,12 +49,12 @@ LEAST_SHARE = 10  # minimum saving, in percent of the calls' cost
 
 def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
     since = int(saving_facts.now) * NS - RECENT_NS
-    works: dict[ProgramUse, list[RecentCall]] = defaultdict(list)
-    compared: dict[ProgramUse, list[RecentCall]] = defaultdict(list)
+    works: dict[ProgramWork, list[RecentCall]] = defaultdict(list)
+    compared: dict[ProgramWork, list[RecentCall]] = defaultdict(list)
     reading = set()
     for recent_call in saving_facts.recent:
         if (recent_call.call.start_time or 0) >= since:
-            work = saving_facts.uses[recent_call.use_index].work
+            work = saving_facts.uses[recent_call.use_index].program_work
             compared[work].append(recent_call)
             if recent_call.call.cache_read_tokens:
                 reading.add(work)
@@ -62,11 +62,11 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
                 works[work].append(recent_call)
     for work, calls in works.items():
         if work not in reading:
-            yield from _caching_opportunities(saving_facts, work, calls, cost_by_use(compared[work]))
+            yield from _caching_opportunities(saving_facts, work, calls, cost_by_use_index(compared[work]))
 
 
 def _caching_opportunities(
-    saving_facts: SavingFacts, work: ProgramUse, calls: Sequence[RecentCall], compared: Mapping[int, int]
+    saving_facts: SavingFacts, work: ProgramWork, calls: Sequence[RecentCall], compared: Mapping[int, int]
 ) -> Iterator[Opportunity]:
     sessions: dict[str | None, list[RecentCall]] = defaultdict(list)
     for recent_call in calls:
@@ -78,7 +78,7 @@ def _caching_opportunities(
         for recent_call in session:
             held = _tokens_still_cached(before, recent_call.call)
             before = recent_call.call
-            saving = _call_saving(saving_facts, recent_call, held)
+            saving = _saving_with_cache(saving_facts, recent_call, held)
             # A session of one call is not a conversation, so a cache would save nothing.
             if saving is not None and len(session) > 1:
                 claims[recent_call.use_index] += saving
@@ -101,16 +101,16 @@ def _caching_opportunities(
             "the parts that change between calls at the end of the prompt."
         ),
         formula=f"{format_exact_dollars(cost)} without a cache - {format_exact_dollars(cost - saved)} with one",
-        current=work.processing(),
-        recommended=work.processing(),
+        current=work.processing_in_mode(),
+        recommended=work.processing_in_mode(),
         measured_by=work.measured_by,
         compared=compared,
     )
 
 
-def _call_saving(saving_facts: SavingFacts, recent_call: RecentCall, held: int) -> int | None:
+def _saving_with_cache(saving_facts: SavingFacts, recent_call: RecentCall, cached_tokens: int) -> int | None:
     as_it_was = saving_facts.estimate_call(recent_call.call)
-    with_cache = saving_facts.estimate_call(_with_cache(recent_call.call, held))
+    with_cache = saving_facts.estimate_call(_call_with_cached_tokens(recent_call.call, cached_tokens))
     if not as_it_was or with_cache is None:
         return None
     return scale_by_paid_share(as_it_was - with_cache, recent_call.cost, as_it_was)
@@ -123,8 +123,10 @@ def _tokens_still_cached(before: Inference | None, call: Inference) -> int:
     return tokens if LEAST_INPUT <= tokens <= (call.input_tokens or 0) else 0
 
 
-def _with_cache(call: Inference, held: int) -> Inference:
-    written = (call.input_tokens or 0) - held
+def _call_with_cached_tokens(call: Inference, cached_tokens: int) -> Inference:
+    written = (call.input_tokens or 0) - cached_tokens
     return msgspec.structs.replace(
-        call, cache_read_tokens=held, cache_write_tokens=written if written + held >= LEAST_INPUT else 0
+        call,
+        cache_read_tokens=cached_tokens,
+        cache_write_tokens=written if written + cached_tokens >= LEAST_INPUT else 0,
     )

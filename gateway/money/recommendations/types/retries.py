@@ -10,7 +10,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.money.insights.findings import printable_name
-from gateway.money.recommendations.facts import Opportunity, ProgramUse, RecentCall, SavingFacts, cost_by_use
+from gateway.money.recommendations.facts import (
+    Opportunity,
+    ProgramWork,
+    RecentCall,
+    SavingFacts,
+    cost_by_use_index,
+)
 from gateway.money.recommendations.repricing import format_exact_dollars
 from spool.record import NS, Inference
 from spool.registry.insights import MEDIUM
@@ -29,7 +35,7 @@ WITHIN_NS = 60 * NS
 LEAST_CALLS = 5
 
 
-class _Same(NamedTuple):
+class _RepeatedCallKey(NamedTuple):
     """The fields that must be equal for a failed call and the call that repeats it."""
 
     source: str
@@ -42,21 +48,21 @@ class _Same(NamedTuple):
 
 
 def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
-    failed: dict[_Same, list[RecentCall]] = defaultdict(list)
-    works: dict[ProgramUse, list[RecentCall]] = defaultdict(list)
-    compared: dict[ProgramUse, list[RecentCall]] = defaultdict(list)
+    failed: dict[_RepeatedCallKey, list[RecentCall]] = defaultdict(list)
+    works: dict[ProgramWork, list[RecentCall]] = defaultdict(list)
+    compared: dict[ProgramWork, list[RecentCall]] = defaultdict(list)
     for recent_call in saving_facts.recent:  # the calls are in chronological order
-        compared[saving_facts.uses[recent_call.use_index].work].append(recent_call)
+        compared[saving_facts.uses[recent_call.use_index].program_work].append(recent_call)
         same = _retry_key(recent_call.call)
         for before in failed.pop(same, ()):
             if (recent_call.call.start_time or 0) - (before.call.start_time or 0) <= WITHIN_NS:
-                works[saving_facts.uses[before.use_index].work].append(before)
+                works[saving_facts.uses[before.use_index].program_work].append(before)
         if recent_call.call.status == "error":
             failed[same].append(recent_call)
     for work, calls in works.items():
         if len(calls) < LEAST_CALLS:
             continue
-        claims = cost_by_use(calls)
+        claims = cost_by_use_index(calls)
         cost = sum(claims.values())
         [(error, _)] = Counter(
             printable_name(recent_call.call.error_type, "errors without a name") for recent_call in calls
@@ -75,15 +81,15 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
                 "failing tool. Wait longer before each repeat."
             ),
             formula=f"{format_exact_dollars(cost)} for {len(calls):,} failed calls",
-            current=work.processing(),
-            recommended=work.processing(),
+            current=work.processing_in_mode(),
+            recommended=work.processing_in_mode(),
             measured_by=work.measured_by,
-            compared=cost_by_use(compared[work]),
+            compared=cost_by_use_index(compared[work]),
         )
 
 
-def _retry_key(call: Inference) -> _Same:
-    return _Same(
+def _retry_key(call: Inference) -> _RepeatedCallKey:
+    return _RepeatedCallKey(
         source=call.source,
         model=call.request_model or call.response_model,
         team=call.team,

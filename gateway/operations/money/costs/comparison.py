@@ -22,12 +22,12 @@ from gateway.money.costs.measures import (
     PREVIOUS,
     REAL_COST,
 )
-from gateway.money.costs.past import ComparablePast, earlier_query
+from gateway.money.costs.past import ComparablePast, comparison_query
 from gateway.operations.answers import ComparisonPast
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import (
     PAGING,
-    is_closed_months_query,
+    is_query_of_past_whole_months,
     page_of_rows,
     parse_top,
     read_question,
@@ -235,7 +235,7 @@ class ComparisonAnswer(msgspec.Struct, kw_only=True):
     repeated=REPEATED,
     shows=SLICED,
     in_turn=True,
-    asks_closed=is_closed_months_query,
+    asks_closed=is_query_of_past_whole_months,
     answers=ComparisonAnswer,
 )
 async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
@@ -250,15 +250,15 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     check_one_of("cost_type", cost_type, COMPARED_KINDS)
     ledger = reads.ledger_for_cost_types((cost_type, *COUNTED_TYPES))
     await ledger.catch_up(services.log)
-    known = await reads.visible_dimensions(cost_type, within=ledger, units=True)
+    known = await reads.visible_dimensions(cost_type, within=ledger, includes_work_units=True)
     question = replace(await read_question(request, known), cost_type=cost_type)
     top = parse_top(parameters.get("top", str(DEFAULT_TOP)))
     against = partial(
-        earlier_query,
-        against=parameters.get("against", PREVIOUS),
+        comparison_query,
+        comparison_range=parameters.get("against", PREVIOUS),
         now=request.now(),
         hours_since=await reads.whole.hourly_sums_start(),
-        named=parameters.get("range"),
+        own_range_name=parameters.get("range"),
     )
     answer = await answer_comparison(
         question, against, reads, now=request.now(), top=top, prices=services.prices
@@ -281,7 +281,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
             **_span_fields(answer.query),
             "by": list(question.by),
             "past": answer.past.to_fields(),
-            "against": _span_fields(answer.baseline) if answer.past.is_whole else None,
+            "against": _span_fields(answer.baseline) if answer.past.is_fully_covered else None,
             "top": top,
             "cost_type": cost_type,
             "sentence": comparison_sentence(answer.comparison, answer.past),
@@ -303,7 +303,7 @@ def _span_fields(query: CostQuery) -> dict[str, str]:
 
 
 def _describe_driver(driver: CostDriver, past: ComparablePast) -> Mapping[str, object]:
-    if not past.is_whole:
+    if not past.is_fully_covered:
         return {**_describe_spending(driver.now), "against": None, "change": None, **dict.fromkeys(PARTS)}
     parts = {name: money.units_to_text(getattr(driver.parts, name)) for name in PARTS}
     return {

@@ -69,7 +69,9 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     await ledger.catch_up(request.services.log)
     per = parameters.get("per", MONTHLY)
     check_one_of("per", per, PERIODS)
-    query = (await read_question(request, await request.cost_reader.visible_dimensions(units=True))).query
+    query = (
+        await read_question(request, await request.cost_reader.visible_dimensions(includes_work_units=True))
+    ).query
     if query.unit_of_work is not None and per == YEARLY:
         raise AskedTooMuch(
             f"a forecast by {query.unit_of_work} covers at most a quarter; use per={QUARTERLY}"

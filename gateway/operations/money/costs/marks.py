@@ -19,7 +19,7 @@ from gateway.operations.answers import MarkItem
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import JsonAnswer
 from gateway.operations.money.annotations import AnnotationTable
-from gateway.operations.money.costs.questions import ONE_SPAN, is_closed_months_query, read_question
+from gateway.operations.money.costs.questions import ONE_SPAN, is_query_of_past_whole_months, read_question
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger.queries import MODEL_FAMILY, TOTAL, CostQuery, Group
@@ -63,7 +63,7 @@ class MarksAnswer(msgspec.Struct, kw_only=True):
     repeated=REPEATED,
     shows=SLICED,
     in_turn=True,
-    asks_closed=is_closed_months_query,
+    asks_closed=is_query_of_past_whole_months,
     answers=MarksAnswer,
 )
 async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
@@ -75,7 +75,9 @@ async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
     limit the notes.
     """
     await request.ledger.catch_up(request.services.log)
-    query = (await read_question(request, await request.cost_reader.visible_dimensions(units=True))).query
+    query = (
+        await read_question(request, await request.cost_reader.visible_dimensions(includes_work_units=True))
+    ).query
     return await chart_marks(request, request.services, query.without_units())
 
 

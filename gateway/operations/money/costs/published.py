@@ -31,9 +31,9 @@ from gateway.money.costs.measures import (
     REAL_COST,
     USAGE,
     USAGE_AMOUNT,
+    measures_with_those_of_cost_type,
     meter_unit,
     metered_quantities,
-    needed_measures,
     row_amount,
     units_by_measure,
 )
@@ -90,7 +90,7 @@ class CostItem:
         return _usage_date(self.question.per, self.row.start)
 
     @property
-    def place(self) -> str:
+    def unique_sort_key(self) -> str:
         """Return a sort key that is unique among the rows of a query."""
         of_meter = (self.meter,) if self.meter else ()
         return orjson.dumps([self.usage_date, *self.row.group, *of_meter]).decode()
@@ -354,7 +354,7 @@ class _CostRows:
             by=group_by,
             cost_type=REAL_COST if is_usage else cost_type,
             fills="missing" in once,
-            measures=needed_measures(cost_type, measures),
+            measures=measures_with_those_of_cost_type(cost_type, measures),
             meter=EVERY_METER if by_meter else meter,
             top=MAX_TOP if not UNITS.keys().isdisjoint(group_by) else None,
         )
@@ -384,22 +384,24 @@ class _CostRows:
         return replace(cut, known=await self._money.known_dimension_values())
 
     async def _read_question(
-        self, stated_filters: Mapping[str, tuple[str, ...]], once: Mapping[str, str]
+        self, stated_filters: Mapping[str, tuple[str, ...]], single_parameters: Mapping[str, str]
     ) -> CostQuestion:
         """Return the query with its filters, in its view. Raises Refusal 400 for an invalid filter, date or view."""
-        if "start_date" not in once:
+        if "start_date" not in single_parameters:
             raise _invalid_parameter(
                 "start_date is required; use a day such as 2026-11-01, or an RFC 3339 time"
             )
         include, exclude = self._read_filters(stated_filters)
-        now, end = self._money.clock.now(), once.get("end_date")
+        now, end = self._money.clock.now(), single_parameters.get("end_date")
         return CostQuestion(
-            since=parse_moment("start_date", once["start_date"]),
+            since=parse_moment("start_date", single_parameters["start_date"]),
             until=parse_moment("end_date", end, end=True) if end else next_full_hour(now),
-            per=once.get("granularity", "daily"),
+            per=single_parameters.get("granularity", "daily"),
             include=include,
             exclude=exclude,
-            view=await self._reads.find_view(once["view"]) if "view" in once else None,
+            view=await self._reads.find_view(single_parameters["view"])
+            if "view" in single_parameters
+            else None,
         )
 
     def _read_filters(

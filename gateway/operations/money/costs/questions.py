@@ -23,9 +23,9 @@ from gateway.money.costs.measures import (
     MONEY_KINDS,
     REAL_COST,
     SUMS,
-    extra_sums_for,
+    sums_needed_for_measures,
 )
-from gateway.money.costs.past import earlier_query
+from gateway.money.costs.past import comparison_query
 from gateway.money.costs.question import (
     AGGREGATED,
     OWN,
@@ -151,11 +151,11 @@ async def read_report_question(
         base_question,
         cost_type=cost_type,
         fills=fills,
-        measures=(*show, top_by, *extra_sums_for(show)) if show else (),
+        measures=(*show, top_by, *sums_needed_for_measures(show)) if show else (),
         currency=currency,
         top=top,
         top_by=top_by,
-        earlier=await _earlier_query_maker(request) if "compare" in parameters else None,
+        earlier=await _comparison_query_maker(request) if "compare" in parameters else None,
         tells=(*needed_types, *((MEASURED_IN["estimated"],) if has_lines else ())),
         scope=scope,
     )
@@ -163,14 +163,14 @@ async def read_report_question(
     return question, form
 
 
-async def _earlier_query_maker(request: OperatorRequest[Any, Any]) -> Callable[[CostQuery], CostQuery]:
+async def _comparison_query_maker(request: OperatorRequest[Any, Any]) -> Callable[[CostQuery], CostQuery]:
     return partial(
-        earlier_query,
-        against=request.http.query["compare"],
+        comparison_query,
+        comparison_range=request.http.query["compare"],
         now=request.now(),
         hours_since=await request.cost_reader.whole.hourly_sums_start(),
-        name="compare",
-        named=request.http.query.get("range"),
+        parameter_name="compare",
+        own_range_name=request.http.query.get("range"),
     )
 
 
@@ -235,7 +235,7 @@ def read_time_range(
     return since, until, zone
 
 
-def is_closed_months_query(request: OperatorRequest[Any, Any]) -> bool:
+def is_query_of_past_whole_months(request: OperatorRequest[Any, Any]) -> bool:
     """Return whether the time range consists of whole months in its zone, all of which are over."""
     now = request.now()
     since, until, zone = read_time_range(request.http.query, now)

@@ -20,7 +20,7 @@ from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.requests import Result
 from gateway.money.costs.answer import answer_costs, has_paid_costs
 from gateway.money.costs.asked_measures import measure_now_and_previous
-from gateway.money.costs.continuing import units_with_calls_around
+from gateway.money.costs.continuing import work_units_with_calls_just_outside
 from gateway.money.costs.listing import repeat_while_listing_changes
 from gateway.money.costs.measures import PREVIOUS, distinguishing_columns
 from gateway.money.costs.question import CostQuestion
@@ -33,7 +33,7 @@ from gateway.operations.money.costs.questions import (
     REPEATED,
     ROWS,
     ReportForm,
-    is_closed_months_query,
+    is_query_of_past_whole_months,
     page_of_rows,
     read_report_question,
 )
@@ -48,7 +48,7 @@ from spool.registry.permission_sets import VIEW_COSTS
 from spool.streams import METRIC
 
 if TYPE_CHECKING:
-    from gateway.money.costs.price_lines import FieldsAtPlace
+    from gateway.money.costs.price_lines import FieldsOfReportRow
 
 
 class ReportQuery(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
@@ -206,7 +206,7 @@ class ReportAnswer(msgspec.Struct, kw_only=True):
     shows=SLICED,
     asks_cost_type=True,
     in_turn=True,
-    asks_closed=is_closed_months_query,
+    asks_closed=is_query_of_past_whole_months,
 )
 async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
@@ -225,7 +225,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     services, reads = request.services, request.cost_reader
     await reads.ledger.catch_up(services.log)
-    known = await reads.visible_dimensions(request.http.query.get("cost_type", ""), units=True)
+    known = await reads.visible_dimensions(request.http.query.get("cost_type", ""), includes_work_units=True)
     dimensions = [name for name in known if name not in UNITS]
     question, form = await read_report_question(request, known)
     make = partial(_build_report, request, question, form, known, dimensions)
@@ -292,7 +292,7 @@ async def _build_report(
         return _csv_response({**beside, "rows": map(rows.row_fields, rows.places)})
     if not reads.is_limited:
         beside |= await _last_record_fields(services, question.by)
-    show: FieldsAtPlace = rows.row_fields
+    show: FieldsOfReportRow = rows.row_fields
     if form.has_lines:
         await import_in_thread("gateway.money.costs.price_lines")
         from gateway.money.costs import price_lines
@@ -310,7 +310,7 @@ async def _build_report(
         most=max_rows,
     )
     for unit in set(TREES).intersection(question.by):
-        around = await units_with_calls_around(
+        around = await work_units_with_calls_just_outside(
             result.ledger, result.query, unit, [row[unit] for row in page[ROWS]]
         )
         for row in page[ROWS]:

@@ -26,7 +26,7 @@ from gateway.money.comparison.comparing import compare_costs, rank_without_compa
 from gateway.money.comparison.old_prices import load_price_list
 from gateway.money.costs.answer import bills_status
 from gateway.money.costs.measures import PREVIOUS
-from gateway.money.costs.past import earlier_query, find_past
+from gateway.money.costs.past import comparison_query, find_past
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import MoneyServices
@@ -194,13 +194,13 @@ async def read_figures(
     except Refusal as error:
         raise NotReadable(error.message) from error
     prices = await load_price_list(services.prices)
-    before = earlier_query(
-        query, against=PREVIOUS, now=due, hours_since=await reader.whole.hourly_sums_start()
+    before = comparison_query(
+        query, comparison_range=PREVIOUS, now=due, hours_since=await reader.whole.hourly_sums_start()
     )
     past = await find_past(before, reader.whole, due)
     comparison = (
         await compare_costs(ledger, query, before, top=LARGEST, prices=prices)
-        if past.is_whole
+        if past.is_fully_covered
         else await rank_without_comparison(ledger, query, top=LARGEST)
     )
     rows = await ledger.costs(replace(query, measures=("calls",)))
@@ -211,7 +211,7 @@ async def read_figures(
         for insight in await registry.insights.detector_insights()
         if insight.status in OPEN and visible.can_see_insight(insight)
     ]
-    billed: Mapping[str, Any] = await bills_status(query, reader, due, states_alone=True) or {}
+    billed: Mapping[str, Any] = await bills_status(query, reader, due, only_day_states=True) or {}
     insights.sort(key=lambda insight: -abs(Decimal(insight.cost_impact)))
     return ReportFigures(
         view=view.name,

@@ -58,7 +58,7 @@ def report_title(figures: ReportFigures) -> str:
 
 def report_text(figures: ReportFigures) -> str:
     """Format the report as plain lines, for every kind of channel."""
-    return "\n\n".join("\n".join(part) for part in _report_parts(figures) if part)
+    return "\n\n".join("\n".join(part) for part in _report_paragraphs(figures) if part)
 
 
 def report_fields(figures: ReportFigures) -> dict[str, str]:
@@ -69,11 +69,11 @@ def report_fields(figures: ReportFigures) -> dict[str, str]:
         "to": figures.until.isoformat(),
         **({"cost_type": figures.billed} if figures.billed else {}),
         "spent": money.units_to_text(total.now.cost),
-        **({"period_before": money.units_to_text(total.before.cost)} if past.is_whole else {}),
+        **({"period_before": money.units_to_text(total.before.cost)} if past.is_fully_covered else {}),
     }
 
 
-def _report_parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
+def _report_paragraphs(figures: ReportFigures) -> Iterator[Sequence[str]]:
     total = figures.comparison.total
     compared = comparison_sentence(figures.comparison, figures.past)
     yield [f"Compared with the period before, {compared}" if compared.startswith("$") else compared]

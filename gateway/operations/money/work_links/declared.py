@@ -364,13 +364,15 @@ class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
 
     async def draft_fields(self, caller: OperationCaller[HasLedger], new_values: Any) -> dict[str, Any]:
         """Return the fields in stored form, with sessions and runs as digests."""
-        digests, carried = caller.services.ledger.digests, self.recorded_fields(caller, new_values)
+        digests, carried = caller.services.ledger.digests, self.fields_as_records_contain(caller, new_values)
         return {
             name: _unit_digest(digests, name, text) if text and name in DIGESTS else text
             for name, text in carried.items()
         }
 
-    def recorded_fields(self, caller: OperationCaller[HasLedger], new_values: Any) -> dict[str, Any]:
+    def fields_as_records_contain(
+        self, caller: OperationCaller[HasLedger], new_values: Any
+    ) -> dict[str, Any]:
         """
         Return the fields with e-mail addresses and branches in the form that records contain. Raises Invalid
         if records do not contain them.
@@ -414,21 +416,21 @@ class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
         if before is None:
             return await super().create(caller, new_values)
         changed = await table.change(before.id, drafted(draft), actor=caller.actor)
-        return await self.complete_write(caller, changed)
+        return await self.finish_write_and_answer(caller, changed)
 
     async def link_from_body(self, caller: OperationCaller[HasLedger], new_values: Any) -> NewWorkLink:
         return check_link(NewWorkLink(**await self.draft_fields(caller, new_values)))
 
-    async def complete_write(self, caller: OperationCaller[HasLedger], row: WorkLink) -> JsonAnswer:
-        await self._apply_links(caller)
-        return await super().complete_write(caller, row)
+    async def finish_write_and_answer(self, caller: OperationCaller[HasLedger], row: WorkLink) -> JsonAnswer:
+        await self._apply_links_to_ledger(caller)
+        return await super().finish_write_and_answer(caller, row)
 
     async def delete(self, caller: OperationCaller[HasLedger], id_or_name: str) -> str:
         id = await super().delete(caller, id_or_name)
-        await self._apply_links(caller)
+        await self._apply_links_to_ledger(caller)
         return id
 
-    async def _apply_links(self, caller: OperationCaller[HasLedger]) -> None:
+    async def _apply_links_to_ledger(self, caller: OperationCaller[HasLedger]) -> None:
         await caller.services.ledger.apply_links(links_in_use(caller.registry))
 
 

@@ -35,7 +35,7 @@ async def add_stated_links(request: KeyRequest[TopicServices, Any], events: Read
         shared=request.shared,
         actor=request.actor,
         query=request.http.query,
-        known=_no_dimensions,
+        known=_no_known_dimensions,
     )
     refused = {reject.item for reject in events.rejects}
     items = [item for item in range(events.received) if item not in refused]
@@ -63,7 +63,7 @@ async def _add_link(
     table = caller.registry.declared_table(WorkLinkTable)
     try:
         given = msgspec.convert(event.data, NewWorkLink)
-        ids = WORK_LINK.recorded_fields(caller, given)
+        ids = WORK_LINK.fields_as_records_contain(caller, given)
         await WORK_LINK.link_from_body(caller, given)
         if event_id is None:
             await WORK_LINK.create(caller, given)
@@ -81,5 +81,5 @@ async def _add_link(
     return None
 
 
-async def _no_dimensions() -> tuple[str, ...]:
+async def _no_known_dimensions() -> tuple[str, ...]:
     return ()

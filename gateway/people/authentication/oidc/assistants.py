@@ -74,14 +74,14 @@ class AssistantSignIns:
         self.told = told
         self._guesses = TokenBuckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
 
-    async def admit(self, text: str, *, address: str) -> AssistantPerson:
+    async def admit(self, token_text: str, *, address: str) -> AssistantPerson:
         """
         Admit a token. Raises Refusal 401 for an invalid token, 403 for a person without access, and 503 while
         the provider's keys cannot be fetched.
         """
         oauth = self._settings()
         try:
-            claims = await self._verify_within_limits(text, oauth, address)
+            claims = await self._verify_within_limits(token_text, oauth, address)
             if not has_scope(claims, oauth.read_scope) and not has_scope(claims, oauth.write_scope):
                 self.told(NO_SCOPE)
                 raise no_scope_refusal(oauth)

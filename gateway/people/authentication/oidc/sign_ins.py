@@ -53,7 +53,7 @@ class _Begun:
 
 
 @dataclass(kw_only=True)
-class _Checked:
+class _SessionCheck:
     """
     The result of checking a session with the provider. `token` is the new refresh token, or None if the
     provider returned none.
@@ -79,19 +79,19 @@ class ProviderSignIns:
         self._operators = registry.operators
         self._clock = clock
         self._begun: OrderedDict[str, _Begun] = OrderedDict()
-        self._checked: dict[bytes, _Checked] = {}
+        self._checked: dict[bytes, _SessionCheck] = {}
         self._logouts: OrderedDict[str, float] = OrderedDict()
         self._actor = Actor("OpenID provider", urlsplit(settings.issuer).hostname or "")
 
     async def close(self) -> None:
         await self.provider.close()
 
-    async def begin(self, *, place: str) -> tuple[str, str]:
+    async def begin(self, *, address_group: str) -> tuple[str, str]:
         """
         Start a sign-in. Return the browser's next address and the secret for its cookie. Raises SignInProblem
         if the provider does not respond.
 
-        If too many sign-ins are in progress, the client address (`place`) with the most sign-ins loses its
+        If too many sign-ins are in progress, the client address (`address_group`) with the most sign-ins loses its
         oldest one.
         """
         state, browser, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(4))
@@ -101,7 +101,7 @@ class ProviderSignIns:
             raise self._log_problem("down", error) from error
         ends_at = self._clock.monotonic() + BEGUN_LIFE_S
         self._begun[state] = _Begun(
-            place=place, browser=browser, nonce=nonce, verifier=verifier, ends_at=ends_at
+            place=address_group, browser=browser, nonce=nonce, verifier=verifier, ends_at=ends_at
         )
         if len(self._begun) > MAX_BEGUN:
             [(busiest_place, _)] = Counter(sign_in.place for sign_in in self._begun.values()).most_common(1)
@@ -153,7 +153,7 @@ class ProviderSignIns:
         except SpoolError as error:
             raise self._log_problem("unavailable", error) from error
         if tokens.refresh is not None:
-            self._checked[session.digest] = _Checked(token=tokens.refresh, due=self._next_check_at())
+            self._checked[session.digest] = _SessionCheck(token=tokens.refresh, due=self._next_check_at())
         return secret, session
 
     async def log_out(self, text: str) -> int:
@@ -220,7 +220,7 @@ class ProviderSignIns:
             lambda other: other.digest == session.digest, actor=self._actor
         )
 
-    async def _recheck_session(self, session: Session, checked: _Checked) -> bool:
+    async def _recheck_session(self, session: Session, checked: _SessionCheck) -> bool:
         until = self._clock.now() + self.settings.recheck + GRACE_S
         if checked.token is None or not await self._operators.claim_check(session, until=until):
             return False

@@ -15,7 +15,7 @@ from decimal import Decimal
 from fractions import Fraction
 from random import Random
 
-from gateway.bills.billed.row_book import RowBook, RowSources
+from gateway.bills.billed.row_book import ConnectionCostUpdater, RowSources
 from gateway.bills.months import CalendarMonth
 from gateway.clusters.usage.series import NAME, MetricSeries
 from gateway.clusters.usage.usage import DAY_MS, DayUsage, MeterRules, OpenUsage, UsageMeter
@@ -365,7 +365,7 @@ def _levels(amount: int, days: Sequence[int]) -> list[tuple[int, float]]:
 @dataclass
 class PlannedClusters:
     plan: Plan
-    book: RowBook
+    book: ConnectionCostUpdater
     drops: Drops
 
     def put(self, lines: Sequence[Line] | None = None) -> None:
@@ -394,7 +394,7 @@ async def with_clusters(ledger: Ledger, clock: Clock, plan: Plan) -> PlannedClus
         people=lambda: People.for_installation(b"p"),
         usage=PlannedUsage(plan),  # type: ignore[arg-type]
     )
-    planned_clusters = PlannedClusters(plan, RowBook(sources, clock), drops)
+    planned_clusters = PlannedClusters(plan, ConnectionCostUpdater(sources, clock), drops)
     planned_clusters.put()
     await planned_clusters.book.recalculate_changed_months()
     return planned_clusters

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from gateway.bills.billed.beside import WithMissing
+from gateway.bills.billed.beside import LedgerWithUnbilledDaysFilled
 from spool.ledger.billed import COUNTED
 from spool.ledger.money import text_to_units
 from spool.ledger.queries import CostQuery
@@ -36,7 +36,7 @@ async def billed_world() -> World:
 
 
 async def filled(world: World, query: CostQuery) -> tuple[Paid, str]:
-    asks = WithMissing(world.ledger, world.ledger)
+    asks = LedgerWithUnbilledDaysFilled(world.ledger, world.ledger)
     rows = await asks.costs(query)
     return {row.group: Decimal(row.cost) for row in rows}, asks.counted
 
@@ -73,7 +73,7 @@ async def test_filters_periods_and_the_largest_groups_hold_for_both() -> None:
     """
     world = await billed_world()
     query = world.asked("billed_cost", "team")
-    asks = WithMissing(world.ledger, world.ledger)
+    asks = LedgerWithUnbilledDaysFilled(world.ledger, world.ledger)
     only = replace(query, include={"basis": (COUNTED,)})
     assert asks.counted == "0"
     assert sum(text_to_units(row.cost) for row in await asks.costs(only)) == text_to_units(asks.counted)
@@ -94,7 +94,7 @@ async def test_who_sees_some_calls_has_what_was_counted_of_them() -> None:
     """
     world = await billed_world()
     ads_slice = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",)),),))
-    asks = WithMissing(SlicedLedger(world.ledger, ads_slice), world.ledger)
+    asks = LedgerWithUnbilledDaysFilled(SlicedLedger(world.ledger, ads_slice), world.ledger)
     rows = await asks.costs(world.asked("billed_cost", "team", "basis"))
     assert [("ads", COUNTED)] == [row.group for row in rows]
     world.told.settled = False

@@ -25,7 +25,7 @@ from gateway.bills.billed.connection_rows import (
     add_json_rows,
     build_day_sums,
 )
-from gateway.bills.billed.row_book import RowBook, RowSources
+from gateway.bills.billed.row_book import ConnectionCostUpdater, RowSources
 from gateway.operations.list import declared_tables
 from spool.billing import (
     BILLING_DROPS,
@@ -111,7 +111,7 @@ class Rows:
             owner_tags=lambda: {"team": "owner"},
             people=lambda: People.for_installation(b"p"),
         )
-        self.book = RowBook(sources, self.clock)
+        self.book = ConnectionCostUpdater(sources, self.clock)
         return self
 
     def asked(self, cost_type: str, *by: str, **more: Any) -> CostQuery:
@@ -232,7 +232,7 @@ async def test_what_is_replaced_or_leaves_the_costs_is_gone() -> None:
     world.connections = world.connections[1:]
     assert 1 == await world.book.recalculate_changed_months()
     assert {("c-2",): Decimal(10)} == await world.paid("billed_cost", "connection")
-    again = RowBook(replace(world.book._sources, connections=list), world.clock)
+    again = ConnectionCostUpdater(replace(world.book._sources, connections=list), world.clock)
     assert 1 == await again.recalculate_changed_months()
     assert {} == await world.paid("billed_cost")
 
@@ -346,7 +346,7 @@ async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> 
     storage = await open_storage(options, engine=MEMORY)
     world = await Rows().open()
     drops = storage.small.open_table(BILLING_DROPS)
-    book = RowBook(replace(world.book._sources, drops=drops), clock)
+    book = ConnectionCostUpdater(replace(world.book._sources, drops=drops), clock)
     sent: list[BillingDrop] = []
     for number in range(60):
         clock.at += 1

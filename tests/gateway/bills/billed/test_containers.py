@@ -29,8 +29,8 @@ from gateway.bills.billed.containers import (
     price_cluster_day,
     price_unbilled_usage,
 )
-from gateway.bills.billed.row_book import RowBook
-from gateway.clusters.usage.usage import DayUsage, UsagePlace
+from gateway.bills.billed.row_book import ConnectionCostUpdater
+from gateway.clusters.usage.usage import DayUsage, WorkloadOnNode
 from spool.container_files.container_rows import UsageDay
 from spool.container_files.values import ClusterIdentity
 from spool.ledger import money
@@ -57,7 +57,7 @@ RULES = RowRules(
 
 
 def place(workload: str, node: str = "n-1", **tags: str) -> str:
-    return UsagePlace(node, "shop", workload, tags).key
+    return WorkloadOnNode(node, "shop", workload, tags).key
 
 
 # Node n-1 costs 4 + 2 dollars: web uses 1 + 1, and api uses 2. Node n-2 costs 2 dollars, and web uses all of it.
@@ -97,7 +97,7 @@ class Usage:
 
 async def world() -> tuple[Rows, Usage]:
     rows, usage = await Rows().open(), Usage()
-    rows.book = RowBook(replace(rows.book._sources, usage=usage), rows.clock)  # type: ignore[arg-type]
+    rows.book = ConnectionCostUpdater(replace(rows.book._sources, usage=usage), rows.clock)  # type: ignore[arg-type]
     return rows, usage
 
 
@@ -211,7 +211,7 @@ async def test_usage_that_comes_later_divides_anew() -> None:
     await rows.book.recalculate_changed_months()
     assert {("containers",): "8"} == await paid(rows, "origin")
     usage.prices = ()
-    await RowBook(rows.book._sources, rows.clock).recalculate_changed_months()
+    await ConnectionCostUpdater(rows.book._sources, rows.clock).recalculate_changed_months()
     assert {} == await paid(rows)
 
 
@@ -377,13 +377,13 @@ def test_parts_come_to_the_rows(seed: int) -> None:
 
 
 def place_of(workload: str) -> str:
-    return UsagePlace("x0", "shop", workload, {}).key
+    return WorkloadOnNode("x0", "shop", workload, {}).key
 
 
 def _cluster(chance: random.Random, name: str) -> ClusterDay:
     nodes = [f"{name}{n}" for n in range(3)]
     used = {
-        node: {UsagePlace(node, "ns", f"w{n}", {}).key: chance.randrange(1, 10**9) for n in range(3)}
+        node: {WorkloadOnNode(node, "ns", f"w{n}", {}).key: chance.randrange(1, 10**9) for n in range(3)}
         for node in nodes
     }
     had = dict.fromkeys(nodes, 10**10)

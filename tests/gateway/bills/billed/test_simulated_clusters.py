@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from gateway.bills.billed import connection_rows
-from gateway.bills.billed.row_book import RowBook
+from gateway.bills.billed.row_book import ConnectionCostUpdater
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.money import UNIT
@@ -130,7 +130,7 @@ async def test_a_bill_that_comes_and_goes_leaves_the_price() -> None:
     clusters.put()
     assert 1 <= await clusters.book.recalculate_changed_months()
     await month.holds()
-    clusters.book = RowBook(clusters.book._sources, month.clock)
+    clusters.book = ConnectionCostUpdater(clusters.book._sources, month.clock)
     assert 0 == await clusters.book.recalculate_changed_months()
     clusters.plan.lines = whole
     clusters.put()

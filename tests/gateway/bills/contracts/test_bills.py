@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.bills.contracts.bills import replace_by_billed_amounts
+from gateway.bills.contracts.bills import replace_estimates_by_billed_amounts
 from gateway.bills.contracts.declared import Contract, ContractTerm
 from spool.currencies import CurrencyConverter, find_no_rate
 from spool.ledger.money import UNIT
@@ -51,7 +51,7 @@ def replaced_total(contracts: list[Contract], *lines: StatementRow) -> tuple[int
         for team, amount in (("search", 4), ("", 1))
     }
     converter = CurrencyConverter(find_no_rate, CURRENCY)
-    charged = replace_by_billed_amounts(parts, contracts, {"openai": lines}, converter)
+    charged = replace_estimates_by_billed_amounts(parts, contracts, {"openai": lines}, converter)
     return sum(parts.values()), {name for name, _ in charged}
 
 

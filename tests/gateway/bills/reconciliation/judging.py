@@ -12,7 +12,7 @@ from gateway.bills.reconciliation.causes.list import ANY_PRICE
 from gateway.bills.reconciliation.claims import OF_PRICES
 from gateway.bills.reconciliation.comparing import Line, Reconciliation
 from gateway.bills.reconciliation.sides import PARTS
-from gateway.bills.reconciliation.wording import build_shown_row
+from gateway.bills.reconciliation.wording import build_rounded_comparison_row
 from spool.ledger import money
 from tests.gateway.bills.reconciliation.plants import Plant, difference, no_call, prices_of, same_calls
 
@@ -59,9 +59,11 @@ def is_added_up(line: Line, places: int) -> None:
     """Check that the shown amounts of a line add up, and that each is its exact amount but for the rounding."""
     causes = {cause: money.units_to_text(amount) for cause, amount in line.causes.items()}
     exact = {name: money.units_to_text(getattr(line, name)) for name in ("billed", "counted", "unexplained")}
-    shown = build_shown_row(exact["billed"], exact["counted"], causes, exact["unexplained"], places=places)
+    shown = build_rounded_comparison_row(
+        exact["billed"], exact["counted"], causes, exact["unexplained"], places=places
+    )
     assert shown.billed - shown.counted == sum(shown.causes.values()) + shown.unexplained
-    assert shown.explained == sum(shown.causes.values())
+    assert shown.explained_difference == sum(shown.causes.values())
     half = Decimal(1).scaleb(-places) / 2
     assert abs(shown.billed - dollars(line.billed)) <= half
     assert abs(shown.counted - dollars(line.counted)) <= half

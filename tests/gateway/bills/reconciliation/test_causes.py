@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
-from gateway.bills.reconciliation.causes.list import ANY_PRICE, find_claims, with_other_causes
+from gateway.bills.reconciliation.causes.list import (
+    ANY_PRICE,
+    find_claims,
+    name_alternative_causes_in_evidence,
+)
 from gateway.bills.reconciliation.cells import ComparisonLevels, split_difference
 from gateway.bills.reconciliation.claims import (
     EXACT,
@@ -118,7 +122,7 @@ def found(sides: Sides, **fields: Any) -> tuple[list[CauseClaim], int, int]:
     case = BillComparison(split=parts, remainder=UnexplainedDifference(parts), days=tuple(DAYS), **fields)
     counted_total = sum(sums.cost for sums in parts.counted.values())
     return (
-        [*map(with_other_causes, find_claims(case))],
+        [*map(name_alternative_causes_in_evidence, find_claims(case))],
         case.remainder.unexplained_amount,
         parts.billed_total - counted_total,
     )
@@ -205,7 +209,9 @@ def test_causes_below_a_cent_are_not_named_next_to_another(
     def claim_both(comparison: BillComparison) -> Iterator[CauseClaim]:
         cell = ComparisonCell(DAYS[0], model="sonnet")
         for cause, amount, names in (("no_bill", UNIT, [beside]), (other, moved, [])):
-            yield build_claim(cause, {cell: amount}, sure=EXACT, evidence="e", advice="a", beside=names)
+            yield build_claim(
+                cause, {cell: amount}, certainty=EXACT, evidence="e", advice="a", alternative_causes=names
+            )
 
     monkeypatch.setattr("gateway.bills.reconciliation.causes.list.TESTS", (claim_both,))
     claims, _, _ = found(equal())

@@ -98,7 +98,7 @@ def test_identity(
 ) -> None:
     """In the reconciliation of any two sides nothing is lost or rounded, whatever fields they state."""
     result = split_difference(
-        tokens, [] if imputed else money, counted, prices=listed, levels=levels, imputed=imputed
+        tokens, [] if imputed else money, counted, prices=listed, levels=levels, lacks_billed_money=imputed
     )
     counted_total = sum(sums.cost for sums in result.counted.values())
     assert sum(row.cost for row in counted) == counted_total
@@ -136,7 +136,12 @@ def test_the_same_on_both_sides(counted: list[CountedUse]) -> None:
         for meter, quantity in row.tokens.items()
     ]
     result = split_difference(
-        tokens, [], counted, prices=listed, levels=ComparisonLevels(key=True, tier=True), imputed=True
+        tokens,
+        [],
+        counted,
+        prices=listed,
+        levels=ComparisonLevels(key=True, tier=True),
+        lacks_billed_money=True,
     )
     assert {} == result.extra
     assert [0, 0, 0] == [result.sum_of_part(name) for name in (VOLUME, RATE, OTHER)]

@@ -148,7 +148,12 @@ def test_tokens_of_counters_in_another_context_window() -> None:
         )
     ]  # fmt: skip
     parts = split_difference(
-        rows, [], [counted], prices=listed, levels=ComparisonLevels(contexts=(200_000,)), imputed=True
+        rows,
+        [],
+        [counted],
+        prices=listed,
+        levels=ComparisonLevels(contexts=(200_000,)),
+        lacks_billed_money=True,
     )
     case = BillComparison(split=parts, remainder=UnexplainedDifference(parts), days=(day,))
     [claim] = claim_context_window_moves(case)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.bills.billed.row_book import RowBook, RowSources
+from gateway.bills.billed.row_book import ConnectionCostUpdater, RowSources
 from gateway.clusters.usage.reader import UsageReader, UsageSources
 from gateway.clusters.usage.series import NAME
 from gateway.clusters.usage.usage import CPU, DayUsage
@@ -209,7 +209,7 @@ async def test_from_remote_write_to_costs(cluster: Cluster) -> None:
         people=lambda: People.for_installation(b"p"),
         usage=cluster.reader,
     )
-    book = RowBook(sources, cluster.clock)
+    book = ConnectionCostUpdater(sources, cluster.clock)
     assert 1 == await book.recalculate_changed_months()
     query = CostQuery(
         since=datetime.fromtimestamp(DAY, UTC),

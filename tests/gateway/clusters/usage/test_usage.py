@@ -27,7 +27,7 @@ from gateway.clusters.usage.usage import (
     MeterRules,
     OpenUsage,
     UsageMeter,
-    UsagePlace,
+    WorkloadOnNode,
     decode_usage,
     encode_usage,
     split_by_day,
@@ -59,7 +59,7 @@ def test_what_is_open_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def place_key() -> str:
-    return UsagePlace("n-1", "shop", "web", {"team": "search"}).key
+    return WorkloadOnNode("n-1", "shop", "web", {"team": "search"}).key
 
 
 def series(name: str, *samples: tuple[int, float], **labels: str) -> MetricSeries:
@@ -80,7 +80,7 @@ def used(usage: OpenUsage, kind: int, day: int = DAY) -> dict[tuple[str, str], i
     found: Counter[tuple[str, str]] = Counter()
     known = usage.days.get(day // 1000)
     for key, amounts in (known.used if known else {}).items():
-        place = UsagePlace.from_key(key)
+        place = WorkloadOnNode.from_key(key)
         found[place.namespace, place.workload] += amounts[kind]
     return {place: amount for place, amount in found.items() if amount}
 
@@ -165,7 +165,7 @@ def test_pods_have_workloads_nodes_and_tags() -> None:
         if told:
             body.append(series("kube_pod_info", *one, namespace="a", pod=pod, node="n-2", **told))
     [day] = metered(body).days.values()
-    found = {place.workload: place for place in map(UsagePlace.from_key, day.used)}
+    found = {place.workload: place for place in map(WorkloadOnNode.from_key, day.used)}
     assert {"job-1", "api", "db", "agent", "web", "plain"} == set(found)
     assert {"team": "data", "cost-center": "7"} == found["db"].tags
     assert {"team": "ops", "cost-center": "7"} == found["api"].tags

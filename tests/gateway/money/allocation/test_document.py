@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.money.allocation.definition import PREFIX, Transform
-from gateway.money.allocation.evaluation import apply_transforms, build_decisions
+from gateway.money.allocation.evaluation import apply_transforms, build_dimension_evaluators
 from gateway.money.allocation.language import parse_definition
 from spool.ledger.ledger import MAX_ROWS
 from spool.ledger.queries import DIMENSIONS
@@ -40,13 +40,15 @@ def test_the_first_example_gives_the_elements_of_the_table() -> None:
     head, *lines = rows("`tag:service`")
     decisions_by_name = {
         each.dimension.id.removeprefix(PREFIX): each
-        for each in build_decisions(parse_definition(EXAMPLES[0].encode(), KNOWN))
+        for each in build_dimension_evaluators(parse_definition(EXAMPLES[0].encode(), KNOWN))
     }
     assert len(lines) >= 5
     for line in lines:
         cells = dict(zip((name.strip("`") for name in head), line, strict=True))
         for key, decision in decisions_by_name.items():
-            assert cells[key] == decision.element(tuple(cells[name] for name in decision.sources)), line
+            assert cells[key] == decision.element_of_values(
+                tuple(cells[name] for name in decision.sources)
+            ), line
 
 
 def test_transforms_of_the_table() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.money.allocation import evaluation
 from gateway.money.allocation.definition import AllocationDefinition, Transform
-from gateway.money.allocation.evaluation import apply_transforms, build_decisions
+from gateway.money.allocation.evaluation import apply_transforms, build_dimension_evaluators
 from gateway.money.allocation.language import parse_definition
 
 KNOWN = ("model", "provider", "team", "user", "tag:service")
@@ -21,10 +21,10 @@ def elements(text: str, **values: str) -> dict[str, str]:
         **{name.replace("tag_", "tag:"): value for name, value in values.items()},
     }
     return {
-        each.dimension.id.removeprefix("User:Defined:"): each.element(
+        each.dimension.id.removeprefix("User:Defined:"): each.element_of_values(
             tuple(known[name] for name in each.sources)
         )
-        for each in build_decisions(parse_definition(text.encode(), KNOWN))
+        for each in build_dimension_evaluators(parse_definition(text.encode(), KNOWN))
     }
 
 
@@ -116,7 +116,9 @@ Dimensions:
   C: {Rules: [{Type: GroupBy, Sources: [User:Defined:A, model], Format: "{0}/{1}"}]}
   D: {Rules: [{Type: GroupBy, Source: User:Defined:C}], DefaultValue: none}
 """
-    by_id = {each.dimension.id: each for each in build_decisions(parse_definition(text.encode(), KNOWN))}
+    by_id = {
+        each.dimension.id: each for each in build_dimension_evaluators(parse_definition(text.encode(), KNOWN))
+    }
     assert {"team", "model"} == set(by_id["User:Defined:D"].sources)
     assert {"A": "t", "B": "", "C": "t/m", "D": "t/m"} == elements(text, team="t", model="m")
     assert {"A": "t", "B": "", "C": "", "D": "none"} == elements(text, team="t")
@@ -134,15 +136,15 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(evaluation, "MOST_REMEMBERED", 10)
     text = "Dimensions: {A: {Rules: [{Type: GroupBy, Source: team}]}, B: {Rules: [{Type: GroupBy, Source: user}]}}"
-    both = build_decisions(parse_definition(text.encode(), KNOWN))
+    both = build_dimension_evaluators(parse_definition(text.encode(), KNOWN))
     for number in [*range(30), *range(30)]:
         for decision in both:
-            assert f"v{number}" == decision.element((f"v{number}",))
+            assert f"v{number}" == decision.element_of_values((f"v{number}",))
             assert sum(len(one._elements) for one in both) <= 10
 
 
 def test_without_a_definition_nothing_is_decided() -> None:
-    assert [] == list(build_decisions(AllocationDefinition()))
+    assert [] == list(build_dimension_evaluators(AllocationDefinition()))
 
 
 @given(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.money.allocation.difference import compare_definitions, sources_read_by
-from gateway.money.allocation.evaluation import build_decisions
+from gateway.money.allocation.evaluation import build_dimension_evaluators
 from gateway.money.allocation.language import join_definitions, parse_definition
 from gateway.money.allocation.published import Published
 from spool.ledger import money
@@ -103,12 +103,12 @@ def test_elements_add_up_to_the_total(
 
             [whole] = sums(await asked(TOTAL)).values() or [(0, 0, 0)]
             by_sources = await asked(TOTAL, *SOURCES)
-            for decision in build_decisions(definition):
+            for decision in build_dimension_evaluators(definition):
                 expected: dict[Any, list[CostRow]] = defaultdict(list)
                 for row in by_sources:
                     known = dict(zip(SOURCES, (value or "" for value in row.group), strict=True))
                     expected[
-                        decision.element(tuple(known[name] for name in decision.sources)) or None
+                        decision.element_of_values(tuple(known[name] for name in decision.sources)) or None
                     ].append(row)
                 for granularity in (TOTAL, "daily", "hourly"):
                     element_sums = sums(await asked(granularity, decision.dimension.id))

@@ -67,7 +67,7 @@ async def test_it_has_the_table_and_a_signature() -> None:
         json.loads((await board.current_signed_table(ACTING)).body)
         == json.loads(members(made)["data.json"])["tollhouse"]
     )
-    files = {file["name"] for file in claims(made, board.bundle_key)["files"]}
+    files = {file["name"] for file in claims(made, board.bundle_signing_key)["files"]}
     assert {".manifest", "data.json"} == files
     with pytest.raises(jwt.InvalidSignatureError):
         claims(made, TokenKey(b"other"))
@@ -121,7 +121,7 @@ async def test_a_real_opa_reads_it(tmp_path: Path) -> None:
     another key.
     """
     house = await house_with_a_budget(ODD)
-    key = house.evaluator.verdicts.bundle_key
+    key = house.evaluator.verdicts.bundle_signing_key
     made = await bundle(house)
     done = verified(made, key, tmp_path)
     assert 0 == done.returncode, done.stderr

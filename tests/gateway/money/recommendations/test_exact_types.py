@@ -13,7 +13,7 @@ from gateway.money.recommendations.types import (
     priority_tier,
     regional_surcharge,
 )
-from gateway.money.recommendations.types.regional_surcharge import global_name
+from gateway.money.recommendations.types.regional_surcharge import global_model_name
 from spool.registry.recommendations import Processing
 from tests.gateway.money.recommendations.examples import call, found
 
@@ -80,7 +80,7 @@ async def test_a_region_costs_a_tenth_more() -> None:
 )
 async def test_the_global_name(model: str, name: str | None) -> None:
     """Only model names that state a region have a global name."""
-    assert name == global_name(model)
+    assert name == global_model_name(model)
 
 
 def writing(**fields: Any) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def opportunity(name: str, claims: Mapping[int, int]) -> Opportunity:
 def test_the_largest_goes_first() -> None:
     """The largest recommendation is settled first. The second one saves half of what the first leaves."""
     opportunities = [("small", opportunity("a", {0: 50})), ("large", opportunity("b", {0: 60, 1: 100}))]
-    settled = remove_overlaps([use(100), use(200)], opportunities, least=lambda _: 0)
+    settled = remove_overlaps([use(100), use(200)], opportunities, minimum_saving=lambda _: 0)
     assert [("large", 160, 300), ("small", 20, 100)] == [
         (saving.type, saving.saving, saving.spent) for saving in settled
     ]
@@ -52,7 +52,7 @@ def test_what_is_ignored_takes_nothing_from_others() -> None:
     """
     opportunities = [("ignored", opportunity("a", {0: 90})), ("other", opportunity("b", {0: 50}))]
     settled = remove_overlaps(
-        [use(100)], opportunities, least=lambda _: 0, is_last=lambda type, _: type == "ignored"
+        [use(100)], opportunities, minimum_saving=lambda _: 0, is_ignored=lambda type, _: type == "ignored"
     )
     assert [("other", 50), ("ignored", 45)] == [(saving.type, saving.saving) for saving in settled]
 
@@ -67,7 +67,7 @@ def test_what_is_left_may_be_too_little_to_tell() -> None:
         ("three", opportunity("c", {0: 50})),
     ]
     least = {"one": 60, "two": 21, "three": 20}
-    settled = remove_overlaps([use(100)], opportunities, least=least.__getitem__)
+    settled = remove_overlaps([use(100)], opportunities, minimum_saving=least.__getitem__)
     assert [("one", 60), ("three", 20)] == [(saving.type, saving.saving) for saving in settled]
 
 
@@ -88,7 +88,7 @@ def test_savings_never_exceed_spend(costs: list[int], shares: list[list[Any]]) -
         )
         for number, row in enumerate(shares)
     ]
-    settled = remove_overlaps(uses, opportunities, least=lambda _: 0)
+    settled = remove_overlaps(uses, opportunities, minimum_saving=lambda _: 0)
     assert sum(saving.saving for saving in settled) <= sum(costs)
     assert all(0 < saving.saving <= saving.opportunity.gross_saving <= saving.spent for saving in settled)
 

@@ -311,5 +311,7 @@ def files_of(
         order = (*file_kinds()[kind].field_names, "secret_file")
         ordered = [{field: one[field] for field in order if field in one} for one in ones]
         if ordered:
-            files[f"{kind}.yaml"] = format_objects(sorted(ordered, key=file_kinds()[kind].key_of))
+            files[f"{kind}.yaml"] = format_objects(
+                sorted(ordered, key=file_kinds()[kind].object_key_of_fields)
+            )
     return files

@@ -57,7 +57,9 @@ def cleared(round: int) -> tuple[Objects, dict[str, str]]:
             changed = {**one, **WITH.get((kind, field), {}), field: None} if field else one
             objects[kind].append({name: value for name, value in changed.items() if value is not None})
             if field:
-                fields[f"{file_kinds()[kind].noun} {object_label(file_kinds()[kind].key_of(one))}"] = field
+                fields[
+                    f"{file_kinds()[kind].noun} {object_label(file_kinds()[kind].object_key_of_fields(one))}"
+                ] = field
     return objects, fields
 
 

@@ -123,7 +123,7 @@ async def test_every_change_is_audited(app: TollhouseApp, monkeypatch: pytest.Mo
         operators = Operators(app, client)
         services = operators.services
         await sessions(operators)
-        monkeypatch.setattr(DemoMonth, "_run_fill_command", _made_at_once)
+        monkeypatch.setattr(DemoMonth, "_run_filling_process", _made_at_once)
         await operators.change("load_demo", "POST", "/demo", {})
         await operators.change("remove_demo", "DELETE", "/demo")
         await operators.change("create_key", "POST", "/keys", {"name": "search team", "scopes": [INGEST]})

@@ -29,7 +29,7 @@ import pytest
 from gateway.configuration.sections import Config, PrivacySettings
 from gateway.core.mounts import OPERATOR_API
 from gateway.mcp.tools.group_costs import GroupDimension
-from gateway.money.costs.groups import store_finished_cuts
+from gateway.money.costs.groups import store_finished_divisions
 from gateway.operations.requests.address import NOTHING, OPERATION, SLICED, WHOLE
 from gateway.service.addresses.table import ADDRESSES, OPERATOR_ADDRESSES
 from spool.deliveries.values import RouteSpec, Settlement
@@ -488,7 +488,7 @@ async def test_a_cut_is_no_query_of_one_person(tmp_path: Path) -> None:
         server = there.server
         await server.services.money.ledger.catch_up(server.services.spool.log)
         with apply_limit(QuestionLimit(max_rows=1, until=math.inf, max_time_s=1)):
-            assert await store_finished_cuts(server.services.money.ledger, server.registry, NOW)
+            assert await store_finished_divisions(server.services.money.ledger, server.registry, NOW)
 
 
 async def test_another_order_changes_no_stored_group(tmp_path: Path) -> None:

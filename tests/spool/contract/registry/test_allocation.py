@@ -41,7 +41,9 @@ async def publish(table: AllocationTable, text: str = "text", *, namespace: str 
     job = await submit(table, text, namespace=namespace)
     await table.advance_job(job.id, PUBLISHING)
     return (
-        await table.publish_job_version(job.id, dimensions=["User:Defined:D"], border=BORDER, most=most)
+        await table.publish_job_version(
+            job.id, dimensions=["User:Defined:D"], values_known_since=BORDER, max_versions=most
+        )
     ).number
 
 
@@ -74,7 +76,7 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
     assert {"": 2, "ml": 1} == {name: each.number for name, each in again.versions_in_force().items()}
     assert ["text", "newer"] == [await again.version_text(again.version("", number)) for number in (1, 2)]
     assert [waiting] == list(again.unfinished_jobs())
-    assert "waits" == await again.job_text(waiting.id)
+    assert "waits" == await again.definition_text_of_job(waiting.id)
     assert again.find_job(failed.id).state == FAILED
     assert again.find_job(failed.id).faults == (fault,)
     assert CANCELLED == again.find_job(cancelled.id).state
@@ -83,7 +85,7 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
     assert done.border == BORDER
     for over in (failed, cancelled, done):
         with pytest.raises(NotThere):
-            await again.job_text(over.id)
+            await again.definition_text_of_job(over.id)
 
 
 async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> None:
@@ -95,9 +97,9 @@ async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> 
     first, second = await submit(table), await submit(table)
     for job in (first, second):
         await table.advance_job(job.id, PUBLISHING)
-    await table.publish_job_version(first.id, dimensions=[], border={}, most=9)
+    await table.publish_job_version(first.id, dimensions=[], values_known_since={}, max_versions=9)
     with pytest.raises(NotAllowed, match="version 1 is in force"):
-        await table.publish_job_version(second.id, dimensions=[], border={}, most=9)
+        await table.publish_job_version(second.id, dimensions=[], values_known_since={}, max_versions=9)
     with pytest.raises(NotAllowed, match="based on version 0"):
         await submit(table, base=0)
     assert table.find_job(second.id).state == PUBLISHING
@@ -111,12 +113,12 @@ async def test_what_a_job_may_become(open_registry: RegistryOpener) -> None:
     table = (await open_registry()).declared_table(AllocationTable)
     job = await submit(table)
     with pytest.raises(NotAllowed, match="queued"):
-        await table.publish_job_version(job.id, dimensions=[], border={}, most=9)
+        await table.publish_job_version(job.id, dimensions=[], values_known_since={}, max_versions=9)
     await table.advance_job(job.id, VALIDATING)
     await table.advance_job(job.id, PUBLISHING)
     with pytest.raises(NotAllowed, match="publishing"):
         await table.cancel_job(job.id, actor=ADA)
-    await table.publish_job_version(job.id, dimensions=[], border={}, most=9)
+    await table.publish_job_version(job.id, dimensions=[], values_known_since={}, max_versions=9)
     for step in (
         table.advance_job(job.id, VALIDATING),
         table.fail_job(job.id, "x"),
@@ -205,7 +207,7 @@ async def test_namespaces(open_registry: RegistryOpener) -> None:
         await table.delete("ml", actor=ADA)
     nothing = await submit(table, namespace="ml")
     await table.advance_job(nothing.id, PUBLISHING)
-    await table.publish_job_version(nothing.id, dimensions=[], border={}, most=9)
+    await table.publish_job_version(nothing.id, dimensions=[], values_known_since={}, max_versions=9)
     await table.delete("ml", actor=ADA)
     assert table.all() == []
     assert table.versions("ml") == []
@@ -249,8 +251,8 @@ async def test_a_job_that_two_carry_out(open_registry: RegistryOpener) -> None:
     job = await submit(table)
     await table.advance_job(job.id, PUBLISHING)
     assert PUBLISHING == (await table.advance_job(job.id, VALIDATING)).state
-    await table.publish_job_version(job.id, dimensions=[], border=BORDER, most=9)
-    again = await table.publish_job_version(job.id, dimensions=[], border=BORDER, most=9)
+    await table.publish_job_version(job.id, dimensions=[], values_known_since=BORDER, max_versions=9)
+    again = await table.publish_job_version(job.id, dimensions=[], values_known_since=BORDER, max_versions=9)
     assert again.number == 1
     assert table.versions() == [again]
     with pytest.raises(NotAllowed, match="done"):

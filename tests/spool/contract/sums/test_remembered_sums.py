@@ -236,7 +236,7 @@ class Orders:
                 name="(who)", label="", sources=("user",), value=lru_cache(lambda names: shown(names[0]))
             )
 
-        who = ledger.lasting_dimension("who", define)
+        who = ledger.cached_dimension("who", define)
         return replace(OF_AUGUST, until=LATE, group_by=(who.name,), derived={who.name: who})
 
 
@@ -312,13 +312,13 @@ async def test_the_running_month_is_added_up_after_each_change(ledgers: Ledgers,
         await ledger.costs(replace(OF_AUGUST, group_by=("Part",), derived={"Part": own}))
     # These queries do not use the remembered results, so they are not counted.
     assert 2 == counted.times
-    lasting = [ledger.lasting_dimension(["any", "list"], lambda: replace(own)) for _ in range(2)]
+    lasting = [ledger.cached_dimension(["any", "list"], lambda: replace(own)) for _ in range(2)]
     for dimension in lasting:
         await ledger.costs(replace(OF_AUGUST, group_by=("Part",), derived={"Part": dimension}))
     assert 3 == counted.times
     for number in range(remembered.MOST_DIMENSIONS):
-        ledger.lasting_dimension(number, lambda: replace(own))
-    assert ledger.lasting_dimension(["any", "list"], lambda: replace(own)) is not lasting[0]
+        ledger.cached_dimension(number, lambda: replace(own))
+    assert ledger.cached_dimension(["any", "list"], lambda: replace(own)) is not lasting[0]
     await ledger.store_billed_days([billed(OCTOBER, "1", 5)])
     for _ in range(2):
         await ledger.costs(replace(running, since=OCTOBER, until=OCTOBER + timedelta(days=2), arranged=1))

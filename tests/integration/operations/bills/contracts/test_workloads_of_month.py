@@ -21,7 +21,7 @@ from gateway.bills.billed.connection_rows import RowRules, build_day_sums
 from gateway.bills.billed.containers import KUBERNETES, price_cluster_day, price_unbilled_usage
 from gateway.bills.billed.row_book import PRICED
 from gateway.bills.contracts.workloads import ModelTokens
-from gateway.clusters.usage.usage import DayUsage, UsagePlace
+from gateway.clusters.usage.usage import DayUsage, WorkloadOnNode
 from gateway.configuration.sections import Config, ContractSettings
 from gateway.devices.states import device_revoker
 from gateway.operations.records.served_hours import SUM_BYTES
@@ -72,7 +72,7 @@ async def opened(
 async def put_usage(server: OperatorServer) -> None:
     """Store container costs of two days: $48 of the workload, $24 of another workload, and idle nodes."""
     used = {
-        UsagePlace("n-1", "ml", workload, {}).key: [hours * CORE_HOUR, 0, 0]
+        WorkloadOnNode("n-1", "ml", workload, {}).key: [hours * CORE_HOUR, 0, 0]
         for workload, hours in (("qwen", 48), ("web", 24))
     }
     usage = DayUsage(used=used, had={"n-1": [100 * CORE_HOUR, 0, 0]}, nodes={"n-1": "n-1"})

@@ -135,7 +135,7 @@ async def test_an_address_that_was_given_to_it_ends_with_it(serve: Serve) -> Non
     key = registry.keys.find_by_secret(secret)
     assert key is not None
     access = serving.app.services.receivers.access
-    assert () == await access.key_expectations(key.id)
+    assert () == await access.upload_expectations_of_key(key.id)
     clock.move(60)
     with pytest.raises(KeyEnded):
-        await access.key_expectations(key.id)
+        await access.upload_expectations_of_key(key.id)
