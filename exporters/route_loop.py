@@ -208,7 +208,7 @@ class RouteLoop:
         except TakenOver:
             pass  # the process that took over the delivery sends it
         except OutcomeUnknown as error:
-            await self._deliveries.mark_unknown(delivery, reason=str(error))
+            await self._deliveries.mark_outcome_unknown(delivery, reason=str(error))
         except Exception as error:  # noqa: BLE001 - one delivery fails inside, the route goes on
             _log.exception("%s: internal error in a delivery", self.name, extra={"action": "delivery_fault"})
             await self._handle_fault(delivery, error, began)
@@ -229,7 +229,9 @@ class RouteLoop:
     async def _take_due_at(self, now: float) -> Delivery | None:
         if self._throttle.state == REFUSING:
             max_suspects = self._throttle.max_suspects()
-            return await self._deliveries.take_probe_delivery(self.name, now=now, max_suspects=max_suspects)
+            return await self._deliveries.take_test_delivery(
+                self.name, now=now, max_rejected_records=max_suspects
+            )
         # While the route is paused, only the throttle decides when to try, so every delivery counts as due.
         # After repeated internal errors, each delivery keeps its own waiting time, so that deliveries without
         # errors are tried first.
@@ -323,7 +325,11 @@ class RouteLoop:
         elif delivery.count > 1:
             definite = error.status in _NOT_TAKEN
             await self._deliveries.schedule_retry(
-                delivery, reason=reason, not_before=0.0, answer=error.status_text, definite=definite
+                delivery,
+                reason=reason,
+                not_before=0.0,
+                answer=error.status_text,
+                proves_no_acceptance=definite,
             )
         elif delivery.refusals and delivery.proven:
             await self._set_aside_or_pause(delivery, error)
@@ -354,7 +360,7 @@ class RouteLoop:
             reason=str(error),
             not_before=self._throttle.now() + self._backoff.delay_s(delivery.refusals + 1),
             answer=error.status_text,
-            definite=error.status in _NOT_TAKEN,
+            proves_no_acceptance=error.status in _NOT_TAKEN,
             refused_at=self._clock.now(),
         )
         if not delivery.proven:
@@ -386,7 +392,7 @@ class RouteLoop:
             reason=reason,
             not_before=not_before,
             answer=error.status_text,
-            ambiguous=error.ambiguous,
+            may_be_accepted=error.ambiguous,
         )
         await self._deliveries.set_route_state(self.name, PARKED, reason)
 
@@ -401,7 +407,7 @@ class RouteLoop:
             reason=reason,
             not_before=self._throttle.now() + delay_s,
             answer=error.status_text,
-            ambiguous=error.ambiguous,
+            may_be_accepted=error.ambiguous,
             server_error=error.status is not None and error.status >= 500,
         )
         if (

@@ -232,7 +232,7 @@ class ClusterTable:
             self._brought.pop(id, None)
             self._version += 1
 
-    async def read_foreign_changes(self) -> None:
+    async def read_changes_of_other_processes(self) -> None:
         """Read the clusters that other processes have written or deleted."""
         async with self._writing:
             stored = {cluster.id: cluster for cluster in await self._rows.load()}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from spool.clock import Clock
-from spool.devices.device import Device, require_known
+from spool.devices.device import Device, fail_if_device_deleted
 from spool.erasure import EVER, NO_RECORDS, Erasure, RenamedRecords, pseudonyms_by_digest
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.ledger.sums import OTHER
@@ -103,7 +103,9 @@ async def overwrite_deleted(storage: Storage) -> Sequence[str]:
     Overwrite the free space of the databases, which still has deleted rows. Return reasons why some may
     remain on disk.
     """
-    remains = [await part.overwrite() for part in (_require_registry(storage), storage.ledger, storage)]
+    remains = [
+        await part.overwrite_deleted_data() for part in (_require_registry(storage), storage.ledger, storage)
+    ]
     return [*filter(None, remains)]
 
 
@@ -203,11 +205,11 @@ async def _erase_devices(
 ) -> None:
     def erase_device(device: Device) -> Device:
         plain = replace(revoked(device), heartbeat=b"", labels={}, operator_labels={}, fingerprint="")
-        return plain.with_changes(facts=True, user="", hostname="", serial="")
+        return plain.with_changes(changes_enrolment=True, user="", hostname="", serial="")
 
     for id in ids:
         change = AuditedChange(actor=actor, action="device.erase", target=id)
-        await storage.devices.update(id, require_known(erase_device), change)
+        await storage.devices.update(id, fail_if_device_deleted(erase_device), change)
 
 
 async def _rename_labels(storage: Storage, named: Callable[[str], str], actor: Actor) -> None:
@@ -222,11 +224,11 @@ async def _rename_labels(storage: Storage, named: Callable[[str], str], actor: A
         )
         if (reported, own) == (device.labels, device.operator_labels):
             return device
-        return device.with_changes(facts=True, labels=reported, operator_labels=own)
+        return device.with_changes(changes_enrolment=True, labels=reported, operator_labels=own)
 
     for device in [each for each in storage.devices.all() if with_pseudonyms(each) is not each]:
         change = AuditedChange(actor=actor, action="device.erase", target=device.id)
-        await storage.devices.update(device.id, require_known(with_pseudonyms), change)
+        await storage.devices.update(device.id, fail_if_device_deleted(with_pseudonyms), change)
 
 
 def _require_registry(storage: Storage) -> Registry:

@@ -118,10 +118,10 @@ class Storage:
     works. A damaged ledger is counted again. `incarnation` changes with a new log; progress in another is
     invalid. `is_shared`: other processes change the storage as well, so that `leases` decide who runs a task.
 
-    `copy` fills an empty directory with the state at one commit, while writes continue. `overwrite` removes
-    what deleted and replaced rows left on disk, or returns why some may remain. `health`: None for unshared
-    storages; raises SpoolUnavailable. `is_damage` returns whether damage of the log caused an error, and
-    marks it, so that the next opening salvages.
+    `copy` fills an empty directory with the state at one commit, while writes continue.
+    `overwrite_deleted_data` removes what deleted and replaced rows left on disk, or returns why some may
+    remain. `health`: None for unshared storages; raises SpoolUnavailable. `is_damage` returns whether damage
+    of the log caused an error, and marks it, so that the next opening salvages.
     """
 
     log: Log
@@ -145,7 +145,7 @@ class Storage:
     is_damage: Callable[[Exception], Awaitable[bool]] = _never_damage
     copy: Callable[[Path], Awaitable[None]] = _no_copies
     rename_records: Callable[[Renaming], Awaitable[RenamedRecords]]
-    overwrite: Callable[[], Awaitable[str]]
+    overwrite_deleted_data: Callable[[], Awaitable[str]]
     health: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
 
     def __post_init__(self) -> None:

@@ -52,7 +52,7 @@ class ClickHouseExporter:
         Store the rows' digest as the mark that recognizes a repeat. Then insert the rows unless the table has
         them.
         """
-        editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
+        editions = await self._landings.find_or_begin_log_editions(delivery.route, delivery.first)
         body = _InsertBody(editions[0], self._leave_out)
         async for entry in entries:
             for part in entry.split(TURN):

@@ -182,7 +182,7 @@ class KafkaExporter:
         Store the messages' digest as the mark that recognizes a repeat. Then send the messages unless the
         topic has them.
         """
-        editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
+        editions = await self._landings.find_or_begin_log_editions(delivery.route, delivery.first)
         messages = await _encode_messages(entries, delivery.route, editions[0])
         progress = TopicProgress(delivery.first, delivery.last, ids_digest(messages))
         await store_or_compare_mark(delivery, f"{LAKE_MARK}kafka=1;digest={progress.digest}", keep_mark)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from spool.ledger import money
-from spool.ledger.verdicts import CallVerdict, counted_time_us, counting_verdict
+from spool.ledger.verdicts import CallVerdict, counted_amounts, counted_time_us
 from spool.meters import quantity_in_millionths
 from spool.record import CALL_UNIT, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
@@ -110,7 +110,7 @@ _OF_CALL: Final = (
 
 
 def row_of_record(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
-    verdict = counting_verdict(record)
+    verdict = counted_amounts(record)
     at = counted_time_us(record, committed_at)
     committed = int(committed_at * 1_000_000)
     if isinstance(record, Inference):

@@ -100,7 +100,7 @@ class LakeExporter:
         the store, the manifest last.
         """
         await asyncio.to_thread(make_directory, self._context.directory, 0o700)
-        editions = await self._context.landings.find_or_begin_editions(delivery.route, delivery.first)
+        editions = await self._context.landings.find_or_begin_log_editions(delivery.route, delivery.first)
         series = names.DeliveryRange(self._destination, editions[0], delivery.first, delivery.last)
         await self._check_foreign_numbers(delivery, editions)
         directory = self._context.directory / delivery.route.replace("/", "_")

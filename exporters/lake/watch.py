@@ -262,11 +262,11 @@ class _StoredManifests:
         return None
 
     async def find_or_begin_unsettled_edition(self) -> str:
-        return (await self._landings.find_or_begin_editions(self._route, self._last + 1))[0]
+        return (await self._landings.find_or_begin_log_editions(self._route, self._last + 1))[0]
 
     async def unknown_manifest_differences(self) -> list[LakeDifference]:
         description = "no delivery of this installation wrote it"
-        editions = await self._landings.find_or_begin_editions(self._route, _ANY)
+        editions = await self._landings.find_or_begin_log_editions(self._route, _ANY)
         differences = []
         for name in sorted(self._listed):
             numbers = names.parse_record_range(name)

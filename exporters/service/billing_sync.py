@@ -127,13 +127,13 @@ class BillingSync:
 
         Older hours are sent again only if they were sent before, have changed and are still stored.
         """
-        if not await self._ledger.is_complete():
+        if not await self._ledger.has_all_counted_records():
             return 0
         until = _hour_start(self._clock.now() - SETTLE_S)
         month = until.replace(day=1, hour=0)
         last_month = (month - timedelta(days=1)).replace(day=1)
         since = await self._comparable_since(last_month)
-        earliest = await self._ledger.limit_to_hourly_sums(until - _LOOK_BACK)
+        earliest = await self._ledger.earliest_moment_with_hourly_sums(until - _LOOK_BACK)
         self._waiting = 0
         sent = await self._send_days(self._changed_hours(since, until))
         return sent + await self._send_days(self._changed_hours(earliest, last_month, only_sent=True))
@@ -172,7 +172,7 @@ class BillingSync:
 
         Hourly sums of the previous month are missing only if a clock was months ahead.
         """
-        kept_since = await self._ledger.limit_to_hourly_sums(since)
+        kept_since = await self._ledger.earliest_moment_with_hourly_sums(since)
         if kept_since > since and kept_since != self._logged_start:
             fields = {"action": "billing_hours_gone", "since": kept_since.isoformat()}
             _log.warning(
@@ -249,7 +249,7 @@ class BillingSync:
         skip a sent hour if the totals lack records of it, because they were rebuilt from a log that had
         lost some records.
         """
-        whole = await self._ledger.complete_since()
+        whole = await self._ledger.no_record_missing_since()
         day = since
         while day < until:
             end = min((day + timedelta(days=1)).replace(hour=0), until)

@@ -113,7 +113,9 @@ async def _restore_backup(backup: Path, config: Config, queued: str | None, late
             if routes and queued is None:
                 raise NotAllowed(_explain_queued_choice(routes, manifest))
             reason = f"restored from a backup of {manifest.made_at}: may have been sent since"
-            await storage.deliveries.reopen_after_restore(hold_back=reason if queued == HOLD else None)
+            await storage.deliveries.reopen_after_restore(
+                unknown_outcome_reason=reason if queued == HOLD else None
+            )
             await storage.small.open_table(LANDINGS).begin_edition()
             actor = Actor(local_address(config), "command line")
             after = {"backup": str(backup.absolute()), "made_at": manifest.made_at, "queued": queued}

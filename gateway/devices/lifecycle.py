@@ -42,9 +42,9 @@ from spool.devices.device import (
     DeviceChange,
     TokenUsedUp,
     TooManyDevices,
+    fail_if_device_deleted,
+    intern_labels,
     is_device_id,
-    require_known,
-    share_labels,
 )
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, SpoolError
@@ -245,12 +245,12 @@ class DeviceLifecycle:
         """
         now = self._clock.now()
         change = AuditedChange(actor=_bearer_actor(bearer, address), action="device.copied", target=device.id)
-        copied = require_known(lambda known: replace(known, copied_at=now))
+        copied = fail_if_device_deleted(lambda known: replace(known, copied_at=now))
         return await self.table.update(device.id, copied, change, expects=bearer.expects)
 
     def _apply_privacy_rules(self, report: DeviceReport) -> DeviceReport:
         user = self._people.recorded_form(report.user)
-        labels = share_labels(self._people.recorded_values(report.labels))
+        labels = intern_labels(self._people.recorded_values(report.labels))
         return replace(report, user=user or "", labels=labels)
 
     def note_revoked_and_build_refusal(self, device: Device, bearer: Bearer) -> Refusal:
@@ -259,7 +259,9 @@ class DeviceLifecycle:
         """
         now = self._clock.now()
         if elapsed_s(device.last_seen, now) >= HEARD_EVERY_S:
-            self.table.change_and_write_soon(device.id, states.last_seen_updater(now), expects=bearer.expects)
+            self.table.change_and_write_soon(
+                device.id, states.last_seen_updater(now), expectations=bearer.expects
+            )
         return reports.device_revoked()
 
     def note_alive(self, id: str, bearer: Bearer) -> None:
@@ -278,7 +280,7 @@ class DeviceLifecycle:
             reports.require_may_report_for(newest_device, bearer)
             return states.last_seen_updater(now)(newest_device)
 
-        self.table.change_and_write_soon(id, device_after_ping, expects=bearer.expects)
+        self.table.change_and_write_soon(id, device_after_ping, expectations=bearer.expects)
 
     async def enrol_or_list_device(self, id: str, bearer: Bearer) -> Device | None:
         """
@@ -336,7 +338,7 @@ class DeviceLifecycle:
         is_known = device.last_telemetry is not None and elapsed_s(device.last_telemetry, now) < rest_s
         if is_new or not is_known:
             self.table.change_and_write_soon(
-                device.id, states.telemetry_updater(now, calls), expects=bearer.expects
+                device.id, states.telemetry_updater(now, calls), expectations=bearer.expects
             )
 
     def _new_device(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
@@ -485,7 +487,7 @@ class DeviceLifecycle:
             raise self.note_revoked_and_build_refusal(device_before, bearer)
         if has_other_fingerprint(device_before, report):
             await self._flag_second_fingerprint(device_before, bearer, address)
-        return require_known(lambda newest: self._device_after_report(newest, report, bearer)), None
+        return fail_if_device_deleted(lambda newest: self._device_after_report(newest, report, bearer)), None
 
     def _device_after_report(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:
         """
@@ -507,7 +509,7 @@ class DeviceLifecycle:
         if (device.fingerprint or device.has_key) and not is_from_device(device, report, bearer):
             return device
         facts = {name: value for name, value in report.facts().items() if getattr(device, name) != value}
-        return device.with_changes(facts=True, **facts) if facts else device
+        return device.with_changes(changes_enrolment=True, **facts) if facts else device
 
     async def _adopt_upstream_state(
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
@@ -539,7 +541,7 @@ class DeviceLifecycle:
             actor = Actor(f"key {bearer.name}", address)
             change = AuditedChange(actor=actor, action="device.second_fingerprint", target=device.id)
         now = self._clock.now()
-        flagged = require_known(lambda known: replace(known, flagged_at=now))
+        flagged = fail_if_device_deleted(lambda known: replace(known, flagged_at=now))
         await self.table.update(device.id, flagged, change, expects=bearer.expects)
 
     def _may_receive_key(self, device: Device, report: DeviceReport) -> bool:
@@ -596,7 +598,7 @@ class DeviceLifecycle:
             return 0
         if self.table.is_shared:
             # read changes first, because another gateway may have received a report in the meantime
-            await self.table.read_foreign_changes(None)
+            await self.table.read_changes_of_other_processes(None)
         silent_since = self._clock.now() - after_s
         silent = [device for device in self.table.all() if device.last_contact_at < silent_since]
         actor = Actor("devices.forget_after", "")
@@ -699,7 +701,7 @@ class DeviceLifecycle:
             return len(ids), 0
         if self.table.is_shared:
             # read changes first, because another gateway may have enrolled the device just before
-            await self.table.read_foreign_changes(None)
+            await self.table.read_changes_of_other_processes(None)
         enrolled = [device for device in self.table.all() if device.token in ids and device.state != REVOKED]
         await asyncio.gather(
             *(
@@ -725,11 +727,11 @@ class DeviceLifecycle:
             checked_labels = check_labels(
                 {name: value for name, value in merged.items() if value is not None}
             )
-            return device.with_changes(facts=True, operator_labels=checked_labels)
+            return device.with_changes(changes_enrolment=True, operator_labels=checked_labels)
 
         device = self._require_device(id)
         if device_with_labels(device).operator_labels == device.operator_labels:
-            return await self.table.update(id, require_known(lambda known: known))
+            return await self.table.update(id, fail_if_device_deleted(lambda known: known))
         return await self._change_with_audit(id, device_with_labels, "device.label", actor)
 
     async def _change_with_audit(
@@ -746,7 +748,7 @@ class DeviceLifecycle:
         audited = AuditedChange(
             actor=actor, action=action, target=id, before=descriptions[0], after=descriptions[1]
         )
-        return await self.table.update(id, require_known(change), audited, expects=expects)
+        return await self.table.update(id, fail_if_device_deleted(change), audited, expects=expects)
 
     def _require_device(self, id: str) -> Device:
         device = self.table.find(id)
@@ -825,7 +827,7 @@ class DeviceKeys:
         expects = (current_device_expectation(id, int(number)),) if self._table.is_shared else ()
         if not device.key_used:
             self._table.change_and_write_soon(
-                id, lambda known: replace(known, key_used=True), expects=expects
+                id, lambda known: replace(known, key_used=True), expectations=expects
             )
         return Bearer(f"device {id}", SCOPES, device=id, expects=expects)
 

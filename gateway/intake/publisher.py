@@ -82,9 +82,9 @@ class Publisher:
         Store unit-cost operations for the values of a publication rule that changed since they were last
         stored. Return the number of operations.
         """
-        if not await self._ledger.is_complete():
+        if not await self._ledger.has_all_counted_records():
             return 0
-        complete_since = await self._ledger.complete_since()
+        complete_since = await self._ledger.no_record_missing_since()
         sums = await self._read_sums(rule)
         operations = await asyncio.to_thread(lambda: list(self._operations_from_sums(rule, sums)))
         totals = await self._streams.find_totals(
@@ -110,7 +110,7 @@ class Publisher:
         since = (now - BACK[rule.granularity]).replace(hour=0, minute=0, second=0, microsecond=0)
         granularity = "daily"
         if rule.granularity == HOURLY:
-            granularity, since = "hourly", await self._ledger.limit_to_hourly_sums(since)
+            granularity, since = "hourly", await self._ledger.earliest_moment_with_hourly_sums(since)
         dimensions = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
         until = next_full_hour(self._clock.now())
         query = CostQuery(

@@ -16,7 +16,7 @@ from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import ORPHANED, PARKED, RouteState
 from spool.errors import SpoolError
 from spool.leases import Leases, NodeState, SoleNode
-from spool.ledger.ledger import Soundness
+from spool.ledger.ledger import LedgerComparisonState
 from spool.log.protocols import Log
 from spool.log.values import LogStats
 from spool.record import utc_iso
@@ -54,7 +54,7 @@ class ServerHealth:
         closing: Callable[[], bool],
         syncs: Callable[[], Sequence[RouteState]] = tuple,
         leases: Leases | None = None,
-        ledger: Callable[[], Awaitable[Soundness]] | None = None,
+        ledger: Callable[[], Awaitable[LedgerComparisonState]] | None = None,
     ) -> None:
         self._leases = leases or SoleNode()
         self._log = log
@@ -109,7 +109,7 @@ class ServerHealth:
         except SpoolError:
             return None
         return {
-            "sound": ledger_state.is_sound,
+            "sound": ledger_state.is_consistent_with_log,
             "missed": ledger_state.missed,
             "differing": ledger_state.differing,
             "compared_at": ledger_state.compared_at and ledger_state.compared_at.timestamp(),

@@ -174,7 +174,7 @@ class SpendSeries:
 
     async def read_totals(self) -> bool:
         """Read the totals now. Return False while they are recounted, because they are incomplete then."""
-        if not await self._ledger.is_complete():
+        if not await self._ledger.has_all_counted_records():
             return False
         now = self._clock.now()
         month = period_beginning(datetime.fromtimestamp(now, UTC), "monthly")
@@ -187,7 +187,7 @@ class SpendSeries:
                 measures=_MEASURES,
             )
         )
-        if not await self._ledger.is_complete():
+        if not await self._ledger.has_all_counted_records():
             return False
         await asyncio.to_thread(self.counts.count_totals, rows, month)
         return True

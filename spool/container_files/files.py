@@ -530,8 +530,8 @@ class ContainerFiles:
     async def delete_expired(self, *, has_upstream: bool) -> None:
         await self._kept.delete_expired(has_upstream=has_upstream)
 
-    async def read_foreign_changes(self) -> None:
-        await self._kept.read_foreign_changes()
+    async def read_changes_of_other_processes(self) -> None:
+        await self._kept.read_changes_of_other_processes()
 
     async def cluster_files(self) -> Sequence[ClusterFiles]:
         return await self.rows.cluster_files()

@@ -352,7 +352,7 @@ class StoredContainerFiles:
         self.sums.apply_write(pairs, removed_files, all_changes)
         self._news.set()
 
-    async def read_foreign_changes(self) -> None:
+    async def read_changes_of_other_processes(self) -> None:
         """Compute the sums again if other processes changed rows."""
         async with self.lock:
             if await self.sums.reread_if_changed(self.rows):

@@ -31,7 +31,7 @@ class Deliveries(Protocol):
     """
     The deliveries of all routes.
 
-    `take_due_delivery` and `take_probe_delivery` increase the fence (a counter) of the delivery that they
+    `take_due_delivery` and `take_test_delivery` increase the fence (a counter) of the delivery that they
     return. A result reported with an older fence changes nothing, and is counted in `fenced`.
     """
 
@@ -61,12 +61,14 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def take_probe_delivery(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
+    async def take_test_delivery(
+        self, route: str, *, now: float, max_rejected_records: int
+    ) -> Delivery | None:
         """
         Return a delivery of one record, to test whether a destination that rejects everything accepts it, or
         None.
 
-        While fewer than `max_suspects` records were rejected in a delivery of their own, the test is another
+        While fewer than `max_rejected_records` records were rejected in a delivery of their own, the test is another
         record, split off if needed. Otherwise it is the oldest of the rejected records that are due.
         """
         ...
@@ -114,17 +116,17 @@ class Deliveries(Protocol):
         reason: str,
         not_before: float,
         answer: str | None = None,
-        ambiguous: bool = False,
-        definite: bool = False,
+        may_be_accepted: bool = False,
+        proves_no_acceptance: bool = False,
         refused_at: float | None = None,
         server_error: bool = False,
     ) -> None:
         """
         Make a delivery due again after a failure. `retry_later` decides whether it keeps its idempotency key.
 
-        `answer`: the response. `ambiguous`: the delivery may have been accepted despite the failure.
-        `definite`: the response proves that no attempt was accepted. `refused_at`: when its single record was
-        rejected. `server_error`: the response was a 5xx.
+        `answer`: the response. `may_be_accepted`: the delivery may have been accepted despite the failure.
+        `proves_no_acceptance`: the response proves that no attempt was accepted. `refused_at`: when its
+        single record was rejected. `server_error`: the response was a 5xx.
         """
         ...
 
@@ -136,18 +138,18 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def reopen_after_restore(self, *, hold_back: str | None) -> None:
+    async def reopen_after_restore(self, *, unknown_outcome_reason: str | None) -> None:
         """
         Reopen the deliveries of a restored backup. The destination may have received them after the backup
         was made.
 
         They keep their idempotency keys and become ambiguous, unless their destination stored a mark to
-        recognize a repeat. With `hold_back` (a reason), every waiting record instead gets an unknown outcome
+        recognize a repeat. With `unknown_outcome_reason`, every waiting record instead gets an unknown outcome
         for an operator to settle. Call this only while no route runs.
         """
         ...
 
-    async def mark_unknown(self, delivery: Delivery, *, reason: str) -> None:
+    async def mark_outcome_unknown(self, delivery: Delivery, *, reason: str) -> None:
         """
         Mark a delivery that may have been accepted and must not be sent twice, so that an operator settles
         it.
@@ -228,9 +230,9 @@ class Deliveries(Protocol):
 class LakeDeliveries(Protocol):
     """The files written to data lakes (landings). `Deliveries.store_settlement` adds a row for each."""
 
-    async def find_or_begin_editions(self, route: str, first: int) -> Sequence[str]:
+    async def find_or_begin_log_editions(self, route: str, first_number: int) -> Sequence[str]:
         """
-        Return the editions of a route, from the edition of the delivery at `first` back. An edition is a span
+        Return the editions of a route, from the edition of the delivery at `first_number` back. An edition is a span
         of numbers that one log assigned.
 
         The first call for a route assigns the newest edition of the log to it.

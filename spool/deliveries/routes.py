@@ -69,7 +69,7 @@ def queued_count(route: StoredRoute, backlog: RouteBacklog, *, accepted: int) ->
     return backlog.records + accepted + 1 - route.next_number
 
 
-def route_terms(route: StoredRoute, backlog: RouteBacklog, *, accepted: int) -> dict[str, int]:
+def route_accounting_counts(route: StoredRoute, backlog: RouteBacklog, *, accepted: int) -> dict[str, int]:
     counted = {term: route.counts[term] for term in TERMS}
     return {**counted, "queued": queued_count(route, backlog, accepted=accepted)}
 

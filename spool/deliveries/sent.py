@@ -58,7 +58,9 @@ class SentDeliveries(ABC):
         self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
     ) -> None:
         second = transitions.first_of_second_half(delivery, at)
-        transition = partial(transitions.split_delivery, second=second, reason=reason, refused=refused)
+        transition = partial(
+            transitions.split_delivery, second_first_number=second, reason=reason, refused=refused
+        )
         await self._apply_transition(delivery, transition)
 
     async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
@@ -70,7 +72,7 @@ class SentDeliveries(ABC):
             await self.store_settlement(delivery, Settlement(delivered=0, damaged=1))
             return
         transition = partial(
-            transitions.set_aside,
+            transitions.replace_delivery_by_dead_letter,
             record=record,
             topic=topic,
             committed_at=entries[0].committed_at,
@@ -88,8 +90,8 @@ class SentDeliveries(ABC):
         reason: str,
         not_before: float,
         answer: str | None = None,
-        ambiguous: bool = False,
-        definite: bool = False,
+        may_be_accepted: bool = False,
+        proves_no_acceptance: bool = False,
         refused_at: float | None = None,
         server_error: bool = False,
     ) -> None:
@@ -98,8 +100,8 @@ class SentDeliveries(ABC):
             reason=reason,
             not_before=not_before,
             answer=answer,
-            ambiguous=ambiguous,
-            definite=definite,
+            may_be_accepted=may_be_accepted,
+            proves_no_acceptance=proves_no_acceptance,
             refused_at=refused_at,
             server_error=server_error,
         )
@@ -110,5 +112,5 @@ class SentDeliveries(ABC):
             delivery, partial(transitions.requeue_as_ambiguous, reason=reason, not_before=not_before)
         )
 
-    async def mark_unknown(self, delivery: Delivery, *, reason: str) -> None:
-        await self._apply_transition(delivery, partial(transitions.mark_unknown, reason=reason))
+    async def mark_outcome_unknown(self, delivery: Delivery, *, reason: str) -> None:
+        await self._apply_transition(delivery, partial(transitions.mark_outcome_unknown, reason=reason))

@@ -45,14 +45,14 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
         return self.count == 1 and (self.refusals > 0 or self.server_errors >= STUCK_AFTER)
 
 
-def has_later_acceptance(proof: int | None, acceptances: int) -> bool:
+def has_acceptance_since_rejection(acceptances_at_rejection: int | None, accepted_deliveries: int) -> bool:
     """
     Return whether the destination has accepted another delivery since this record was first rejected.
 
-    `proof`: the route's count of accepted deliveries at the rejection, None without one. `acceptances`: the
-    count now.
+    `acceptances_at_rejection`: the route's count of accepted deliveries then, None without a rejection.
+    `accepted_deliveries`: the count now.
     """
-    return proof is not None and acceptances > proof
+    return acceptances_at_rejection is not None and accepted_deliveries > acceptances_at_rejection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class StoredRoute(Struct, frozen=True, kw_only=True):
         return self.counts["next"]
 
     @property
-    def acceptances(self) -> int:
+    def accepted_delivery_count(self) -> int:
         return self.counts["acceptances"]
 
 

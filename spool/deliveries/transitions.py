@@ -19,7 +19,7 @@ from spool.deliveries.stored import (
     StoredDeadLetter,
     StoredDelivery,
     StoredRoute,
-    has_later_acceptance,
+    has_acceptance_since_rejection,
 )
 from spool.deliveries.values import OPEN, UNKNOWN, Delivery, PartialRefusal, Settlement, UnknownDelivery
 from spool.errors import NotAllowed, NotThere
@@ -44,19 +44,21 @@ def make_next_delivery(
     end = min(route.next_number + max_records, lowest_open_number)
     if first >= end or waiting >= rules.MAX_WAITING:
         return None
-    delivery = _new_delivery(route.name, (first, end - 1), acceptances=route.acceptances, sending=True)
+    delivery = _new_stored_delivery(
+        route.name, (first, end - 1), accepted_deliveries=route.accepted_delivery_count, sending=True
+    )
     return RouteChange(route=route.name, added=[delivery], counts={"next": end - first})
 
 
 def replay_route(
-    route: StoredRoute, *, committed: Iterable[Range], unsettled: Iterable[Range], lands: bool = False
+    route: StoredRoute, *, committed: Iterable[Range], unsettled: Iterable[Range], is_data_lake: bool = False
 ) -> RouteChange:
     """
     Make deliveries that send records again: those in the ranges `committed` that the route has settled.
 
-    Raises NotAllowed if the route writes to a data lake (`lands`).
+    Raises NotAllowed if the route writes to a data lake (`is_data_lake`).
     """
-    if lands:
+    if is_data_lake:
         raise NotAllowed(
             f"{route.name} is a data lake, which has each record once, so nothing can be sent to it again"
         )
@@ -65,19 +67,21 @@ def replay_route(
     return RouteChange(
         route=route.name,
         added=[
-            _new_delivery(route.name, chunk, acceptances=route.acceptances, replay=True)
+            _new_stored_delivery(
+                route.name, chunk, accepted_deliveries=route.accepted_delivery_count, replay=True
+            )
             for span in ranges.merge_ranges(settled)
             for chunk in ranges.split_range(span, rules.REPLAY_RECORDS)
         ],
     )
 
 
-def _new_delivery(
+def _new_stored_delivery(
     route: str,
     span: Range,
     *,
-    acceptances: int,
-    proof: int | None = None,
+    accepted_deliveries: int,
+    acceptances_at_rejection: int | None = None,
     last_error: str | None = None,
     replay: bool = False,
     entry: LogEntry | None = None,
@@ -87,10 +91,10 @@ def _new_delivery(
         route=route,
         first=span[0],
         last=span[1],
-        passed=acceptances,
-        proof=proof,
-        acceptances=acceptances,
-        proven=has_later_acceptance(proof, acceptances),
+        passed=accepted_deliveries,
+        proof=acceptances_at_rejection,
+        acceptances=accepted_deliveries,
+        proven=has_acceptance_since_rejection(acceptances_at_rejection, accepted_deliveries),
         last_error=last_error,
         replay=replay,
         kept=entry,
@@ -133,7 +137,7 @@ def settle_delivery(delivery: StoredDelivery, settlement: Settlement, *, at: flo
             words=settlement.words,
             at=at,
         )
-    counts = _terms_unless_replay(
+    counts = _counts_unless_replay(
         delivery,
         delivered=settlement.delivered,
         refused_upstream=settlement.refused,
@@ -163,26 +167,26 @@ def first_of_second_half(delivery: Delivery, at: int | None) -> int:
 
 
 def split_delivery(
-    parent: StoredDelivery, second: int, *, reason: str | None, refused: bool = False
+    parent: StoredDelivery, second_first_number: int, *, reason: str | None, refused: bool = False
 ) -> RouteChange:
     """
-    Replace a delivery by two with new idempotency keys; the second begins at the number `second`. `refused`:
-    the destination rejected the records for the first time.
+    Replace a delivery by two with new idempotency keys; the second begins at the number
+    `second_first_number`. `refused`: the destination rejected the records for the first time.
     """
     proof = parent.acceptances if refused else parent.proof
     return RouteChange(
         route=parent.route,
         removed=[parent.id],
         added=[
-            _new_delivery(
+            _new_stored_delivery(
                 parent.route,
                 span,
-                acceptances=parent.acceptances,
-                proof=proof,
+                accepted_deliveries=parent.acceptances,
+                acceptances_at_rejection=proof,
                 last_error=reason,
                 replay=parent.replay,
             )
-            for span in ((parent.first, second - 1), (second, parent.last))
+            for span in ((parent.first, second_first_number - 1), (second_first_number, parent.last))
         ],
     )
 
@@ -193,8 +197,8 @@ def retry_later(
     reason: str,
     not_before: float,
     answer: str | None = None,
-    ambiguous: bool = False,
-    definite: bool = False,
+    may_be_accepted: bool = False,
+    proves_no_acceptance: bool = False,
     refused_at: float | None = None,
     server_error: bool = False,
 ) -> RouteChange:
@@ -203,15 +207,17 @@ def retry_later(
 
     After a response (`answer`), the next attempt normally gets a new idempotency key, because the destination
     may repeat its response to the old key. An ambiguous delivery keeps its key, because a proxy may have
-    responded, until a response is `definite` (proves that nothing was accepted) or equal responses arrive
+    responded, until a response is `proves_no_acceptance` (proves that nothing was accepted) or equal responses arrive
     SAME_ANSWERS times in a row.
 
     A 5xx counts against the delivery only if others were accepted since the last 5xx. While the destination
     is down, no delivery is to blame.
     """
-    may_be_taken = delivery.ambiguous or ambiguous
+    may_be_taken = delivery.ambiguous or may_be_accepted
     same_answers = delivery.same_answers + 1 if answer == delivery.answer else 1
-    new_key = answer is not None and (not may_be_taken or definite or same_answers >= rules.SAME_ANSWERS)
+    new_key = answer is not None and (
+        not may_be_taken or proves_no_acceptance or same_answers >= rules.SAME_ANSWERS
+    )
     if answer is None:
         answer = delivery.answer
         same_answers = delivery.same_answers
@@ -244,7 +250,7 @@ def requeue_as_ambiguous(delivery: StoredDelivery, *, reason: str, not_before: f
     """
     if not delivery.sending:
         return RouteChange(route=delivery.route)
-    return retry_later(delivery, reason=reason, not_before=not_before, ambiguous=True)
+    return retry_later(delivery, reason=reason, not_before=not_before, may_be_accepted=True)
 
 
 def reopen_interrupted(delivery: StoredDelivery) -> RouteChange:
@@ -260,13 +266,17 @@ def reopen_interrupted(delivery: StoredDelivery) -> RouteChange:
     return RouteChange(route=delivery.route, changed=changed, counts=counts)
 
 
-def reopen_after_restore(delivery: StoredDelivery, *, hold_back: str | None) -> RouteChange:
+def reopen_after_restore(delivery: StoredDelivery, *, unknown_outcome_reason: str | None) -> RouteChange:
     """
     Reopen a delivery of a backup. The destination may have accepted it since the backup was made.
 
-    With `hold_back` (a reason), an operator must settle it. Otherwise it is sent under its idempotency key.
+    With `unknown_outcome_reason`, an operator must settle it. Otherwise it is sent under its idempotency key.
     """
-    return reopen_interrupted(delivery) if hold_back is None else mark_unknown(delivery, reason=hold_back)
+    return (
+        reopen_interrupted(delivery)
+        if unknown_outcome_reason is None
+        else mark_outcome_unknown(delivery, reason=unknown_outcome_reason)
+    )
 
 
 def hold_unassigned_records(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
@@ -277,7 +287,10 @@ def hold_unassigned_records(route: StoredRoute, *, accepted: int, reason: str) -
     rest = (route.next_number, accepted)
     held = [
         replace(
-            _new_delivery(route.name, span, acceptances=route.acceptances, last_error=reason), state=UNKNOWN
+            _new_stored_delivery(
+                route.name, span, accepted_deliveries=route.accepted_delivery_count, last_error=reason
+            ),
+            state=UNKNOWN,
         )
         for span in ranges.split_range(rest, rules.REPLAY_RECORDS)
     ]
@@ -288,10 +301,10 @@ def hold_unassigned_records(route: StoredRoute, *, accepted: int, reason: str) -
 # -- deliveries with unknown outcome -------------------------------------------------------------------------
 
 
-def mark_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
+def mark_outcome_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
     changed = replace(delivery, state=UNKNOWN, last_error=reason, sending=False)
     return RouteChange(
-        route=delivery.route, changed=changed, counts=_terms_unless_replay(delivery, unknown=delivery.count)
+        route=delivery.route, changed=changed, counts=_counts_unless_replay(delivery, unknown=delivery.count)
     )
 
 
@@ -308,9 +321,9 @@ def resolve_unknown(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
             answer=None,
             same_answers=0,
         )
-        counts = _terms_unless_replay(delivery, unknown=-delivery.count)
+        counts = _counts_unless_replay(delivery, unknown=-delivery.count)
         return RouteChange(route=delivery.route, changed=changed, counts=counts)
-    counts = _terms_unless_replay(delivery, unknown=-delivery.count, delivered=delivery.count)
+    counts = _counts_unless_replay(delivery, unknown=-delivery.count, delivered=delivery.count)
     if delivery.replay:
         counts = {"replayed": delivery.count}
     return RouteChange(route=delivery.route, removed=[delivery.id], counts=counts)
@@ -331,7 +344,7 @@ def unknown_delivery(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
 # -- rejected records ----------------------------------------------------------------------------------------
 
 
-def set_aside(
+def replace_delivery_by_dead_letter(
     delivery: StoredDelivery,
     record: Record,
     *,
@@ -352,7 +365,7 @@ def set_aside(
         committed_at=committed_at,
         replay=delivery.replay,
     )
-    counts = _terms_unless_replay(delivery, dead=1)
+    counts = _counts_unless_replay(delivery, dead=1)
     return RouteChange(route=delivery.route, removed=[delivery.id], dead=letter, counts=counts)
 
 
@@ -369,10 +382,14 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
     entry = LogEntry(
         topic=letter.topic, first=number, committed_at=letter.committed_at, records=[letter.record]
     )
-    delivery = _new_delivery(
-        route.name, (number, number), acceptances=route.acceptances, replay=letter.replay, entry=entry
+    delivery = _new_stored_delivery(
+        route.name,
+        (number, number),
+        accepted_deliveries=route.accepted_delivery_count,
+        replay=letter.replay,
+        entry=entry,
     )
-    counts = _terms_unless_replay(letter, dead=-1)
+    counts = _counts_unless_replay(letter, dead=-1)
     return RouteChange(route=route.name, added=[delivery], no_longer_dead=letter.id, counts=counts)
 
 
@@ -390,7 +407,7 @@ def discard_dead(letter: StoredDeadLetter) -> RouteChange:
     Delete a rejected record without sending it, and count it as discarded. A deleted route has no count to
     change.
     """
-    counts = _terms_unless_replay(letter, dead=-1, discarded=1)
+    counts = _counts_unless_replay(letter, dead=-1, discarded=1)
     return RouteChange(route=letter.route, no_longer_dead=letter.id, counts=counts)
 
 
@@ -410,8 +427,11 @@ def skip_records(route: StoredRoute, below: Sequence[StoredDelivery], number: in
         route=route.name,
         removed=[delivery.id for delivery in below],
         added=[
-            _new_delivery(
-                route.name, (number, delivery.last), acceptances=route.acceptances, replay=delivery.replay
+            _new_stored_delivery(
+                route.name,
+                (number, delivery.last),
+                accepted_deliveries=route.accepted_delivery_count,
+                replay=delivery.replay,
             )
             for delivery in below
             if delivery.last >= number
@@ -420,5 +440,5 @@ def skip_records(route: StoredRoute, below: Sequence[StoredDelivery], number: in
     )
 
 
-def _terms_unless_replay(of: StoredDelivery | StoredDeadLetter, **terms: int) -> Mapping[str, int]:
+def _counts_unless_replay(of: StoredDelivery | StoredDeadLetter, **terms: int) -> Mapping[str, int]:
     return {} if of.replay else terms

@@ -88,15 +88,15 @@ class Device:
         """Return the time of the last report or, if the device never reported, of its admission."""
         return self.last_seen or self.enrolled_at
 
-    def with_changes(self, *, facts: bool = False, **changes: Any) -> Device:
+    def with_changes(self, *, changes_enrolment: bool = False, **changes: Any) -> Device:
         """
         Return the device with these changes and the next version, so that it is sent upstream.
 
-        `facts`: enrolment fields change. The heartbeat is sent after the enrolment, so it then gets a version
-        of its own.
+        `changes_enrolment`: enrolment fields change. The heartbeat is sent after the enrolment, so it then gets
+        a version of its own.
         """
         version = self.version + 1
-        if not facts:
+        if not changes_enrolment:
             return replace(self, version=version, **changes)
         after = version if self.last_heartbeat is None else version + 1
         return replace(self, version=after, facts_version=version, **changes)
@@ -122,12 +122,12 @@ def decode_mappings(columns: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Decode the columns with JSON. Devices share equal labels and names of assistants."""
     newest = json.loads(columns["newest_calls"])
     return {
-        **{name: share_labels(json.loads(columns[name])) for name in LABELS},
+        **{name: intern_labels(json.loads(columns[name])) for name in LABELS},
         "newest_calls": {sys.intern(name): time for name, time in newest.items()},
     }
 
 
-def share_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+def intern_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
     """Return equal labels, as one object for all devices, because own ones take 250 bytes per device."""
     return _labels_of_items(tuple(sorted(labels.items())))
 
@@ -140,7 +140,7 @@ def _labels_of_items(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
 DeviceChange = Callable[[Device | None], Device]
 
 
-def require_known(change: Callable[[Device], Device]) -> DeviceChange:
+def fail_if_device_deleted(change: Callable[[Device], Device]) -> DeviceChange:
     """Wrap `change` so that it raises NotThere if the device's row was deleted."""
 
     def require_device_and_change(known_device: Device | None) -> Device:

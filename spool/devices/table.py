@@ -28,7 +28,7 @@ from spool.devices.device import (
     TooManyDevices,
     Unenrolled,
     WriteConditions,
-    require_known,
+    fail_if_device_deleted,
 )
 from spool.errors import KeyEnded, SpoolError, SpoolUnavailable
 from spool.log.partial_reports import Expectation
@@ -114,7 +114,7 @@ class DeviceBatch:
     def add_unenrolled_name(self, name: str, expects: Expectations) -> None:
         self.names[name] = self.names.get(name, NO_EXPECTATIONS) | expects
 
-    def remove_refused(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
+    def remove_refused_changes(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
         """
         Remove the changes that were refused, and set their errors. Return the ids and names of the removed
         changes.
@@ -296,14 +296,14 @@ class DeviceTable:
         await asyncio.shield(batch.done)
 
     def change_and_write_soon(
-        self, id: str, change: Callable[[Device], Device], *, expects: Collection[Expectation] = ()
+        self, id: str, change: Callable[[Device], Device], *, expectations: Collection[Expectation] = ()
     ) -> None:
         """
         Change a device without waiting. The change is written within seconds, and a crash may lose it, so it
         must be data such as the last contact.
         """
         if id in self._devices:
-            self._queue_change(id, require_known(change), expects=frozenset(expects))
+            self._queue_change(id, fail_if_device_deleted(change), expects=frozenset(expectations))
             self._start_flush_timer()
 
     def _queue_change(
@@ -356,7 +356,7 @@ class DeviceTable:
             )
         self._start_flush_timer()
 
-    async def read_foreign_changes(self, ids: Collection[str] | None) -> None:
+    async def read_changes_of_other_processes(self, ids: Collection[str] | None) -> None:
         """
         Read the rows that other processes wrote. `ids`: the rows to read; None if any row may have changed.
         """
@@ -445,13 +445,13 @@ class DeviceTable:
         # the other deleted devices were enrolled again
         deleted = [id for id in batch.deleted if id not in self._devices]
         async with self._turn:
-            overwritten = await self._write_valid_rows(batch, batch.ids, batch.names, batch.gone, deleted)
+            overwritten = await self._write_unrefused_rows(batch, batch.ids, batch.names, batch.gone, deleted)
             for id in deleted:
                 self._durable.pop(id, None)
             while overwritten:
                 for id, newest in overwritten.items():
                     self._remember_stored(id, newest)
-                overwritten = await self._write_valid_rows(batch, overwritten.keys())
+                overwritten = await self._write_unrefused_rows(batch, overwritten.keys())
             self._writing = None  # rows read from now on contain this batch
         # outside the lock, so that other processes' rows can be read
         await self._rows.wait_for_running_commits()
@@ -485,7 +485,7 @@ class DeviceTable:
             is_answered=is_answered,
         )
 
-    async def _write_valid_rows(
+    async def _write_unrefused_rows(
         self,
         batch: DeviceBatch,
         ids: Collection[str],
@@ -512,7 +512,7 @@ class DeviceTable:
 
     def _refuse_changes(self, batch: DeviceBatch, refused: DevicesRefused) -> None:
         for changed_batch in (batch, self._batch):
-            ids, names = changed_batch.remove_refused(refused)
+            ids, names = changed_batch.remove_refused_changes(refused)
             for id in ids:
                 self._remember_stored(id, self._durable.get(id))
             for name in names:  # other processes stored these names, so they are read again

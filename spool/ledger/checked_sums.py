@@ -15,8 +15,8 @@ from itertools import chain, islice
 from typing import Any
 
 from spool.ledger import money
-from spool.ledger.checksums import CheckedSum, Checksums, ComparedParts, reduction_level
-from spool.ledger.counting import RECALCULATED, read_state, smallest_period
+from spool.ledger.checksums import CheckedSum, Checksums, ComparedParts, lost_detail_level
+from spool.ledger.counting import RECALCULATED, finest_stored_period, read_state
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
 from spool.ledger.sums import (
@@ -99,47 +99,62 @@ class StoredSums:
         self.check_state_unchanged(rows)
         state = read_state(rows)
         width = HOUR_S if day >= self._moment["hourly"] else DAY_S
-        joint = {number: reduction_level(values) for number, values in rows.joint_dimensions().items()}
+        lost_detail_levels = {
+            number: lost_detail_level(values)
+            for number, values in rows.dimensions_with_joined_values().items()
+        }
         periods = {
-            (width, start): self._read_period(rows, (width, start), joint, state["reach"]) for start in starts
+            (width, start): self._read_period(rows, (width, start), lost_detail_levels, state["reach"])
+            for start in starts
         }
         if width == DAY_S or day >= state["daily"]:
             return periods, True
         # all hours of the day, because a call may have begun a new hour since `starts` were read
         hours = _stored_hours_of_day(rows, day)
-        view = self._parts_to_compare_of_day(rows, day, hours, joint)
+        view = self._parts_to_compare_of_day(rows, day, hours, lost_detail_levels)
         of_day, of_hours = [
             sum(
                 self._checksums.checksum_of(view, cell)
-                for place in places
-                for cell in self._read_period_sums(rows, place)
+                for period_key in period_keys
+                for cell in self._read_period_sums(rows, period_key)
             )
-            for places in ([(DAY_S, day)], hours)
+            for period_keys in ([(DAY_S, day)], hours)
         ]
         return periods, of_day == of_hours
 
-    def read_hours_and_day(
+    def sums_of_hours_and_of_day(
         self, rows: LedgerRows, day: int
     ) -> tuple[ComparedParts, list[CheckedSum], list[CheckedSum]]:
         self.check_state_unchanged(rows)
-        joint = {number: reduction_level(values) for number, values in rows.joint_dimensions().items()}
+        lost_detail_levels = {
+            number: lost_detail_level(values)
+            for number, values in rows.dimensions_with_joined_values().items()
+        }
         hours = _stored_hours_of_day(rows, day)
-        view = self._parts_to_compare_of_day(rows, day, hours, joint)
-        of_hours = [cell for place in hours for cell in self._read_period_sums(rows, place)]
+        view = self._parts_to_compare_of_day(rows, day, hours, lost_detail_levels)
+        of_hours = [cell for period_key in hours for cell in self._read_period_sums(rows, period_key)]
         return view, of_hours, [*self._read_period_sums(rows, (DAY_S, day))]
 
     def _parts_to_compare_of_day(
-        self, rows: LedgerRows, day: int, hours: Sequence[PeriodStart], joint: Mapping[int, int]
+        self, rows: LedgerRows, day: int, hours: Sequence[PeriodStart], lost_detail_levels: Mapping[int, int]
     ) -> ComparedParts:
-        places = [(DAY_S, day), *hours]
-        return ComparedParts(level=max(self._reduction_level(rows, place, joint) for place in places))
+        period_keys = [(DAY_S, day), *hours]
+        return ComparedParts(
+            level=max(
+                self._lost_detail_level(rows, period_key, lost_detail_levels) for period_key in period_keys
+            )
+        )
 
     def _read_period(
-        self, rows: LedgerRows, place: PeriodStart, joint: Mapping[int, int], reach: int
+        self,
+        rows: LedgerRows,
+        period_key: PeriodStart,
+        lost_detail_levels: Mapping[int, int],
+        counted_below: int,
     ) -> CheckedPeriod:
-        views = self.comparable_parts(rows, place, joint)
-        period = CheckedPeriod(reach=reach, views=views, checksums=[0] * len(views))
-        for cell in self.sums_with_units(rows, place):
+        views = self.comparable_parts(rows, period_key, lost_detail_levels)
+        period = CheckedPeriod(reach=counted_below, views=views, checksums=[0] * len(views))
+        for cell in self.sums_and_unit_sums(rows, period_key):
             if cell.units is None and cell.measures:
                 period.calls += cell.measures[0]
             for index, view in enumerate(views):
@@ -147,10 +162,10 @@ class StoredSums:
         return period
 
     def comparable_parts(
-        self, rows: LedgerRows, place: PeriodStart, joint: Mapping[int, int]
+        self, rows: LedgerRows, period_key: PeriodStart, lost_detail_levels: Mapping[int, int]
     ) -> Sequence[ComparedParts]:
-        width, start = place
-        level = self._reduction_level(rows, place, joint)
+        width, start = period_key
+        level = self._lost_detail_level(rows, period_key, lost_detail_levels)
         is_recalculated = self._recalculated.covers(width, start)
         view = ComparedParts(
             level=level,
@@ -160,24 +175,32 @@ class StoredSums:
         )
         return (view, view._replace(has_estimates=False)) if is_recalculated else (view,)
 
-    def _reduction_level(self, rows: LedgerRows, place: PeriodStart, joint: Mapping[int, int]) -> int:
+    def _lost_detail_level(
+        self, rows: LedgerRows, period_key: PeriodStart, lost_detail_levels: Mapping[int, int]
+    ) -> int:
         return (
-            max((joint[number] for number in rows.numbers_in_period(*place) & joint.keys()), default=0)
-            if joint
+            max(
+                (
+                    lost_detail_levels[number]
+                    for number in rows.dimension_numbers_in_period(*period_key) & lost_detail_levels.keys()
+                ),
+                default=0,
+            )
+            if lost_detail_levels
             else 0
         )
 
-    def sums_with_units(self, rows: LedgerRows, place: PeriodStart) -> Iterator[CheckedSum]:
-        yield from self._read_period_sums(rows, place)
+    def sums_and_unit_sums(self, rows: LedgerRows, period_key: PeriodStart) -> Iterator[CheckedSum]:
+        yield from self._read_period_sums(rows, period_key)
         after = (-1, -1)
-        while page := rows.unit_sums_page(place[1], after, PAGE):
+        while page := rows.unit_sums_page(period_key[1], after, PAGE):
             known = self._dimensions_by_number(rows, [key for _, key, _ in page])
             for units, key, measures in page:
                 yield CheckedSum(known[key], measures, units=units)
             after = page[-1][:2]
 
-    def _read_period_sums(self, rows: LedgerRows, place: PeriodStart) -> Iterator[CheckedSum]:
-        sums, meters = rows.measures_by_number(*place), rows.read_meters(*place)
+    def _read_period_sums(self, rows: LedgerRows, period_key: PeriodStart) -> Iterator[CheckedSum]:
+        sums, meters = rows.measures_by_number(*period_key), rows.read_meters(*period_key)
         known = self._dimensions_by_number(rows, [*(key for key, _ in sums), *meters])
         for key, measures in sums:
             yield CheckedSum(known[key], measures)
@@ -196,13 +219,13 @@ class StoredSums:
 
 
 class RecountedSums:
-    def __init__(self, sums: HourlySums, read: Read, hourly: int) -> None:
+    def __init__(self, sums: HourlySums, read: Read, hourly_since: int) -> None:
         self.sums = sums
         self._read = read
-        self._hourly = hourly
+        self._hourly = hourly_since
         self._sets: dict[Units, int] = {}
 
-    async def load_unit_sets(self) -> None:
+    async def load_unit_set_numbers(self) -> None:
         if len(self._sets) > _MEMO:
             self._sets.clear()
         rows = chain.from_iterable(by_key.values() for by_key in self.sums.work.values())
@@ -210,21 +233,21 @@ class RecountedSums:
             self._sets |= await self._read(lambda rows: rows.numbers_of_listed_sets(unknown))
 
     def sums_by_period(self) -> Iterator[tuple[PeriodStart, CheckedSum]]:
-        """Yield the recounted sums with their periods. Call `load_unit_sets` first."""
+        """Yield the recounted sums with their periods. Call `load_unit_set_numbers` first."""
         sums = self.sums
         for hour, rows in sums.hours.items():
-            place = smallest_period(hour, self._hourly)
+            period_key = finest_stored_period(hour, self._hourly)
             for values, measures in rows.items():
-                yield place, CheckedSum(values, measures)
+                yield period_key, CheckedSum(values, measures)
         for hour, metered in sums.meters.items():
-            place = smallest_period(hour, self._hourly)
+            period_key = finest_stored_period(hour, self._hourly)
             for values, amounts in metered.items():
-                yield place, CheckedSum(values, meters=amounts)
+                yield period_key, CheckedSum(values, meters=amounts)
         for hour, work in sums.work.items():
-            place = smallest_period(hour, self._hourly)
+            period_key = finest_stored_period(hour, self._hourly)
             for values, by_units in work.items():
                 for units, measures in by_units.items():
-                    yield place, CheckedSum(values, measures, units=self._sets[units])
+                    yield period_key, CheckedSum(values, measures, units=self._sets[units])
 
 
 class PartialPrices:
@@ -233,15 +256,15 @@ class PartialPrices:
     not others.
     """
 
-    def __init__(self, hourly: int) -> None:
+    def __init__(self, hourly_since: int) -> None:
         self.places: set[PeriodStart] = set()
-        self._hourly = hourly
+        self._hourly = hourly_since
         self._seen: dict[tuple[object, ...], bool] = {}
 
     def note_whether_priced(self, recalculation: int, start: int, of: Dimensions, is_priced: bool) -> None:
         decides = of.provider, of.model, of.request_model, of.mode, of.size, of.region, of.status
         if self._seen.setdefault((recalculation, start, *decides), is_priced) != is_priced:
-            self.places.add(smallest_period(start, self._hourly))
+            self.places.add(finest_stored_period(start, self._hourly))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,13 +291,13 @@ def sum_differences(
     hours (`counted`).
     """
     of_kept, of_counted = _add_up_amounts(view, kept), _add_up_amounts(view, counted)
-    places = sorted(of_kept.keys() | of_counted.keys(), key=repr)
+    period_keys = sorted(of_kept.keys() | of_counted.keys(), key=repr)
     found = (
         SumDifference(
             of={**_named_dimensions(values), **({} if units is None else rows.units_of_set_number(units))},
             measures=measures,
         )
-        for units, values in places
+        for units, values in period_keys
         if (measures := _differing_measures(of_kept[units, values], of_counted[units, values]))
     )
     return [*islice(found, MOST_SUMS_TOLD)]
@@ -295,7 +318,7 @@ def _add_up_amounts(view: ComparedParts, cells: Iterable[CheckedSum]) -> Amounts
     amounts = defaultdict[tuple[int | None, DimensionValues], Counter[str]](Counter)
     for cell in cells:
         units = None if cell.units is None else cell.units if view.has_sets else 0
-        of_sum = amounts[units, view.reduce_dimensions(cell.values)]
+        of_sum = amounts[units, view.comparable_dimensions(cell.values)]
         for name, amount in (
             *cell.meters.items(),
             *zip(MEASURES, view.compared_measures(cell), strict=False),

@@ -58,7 +58,7 @@ class ComparedParts(NamedTuple):
     has_unit_estimates: bool = True
     has_sets: bool = True
 
-    def reduce_dimensions(self, values: DimensionValues) -> DimensionValues:
+    def comparable_dimensions(self, values: DimensionValues) -> DimensionValues:
         reduced = stored_dimensions(values)
         if self.level:
             reduced = (replace_owners_with_other, replace_work_with_other)[self.level - 1](reduced)
@@ -75,7 +75,7 @@ class ComparedParts(NamedTuple):
         return [*cell.measures[:_ESTIMATED], 0, *cell.measures[_ESTIMATED + 1 :]]
 
 
-def reduction_level(values: DimensionValues) -> int:
+def lost_detail_level(values: DimensionValues) -> int:
     of = Dimensions._make(values)
     return 2 if of.team == OTHER else 1 if of.user == OTHER else 0
 
@@ -89,7 +89,7 @@ class Checksums:
         self._slope, self._base = self._pseudo_random("slope"), self._pseudo_random("base")
 
     def checksum_of(self, view: ComparedParts, cell: CheckedSum) -> int:
-        factor = self._dimension_factor(view, cell.values)
+        factor = self._random_factor_of_dimensions(view, cell.values)
         if cell.units is not None:
             number = cell.units if view.has_sets else 0
             factor *= (self._slope * number + self._base) % _PRIME
@@ -104,13 +104,13 @@ class Checksums:
             number = self._of_meters[name] = self._pseudo_random(f"meter {name}")
         return number
 
-    def _dimension_factor(self, view: ComparedParts, values: DimensionValues) -> int:
+    def _random_factor_of_dimensions(self, view: ComparedParts, values: DimensionValues) -> int:
         factors = self._factors[view]
         factor = factors.get(values)
         if factor is None:
             if len(factors) >= _MEMO:
                 factors.clear()
-            factor = factors[values] = self._pseudo_random(repr((*view.reduce_dimensions(values),)))
+            factor = factors[values] = self._pseudo_random(repr((*view.comparable_dimensions(values),)))
         return factor
 
     def _pseudo_random(self, of: str) -> int:

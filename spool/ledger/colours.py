@@ -38,7 +38,7 @@ def hash_name(dimension: str, name: str) -> str:
     return blake2b(f"{dimension}\0{name}".encode(), digest_size=16).hexdigest()
 
 
-def overflow_colour(hashed_name: str) -> int:
+def colour_of_unstored_name(hashed_name: str) -> int:
     """
     Return the colour of a new name of a dimension that already has MAX_NAMES stored names. It is not stored.
     """

@@ -38,10 +38,10 @@ from spool.ledger.checksums import CheckedSum, Checksums
 from spool.ledger.counting import (
     RECALCULATED,
     DimensionNumbering,
-    lower_missed_count,
-    note_foreign_charges,
+    finest_stored_period,
+    lower_missed_record_count,
+    note_charges_in_other_currencies,
     read_state,
-    smallest_period,
     work_sums,
 )
 from spool.ledger.ledger_rows import LedgerRows
@@ -149,9 +149,9 @@ class LedgerComparison:
             )
         ]
 
-    def _has_no_damaged_numbers(self, place: PeriodStart) -> bool:
+    def _has_no_damaged_numbers(self, period_key: PeriodStart) -> bool:
         # a damaged record may be a correction
-        lowest, _ = self.numbers.get(place, (0, 0))
+        lowest, _ = self.numbers.get(period_key, (0, 0))
         return lowest >= self.damaged_below
 
     def problem_sentences(self) -> Sequence[str]:
@@ -206,7 +206,7 @@ class _StoredCounts:
         if damaged:
             self.damaged += len(damaged)
             self.unread += damaged
-            self.near_unread.add(smallest_period(counted_hour(None, entry.committed_at), self.hourly))
+            self.near_unread.add(finest_stored_period(counted_hour(None, entry.committed_at), self.hourly))
         if self.span[0] <= entry.last and entry.first < self.span[1]:
             self._count_records_in_span(entry)
 
@@ -216,18 +216,18 @@ class _StoredCounts:
                 self.kept_in_span += 1
                 if record is not None and not record.shadow:
                     self.in_span[
-                        smallest_period(counted_hour(record.start_time, entry.committed_at), self.hourly)
+                        finest_stored_period(counted_hour(record.start_time, entry.committed_at), self.hourly)
                     ] += 1
 
-    def uncertain_periods(self, places: Sequence[PeriodStart]) -> frozenset[PeriodStart]:
+    def uncertain_periods(self, period_keys: Sequence[PeriodStart]) -> frozenset[PeriodStart]:
         return frozenset(
             period_key
-            for period_key in places
+            for period_key in period_keys
             if period_key in self.near_unread
-            or self._has_unread_number(self.lowest.get(period_key, 1), self.highest.get(period_key, 0))
+            or self._has_unread_record_number(self.lowest.get(period_key, 1), self.highest.get(period_key, 0))
         )
 
-    def _has_unread_number(self, lowest: int, highest: int) -> bool:
+    def _has_unread_record_number(self, lowest: int, highest: int) -> bool:
         index = bisect_left(self.unread, lowest)
         return index < len(self.unread) and self.unread[index] <= highest
 
@@ -240,10 +240,10 @@ async def compare_log_with_totals(
     recalculations: Callable[[Mapping[str, int]], Awaitable[Recalculations]],
     tag_lists: Callable[[Mapping[str, int]], Awaitable[TagLists]],
     digests: WorkDigests,
-    at_ease: bool = False,
+    with_pauses: bool = False,
 ) -> LedgerComparison:
     """
-    Compare all stored records with the totals, a few hundred at a time. `at_ease`: pause between reads for
+    Compare all stored records with the totals, a few hundred at a time. `with_pauses`: pause between reads for
     other work.
     """
     for _ in range(TRIES):
@@ -251,7 +251,7 @@ async def compare_log_with_totals(
         if state["rebuilding"]:
             break
         made = await recalculations(state), await tag_lists(state)
-        comparison = _SumComparison(log, read, state, moment, *made, digests, at_ease=at_ease)
+        comparison = _SumComparison(log, read, state, moment, *made, digests, with_pauses=with_pauses)
         try:
             return await comparison.run(oldest)
         except SumsMoved:
@@ -264,26 +264,26 @@ class _SumComparison:
         self,
         log: ReadableLog,
         read: Read,
-        state: Mapping[str, int],
+        state_values: Mapping[str, int],
         moment: Mapping[str, int],
         recalculated: Recalculations,
         tag_lists: TagLists,
         digests: WorkDigests,
         *,
-        at_ease: bool,
+        with_pauses: bool,
     ) -> None:
         self._log = log
         self._read = read
-        self._state = state
+        self._state = state_values
         self._moment = moment
         self._recalculated = recalculated
         self._tag_lists = tag_lists
         self._digests = digests
-        self._at_ease = at_ease
-        self._hourly = state["hourly"]
+        self._at_ease = with_pauses
+        self._hourly = state_values["hourly"]
         self._checksums = Checksums()
         self._periods: dict[PeriodStart, CheckedPeriod] = {}
-        self._unknown = CheckedPeriod(reach=state["reach"])
+        self._unknown = CheckedPeriod(reach=state_values["reach"])
         self._counted = defaultdict[PeriodStart, list[int]](list)
         self._partly = PartialPrices(self._hourly)
         self._stored: StoredSums
@@ -305,21 +305,21 @@ class _SumComparison:
         await self._read(self._stored.check_state_unchanged)
         # retention may have deleted records during the comparison
         removed_below = await oldest()
-        places = [
+        period_keys = [
             period_key
             for period_key in sorted(logged.calls.keys() | self._periods.keys())
             if _has_all_records(period_key, firsts, logged.lowest, removed_below)
         ]
-        compared = set(places)
+        compared = set(period_keys)
         uncompared = sum(
             records for period_key, records in logged.in_span.items() if period_key not in compared
         )
         numbers = {
             period_key: (logged.lowest[period_key], logged.highest[period_key])
-            for period_key in places
+            for period_key in period_keys
             if period_key in logged.lowest
         }
-        differing = [period_key for period_key in places if self._is_different(period_key, logged)]
+        differing = [period_key for period_key in period_keys if self._is_different(period_key, logged)]
         found = await self._differing_sums(
             [each for each in differing if each in numbers][:MOST_TOLD], numbers
         )
@@ -341,10 +341,10 @@ class _SumComparison:
             end=end,
             ends={period_key: period.reach for period_key, period in self._periods.items()},
             hourly=self._hourly,
-            calls={period_key: logged.calls[period_key] for period_key in places},
+            calls={period_key: logged.calls[period_key] for period_key in period_keys},
             numbers=numbers,
             suspects=sorted(period_key for period_key in logged.in_span if period_key in compared),
-            unsure=logged.uncertain_periods(places),
+            unsure=logged.uncertain_periods(period_keys),
             damaged_names=await self._count_damaged_names(),
         )
 
@@ -396,7 +396,9 @@ class _SumComparison:
             await self._pause_between_steps(began)
 
     def _new_recount(self, skip: Callable[[int, int], bool]) -> RecountedSums:
-        restated = partial(self._recalculated.restated_call, note=self._partly.note_whether_priced)
+        restated = partial(
+            self._recalculated.recalculated_call, note_recalculation=self._partly.note_whether_priced
+        )
         sums = HourlySums(
             tags_of=self._tag_lists.tags_at,
             digests=self._digests,
@@ -406,7 +408,7 @@ class _SumComparison:
         return RecountedSums(sums, self._read, self._hourly)
 
     async def _add_checksums(self, sums: RecountedSums, logged: _StoredCounts) -> None:
-        await sums.load_unit_sets()
+        await sums.load_unit_set_numbers()
         most = max_records_at_once()
         for count, (period_key, cell) in enumerate(sums.sums_by_period()):
             if cell.units is None and cell.measures:
@@ -422,36 +424,36 @@ class _SumComparison:
         sums.sums.clear()
 
     def _period_key(self, hour: int) -> PeriodStart:
-        return smallest_period(hour, self._hourly)
+        return finest_stored_period(hour, self._hourly)
 
-    def _stored_period(self, place: PeriodStart) -> CheckedPeriod:
-        return self._periods.get(place, self._unknown)
+    def _stored_period(self, period_key: PeriodStart) -> CheckedPeriod:
+        return self._periods.get(period_key, self._unknown)
 
-    def _view_index(self, place: PeriodStart) -> int:
-        return -1 if place in self._partly.places else 0
+    def _compared_parts_index(self, period_key: PeriodStart) -> int:
+        return -1 if period_key in self._partly.places else 0
 
-    def _is_different(self, place: PeriodStart, logged: _StoredCounts) -> bool:
-        stored, view = self._stored_period(place), self._view_index(place)
-        counted = self._counted[place] or [0]
-        return stored.calls != logged.calls[place] or stored.checksums[view] != counted[view]
+    def _is_different(self, period_key: PeriodStart, logged: _StoredCounts) -> bool:
+        stored, view = self._stored_period(period_key), self._compared_parts_index(period_key)
+        counted = self._counted[period_key] or [0]
+        return stored.calls != logged.calls[period_key] or stored.checksums[view] != counted[view]
 
     async def _differing_sums(
-        self, places: Sequence[PeriodStart], numbers: Mapping[PeriodStart, tuple[int, int]]
+        self, period_keys: Sequence[PeriodStart], numbers: Mapping[PeriodStart, tuple[int, int]]
     ) -> Mapping[PeriodStart, Sequence[SumDifference]]:
         """
         Read the records of these periods again and return their differing sums. If the records do not fit
         into memory, return the sums of the first period, or none.
         """
-        if not places:
+        if not period_keys:
             return {}
-        chosen = {*places}
+        chosen = {*period_keys}
         sums = self._new_recount(
             lambda number, hour: (
                 self._period_key(hour) not in chosen
                 or number >= self._stored_period(self._period_key(hour)).reach
             )
         )
-        lowest, highest = zip(*(numbers[place] for place in places), strict=True)
+        lowest, highest = zip(*(numbers[period_key] for period_key in period_keys), strict=True)
         for number in range(min(lowest), max(highest) + 1, STEP):
             last = min(number + STEP, max(highest) + 1) - 1
             for entry in await self._log.read(AI_TELEMETRY, number, last, must_be_closed=True):
@@ -459,36 +461,39 @@ class _SumComparison:
                     sums.sums.add_entries([part])
                     await pause_for_others()
             if sums.sums.count_sums() > MOST_SUMS:
-                return await self._differing_sums(places[:1], numbers) if places[1:] else {}
-        await sums.load_unit_sets()
+                return await self._differing_sums(period_keys[:1], numbers) if period_keys[1:] else {}
+        await sums.load_unit_set_numbers()
         counted = defaultdict[PeriodStart, list[CheckedSum]](list)
-        for place, cell in sums.sums_by_period():
-            counted[place].append(cell)
-        return {place: await self._differences_in_period(place, counted[place]) for place in places}
+        for period_key, cell in sums.sums_by_period():
+            counted[period_key].append(cell)
+        return {
+            period_key: await self._differences_in_period(period_key, counted[period_key])
+            for period_key in period_keys
+        }
 
     async def _differences_in_period(
         self, place: PeriodStart, counted: Sequence[CheckedSum]
     ) -> Sequence[SumDifference]:
         period_key = self._stored_period(place)
-        view = period_key.views[self._view_index(place)]
+        view = period_key.views[self._compared_parts_index(place)]
 
         def differences_if_unchanged(rows: LedgerRows) -> Sequence[SumDifference]:
             # sums that changed since the first pass cannot be shown
             if read_state(rows)["reach"] != period_key.reach and not self._is_unchanged(rows, place):
                 return ()
-            return sum_differences(rows, view, counted, self._stored.sums_with_units(rows, place))
+            return sum_differences(rows, view, counted, self._stored.sums_and_unit_sums(rows, place))
 
         found: Sequence[SumDifference] = await self._read(differences_if_unchanged)
         return found
 
-    def _is_unchanged(self, rows: LedgerRows, place: PeriodStart) -> bool:
-        stored = self._stored_period(place)
+    def _is_unchanged(self, rows: LedgerRows, period_key: PeriodStart) -> bool:
+        stored = self._stored_period(period_key)
         of_view = partial(self._checksums.checksum_of, stored.views[0])
-        return sum(map(of_view, self._stored.sums_with_units(rows, place))) == stored.checksums[0]
+        return sum(map(of_view, self._stored.sums_and_unit_sums(rows, period_key))) == stored.checksums[0]
 
     async def _compare_day_with_hours(self, day: int) -> PeriodDifference:
         def compare_day_sums(rows: LedgerRows) -> PeriodDifference:
-            view, of_hours, of_day = self._stored.read_hours_and_day(rows, day)
+            view, of_hours, of_day = self._stored.sums_of_hours_and_of_day(rows, day)
             kept, counted = (
                 sum(cell.measures[0] for cell in cells if cell.measures) for cells in (of_hours, of_day)
             )
@@ -502,7 +507,7 @@ class _SumComparison:
 
     async def _count_damaged_names(self) -> int:
         wrong = 0
-        for find in ("wrong_sets", "wrong_names", "wrong_dimensions"):
+        for find in ("misnumbered_unit_sets", "misnumbered_unit_names", "damaged_dimension_sets"):
             after: int | None = -1
             while after is not None:
                 began = time.monotonic()
@@ -517,16 +522,20 @@ class _SumComparison:
 
 def _has_all_records(
     period_key: PeriodStart,
-    firsts: Mapping[PeriodStart, int],
-    lowest: Mapping[PeriodStart, int],
-    removed_below: int,
+    counted_lowest_numbers: Mapping[PeriodStart, int],
+    logged_lowest_numbers: Mapping[PeriodStart, int],
+    deleted_below_number: int,
 ) -> bool:
     """
-    Return whether all counted records of the period are stored: its lowest number, as the totals (`firsts`)
-    or the log (`lowest`) have it, is not below `removed_below`.
+    Return whether all counted records of the period are stored: its lowest number, as the
+    totals or the log have it, is not below `deleted_below_number`.
     """
-    known = [numbers[period_key] for numbers in (firsts, lowest) if period_key in numbers]
-    return bool(known) and min(known) >= removed_below
+    known = [
+        numbers[period_key]
+        for numbers in (counted_lowest_numbers, logged_lowest_numbers)
+        if period_key in numbers
+    ]
+    return bool(known) and min(known) >= deleted_below_number
 
 
 # -- repair: periods that lack records are counted again from the log ----------------------------------------
@@ -549,24 +558,24 @@ class PeriodRecount:
     def __init__(
         self,
         compared: LedgerComparison,
-        place: PeriodStart,
+        period_key: PeriodStart,
         tag_lists: TagLists,
         digests: WorkDigests,
         recalculated: Recalculations,
     ) -> None:
-        self.place = place
+        self.place = period_key
         self.hourly = compared.hourly
-        self.lowest, highest = compared.numbers[place]
-        end = compared.ends.get(place, compared.end)
+        self.lowest, highest = compared.numbers[period_key]
+        end = compared.ends.get(period_key, compared.end)
         self._ranges = [(self.lowest, highest + 1), (end, end)]
-        self._kept = compared.calls[place]
+        self._kept = compared.calls[period_key]
         self._is_whole = True
         self.marks = tag_lists.mark, recalculated.mark
         self.sums = HourlySums(
             tags_of=tag_lists.tags_at,
             digests=digests,
-            skip=lambda _, hour: smallest_period(hour, self.hourly) != place,
-            restated=recalculated.restated_call,
+            skip=lambda _, hour: finest_stored_period(hour, self.hourly) != period_key,
+            restated=recalculated.recalculated_call,
         )
 
     @property
@@ -621,7 +630,7 @@ def replace_period(rows: LedgerRows, placement: DimensionNumbering, recount: Per
     has_day = width == HOUR_S and day < state["daily"]
     for table_width, begin in [(width, start), *([(DAY_S, day)] if has_day else [])]:
         rows.delete_sums(
-            table_width, [(begin, number) for number in rows.numbers_in_period(table_width, begin)]
+            table_width, [(begin, number) for number in rows.dimension_numbers_in_period(table_width, begin)]
         )
         rows.drop_meters(table_width, begin)
     placement.forget_numbers()
@@ -634,14 +643,14 @@ def replace_period(rows: LedgerRows, placement: DimensionNumbering, recount: Per
         dimensions: number for number, (_, dimensions, _) in zip(numbers, sums, strict=True)
     }
     meters = [(start, number_of[dimensions], amounts) for _, dimensions, amounts in recount.sums.meter_rows()]
-    note_foreign_charges(rows, (amounts for _, _, amounts in meters))
+    note_charges_in_other_currencies(rows, (amounts for _, _, amounts in meters))
     rows.add_meters(width, meters)
     rows.delete_unit_sums(start)
     work = [each for hour in recount.sums.work for each in work_sums(recount.sums, hour, start, number_of)]
     rows.add_unit_sums(work, recount.sums.work_names, recount.sums.work_edges)
     if has_day:
         rows.sum_up_day(day)
-    rows.store_first_numbers([(width, start, recount.lowest)])
+    rows.store_lowest_record_numbers([(width, start, recount.lowest)])
     return True
 
 
@@ -652,19 +661,25 @@ def sum_day_again(rows: LedgerRows, day: int) -> bool:
     state = read_state(rows)
     if state["rebuilding"] or not state["hourly"] <= day < state["daily"]:
         return False
-    rows.delete_sums(DAY_S, [(day, number) for number in rows.numbers_in_period(DAY_S, day)])
+    rows.delete_sums(DAY_S, [(day, number) for number in rows.dimension_numbers_in_period(DAY_S, day)])
     rows.drop_meters(DAY_S, day)
     rows.sum_up_day(day)
     return True
 
 
-def store_comparison_result(
-    rows: LedgerRows, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
+def store_comparison_and_count_missed(
+    rows: LedgerRows,
+    compared: LedgerComparison,
+    *,
+    added_calls: int,
+    is_mended: bool,
+    remaining_differences: int,
+    now: int,
 ) -> int:
     """
     Store the result of a comparison. Return the new number of missed records.
 
-    `gained`: calls that the repair added. Numbers missed since the comparison are searched for in the next
+    `added_calls`: calls that the repair added. Numbers missed since the comparison are searched for in the next
     one.
     """
     state = read_state(rows)
@@ -673,12 +688,13 @@ def store_comparison_result(
     if is_mended:
         # it is unknown which missed numbers the repair has found
         missed = min(
-            missed, compared.gone if state["missed_first"] else min(compared.gone, max(0, missed - gained))
+            missed,
+            compared.gone if state["missed_first"] else min(compared.gone, max(0, missed - added_calls)),
         )
-    rows.set_state(settled=missed, compared=now, differing=left, left=left)
+    rows.set_state(settled=missed, compared=now, differing=remaining_differences, left=remaining_differences)
     if not since:
         rows.set_state(missed_first=0, missed_end=0)
-    lower_missed_count(rows, to=missed + since)
+    lower_missed_record_count(rows, new_count=missed + since)
     return missed + since
 
 
@@ -686,17 +702,23 @@ class MendableLedger(Protocol):
     async def is_comparison_due(self, now: float) -> bool: ...
 
     async def compare_and_note_differences(
-        self, log: ReadableLog, *, at_ease: bool = False
+        self, log: ReadableLog, *, with_pauses: bool = False
     ) -> LedgerComparison: ...
 
     async def replace_period(
-        self, log: ReadableLog, compared: LedgerComparison, place: PeriodStart
+        self, log: ReadableLog, compared: LedgerComparison, period_key: PeriodStart
     ) -> bool: ...
 
     async def sum_day_again(self, day: int) -> bool: ...
 
-    async def store_comparison_result(
-        self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
+    async def store_comparison_and_count_missed(
+        self,
+        compared: LedgerComparison,
+        *,
+        added_calls: int,
+        is_mended: bool,
+        remaining_differences: int,
+        now: int,
     ) -> int: ...
 
 
@@ -732,7 +754,7 @@ class LedgerMender:
         Compare, then count again the periods that lack calls, differ from their hours, or have left-out
         numbers.
         """
-        compared = await self.ledger.compare_and_note_differences(self.log, at_ease=True)
+        compared = await self.ledger.compare_and_note_differences(self.log, with_pauses=True)
         if not compared.is_done:
             return
         differing = {difference.place: difference for difference in compared.unexplained_differences()}
@@ -753,11 +775,11 @@ class LedgerMender:
         unrepaired = [
             difference for period_key, difference in differing.items() if period_key not in recounted
         ]
-        missed = await self.ledger.store_comparison_result(
+        missed = await self.ledger.store_comparison_and_count_missed(
             compared,
-            gained=gained,
+            added_calls=gained,
             is_mended=len(recounted) == len(to_recount),
-            left=len(unrepaired),
+            remaining_differences=len(unrepaired),
             now=int(self.clock.now()),
         )
         if recounted:
@@ -771,7 +793,7 @@ class LedgerMender:
                 extra={"action": "ledger_mended", "calls": gained},
             )
             self.changed()
-        self._log_differences(unrepaired)
+        self._log_new_unrepaired_differences(unrepaired)
 
     async def _try_repair_period(self, compared: LedgerComparison, period_key: PeriodStart) -> bool:
         width, start = period_key
@@ -780,9 +802,9 @@ class LedgerMender:
         is_known = period_key in compared.numbers and period_key not in compared.unsure
         return is_known and await self.ledger.replace_period(self.log, compared, period_key)
 
-    def _log_differences(self, unrepaired: Sequence[PeriodDifference]) -> None:
-        places = frozenset(difference.place for difference in unrepaired)
-        if places - self._logged_places:
+    def _log_new_unrepaired_differences(self, unrepaired: Sequence[PeriodDifference]) -> None:
+        period_keys = frozenset(difference.place for difference in unrepaired)
+        if period_keys - self._logged_places:
             message = "; ".join(difference.describe() for difference in unrepaired[:MOST_TOLD])
             _log.error(
                 "%d hours and days of the totals differ from the stored records and were not changed: %s",
@@ -790,4 +812,4 @@ class LedgerMender:
                 message,
                 extra={"action": "ledger_differs"},
             )
-        self._logged_places = places
+        self._logged_places = period_keys

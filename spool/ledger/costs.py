@@ -22,7 +22,7 @@ from spool.errors import NotKept
 from spool.ledger import money, work
 from spool.ledger.cost_kinds import KIND_OF_SOURCE, KINDS
 from spool.ledger.counting import read_state
-from spool.ledger.days.spans import distinct_moments, divide_billed_periods, divide_periods, group_reads
+from spool.ledger.days.spans import distinct_moments, divide_billed_periods, group_reads, plan_period_reads
 from spool.ledger.ledger_rows import WRONG, WRONG_OF, GroupSum, LedgerRows, MeterSum, Span
 from spool.ledger.periods import next_beginning, period_beginning
 from spool.ledger.queries import (
@@ -117,7 +117,7 @@ def check_and_simplify_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
     for name in query.used_dimensions:
         if name not in query.derived and name not in PRICED_BY:
             check_dimension(name)
-    if query.unit_of_work is None and _can_have_needless_filters(query) and rows.has_needless_filters(query):
+    if query.unit_of_work is None and _can_have_redundant_filters(query) and rows.has_needless_filters(query):
         return replace(query, include={}, exclude={})
     if (
         query.unit_of_work is not None and SLICE not in query.derived
@@ -130,7 +130,7 @@ def check_and_simplify_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
 
 def _check_units_listed(rows: LedgerRows, unit: str, values: Collection[str]) -> None:
     numbers = work.unit_numbers(unit, values)
-    unlisted = rows.unlisted_ids(unit, numbers)
+    unlisted = rows.ids_no_longer_listed(unit, numbers)
     for value, number in zip(values, numbers, strict=True):
         if number in unlisted:
             name = f" {value}" if work.UNITS[unit].is_named else ""
@@ -144,7 +144,7 @@ def _needs_row(query: CostQuery, group: Group, total: _GroupTotal) -> bool:
     return not total.is_zero or (query.arranged > 0 and OTHER not in group)
 
 
-def _can_have_needless_filters(query: CostQuery) -> bool:
+def _can_have_redundant_filters(query: CostQuery) -> bool:
     filtered = {*query.include, *query.exclude}
     if not filtered or query.arranged or query.until - query.since <= _DAY:
         return False
@@ -170,7 +170,7 @@ def _read_totals(
         questions = divide_billed_periods(rows, query, time_ranges, whole_day_spans)
     else:
         state = read_state(rows)
-        questions = divide_periods(rows, query, time_ranges, state)
+        questions = plan_period_reads(rows, query, time_ranges, state)
         # other currencies have no sums by unit of work, and count as calls without a unit
         has_charges = bool(state["charged"]) and query.unit_of_work is None
     is_converted = query.currency != CURRENCY
@@ -218,7 +218,7 @@ def _read_totals(
                 for charged in rows.charge_totals(*asked_of):
                     total = totals[question.period_at(charged.start)].get(query.shown_group(charged.group))
                     if total is not None:
-                        total.add_charge_limb(charged)
+                        total.add_charge_amount_part(charged)
                         charged_totals[id(total)] = total
         if converter is not None:
             for total in charged_totals.values():
@@ -238,12 +238,15 @@ def _group_sums(
     """
     if not query.aggregated or query.unit_of_work is None:
         return rows.totals_by_group(spans, query, by_start=by_start)
-    from spool.ledger.run_trees import aggregate_sums, query_by_tree_place
+    from spool.ledger.run_trees import aggregate_sums, query_by_run_in_session
 
     [(_, since, until, _)] = spans
     tree = rows.run_tree(query, since, until)
     return aggregate_sums(
-        tree, query, rows.totals_by_group(spans, query_by_tree_place(query), by_start=by_start), by_day=by_day
+        tree,
+        query,
+        rows.totals_by_group(spans, query_by_run_in_session(query), by_start=by_start),
+        by_day=by_day,
     )
 
 
@@ -262,7 +265,7 @@ def _totals_by_period(
         return totals
     plain = replace(query.without_units(), kept=None)
     with_units = ask(replace(plain, exclude={**plain.exclude, work.SESSION: ()}))
-    place = query.unit_position
+    place = query.work_unit_group_index
     for start, groups in ask(plain).items():
         for group, without in groups.items():
             if (part := with_units[start].get(group)) is not None:
@@ -278,11 +281,16 @@ def _totals_by_period(
 
 
 def _fold_groups(
-    rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, ask: Callable[[CostQuery], _ByPeriod]
+    rows: LedgerRows,
+    query: CostQuery,
+    limit: QuestionLimit | None,
+    totals_of_query: Callable[[CostQuery], _ByPeriod],
 ) -> _ByPeriod:
     if query.top is None:
-        return kept_group_totals(query, ask)
-    return largest_group_totals(rows, query, periods_of_query(replace(query, granularity=TOTAL)), limit, ask)
+        return totals_of_kept_and_other_groups(query, totals_of_query)
+    return largest_group_totals(
+        rows, query, periods_of_query(replace(query, granularity=TOTAL)), limit, totals_of_query
+    )
 
 
 def periods_of_query(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
@@ -297,7 +305,7 @@ def periods_of_query(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
         start = end.astimezone(query.zone)
 
 
-def uncut_period_start(granularity: str, start: datetime) -> datetime:
+def calendar_period_start(granularity: str, start: datetime) -> datetime:
     return start if granularity in _NEVER_CUT else period_beginning(start, granularity)
 
 
@@ -305,8 +313,8 @@ def partial_period_starts(query: CostQuery) -> Sequence[datetime]:
     if query.granularity in _NEVER_CUT:
         return ()
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
-    first = uncut_period_start(query.granularity, since)
-    last = uncut_period_start(query.granularity, until - timedelta(microseconds=1))
+    first = calendar_period_start(query.granularity, since)
+    last = calendar_period_start(query.granularity, until - timedelta(microseconds=1))
     cut_starts = [first] if _epoch_seconds(first) < _epoch_seconds(query.since) else []
     if (
         _epoch_seconds(next_beginning(last, query.granularity)) > _epoch_seconds(query.until)
@@ -430,7 +438,7 @@ class _GroupTotal:
                     self._unconverted[CURRENCY] += units
         return measures
 
-    def add_charge_limb(self, charged: MeterSum) -> None:
+    def add_charge_amount_part(self, charged: MeterSum) -> None:
         if charged.status != "cached":
             self._limbs = self._limbs or {}
             self._limbs.setdefault(charged.start, Counter())[charged.meter] += charged.quantity
@@ -542,17 +550,17 @@ def largest_groups(
     top = query.top or 0
     if not rows.has_more_groups(query, top + 1):
         return set()
-    spans = [question.span for question in divide_periods(rows, query, periods, state)]
+    spans = [question.span for question in plan_period_reads(rows, query, periods, state)]
     if len(spans) > MOST_SPANS:
         return set()
-    find = partial(_largest_trees, rows) if query.aggregated else rows.largest_groups
+    find = partial(_groups_with_highest_tree_costs, rows) if query.aggregated else rows.largest_groups
     count, ranked = find(spans, query, top + ALIKE)
     if limit is not None:
         if query.unit_of_work is None:  # there may be more units of work than an answer may have rows
             limit.check_rows(count)
         limit.check_time()
     # calls without a unit and unlisted units would take a unit's place
-    if (place := query.unit_position) is not None:
+    if (place := query.work_unit_group_index) is not None:
         ranked = [(group, cost) for group, cost in ranked if group[place] not in (None, OTHER)]
     if count <= top + 1 or len(ranked) < top:
         return set()
@@ -562,13 +570,13 @@ def largest_groups(
     return near if len(near) < top + ALIKE else set()
 
 
-def _largest_trees(
+def _groups_with_highest_tree_costs(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, most: int
 ) -> tuple[int, Sequence[tuple[Group, float]]]:
-    from spool.ledger.run_trees import aggregate_sums, query_by_tree_place
+    from spool.ledger.run_trees import aggregate_sums, query_by_run_in_session
 
     [(_, since, until, _)] = spans
-    _, places = rows.largest_groups(spans, query_by_tree_place(query), None)
+    _, places = rows.largest_groups(spans, query_by_run_in_session(query), None)
     sums = [GroupSum(group, "", "", [int(cost * _FINE)]) for group, cost in places]
     costs = Counter[Group]()
     for each in aggregate_sums(rows.run_tree(query, since, until), query, sums, by_day=True):
@@ -617,21 +625,21 @@ class GroupTotal(Protocol):
 
 T = TypeVar("T", bound=GroupTotal)
 Totals = dict[datetime, dict[Group, T]]
-Ask = Callable[[CostQuery], Totals[T]]
+TotalsOfQuery = Callable[[CostQuery], Totals[T]]
 
 
-def kept_group_totals(query: CostQuery, ask: Ask[T]) -> Totals[T]:
-    if not _can_subtract_kept_groups(query):
-        return ask(_fold_derived_values(query))
+def totals_of_kept_and_other_groups(query: CostQuery, totals_of_query: TotalsOfQuery[T]) -> Totals[T]:
+    if not _can_compute_others_by_subtraction(query):
+        return totals_of_query(_replace_unkept_values_by_other(query))
     rest = (OTHER,) * len(query.group_by)
     plain = replace(query, kept=None)
     kept_groups = frozenset(query.kept or ()) - {rest}
     if not kept_groups:
-        return ask(query)
+        return totals_of_query(query)
     if query.aggregated:
-        return _totals_of_trees(plain, kept_groups, ask)
-    totals = ask(replace(plain, only=kept_groups))
-    whole = ask(replace(plain, group_by=()))
+        return _totals_with_runs_below(plain, kept_groups, totals_of_query)
+    totals = totals_of_query(replace(plain, only=kept_groups))
+    whole = totals_of_query(replace(plain, group_by=()))
     for start, sums in whole.items():
         for total in sums.values():
             total.add_totals(totals[start].values(), -1)
@@ -639,7 +647,9 @@ def kept_group_totals(query: CostQuery, ask: Ask[T]) -> Totals[T]:
     return totals
 
 
-def _totals_of_trees(query: CostQuery, kept_groups: frozenset[Group], ask: Ask[T]) -> Totals[T]:
+def _totals_with_runs_below(
+    query: CostQuery, kept_groups: frozenset[Group], totals_of_query: TotalsOfQuery[T]
+) -> Totals[T]:
     """
     Return the totals of these groups, each with the runs below it. They overlap, so there is no total of the
     other groups.
@@ -647,20 +657,20 @@ def _totals_of_trees(query: CostQuery, kept_groups: frozenset[Group], ask: Ask[T
     Calls without a unit of work have no runs below them. A separate query reads them, because the query with
     runs would otherwise read all runs.
     """
-    place = query.unit_position
+    place = query.work_unit_group_index
     unknown = frozenset(group for group in kept_groups if place is not None and group[place] is None)
     if place is None or not unknown:
-        return ask(replace(query, only=kept_groups))
-    totals = ask(replace(query, aggregated=False, only=unknown))
+        return totals_of_query(replace(query, only=kept_groups))
+    totals = totals_of_query(replace(query, aggregated=False, only=unknown))
     if known := kept_groups - unknown:
         unit = query.group_by[place]
         exclude = {**query.exclude, unit: (*query.exclude.get(unit, ()), "")}
-        for start, groups in ask(replace(query, exclude=exclude, only=known)).items():
+        for start, groups in totals_of_query(replace(query, exclude=exclude, only=known)).items():
             totals[start].update(groups)
     return totals
 
 
-def _fold_derived_values(query: CostQuery) -> CostQuery:
+def _replace_unkept_values_by_other(query: CostQuery) -> CostQuery:
     [name, *more_names] = query.group_by or ("",)
     derived = query.derived.get(name)
     if derived is None or more_names:
@@ -668,15 +678,15 @@ def _fold_derived_values(query: CostQuery) -> CostQuery:
     kept_values = {value or "" for (value,) in query.kept or ()}
     value = derived.value
 
-    def value_or_other(sources: tuple[str, ...]) -> str:
+    def kept_value_or_other(sources: tuple[str, ...]) -> str:
         shown_value = value(sources)
         return shown_value if shown_value in kept_values else OTHER
 
-    alone = replace(derived, name=_KEPT, value=value_or_other)
+    alone = replace(derived, name=_KEPT, value=kept_value_or_other)
     return replace(query, group_by=(_KEPT,), derived={**query.derived, _KEPT: alone})
 
 
-def _can_subtract_kept_groups(query: CostQuery) -> bool:
+def _can_compute_others_by_subtraction(query: CostQuery) -> bool:
     if not query.kept or not has_many_groups(query) or query.meter == EVERY_METER:
         return False
     return len(query.kept) <= MOST
@@ -687,7 +697,7 @@ def largest_group_totals(
     query: CostQuery,
     time_ranges: Iterable[tuple[datetime, datetime]],
     limit: QuestionLimit | None,
-    ask: Ask[T],
+    totals_of_query: TotalsOfQuery[T],
 ) -> Totals[T]:
     """
     Return the totals of the groups that are largest over `time_ranges` together, and of all other groups as
@@ -705,7 +715,7 @@ def largest_group_totals(
         near = largest_groups(rows, whole, time_ranges, limit)
     kept_groups = near
     if not near or len(near) != query.top:
-        decided = ask(replace(whole, measures=(query.top_by,), only=frozenset(near) or None))
+        decided = totals_of_query(replace(whole, measures=(query.top_by,), only=frozenset(near) or None))
         groups: Mapping[Group, T] = next(iter(decided.values()), {})
         kept_groups = _choose_largest_groups(groups, query)
         if not near and is_decided:
@@ -713,8 +723,10 @@ def largest_group_totals(
                 start: _merge_other_groups(groups, query, kept_groups) for start, groups in decided.items()
             }
         if not near and len(groups) <= len(kept_groups):
-            return ask(replace(query, top=None))
-    return kept_group_totals(replace(query, kept=_with_unknown_group(query, kept_groups), top=None), ask)
+            return totals_of_query(replace(query, top=None))
+    return totals_of_kept_and_other_groups(
+        replace(query, kept=_with_unknown_group(query, kept_groups), top=None), totals_of_query
+    )
 
 
 def _merge_other_groups(
@@ -737,7 +749,7 @@ def _with_unknown_group(query: CostQuery, largest: Collection[Group]) -> frozens
 def _choose_largest_groups(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
     # These groups would take the place of a unit: calls without a unit, unlisted units, and a unit whose
     # calls were all corrected.
-    place = query.unit_position
+    place = query.work_unit_group_index
     named = {
         group: total
         for group, total in groups.items()

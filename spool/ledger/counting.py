@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any
 
-from spool.ledger.ledger_rows import LedgerRows, TagList, WorkSum, new_change_mark
+from spool.ledger.ledger_rows import LedgerRows, TagList, WorkSum, new_data_version
 from spool.ledger.sums import (
     AHEAD_S,
     DAY_S,
@@ -27,7 +27,7 @@ from spool.ledger.sums import (
     Measures,
     MeterSums,
 )
-from spool.ledger.tag_lists import TAGGED, apply_newest_list_from, store_tag_list
+from spool.ledger.tag_lists import TAGGED, apply_newest_tag_list_from, store_tag_list
 from spool.ledger.work import UNITS, Units, WorkLimits
 
 WIDTHS = (HOUR_S, DAY_S)
@@ -35,7 +35,7 @@ WIDTHS = (HOUR_S, DAY_S)
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region", "sender")
 CHANGED_BY = "changed_by"  # state key: mark of the process that made the last change
-# state key: change mark (see `new_change_mark`) of the rows of billing connections, whose tags are dimensions
+# state key: change mark (see `new_data_version`) of the rows of billing connections, whose tags are dimensions
 ROW_TAGS = "row_tags"
 # state keys: marks of changes that may affect any month
 EVERY, EVERY_BILLED = "changed", "billed"
@@ -80,18 +80,18 @@ def read_state(rows: LedgerRows) -> dict[str, int]:
     return {name: stored.get(name, value) for name, value in values.items()}
 
 
-def new_change_marks(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dict[str, int]:
+def new_data_versions(starts: Iterable[int] | None = None, *, every: str = EVERY) -> dict[str, int]:
     """
     Return new marks, which invalidate cached results, for the months of `starts`, or without `starts` for
     every month.
     """
     if starts is None:
-        return {every: new_change_mark()}
-    names = {change_mark_name(datetime.fromtimestamp(start, UTC), every) for start in starts}
-    return {name: new_change_mark() for name in names}
+        return {every: new_data_version()}
+    names = {data_version_name(datetime.fromtimestamp(start, UTC), every) for start in starts}
+    return {name: new_data_version() for name in names}
 
 
-def change_mark_name(at: datetime, every: str = EVERY) -> str:
+def data_version_name(at: datetime, every: str = EVERY) -> str:
     """
     Return the name of the change mark for a moment in UTC.
 
@@ -122,7 +122,7 @@ class DimensionNumbering:
     def __init__(self, max_rows: int) -> None:
         self._max_rows = max_rows
         self._max_without_owners = max_rows * 11 // 10
-        self._mark = new_change_mark()
+        self._mark = new_data_version()
         self._numbers: dict[DimensionValues, int] = {}
         # Hashes of the sets in nearly full periods. If two are equal, one set may lose its owner too early or
         # exceed the limit; the sums stay right.
@@ -139,7 +139,7 @@ class DimensionNumbering:
         """
         if rows.state_values().get(CHANGED_BY) != self._mark:
             self.forget_numbers()
-        self._mark = new_change_mark()
+        self._mark = new_data_version()
         rows.set_state(**{CHANGED_BY: self._mark})
 
     def forget_numbers(self) -> None:
@@ -152,24 +152,24 @@ class DimensionNumbering:
         self, rows: LedgerRows, width: int, start: int, dimensions: Iterable[DimensionValues]
     ) -> Sequence[int]:
         placed = [stored_dimensions(values) for values in dimensions]
-        present = self._present_hashes(rows, (width, start), len(placed))
+        present = self._dimension_hashes_if_near_limit(rows, (width, start), len(placed))
         if present is not None:
             placed = [self._reduce_to_row_limit(values, present) for values in placed]
         return self._assign_numbers(rows, placed)
 
-    def _reduce_to_row_limit(self, values: DimensionValues, present: set[int]) -> DimensionValues:
+    def _reduce_to_row_limit(self, values: DimensionValues, dimension_hashes: set[int]) -> DimensionValues:
         for limit, reduced in (
             (self._max_rows, replace_owners_with_other),
             (self._max_without_owners, replace_work_with_other),
         ):
             mark = hash(values)
-            if mark in present:
+            if mark in dimension_hashes:
                 return values
-            if len(present) < limit:
+            if len(dimension_hashes) < limit:
                 break
             values = reduced(values)
         # few combinations remain, so there is no limit
-        present.add(hash(values))
+        dimension_hashes.add(hash(values))
         return values
 
     def _assign_numbers(self, rows: LedgerRows, dimensions: Sequence[DimensionValues]) -> Sequence[int]:
@@ -181,37 +181,40 @@ class DimensionNumbering:
             numbers.update(zip(unknown, rows.find_or_assign_numbers(unknown), strict=True))
         return [numbers[values] for values in dimensions]
 
-    def _present_hashes(self, rows: LedgerRows, span: tuple[int, int], count: int) -> set[int] | None:
+    def _dimension_hashes_if_near_limit(
+        self, rows: LedgerRows, period: tuple[int, int], added_count: int
+    ) -> set[int] | None:
         """
-        Return hashes of the combinations of dimension values in a period, or None if `count` more
+        Return hashes of the combinations of dimension values in a period, or None if `added_count` more
         combinations certainly stay below the limit of rows.
         """
-        present = self._present.get(span)
+        present = self._present.get(period)
         if present is not None:
-            self._present.move_to_end(span)
+            self._present.move_to_end(period)
             return present
-        if (packed := self._packed.pop(span, None)) is not None:
-            return self._remember_present(span, set(packed))
+        if (packed := self._packed.pop(period, None)) is not None:
+            return self._cache_dimension_hashes(period, set(packed))
         if len(self._most) >= MOST_PERIODS:
             self._most.clear()
-        if span not in self._most:
-            self._most[span] = len(rows.numbers_in_period(*span))
-        self._most[span] += count
-        if self._most[span] <= self._max_rows:
+        if period not in self._most:
+            self._most[period] = len(rows.dimension_numbers_in_period(*period))
+        self._most[period] += added_count
+        if self._most[period] <= self._max_rows:
             return None
-        del self._most[span]
-        return self._remember_present(
-            span, set(map(hash, rows.dimensions_by_number(rows.numbers_in_period(*span)).values()))
+        del self._most[period]
+        return self._cache_dimension_hashes(
+            period,
+            set(map(hash, rows.dimensions_by_number(rows.dimension_numbers_in_period(*period)).values())),
         )
 
-    def _remember_present(self, span: tuple[int, int], present: set[int]) -> set[int]:
-        self._present[span] = present
+    def _cache_dimension_hashes(self, period: tuple[int, int], dimension_hashes: set[int]) -> set[int]:
+        self._present[period] = dimension_hashes
         if len(self._present) > MOST_PRESENT:
             oldest_span, oldest = self._present.popitem(last=False)
             self._packed[oldest_span] = array("q", oldest)
         if len(self._packed) > MOST_PACKED:
             self._packed.popitem(last=False)
-        return present
+        return dimension_hashes
 
 
 def stored_dimensions(dimensions: DimensionValues) -> DimensionValues:
@@ -262,7 +265,7 @@ class MissedNumbers:
     whole: int = 0
 
 
-def note_foreign_charges(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
+def note_charges_in_other_currencies(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
     """Store that amounts in other currencies exist. Until then, queries do not read such amounts."""
     if any(name.startswith("charge.") for amounts in meters for name in amounts):
         rows.set_state(charged=1)
@@ -273,27 +276,27 @@ def add_counted_sums(
     sums: HourlySums,
     placement: DimensionNumbering,
     *,
-    first: int,
-    reach: int,
-    missed: MissedNumbers,
+    first_number: int,
+    next_number: int,
+    missed_numbers: MissedNumbers,
     tags: TagList | None,
 ) -> int:
     """
-    Add the sums of the records from `first` until before `reach` in one transaction. Return the stored reach
-    (the next number to count). `tags`: the list of tags by which the records were counted, if it is new.
+    Add the sums of the records from `first_number` until before `next_number` in one transaction. Return the stored
+    reach (the next number to count). `tags`: the list of tags by which the records were counted, if it is new.
 
-    Do nothing unless the stored reach is `first`. Rows may have been lost and restarted since they were read;
-    then the numbers below `first` would never be counted.
+    Do nothing unless the stored reach is `first_number`. Rows may have been lost and restarted since they were read;
+    then the numbers below `first_number` would never be counted.
     """
     state = read_state(rows)
-    if state["reach"] != first:
+    if state["reach"] != first_number:
         return state["reach"]
     metered: list[MeterSums] = []
     work: list[WorkSum] = []
     for width in WIDTHS:
         added: list[tuple[int, int, Measures]] = []
         meters: list[tuple[int, int, MeterSums]] = []
-        for start, hours in _hours_by_start(sums, state, width).items():
+        for start, hours in _hours_by_period_start(sums, state, width).items():
             dimensions = [values for hour in hours for values in sums.hours[hour]]
             numbers = placement.find_or_assign_numbers(rows, width, start, dimensions)
             parts = defaultdict[int, list[Measures]](list)
@@ -312,52 +315,54 @@ def add_counted_sums(
                 work += [
                     each
                     for hour in hours
-                    if smallest_period(hour, state["hourly"]) == (width, start)
+                    if finest_stored_period(hour, state["hourly"]) == (width, start)
                     for each in work_sums(sums, hour, start, number_of)
                 ]
         rows.add_sums(width, added)
         if meters:
             rows.add_meters(width, meters)
             metered += [amounts for _, _, amounts in meters]
-    note_foreign_charges(rows, metered)
+    note_charges_in_other_currencies(rows, metered)
     if work:
         rows.add_unit_sums(work, sums.work_names, sums.work_edges)
     if tags is not None:
         store_tag_list(rows, tags)
-    rows.store_first_numbers(
-        [(*smallest_period(hour, state["hourly"]), first) for hour, first in sums.first.items()]
+    rows.store_lowest_record_numbers(
+        [(*finest_stored_period(hour, state["hourly"]), first) for hour, first in sums.first.items()]
     )
-    rows.set_state(reach=reach)
+    rows.set_state(reach=next_number)
     # a rebuild reads again what was counted as missed, damaged or implausible
     if state["rebuilding"]:
-        if reach >= state["rebuilding"]:
-            rows.freeze_periods(below=0)
+        if next_number >= state["rebuilding"]:
+            rows.freeze_periods(below_number=0)
             rows.set_state(rebuilding=0, compared=0)
-            apply_newest_list_from(rows, reach)
-        return reach
+            apply_newest_tag_list_from(rows, next_number)
+        return next_number
     rows.set_state(damaged=state["damaged"] + sums.damaged, absurd=state["absurd"] + sums.absurd)
-    if missed.count:
+    if missed_numbers.count:
         rows.set_state(
-            missed=state["missed"] + missed.count,
-            missed_first=min(missed.first, state["missed_first"] or missed.first),
-            missed_end=max(missed.end, state["missed_end"]),
-            whole=max(state["whole"], missed.whole),
+            missed=state["missed"] + missed_numbers.count,
+            missed_first=min(missed_numbers.first, state["missed_first"] or missed_numbers.first),
+            missed_end=max(missed_numbers.end, state["missed_end"]),
+            whole=max(state["whole"], missed_numbers.whole),
         )
-    return reach
+    return next_number
 
 
 def work_sums(
-    sums: HourlySums, hour: int, start: int, number_of: Mapping[DimensionValues, int]
+    sums: HourlySums, hour: int, start: int, numbers_by_dimensions: Mapping[DimensionValues, int]
 ) -> Iterator[WorkSum]:
     for values, rows in sums.work.get(hour, _NO_WORK).items():
         for units, measures in rows.items():
-            yield start, units, number_of[values], measures
+            yield start, units, numbers_by_dimensions[values], measures
 
 
-def _hours_by_start(sums: HourlySums, state: Mapping[str, int], width: int) -> Mapping[int, Sequence[int]]:
+def _hours_by_period_start(
+    sums: HourlySums, state_values: Mapping[str, int], width: int
+) -> Mapping[int, Sequence[int]]:
     hours_by_start: dict[int, list[int]] = {}
     for hour in sorted(sums.hours):
-        if hour >= state["hourly"] if width == HOUR_S else hour < state["daily"]:
+        if hour >= state_values["hourly"] if width == HOUR_S else hour < state_values["daily"]:
             hours_by_start.setdefault(hour // width * width, []).append(hour)
     return hours_by_start
 
@@ -366,37 +371,37 @@ def add_measures(parts: Sequence[Measures]) -> Measures:
     return parts[0] if len(parts) == 1 else list(map(sum, zip(*parts, strict=True)))
 
 
-def smallest_period(hour: int, hourly: int) -> tuple[int, int]:
-    width = HOUR_S if hour >= hourly else DAY_S
+def finest_stored_period(hour: int, hourly_since: int) -> tuple[int, int]:
+    width = HOUR_S if hour >= hourly_since else DAY_S
     return width, hour // width * width
 
 
-def restart_at_replaced_log(rows: LedgerRows, *, seen: int, reach: int) -> int:
+def restart_counting_at_replaced_log(rows: LedgerRows, *, seen_next_number: int, next_number: int) -> int:
     """
     Lower the reach (the next number to count) after the log was replaced, because the new log reuses the
     numbers. Return the reach.
 
-    The sums stay, because their records cannot be counted again. Nothing changes unless the reach is `seen`,
-    as in `add_counted_sums`.
+    The sums stay, because their records cannot be counted again. Nothing changes unless the reach is
+    `seen_next_number`, as in `add_counted_sums`.
     """
     state = read_state(rows)
-    if state["reach"] != seen:
+    if state["reach"] != seen_next_number:
         return state["reach"]
     if state[RECALCULATED]:
-        rows.limit_recalculations(reach)
-        rows.set_state(**{RECALCULATED: new_change_mark()})
-    rows.reset_first_numbers()
-    apply_newest_list_from(rows, reach)
+        rows.limit_recalculations(next_number)
+        rows.set_state(**{RECALCULATED: new_data_version()})
+    rows.reset_lowest_numbers_and_unfreeze()
+    apply_newest_tag_list_from(rows, next_number)
     rows.set_state(
-        reach=reach, rebuilding=0, settled=state["missed"], missed_first=0, missed_end=0, compared=0
+        reach=next_number, rebuilding=0, settled=state["missed"], missed_first=0, missed_end=0, compared=0
     )
-    return reach
+    return next_number
 
 
-def lower_missed_count(rows: LedgerRows, *, to: int) -> None:
-    """Lower the number of missed records to `to`, because some have been counted after all."""
+def lower_missed_record_count(rows: LedgerRows, *, new_count: int) -> None:
+    """Lower the number of missed records to `new_count`, because some have been counted after all."""
     state = read_state(rows)
-    missed = max(0, min(state["missed"], to))
+    missed = max(0, min(state["missed"], new_count))
     rows.set_state(missed=missed, settled=min(state["settled"], missed))
     if not missed:
         rows.set_state(whole=0, missed_first=0, missed_end=0)
@@ -410,30 +415,30 @@ def begin_rebuild(rows: LedgerRows, oldest: int, tags: tuple[str, ...]) -> tuple
     Return the numbers of emptied and of frozen periods, and the end of the last frozen period or 0.
     """
     state = read_state(rows)
-    drop_days_with_hours(rows)
-    rows.freeze_periods(below=oldest)
+    delete_daily_sums_with_hourly_sums(rows)
+    rows.freeze_periods(below_number=oldest)
     emptied = rows.drop_open_periods()
-    rows.delete_damaged()
+    rows.delete_damaged_rows()
     frozen = rows.frozen_periods()
     border = max((start + width for width, start in frozen), default=0)
     if oldest < state["reach"]:
         # Records that will be read again no longer count as missed. Deleted records stay missed.
         rows.set_state(reach=oldest, rebuilding=state["reach"])
         store_tag_list(rows, TagList(oldest, border, tags))
-        lower_missed_count(rows, to=oldest - 1)
+        lower_missed_record_count(rows, new_count=oldest - 1)
     else:  # no counted record is stored
-        rows.freeze_periods(below=0)
+        rows.freeze_periods(below_number=0)
     return emptied, len(frozen), border
 
 
-def drop_days_with_hours(rows: LedgerRows) -> None:
+def delete_daily_sums_with_hourly_sums(rows: LedgerRows) -> None:
     """Delete daily sums of days that still have hourly sums, because these are about to change."""
     hourly = read_state(rows)["hourly"]
     rows.drop_days(hourly)
     rows.set_state(daily=hourly)
 
 
-def sum_up_next_day(rows: LedgerRows, before: int) -> bool:
+def sum_up_next_unsummed_day(rows: LedgerRows, before: int) -> bool:
     """Make the sums of the next day that ended at or before `before`. Return False if there is none."""
     oldest = rows.first_start_since(HOUR_S, read_state(rows)["daily"])
     if oldest is None:
@@ -446,7 +451,7 @@ def sum_up_next_day(rows: LedgerRows, before: int) -> bool:
     return True
 
 
-def delete_hours_of_next_day(rows: LedgerRows, before: int) -> int | None:
+def delete_hourly_sums_of_oldest_day(rows: LedgerRows, before: int) -> int | None:
     """
     Delete the hourly sums of the next day before `before` (a midnight). Return the number of deleted sums, or
     None if there is no such day.
@@ -474,7 +479,7 @@ FORGET_S = 93 * DAY_S
 IDLE_S = 48 * HOUR_S  # units without calls for this time are unlisted first
 
 
-def months_to_check(now: int) -> Sequence[tuple[int, int]]:
+def last_and_this_month(now: int) -> Sequence[tuple[int, int]]:
     """Return start and end, in epoch seconds, of last month and of this month."""
     this_month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     last_month = (this_month - timedelta(days=1)).replace(day=1)
@@ -487,13 +492,13 @@ def units_beyond_limit(
     rows: LedgerRows, most: int, now: int, month: tuple[int, int]
 ) -> Sequence[tuple[str, Sequence[int]]]:
     """
-    Return the units of work to unlist, by kind, if a month of `months_to_check` has more than `most` of a
+    Return the units of work to unlist, by kind, if a month of `last_and_this_month` has more than `most` of a
     kind. Afterwards, nine tenths of the limit stay listed.
 
     Idle units are unlisted first, and cheap ones before expensive ones, by the costs of both months. The most
     expensive units, half of the limit, always stay, so a sender of many names cannot hide the highest costs.
     """
-    [(begin, _), (_, end)] = months_to_check(now)
+    [(begin, _), (_, end)] = last_and_this_month(now)
     chosen = []
     for unit, count in rows.count_listed_units(*month).items():
         if count > most:
@@ -507,6 +512,6 @@ def expire_units(rows: LedgerRows, limits: WorkLimits, now: int) -> None:
     """Unlist units after their retention, and delete units that were unlisted long ago."""
     for name, unit in UNITS.items():
         before = int(now - limits.listing_duration_s(unit))
-        rows.unlist_idle_units(name, before)
-        rows.relist_idle_units(name, before - FORGET_S)
+        rows.stop_listing_idle_units(name, before)
+        rows.forget_unlisted_idle_units(name, before - FORGET_S)
     rows.drop_unused_units()

@@ -47,45 +47,48 @@ def finished_month_part_ends(start: datetime, now: datetime) -> Iterator[datetim
     """
     Yield the ends of parts of months (each begins at a day in FIRST_DAYS) that ended at least GRACE ago.
     """
-    end = _next_month_part(start)
+    end = _next_month_part_start(start)
     while end + GRACE <= now:
         yield end
-        end = _next_month_part(end)
+        end = _next_month_part_start(end)
 
 
-def _next_month_part(start: datetime) -> datetime:
+def _next_month_part_start(start: datetime) -> datetime:
     later = [day for day in FIRST_DAYS if day > start.day]
     if later:
         return start.replace(day=later[0])
     return (start.replace(day=1) + timedelta(days=32)).replace(day=1)
 
 
-def cut_into_cells(
-    rows: Sequence[CostRow], people: int, label: str, first: Sequence[str] = ()
+def split_into_cells_of_people(
+    rows: Sequence[CostRow], min_people: int, joined_label: str, split_first_by: Sequence[str] = ()
 ) -> Sequence[GroupCell]:
     """
-    Divide rows into cells of at least `people` people, or none if all rows together have fewer. They are
-    split by the dimensions `first`, then by the others of SPLIT_BY. An unknown user counts as one person, and
+    Divide rows into cells of at least `min_people` people, or none if all rows together have fewer. They are
+    split by the dimensions `split_first_by`, then by the others of SPLIT_BY. An unknown user counts as one person, and
     so does a joint sum of several users.
     """
-    if len(_distinct_people(rows)) < people:
+    if len(_distinct_people(rows)) < min_people:
         return ()
-    places = [SPLIT_BY.index(name) for name in dict.fromkeys((*first, *SPLIT_BY))]
-    return tuple(_build_cell(names, part) for names, part in _split_cells(rows, people, label, places))
+    dimension_indexes = [SPLIT_BY.index(name) for name in dict.fromkeys((*split_first_by, *SPLIT_BY))]
+    return tuple(
+        _build_cell(names, part)
+        for names, part in _split_cells(rows, min_people, joined_label, dimension_indexes)
+    )
 
 
 def _split_cells(
-    rows: Sequence[CostRow], people: int, label: str, places: Sequence[int]
+    rows: Sequence[CostRow], min_people: int, joined_label: str, dimension_indexes: Sequence[int]
 ) -> Iterator[tuple[dict[int, str | None], Sequence[CostRow]]]:
-    if not places:
+    if not dimension_indexes:
         yield {}, rows
         return
-    place, *others = places
+    place, *others = dimension_indexes
     values: dict[str | None, list[CostRow]] = {}
     for row in rows:
         values.setdefault(row.group[place], []).append(row)
-    for name, part in _join_small_values(values, people, label).items():
-        for names, cell_rows in _split_cells(part, people, label, others):
+    for name, part in _join_small_values(values, min_people, joined_label).items():
+        for names, cell_rows in _split_cells(part, min_people, joined_label, others):
             yield {place: name, **names}, cell_rows
 
 

@@ -31,7 +31,7 @@ from spool.ledger.queries import (
     DerivedDimension,
     DerivedDimensions,
     check_dimension,
-    running_limit,
+    limit_of_running_query,
 )
 from spool.ledger.recalculations import RecalculationBooks, Recalculations
 from spool.ledger.repricing import Pricer, Repriced, reprice_sums
@@ -60,7 +60,7 @@ from spool.turns.fair_turns import current_work, pause_for_others
 if TYPE_CHECKING:
     from spool.currencies import Rates
     from spool.ledger.billed import BilledDay, BilledSum
-    from spool.ledger.days.remembered import Marks, RememberedCosts
+    from spool.ledger.days.remembered import DataVersions, RememberedCosts
     from spool.ledger.usages import UsageByGroup
 
 T = TypeVar("T")
@@ -118,14 +118,14 @@ class TagValues:
     of_calls: bool = False
     of_rows: bool = False
 
-    def add(self, value: str, *, of_calls: bool, of_rows: bool) -> None:
+    def add_value(self, value: str, *, in_calls: bool, in_billing_rows: bool) -> None:
         self.values.append(value)
-        self.of_calls |= of_calls
-        self.of_rows |= of_rows
+        self.of_calls |= in_calls
+        self.of_rows |= in_billing_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Soundness:
+class LedgerComparisonState:
     """
     The state of the comparison with the log.
 
@@ -139,7 +139,7 @@ class Soundness:
     compared_at: datetime | None
 
     @property
-    def is_sound(self) -> bool:
+    def is_consistent_with_log(self) -> bool:
         """
         Return whether the totals are proven to agree with the log. Missed records that the log has deleted do
         not count.
@@ -257,13 +257,13 @@ class Ledger:
             is_behind = True
             while is_behind:  # other processes count even while the log is idle
                 try:
-                    is_behind = await self._refresh_reach(log)
+                    is_behind = await self._refresh_and_check_if_behind(log)
                 except SpoolUnavailable as error:
                     _log.warning("the totals cannot be read: %s", error, extra={"action": "ledger_waits"})
                     await asyncio.sleep(RETRY_S)
                 await asyncio.sleep(PAUSE_S)
 
-    async def _refresh_reach(self, log: ReadableLog) -> bool:
+    async def _refresh_and_check_if_behind(self, log: ReadableLog) -> bool:
         async with self._turn:
             self._reach = (await self._read_state())["reach"]
             is_behind = self._reach < log.lowest_open_number(AI_TELEMETRY)
@@ -290,7 +290,7 @@ class Ledger:
             tries, limit, began = 0, log.lowest_open_number(AI_TELEMETRY), time.monotonic()
             while self._reach < (below := min(limit, log.lowest_open_number(AI_TELEMETRY))):
                 try:
-                    await self._count_records(log, below)
+                    await self._count_next_records(log, below)
                 except NotClosed:  # wait, because the watermark has fallen
                     if (tries := tries + 1) == TRIES:
                         raise
@@ -314,31 +314,33 @@ class Ledger:
         )
         seen = self._reach
         self._reach = await self._change_rows(
-            lambda rows: counting.restart_at_replaced_log(rows, seen=seen, reach=below)
+            lambda rows: counting.restart_counting_at_replaced_log(
+                rows, seen_next_number=seen, next_number=below
+            )
         )
 
-    async def _count_records(self, log: ReadableLog, below: int) -> None:
+    async def _count_next_records(self, log: ReadableLog, below_number: int) -> None:
         first = self._reach
         seen = state, frozen = await self._read_rows(lambda rows: (read_state(rows), rows.frozen_periods()))
         if state["reach"] != first:  # another process counted these records, or counting was restarted
             self._reach = state["reach"]
             return
         rebuilding = state["rebuilding"]
-        last = min(first + self._chunk, below, rebuilding if rebuilding > first else below) - 1
+        last = min(first + self._chunk, below_number, rebuilding if rebuilding > first else below_number) - 1
 
         def is_number_counted(number: int, hour: int) -> bool:
-            return number < rebuilding and counting.smallest_period(hour, state["hourly"]) in frozen
+            return number < rebuilding and counting.finest_stored_period(hour, state["hourly"]) in frozen
 
         recalculated = await self._read_recalculations(state)
         lists = await self._stored_tag_lists(state)
-        new_list = lists.list_to_add(self.stored_tags, first=first)
+        new_list = lists.tag_list_to_add(self.stored_tags, first_number=first)
         if new_list is not None:
             lists = lists.with_list(new_list)
         sums = HourlySums(
             self.stored_tags,
             digests=self.digests,
             skip=is_number_counted if frozen else None,
-            restated=recalculated.restated_call if recalculated.mark else None,
+            restated=recalculated.recalculated_call if recalculated.mark else None,
             tags_of=lists.tags_at if len(lists.lists) > 1 else None,
         )
         needs_records = frozen or first < recalculated.reach
@@ -351,7 +353,7 @@ class Ledger:
             return
         missed = MissedNumbers()
         if gaps:
-            whole = counting.first_complete_hour(await self._oldest_arrival(log, oldest))
+            whole = counting.first_complete_hour(await self._arrival_of_oldest_record(log, oldest))
             missed = MissedNumbers(last - first + 1 - count, gaps[0][0], gaps[-1][1], whole)
         if gaps and not rebuilding:
             _log.error(
@@ -368,7 +370,13 @@ class Ledger:
             ) != seen:  # the count was restarted, so the read records may be outdated
                 return read_state(rows)["reach"]
             return counting.add_counted_sums(
-                rows, sums, self._placement, first=first, reach=last + 1, missed=missed, tags=new_list
+                rows,
+                sums,
+                self._placement,
+                first_number=first,
+                next_number=last + 1,
+                missed_numbers=missed,
+                tags=new_list,
             )
 
         self._reach = await self._change_rows(add_record_sums)
@@ -376,13 +384,13 @@ class Ledger:
             self._placement.forget_numbers()
         self._unchecked_work += sum(len(units) for hours in sums.work.values() for units in hours.values())
 
-    async def _read_recalculations(self, state: Mapping[str, int]) -> Recalculations:
-        if state[counting.RECALCULATED] != self._recalculated.mark:
+    async def _read_recalculations(self, state_values: Mapping[str, int]) -> Recalculations:
+        if state_values[counting.RECALCULATED] != self._recalculated.mark:
             self._recalculated = await self._read_rows(self.books.recalculations)
         return self._recalculated
 
-    async def _stored_tag_lists(self, state: Mapping[str, int]) -> TagLists:
-        if state[TAGGED] != self._tag_lists.mark:
+    async def _stored_tag_lists(self, state_values: Mapping[str, int]) -> TagLists:
+        if state_values[TAGGED] != self._tag_lists.mark:
             self._tag_lists = await self._read_rows(read_tag_lists)
         return self._tag_lists
 
@@ -416,12 +424,12 @@ class Ledger:
             await adding.move_rows_to_sums()
         return count, gaps, oldest
 
-    async def _oldest_arrival(self, log: ReadableLog, read: LogEntry | None) -> float:
-        if read is None:
+    async def _arrival_of_oldest_record(self, log: ReadableLog, oldest_read_entry: LogEntry | None) -> float:
+        if oldest_read_entry is None:
             oldest = await _find_lowest_number(log)
             # if the log is empty, no entry has this number
-            read = next(iter(await log.read(AI_TELEMETRY, oldest, oldest)), None)
-        return read.committed_at if read else self._clock.now()
+            oldest_read_entry = next(iter(await log.read(AI_TELEMETRY, oldest, oldest)), None)
+        return oldest_read_entry.committed_at if oldest_read_entry else self._clock.now()
 
     async def make_rollups_until_cancelled(self) -> None:
         """
@@ -458,21 +466,23 @@ class Ledger:
             )
             return self._has_made_rollup
 
-    async def unmark_differing_rollups(self, *, at_ease: bool = False) -> int:
+    async def unmark_differing_rollups(self, *, with_pauses: bool = False) -> int:
         """
         Make rollups that differ from their days invalid, so that they are made again. Return their number.
-        `at_ease`: pause between rollups.
+        `with_pauses`: pause between rollups.
         """
-        if not (places := await self._read_rows(lambda rows: rows.marked_rollups(0, END_OF_TIME))):
+        if not (
+            rollup_keys := await self._read_rows(lambda rows: rows.rollups_marked_as_made(0, END_OF_TIME))
+        ):
             return 0
         from spool.ledger.days import rollups
 
         wrong = []
-        for rollup_place in sorted(places):
+        for rollup_key in sorted(rollup_keys):
             begun = time.monotonic()
-            if await self._read_rows(partial(rollups.is_wrong_rollup, place=rollup_place)):
-                wrong.append(rollup_place)
-            await asyncio.sleep(ROLL_REST * (time.monotonic() - begun) if at_ease else 0)
+            if await self._read_rows(partial(rollups.is_marked_rollup_different, rollup_key=rollup_key)):
+                wrong.append(rollup_key)
+            await asyncio.sleep(ROLL_REST * (time.monotonic() - begun) if with_pauses else 0)
         if not wrong:
             return 0
         async with self._turn:
@@ -486,12 +496,14 @@ class Ledger:
             if (await self._read_state())["rebuilding"]:
                 return 0
             now = int(deletion_time(self._clock))
-            while await self._change_rows(lambda rows: counting.sum_up_next_day(rows, now - LATE_S)):
+            while await self._change_rows(lambda rows: counting.sum_up_next_unsummed_day(rows, now - LATE_S)):
                 pass
             old = (now - HOURS_KEPT_S) // DAY_S * DAY_S
             removed = 0
             while (
-                dropped := await self._change_rows(lambda rows: counting.delete_hours_of_next_day(rows, old))
+                dropped := await self._change_rows(
+                    lambda rows: counting.delete_hourly_sums_of_oldest_day(rows, old)
+                )
             ) is not None:
                 removed += dropped
             # only if hours were deleted, which happens about once a day
@@ -502,37 +514,37 @@ class Ledger:
                 await self._change_rows(lambda rows: counting.expire_units(rows, self._work, now))
                 await self._change_rows(lambda rows: rows.drop_unused_numbers())  # without sums
                 await self._change_rows(lambda rows: drop_old_rollups(rows, read_state(rows)["daily"]))
-        await self._unlist_beyond_limit(now)
+        await self._unlist_units_beyond_limit(now)
         return removed
 
-    async def _unlist_beyond_limit(self, now: int) -> None:
+    async def _unlist_units_beyond_limit(self, now: int) -> None:
         """
         Add calls of units of work beyond the monthly limit to the sum of unlisted units, which has no names.
         This takes several transactions, because one could block counting and queries for seconds.
         """
         if (unchecked := self._unchecked_work) <= self._work.ids_per_month // 10:
             return
-        for month in counting.months_to_check(now):
+        for month in counting.last_and_this_month(now):
             choose = partial(counting.units_beyond_limit, most=self._work.ids_per_month, now=now, month=month)
             for unit, ids in await self._read_rows(choose):
                 for first in range(0, len(ids), MOST_UNLISTED):
-                    unlist = partial(_unlist_units, unit=unit, ids=ids[first : first + MOST_UNLISTED])
+                    unlist = partial(_stop_listing_units, unit=unit, ids=ids[first : first + MOST_UNLISTED])
                     async with self._turn:
                         await self._change_rows(unlist)
         self._unchecked_work -= unchecked
 
     async def rename_people(
-        self, renamed: Callable[[str], str], records: Callable[[], Awaitable[T]]
+        self, new_name_of: Callable[[str], str], rename_records: Callable[[], Awaitable[T]]
     ) -> tuple[int, T]:
         """
-        Rename people in all sums and, by `records`, in the log. Meanwhile nothing is counted, so no old name
-        is added. Return the number of changed sets of dimensions and the result of `records`.
+        Rename people in all sums and, by `rename_records`, in the log. Meanwhile nothing is counted, so no old name
+        is added. Return the number of changed sets of dimensions and the result of `rename_records`.
         """
         async with self._turn:
-            result = await records()
+            result = await rename_records()
             self._placement.forget_numbers()
             count = await self._change_rows(
-                lambda rows: rows.rename_dimensions(partial(_rename_in_dimensions, renamed=renamed))
+                lambda rows: rows.rename_dimensions(partial(_rename_in_dimensions, renamed=new_name_of))
             )
             self._remembered_costs.forget()
             return count, result
@@ -548,9 +560,9 @@ class Ledger:
         await self._read_rows(lambda rows: rows.rename_dimensions(collect_device))
         return devices
 
-    async def overwrite(self) -> str:
+    async def overwrite_deleted_data(self) -> str:
         async with self._turn:
-            return await self._store.overwrite()
+            return await self._store.overwrite_deleted_data()
 
     async def rebuild(self, log: ReadableLog) -> Rebuilt:
         """
@@ -574,25 +586,25 @@ class Ledger:
         """
         Make all queries use these links between units of work. Does nothing if these links are already used.
         """
-        if (await self._read_rows(lambda rows: rows.state_values())).get(LINKS_MARK, 0) != links.change_mark:
+        if (await self._read_rows(lambda rows: rows.state_values())).get(LINKS_MARK, 0) != links.data_version:
             async with self._turn:
                 await self._change_rows(lambda rows: rows.replace_links(links))
 
-    async def linked_targets(self) -> tuple[int, Collection[tuple[str, int]]] | None:
+    async def recent_pull_requests_and_tickets(self) -> tuple[int, Collection[tuple[str, int]]] | None:
         """
         Return the time (epoch seconds) before which pull requests and tickets expire, and kind and number of
         each with calls since. None if the sums do not reach back to that time or are incomplete.
         """
         since = int(deletion_time(self._clock) - self._work.retention_units_s)
         span = await self.stored_span()
-        if span is None or span[0].timestamp() > since or not await self.is_complete():
+        if span is None or span[0].timestamp() > since or not await self.has_all_counted_records():
             return None
-        return since, await self._read_rows(lambda rows: rows.linked_targets(since))
+        return since, await self._read_rows(lambda rows: rows.pull_requests_and_tickets_since(since))
 
     async def has_unlisted_units(self) -> bool:
-        return bool(await self.count_unlistings())
+        return bool(await self.unlisting_counter())
 
-    async def count_unlistings(self) -> int:
+    async def unlisting_counter(self) -> int:
         """Return a number that increases whenever units of work are unlisted."""
         return (await self._read_rows(lambda rows: rows.state_values())).get(UNLISTS, 0)
 
@@ -612,11 +624,11 @@ class Ledger:
 
         return await self._read_rows(count_units)
 
-    async def is_unlisted(self, unit: str, id: int) -> bool:
-        return bool(await self._read_rows(lambda rows: rows.unlisted_ids(unit, [id])))
+    async def is_no_longer_listed(self, unit: str, id: int) -> bool:
+        return bool(await self._read_rows(lambda rows: rows.ids_no_longer_listed(unit, [id])))
 
     async def compare_and_note_differences(
-        self, log: ReadableLog, *, at_ease: bool = False
+        self, log: ReadableLog, *, with_pauses: bool = False
     ) -> LedgerComparison:
         """
         Compare the sums with the log in all periods that both have, and store the result. Reads the whole
@@ -629,13 +641,13 @@ class Ledger:
             recalculations=self._read_recalculations,
             tag_lists=self._stored_tag_lists,
             digests=self.digests,
-            at_ease=at_ease,
+            with_pauses=with_pauses,
         )
         differing = len(comparison.unexplained_differences())
         if comparison.is_done and differing != (await self._read_state())["differing"]:
             async with self._turn:
                 await self._change_rows(lambda rows: rows.set_state(differing=differing))
-        return replace(comparison, rollups=await self.unmark_differing_rollups(at_ease=at_ease))
+        return replace(comparison, rollups=await self.unmark_differing_rollups(with_pauses=with_pauses))
 
     async def is_comparison_due(self, now: float) -> bool:
         """
@@ -647,14 +659,16 @@ class Ledger:
         is_old = not state["compared"] <= now < state["compared"] + comparing.EVERY_S
         return is_old or state["missed"] > state["settled"] or state["differing"] != state["left"]
 
-    async def replace_period(self, log: ReadableLog, compared: LedgerComparison, place: PeriodStart) -> bool:
+    async def replace_period(
+        self, log: ReadableLog, compared: LedgerComparison, period_key: PeriodStart
+    ) -> bool:
         """
         Replace a period's sums by a recount. Return False if records were deleted or others counted
         meanwhile.
         """
         state = await self._read_state()
         recalculated, lists = await self._read_recalculations(state), await self._stored_tag_lists(state)
-        recount = comparing.PeriodRecount(compared, place, lists, self.digests, recalculated)
+        recount = comparing.PeriodRecount(compared, period_key, lists, self.digests, recalculated)
         if not await recount.read_compared_records(log) or not await recount.read_records_until(
             log, self._reach
         ):
@@ -676,22 +690,33 @@ class Ledger:
         async with self._turn:
             return await self._change_rows(lambda rows: comparing.sum_day_again(rows, day))
 
-    async def store_comparison_result(
-        self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
+    async def store_comparison_and_count_missed(
+        self,
+        compared: LedgerComparison,
+        *,
+        added_calls: int,
+        is_mended: bool,
+        remaining_differences: int,
+        now: int,
     ) -> int:
         async with self._turn:
             return await self._change_rows(
-                lambda rows: comparing.store_comparison_result(
-                    rows, compared, gained=gained, is_mended=is_mended, left=left, now=now
+                lambda rows: comparing.store_comparison_and_count_missed(
+                    rows,
+                    compared,
+                    added_calls=added_calls,
+                    is_mended=is_mended,
+                    remaining_differences=remaining_differences,
+                    now=now,
                 )
             )
 
     async def count_differing_periods(self) -> int:
         return (await self._read_state())["differing"]
 
-    async def soundness(self) -> Soundness:
+    async def comparison_state(self) -> LedgerComparisonState:
         state = await self._read_state()
-        return Soundness(
+        return LedgerComparisonState(
             missed=state["missed"],
             looked_for=min(state["missed"], state["settled"]),
             differing=state["differing"],
@@ -706,7 +731,7 @@ class Ledger:
         start = since.timestamp()
 
         def reprice_sums_and_store(rows: LedgerRows) -> Repriced:
-            spans.check_not_split(rows, read_state(rows)["hourly"], [start])
+            spans.check_no_sum_is_split(rows, read_state(rows)["hourly"], [start])
             done = reprice_sums(rows, self._placement, pricer, int(start))
             self.books.store_recalculation(rows, pricer, since=int(start))
             return done
@@ -725,31 +750,39 @@ class Ledger:
         return result
 
     async def costs_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
-        limit, now = running_limit(), self._clock.now()
+        limit, now = limit_of_running_query(), self._clock.now()
         prepared = self._prepare_queries(queries, now)
 
         def answer_cost_query(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
-            if self._has_own_dimensions(query):
+            if self._has_only_cacheable_dimensions(query):
                 return self._remembered_costs.costs(rows, query, limit, self.rates, now)
             return query_costs(rows, query, limit, self.rates)
 
         return await self._read_rows(lambda rows: [answer_cost_query(rows, query) for query in prepared])
 
     async def run_lineage(
-        self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
+        self,
+        unit: str,
+        names: Sequence[str],
+        most: int,
+        *,
+        includes_runs_below: bool,
+        limiting_query: CostQuery | None = None,
     ) -> Sequence[RunLineage]:
         asked = [self.digests.to_digest(unit, name) for name in names] if unit in TREES else names
         return await self._read_rows(
-            lambda rows: rows.run_lineage(unit, asked, most, has_below=has_below, of=of)
+            lambda rows: rows.run_lineage(
+                unit, asked, most, includes_runs_below=includes_runs_below, limiting_query=limiting_query
+            )
         )
 
     async def usages_of_queries(self, queries: Sequence[CostQuery]) -> Sequence[UsageByGroup]:
         """Return the groups' sums of queries that differ only in their times (see spool.ledger.usages)."""
         from spool.ledger.usages import usages_by_group
 
-        limit, now = running_limit(), self._clock.now()
+        limit, now = limit_of_running_query(), self._clock.now()
         prepared = self._prepare_queries(queries, now)
-        if not all(map(self._has_own_dimensions, prepared)):
+        if not all(map(self._has_only_cacheable_dimensions, prepared)):
             return await self._read_rows(
                 lambda rows: list(usages_by_group(rows, prepared, limit, self.rates))
             )
@@ -757,7 +790,7 @@ class Ledger:
             lambda rows: self._remembered_costs.usages(rows, prepared, limit, self.rates, now)
         )
 
-    def _has_own_dimensions(self, query: CostQuery) -> bool:
+    def _has_only_cacheable_dimensions(self, query: CostQuery) -> bool:
         """
         Return whether every derived dimension of the query is the ledger's own or made by
         `cached_dimension`. Results by other dimensions are not cached, because their values may change.
@@ -791,7 +824,7 @@ class Ledger:
                 from spool.ledger.billed import extend_to_midnight
 
                 query = extend_to_midnight(query, now)
-            self.check_people_allowed(query.used_dimensions)
+            self.check_work_by_people_allowed(query.used_dimensions)
             query = self._group_by_person(query)
             derived = {**self._derived, **query.derived}
             known = {name: derived[name] for name in query.used_dimensions if name in derived}
@@ -809,22 +842,26 @@ class Ledger:
         return self._person[1]
 
     def _group_by_person(self, query: CostQuery) -> CostQuery:
-        query = _filter_by_both_names(query, str if self.people is None else self.people.shown_name)
+        query = _filter_by_first_and_second_name(
+            query, str if self.people is None else self.people.shown_name
+        )
         person = self.person_dimension
         if person is None or query.stated_names or USER not in query.group_by:
             return query
         group_by = [_PERSON if name == USER else name for name in query.group_by]
         return replace(query, group_by=group_by, derived={**query.derived, _PERSON: person})
 
-    def check_people_allowed(self, named: Collection[str]) -> None:
+    def check_work_by_people_allowed(self, dimension_names: Collection[str]) -> None:
         """
         Raise Invalid if the named dimensions combine sessions or runs with people or devices, and the
         settings forbid this.
         """
-        if self._work.people or not any(name in TREES for name in named):
+        if self._work.people or not any(name in TREES for name in dimension_names):
             return
-        sources = {each for name in named if name in self._derived for each in self._derived[name].sources}
-        if not sources.union(named).isdisjoint(OF_PEOPLE):
+        sources = {
+            each for name in dimension_names if name in self._derived for each in self._derived[name].sources
+        }
+        if not sources.union(dimension_names).isdisjoint(OF_PEOPLE):
             raise Invalid(
                 "costs by session or run cannot be combined with users or devices here ([work] people is false)"
             )
@@ -835,11 +872,11 @@ class Ledger:
 
         return RememberedCosts()
 
-    async def change_marks(self, since: datetime, until: datetime) -> Marks:
+    async def data_versions_of_period(self, since: datetime, until: datetime) -> DataVersions:
         """Return marks for a period. If any process changes a sum of the period, it gets other marks."""
-        from spool.ledger.days.remembered import change_marks
+        from spool.ledger.days.remembered import data_versions_of_period
 
-        return await self._read_rows(lambda rows: change_marks(rows.state_values(), since, until))
+        return await self._read_rows(lambda rows: data_versions_of_period(rows.state_values(), since, until))
 
     async def sums_of_day(
         self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] | None = None
@@ -862,14 +899,14 @@ class Ledger:
     async def detailed_usage_of_day(self, day: int) -> Sequence[UsageSum]:
         return await self._read_rows(lambda rows: day_usage(rows, day, whole=True))
 
-    async def store_billed_days(self, made: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
+    async def store_billed_days(self, billed_days: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
         """
         Replace the billed costs of days in one transaction. A day with an unchanged mark stays. Return the
         number of replaced days.
         """
 
         def store_changed_days(rows: LedgerRows) -> int:
-            return sum(_put_billed_if_changed(rows, day, sums) for day, sums in made)
+            return sum(_put_billed_if_changed(rows, day, sums) for day, sums in billed_days)
 
         async with self._turn:
             return await self._change_rows(store_changed_days)
@@ -889,7 +926,7 @@ class Ledger:
     async def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
         return await self._read_rows(lambda rows: rows.billed_sums(day, provider))
 
-    async def is_complete(self) -> bool:
+    async def has_all_counted_records(self) -> bool:
         """
         Return False while counted records are missing from the sums: during a rebuild, and after a start or a
         loss until the log is counted again. Meanwhile, files exported from the sums must not be replaced.
@@ -899,11 +936,11 @@ class Ledger:
     async def count_records_lost_before_counting(self) -> int:
         return (await self._read_state())["missed"]
 
-    async def complete_since(self) -> int:
+    async def no_record_missing_since(self) -> int:
         """Return the time (epoch seconds) from which on every hour includes all its records."""
         return (await self._read_state())["whole"]
 
-    async def limit_to_hourly_sums(self, since: datetime) -> datetime:
+    async def earliest_moment_with_hourly_sums(self, since: datetime) -> datetime:
         hourly = _datetime_or_none((await self._read_state())["hourly"])
         return since if hourly is None else max(since, hourly)
 
@@ -912,7 +949,7 @@ class Ledger:
 
     async def check_hours_stored(self, since: datetime) -> None:
         """Raise NotKept if some time after `since` has only daily sums."""
-        spans.check_hours_stored((await self._read_state())["hourly"], since.timestamp())
+        spans.check_hourly_sums_exist((await self._read_state())["hourly"], since.timestamp())
 
     async def stored_span(self) -> tuple[datetime, datetime] | None:
         """Return the start of the first and of the last hour or day with sums."""
@@ -925,12 +962,12 @@ class Ledger:
             return None
         return datetime.fromtimestamp(min(starts), UTC), datetime.fromtimestamp(max(starts), UTC)
 
-    async def known_since(self, dimension: str) -> datetime | None:
+    async def first_period_with_dimension(self, dimension: str) -> datetime | None:
         """Return the start of the first hour or day in which the dimension has a value, or None."""
         check_dimension(dimension)
 
         def read_first_known(rows: LedgerRows) -> int | None:
-            starts = (rows.first_known_start(width, dimension) for width in (DAY_S, HOUR_S))
+            starts = (rows.first_period_start_with_dimension(width, dimension) for width in (DAY_S, HOUR_S))
             return min((start for start in starts if start is not None), default=None)
 
         start = await self._read_rows(read_first_known)
@@ -958,22 +995,24 @@ class Ledger:
             check_dimension(dimension)
         return await self._read_rows(lambda rows: read(rows.value_combinations(dimensions)))
 
-    async def unit_names_containing(self, text: str, most: int) -> Mapping[str, Sequence[str]]:
+    async def work_unit_names_containing(self, text: str, most: int) -> Mapping[str, Sequence[str]]:
         """
         Return by kind at most `most` names of units of work that contain a text. Sessions and runs have no
         stored names.
         """
-        names = await self._read_rows(lambda rows: rows.unit_names_containing(text, most))
+        names = await self._read_rows(lambda rows: rows.work_unit_names_containing(text, most))
         named = [unit for unit in UNITS if UNITS[unit].is_named]
         return {unit: [name for id, name in names if id == unit_number(unit, name)] for unit in named}
 
     async def tag_values(self) -> Sequence[TagValues]:
         values_by_tag = {name: TagValues(name=f"{TAG}{name}") for name in self.tags}
-        for name, value, of_calls, of_rows in await self._read_rows(lambda rows: rows.tag_uses()):
+        for name, value, of_calls, of_rows in await self._read_rows(
+            lambda rows: rows.tag_values_in_calls_and_billing_rows()
+        ):
             if of_rows and name not in values_by_tag:
                 values_by_tag[name] = TagValues(name=f"{TAG}{name}")
             if name in values_by_tag:
-                values_by_tag[name].add(value, of_calls=of_calls, of_rows=of_rows)
+                values_by_tag[name].add_value(value, in_calls=of_calls, in_billing_rows=of_rows)
         return [values_by_tag[name] for name in (*self.tags, *sorted(values_by_tag.keys() - {*self.tags}))]
 
     async def billing_row_tags(self) -> Sequence[str]:
@@ -983,13 +1022,13 @@ class Ledger:
             mark = rows.state_values().get(counting.ROW_TAGS)
             if mark in (None, self._row_tags[0]):
                 return self._row_tags
-            names = {name for name, _, _, of_rows in rows.tag_uses() if of_rows}
+            names = {name for name, _, _, of_rows in rows.tag_values_in_calls_and_billing_rows() if of_rows}
             return mark, sorted(f"{TAG}{name}" for name in names.difference(self.tags))
 
         self._row_tags = await self._read_rows(read_row_tags)
         return self._row_tags[1]
 
-    async def has_joint_sums(self) -> bool:
+    async def has_sums_of_joined_values(self) -> bool:
         """Return whether some sums join values that were too many to keep apart."""
         is_joint = DerivedDimension(
             name=OTHER,
@@ -1010,11 +1049,11 @@ class Ledger:
         derived = self._derived.get(dimension)
         return dimension if derived is None else derived.label
 
-    def base_dimensions(self) -> Sequence[str]:
+    def underived_dimensions(self) -> Sequence[str]:
         return (*DIMENSIONS, *(f"{TAG}{name}" for name in self.tags))
 
     def dimensions(self) -> Sequence[str]:
-        return (*self.base_dimensions(), *self._derived)
+        return (*self.underived_dimensions(), *self._derived)
 
     async def state(self, *, counts_rows: bool = True) -> LedgerState:
         """
@@ -1053,7 +1092,7 @@ class Ledger:
         try:
             return await self._store.change(change)
         except LedgerLost:
-            self._restart_count()
+            self._restart_counting()
             raise
         except BaseException:
             self._placement.forget_numbers()
@@ -1063,16 +1102,16 @@ class Ledger:
         try:
             return await self._store.read(read)
         except LedgerLost:
-            self._restart_count()
+            self._restart_counting()
             raise
 
-    def _restart_count(self) -> None:
+    def _restart_counting(self) -> None:
         self._placement.forget_numbers()
         self._reach = 1
         self._is_caught_up = False
 
 
-def _filter_by_both_names(query: CostQuery, shown: Callable[[str], str]) -> CostQuery:
+def _filter_by_first_and_second_name(query: CostQuery, shown_name_of: Callable[[str], str]) -> CostQuery:
     """
     Return the query with filters by user that also match a call's second user name (an e-mail address in a
     tag). A filter without an address stays, because reading tags takes longer.
@@ -1082,7 +1121,7 @@ def _filter_by_both_names(query: CostQuery, shown: Callable[[str], str]) -> Cost
     for side, wanted in filters.items():
         if not any(map(can_be_second_name, wanted.get(USER, ()))):
             continue
-        person = _wanted_person(f"(person to {side})", frozenset(wanted[USER]), shown)
+        person = _wanted_person_dimension(f"(person to {side})", frozenset(wanted[USER]), shown_name_of)
         derived[person.name] = person
         others = {name: values for name, values in wanted.items() if name != USER}
         filters[side] = {**others, person.name: (_YES,)}
@@ -1095,12 +1134,20 @@ def _person_dimension(people: People) -> DerivedDimension:
     )
 
 
-def _wanted_person(name: str, wanted: frozenset[str], shown: Callable[[str], str]) -> DerivedDimension:
-    def yes_if_wanted(names: tuple[str, ...]) -> str:
+def _wanted_person_dimension(
+    name: str, wanted_names: frozenset[str], shown_name_of: Callable[[str], str]
+) -> DerivedDimension:
+    def yes_if_person_wanted(names: tuple[str, ...]) -> str:
         user, second = names
-        return _YES if user in wanted or shown(user) in wanted or (second and second in wanted) else ""
+        return (
+            _YES
+            if user in wanted_names
+            or shown_name_of(user) in wanted_names
+            or (second and second in wanted_names)
+            else ""
+        )
 
-    return DerivedDimension(name=name, label="", sources=(USER, SECOND_NAME), value=yes_if_wanted)
+    return DerivedDimension(name=name, label="", sources=(USER, SECOND_NAME), value=yes_if_person_wanted)
 
 
 def _rename_in_dimensions(dimensions: Dimensions, renamed: Callable[[str], str]) -> Dimensions:
@@ -1117,8 +1164,8 @@ def _rename_in_dimensions(dimensions: Dimensions, renamed: Callable[[str], str])
     )
 
 
-def _unlist_units(rows: LedgerRows, unit: str, ids: Sequence[int]) -> None:
-    rows.unlist_units(unit, ids)
+def _stop_listing_units(rows: LedgerRows, unit: str, ids: Sequence[int]) -> None:
+    rows.stop_listing_units(unit, ids)
 
 
 def _put_billed_if_changed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum]) -> bool:

@@ -24,7 +24,9 @@ T = TypeVar("T")
 # Sums of the periods that begin in [since, until): width, since, until, rollup or 0.
 Span = tuple[int, int, int, int]
 WorkSum = tuple[int, Units, int, Measures]  # start, units of work, number of the dimensions
-Found = tuple[Sequence[int], int | None]  # some numbers, and the last one that was searched, None at the end
+FoundNumbers = tuple[
+    Sequence[int], int | None
+]  # some numbers, and the last one that was searched, None at the end
 # Error of an approximate cost: in billionths of a dollar, and relative to the cost.
 WRONG, WRONG_OF = 1000.0, 1e-9
 
@@ -83,7 +85,7 @@ class TagList(NamedTuple):
     tags: tuple[str, ...]
 
 
-def new_change_mark() -> int:
+def new_data_version() -> int:
     """
     Return a random number to store whenever rows change. A process that knows another number reads the rows
     again.
@@ -110,7 +112,7 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def numbers_in_period(self, width: int, start: int) -> set[int]: ...
+    def dimension_numbers_in_period(self, width: int, start: int) -> set[int]: ...
 
     def add_sums(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         """Add measures to sums. Each tuple: start, number of the set of dimensions, measures."""
@@ -161,28 +163,28 @@ class LedgerRows(Protocol):
         """Return the units of a set by kind, as names to show. Empty if the set is not stored."""
         ...
 
-    def wrong_sets(self, after: int, most: int) -> Found:
+    def misnumbered_unit_sets(self, after_number: int, most: int) -> FoundNumbers:
         """
-        Read at most `most` sets of units with numbers above `after`. Return those whose stored number does
+        Read at most `most` sets of units with numbers above `after_number`. Return those whose stored number does
         not match their units.
         """
         ...
 
-    def wrong_names(self, after: int, most: int) -> Found:
+    def misnumbered_unit_names(self, after_number: int, most: int) -> FoundNumbers:
         """
-        Read at most `most` names of units with numbers above `after`. Return those that do not match their
+        Read at most `most` names of units with numbers above `after_number`. Return those that do not match their
         numbers.
         """
         ...
 
-    def wrong_dimensions(self, after: int, most: int) -> Found:
+    def damaged_dimension_sets(self, after_number: int, most: int) -> FoundNumbers:
         """
-        Read at most `most` combinations of dimension values with numbers above `after`. Return those in which
+        Read at most `most` combinations of dimension values with numbers above `after_number`. Return those in which
         the engine detects damage.
         """
         ...
 
-    def delete_damaged(self) -> None: ...
+    def delete_damaged_rows(self) -> None: ...
 
     def replace_unit_sums(
         self, start: int, gone: Iterable[tuple[int, int]], new: Iterable[tuple[int, int, Measures]]
@@ -195,7 +197,7 @@ class LedgerRows(Protocol):
 
     def delete_unit_sums(self, start: int) -> None: ...
 
-    def unit_names_containing(self, text: str, most: int) -> Sequence[tuple[int, str]]:
+    def work_unit_names_containing(self, text: str, most: int) -> Sequence[tuple[int, str]]:
         """
         Return numbers and names of units of work whose names contain the text: first names that end with "#"
         and the text, such as an issue's number, then names that begin with the text.
@@ -205,34 +207,34 @@ class LedgerRows(Protocol):
     def count_listed_units(self, since: int, until: int) -> Mapping[str, int]: ...
 
     def cheapest_units(
-        self, unit: str, listed: tuple[int, int], counted: tuple[int, int], most: int
+        self, unit: str, called_period: tuple[int, int], cost_period: tuple[int, int], most: int
     ) -> Sequence[tuple[int, int]]:
         """
-        Return at most `most` units of a kind that had calls in the period `listed`, the cheapest in the
-        period `counted` first. Each has the start of its newest sum.
+        Return at most `most` units of a kind that had calls in the period `called_period`, the cheapest in the
+        period `cost_period` first. Each has the start of its newest sum.
         """
         ...
 
-    def unlist_units(self, unit: str, ids: Collection[int]) -> None:
+    def stop_listing_units(self, unit: str, ids: Collection[int]) -> None:
         """
         Add the calls of these units, also future ones, to the sum of all unlisted units (REST). The units are
         no longer found by name.
         """
         ...
 
-    def unlist_idle_units(self, unit: str, before: int) -> None:
+    def stop_listing_idle_units(self, unit: str, before: int) -> None:
         """Count units without calls since `before` as REST, including their future calls."""
         ...
 
-    def relist_idle_units(self, unit: str, before: int) -> None:
+    def forget_unlisted_idle_units(self, unit: str, before: int) -> None:
         """Forget that units without calls since `before` were unlisted, so that new calls list them again."""
         ...
 
-    def unlisted_ids(self, unit: str, ids: Collection[int]) -> Collection[int]: ...
+    def ids_no_longer_listed(self, unit: str, ids: Collection[int]) -> Collection[int]: ...
 
     def count_unlisted_units(self) -> Mapping[str, int]: ...
 
-    def linked_targets(self, since: int) -> Collection[tuple[str, int]]:
+    def pull_requests_and_tickets_since(self, since: int) -> Collection[tuple[str, int]]:
         """
         Return kind and number of pull requests and tickets with calls since a time. Calls of linked units
         count as well.
@@ -251,12 +253,18 @@ class LedgerRows(Protocol):
         ...
 
     def run_lineage(
-        self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
+        self,
+        unit: str,
+        names: Sequence[str],
+        most: int,
+        *,
+        includes_runs_below: bool,
+        limiting_query: CostQuery | None = None,
     ) -> Sequence[RunLineage]:
         """
-        Return at most `most` of the named runs and all runs above them; with `has_below`, also the runs that
-        they started. If `of` has a dimension `trees_of`, only calls for which it has a value decide which run
-        started another.
+        Return at most `most` of the named runs and all runs above them; with `includes_runs_below`, also the
+        runs that they started. If `limiting_query` has a dimension `trees_of`, only calls for which it has a
+        value decide which run started another.
         """
         ...
 
@@ -295,11 +303,13 @@ class LedgerRows(Protocol):
 
     def call_sums(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]: ...
 
-    def token_sums(self, width: int, start: int, *, dearest: int = 0) -> Sequence[tuple[int, Measures]]:
+    def token_sums(
+        self, width: int, start: int, *, most_expensive_count: int = 0
+    ) -> Sequence[tuple[int, Measures]]:
         """
         Return COUNTS and cost, by number of the set of dimensions, of calls with known input tokens.
 
-        If `dearest` is not 0, return only that number of most expensive sums, and others that may be among
+        If `most_expensive_count` is not 0, return only that number of most expensive sums, and others that may be among
         them.
         """
         ...
@@ -310,7 +320,7 @@ class LedgerRows(Protocol):
 
     def measures_by_number(self, width: int, start: int) -> Sequence[tuple[int, Measures]]: ...
 
-    def joint_dimensions(self) -> Mapping[int, Dimensions]:
+    def dimensions_with_joined_values(self) -> Mapping[int, Dimensions]:
         """
         Return by number the sets of dimensions in which values are joined, because they were too many to keep
         apart.
@@ -332,19 +342,19 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def store_first_numbers(self, firsts: Iterable[tuple[int, int, int]]) -> None:
+    def store_lowest_record_numbers(self, lowest_numbers: Iterable[tuple[int, int, int]]) -> None:
         """Store the lowest counted record number of each period. Each tuple: width, start, number."""
         ...
 
-    def reset_first_numbers(self) -> None:
+    def reset_lowest_numbers_and_unfreeze(self) -> None:
         """
         Set the lowest record number of every period to 0, and mark no period as frozen (kept by a rebuild).
         """
         ...
 
-    def freeze_periods(self, below: int) -> None:
+    def freeze_periods(self, below_number: int) -> None:
         """
-        Freeze the periods with a lowest record number below `below`, so that a rebuild does not empty them.
+        Freeze the periods with a lowest record number below `below_number`, so that a rebuild does not empty them.
         Unfreeze all others.
         """
         ...
@@ -385,15 +395,15 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def sums_by_number(self, spans: Sequence[Span], query: CostQuery) -> Iterable[Sequence[int]]:
+    def sums_by_dimension_number(self, spans: Sequence[Span], query: CostQuery) -> Iterable[Sequence[int]]:
         """
         Add up the sums that pass the filters. Each row: number of the set of dimensions, the first five of
         COUNTS, reported and estimated cost.
         """
         ...
 
-    def groups_of_numbers(
-        self, numbers: Sequence[int], query: CostQuery
+    def groups_of_dimension_numbers(
+        self, dimension_numbers: Sequence[int], query: CostQuery
     ) -> Iterable[tuple[int, str, str, Group]]:
         """Return number, status, cost source and group of each set of dimensions."""
         ...
@@ -418,7 +428,7 @@ class LedgerRows(Protocol):
 
     def has_needless_filters(self, query: CostQuery) -> bool: ...
 
-    def marked_rollups(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
+    def rollups_marked_as_made(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
         """
         Return (number, width, start) of the rollups in [since, until) that are stored and valid, including
         those of billed costs.
@@ -437,7 +447,7 @@ class LedgerRows(Protocol):
         """Return whether `make_rollup` would store other sums than those stored."""
         ...
 
-    def drop_rollups(self, number: int, width: int, before: int) -> None:
+    def drop_rollups(self, rollup_number: int, width: int, before: int) -> None:
         """Delete rollups that begin before a time, with their marks."""
         ...
 
@@ -469,9 +479,9 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def first_known_start(self, width: int, dimension: str) -> int | None: ...
+    def first_period_start_with_dimension(self, width: int, dimension: str) -> int | None: ...
 
-    def tag_uses(self) -> Sequence[tuple[str, str, bool, bool]]:
+    def tag_values_in_calls_and_billing_rows(self) -> Sequence[tuple[str, str, bool, bool]]:
         """Return, for each tag: name, value, whether calls have it, and whether billing rows have it."""
         ...
 
@@ -506,6 +516,6 @@ class LedgerStore(Protocol):
         """Run `work`, which must not change the rows, on one consistent snapshot."""
         ...
 
-    async def overwrite(self) -> str: ...
+    async def overwrite_deleted_data(self) -> str: ...
 
     async def close(self) -> None: ...

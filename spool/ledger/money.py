@@ -21,9 +21,9 @@ def text_to_units(text: str) -> int:
     return int(whole + fraction[:DECIMALS].ljust(DECIMALS, "0"))
 
 
-def digits_to_units(amount: int, digits: int) -> int:
+def scaled_amount_to_units(amount: int, decimal_places: int) -> int:
     """Convert `amount` times 10 ** -digits dollars to units, rounded down after 27 decimals."""
-    whole: int = amount * UNIT // 10**digits
+    whole: int = amount * UNIT // 10**decimal_places
     return whole
 
 

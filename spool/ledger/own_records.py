@@ -22,10 +22,10 @@ LOOK_BACK_S = 6 * 3600.0
 STEP = 512  # numbers read between two turns of the event loop
 MOST_SLICES = 8  # 10,000 calls take some 3 MiB
 
-IsOwn = Callable[[Record], bool]
+IsInSlice = Callable[[Record], bool]
 
 
-class OwnRecord(NamedTuple):
+class SliceRecord(NamedTuple):
     number: int
     committed_at: float
     packed: bytes
@@ -43,24 +43,24 @@ class _Remembered:
 
     dimensions: Hashable  # the organization's dimensions that the search used
     below: int = 1
-    rows: list[OwnRecord] = field(default_factory=list)
+    rows: list[SliceRecord] = field(default_factory=list)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class OwnRecords:
+class NewestSliceCalls:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
         self._clock = clock
         self._slices: OrderedDict[Hashable, _Remembered] = OrderedDict()
 
     async def newest_calls(
-        self, slice: Hashable, is_own: IsOwn, *, dimensions: Hashable, most: int
-    ) -> Sequence[OwnRecord]:
+        self, slice: Hashable, is_in_slice: IsInSlice, *, dimensions: Hashable, most: int
+    ) -> Sequence[SliceRecord]:
         """
         Return at most `most` calls of the slice from the last LOOK_BACK_S seconds, newest first. Calls that may
         still get a report are left out.
 
-        `is_own` returns whether a call is in the slice. It uses `dimensions`: after a query with others, the
+        `is_in_slice` returns whether a call is in the slice. It uses `dimensions`: after a query with others, the
         calls are searched from the start.
         """
         remembered = self._slices.get(slice)
@@ -70,32 +70,34 @@ class OwnRecords:
         if len(self._slices) > MOST_SLICES:
             self._slices.popitem(last=False)
         async with remembered.turn:
-            await self._read_further(remembered, is_own, most)
+            await self._extend_cached_search(remembered, is_in_slice, most)
             return list(remembered.rows)
 
-    async def _read_further(self, remembered: _Remembered, is_own: IsOwn, max_rows: int) -> None:
+    async def _extend_cached_search(
+        self, cached_search: _Remembered, is_in_slice: IsInSlice, max_rows: int
+    ) -> None:
         below, since = self._log.lowest_open_number(AI_TELEMETRY), self._clock.now() - LOOK_BACK_S
-        if below < remembered.below:  # the watermark has fallen: the log was replaced
-            remembered.below, remembered.rows = 1, []
-        floor = max(remembered.below, await first_number_after(self._log, AI_TELEMETRY, since, below))
-        own_records: list[OwnRecord] = []
+        if below < cached_search.below:  # the watermark has fallen: the log was replaced
+            cached_search.below, cached_search.rows = 1, []
+        floor = max(cached_search.below, await first_number_after(self._log, AI_TELEMETRY, since, below))
+        own_records: list[SliceRecord] = []
         end = below
         while end > floor and len(own_records) < max_rows:
             begin = max(floor, end - STEP)
-            own_records += await own_records_in(self._log, begin, end, is_own)
+            own_records += await slice_records_between(self._log, begin, end, is_in_slice)
             end = begin
             await asyncio.sleep(0)
-        rows = [*own_records, *remembered.rows][:max_rows]
-        remembered.rows = [row for row in rows if row.committed_at > since]
-        remembered.below = below
+        rows = [*own_records, *cached_search.rows][:max_rows]
+        cached_search.rows = [row for row in rows if row.committed_at > since]
+        cached_search.below = below
 
 
-async def own_records_in(log: Log, begin: int, end: int, is_own: IsOwn) -> list[OwnRecord]:
+async def slice_records_between(log: Log, begin: int, end: int, is_in_slice: IsInSlice) -> list[SliceRecord]:
     own_records = [
-        OwnRecord(number, entry.committed_at, pack_records([record]))
+        SliceRecord(number, entry.committed_at, pack_records([record]))
         for entry in await log.read(AI_TELEMETRY, begin, end - 1)
         for number, record in enumerate(entry.records, entry.first)
-        if record is not None and is_own(record)
+        if record is not None and is_in_slice(record)
     ]
     return own_records[::-1]
 

@@ -91,9 +91,9 @@ RANGES = tuple(_SPANS)
 _DAYS_BACK = {"today": 1, "yesterday": 1, "this_week": 7, "last_week": 7}
 
 
-def preceding_query(query: CostQuery, named: str | None = None) -> CostQuery:
+def preceding_query(query: CostQuery, range_name: str | None = None) -> CostQuery:
     """
-    Return the query for the preceding period. `named`: the name of the query's range in RANGES, if it has
+    Return the query for the preceding period. `range_name`: the name of the query's range in RANGES, if it has
     one.
 
     A named day or week: the same part of the day or week before. From the start of a month: the same part of
@@ -101,8 +101,8 @@ def preceding_query(query: CostQuery, named: str | None = None) -> CostQuery:
     of days. Otherwise: the same length of time directly before.
     """
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
-    if named in _DAYS_BACK:
-        back = timedelta(days=_DAYS_BACK[named])
+    if range_name in _DAYS_BACK:
+        back = timedelta(days=_DAYS_BACK[range_name])
         return replace(query, since=since - back, until=until - back)
     length = until - since  # length by the wall clock
     day = since.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -129,7 +129,7 @@ def move_to_whole_days(query: CostQuery, hours_since: datetime) -> CostQuery:
     return replace(query, since=since, until=until)
 
 
-def same_weekdays_query(query: CostQuery, named: str | None = None) -> CostQuery:
+def earlier_same_weekdays_query(query: CostQuery, range_name: str | None = None) -> CostQuery:
     """
     Return the query for the same weekdays of an earlier time range, to compare with. Months, quarters and
     parts of them move as in `preceding_query`.
@@ -137,7 +137,7 @@ def same_weekdays_query(query: CostQuery, named: str | None = None) -> CostQuery
     before = preceding_query(query)
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
     if (
-        named not in _DAYS_BACK
+        range_name not in _DAYS_BACK
         and since.day == 1
         and since - before.since.astimezone(query.zone) >= timedelta(days=28)
     ):

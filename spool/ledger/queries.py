@@ -248,7 +248,7 @@ class CostQuery:
         return work.queried_unit(self.group_by, self.used_dimensions)
 
     @cached_property
-    def unit_position(self) -> int | None:
+    def work_unit_group_index(self) -> int | None:
         return next((place for place, name in enumerate(self.group_by) if name in work.UNITS), None)
 
     @cached_property
@@ -267,7 +267,7 @@ class CostQuery:
             group_by=[name for name in self.group_by if name not in work.UNITS],
             include={name: values for name, values in self.include.items() if name not in work.UNITS},
             exclude={name: values for name, values in self.exclude.items() if name not in work.UNITS},
-            only=self.only if self.unit_position is None else None,
+            only=self.only if self.work_unit_group_index is None else None,
         )
 
 
@@ -404,7 +404,7 @@ def too_long_error(max_time_s: float) -> AskedTooMuch:
 _limit: ContextVar[QuestionLimit | None] = ContextVar("question_limit", default=None)
 
 
-def running_limit() -> QuestionLimit | None:
+def limit_of_running_query() -> QuestionLimit | None:
     """Return the limit of the running query, or None for Tollhouse's own work."""
     return _limit.get()
 

@@ -14,9 +14,9 @@ from hashlib import blake2b
 from zlib import compress, decompress
 
 from spool.ledger.cost_kinds import ESTIMATED, REPORTED
-from spool.ledger.counting import RECALCULATED, read_state, smallest_period
-from spool.ledger.ledger_rows import LedgerRows, Recalculation, new_change_mark
-from spool.ledger.repricing import Pricer, new_estimate
+from spool.ledger.counting import RECALCULATED, finest_stored_period, read_state
+from spool.ledger.ledger_rows import LedgerRows, Recalculation, new_data_version
+from spool.ledger.repricing import Pricer, new_cost_estimate
 from spool.ledger.sums import Dimensions, call_sum
 from spool.log.amendments import replace_fields
 from spool.record import Inference
@@ -43,23 +43,28 @@ class Recalculations:
     def covers(self, width: int, start: int) -> bool:
         return any(start + width > made.since for made, _ in self._newest_first)
 
-    def restated_call(
-        self, call: Inference, number: int | None, hour: int, *, note: NotePriced | None = None
+    def recalculated_call(
+        self,
+        call: Inference,
+        record_number: int | None,
+        hour: int,
+        *,
+        note_recalculation: NotePriced | None = None,
     ) -> Inference:
         """
-        Return a call with the estimate that recalculations gave to its sums. If the record's `number` is
-        unknown, return the call unchanged. `note` is called with each recalculation that covers the call,
+        Return a call with the estimate that recalculations gave to its sums. If the record's `record_number` is
+        unknown, return the call unchanged. `note_recalculation` is called with each recalculation that covers the call,
         until one has a price.
         """
-        if number is None or number >= self.reach or (row := call_sum(call)) is None:
+        if record_number is None or record_number >= self.reach or (row := call_sum(call)) is None:
             return call
         for index, (made, book) in enumerate(self._newest_first):
-            width, start = smallest_period(hour, made.hourly)
-            if number >= made.reach or start < made.since:
+            width, start = finest_stored_period(hour, made.hourly)
+            if record_number >= made.reach or start < made.since:
                 continue
-            estimate = new_estimate(book(), width, start, *row)
-            if note is not None:
-                note(index, start, row[0], estimate is not None)
+            estimate = new_cost_estimate(book(), width, start, *row)
+            if note_recalculation is not None:
+                note_recalculation(index, start, row[0], estimate is not None)
             if estimate is not None:
                 source = call.cost_source if call.cost_source == REPORTED else ESTIMATED
                 return replace_fields(call, {"estimated_cost": estimate, "cost_source": source})
@@ -90,7 +95,7 @@ class RecalculationBooks:
         made = Recalculation(since, reach, state["hourly"], digest, own)
         rows.add_price_list(digest, compress(text))
         rows.add_recalculation(made)
-        rows.set_state(**{RECALCULATED: new_change_mark()})
+        rows.set_state(**{RECALCULATED: new_data_version()})
         self._remember_book(made, book)
 
     def _open_book(self, recalculation: Recalculation, packed: bytes) -> Pricer:

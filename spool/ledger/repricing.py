@@ -16,9 +16,9 @@ import msgspec
 
 from spool.ledger import money
 from spool.ledger.cost_kinds import cost_source_after_pricing
-from spool.ledger.counting import WIDTHS, DimensionNumbering, drop_days_with_hours
+from spool.ledger.counting import WIDTHS, DimensionNumbering, delete_daily_sums_with_hourly_sums
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, decode_token_size
+from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, decode_input_size
 from spool.record import NS
 
 _NO_METERS: Mapping[str, int] = {}
@@ -94,7 +94,7 @@ def reprice_sums(rows: LedgerRows, placement: DimensionNumbering, pricer: Pricer
     Compute the estimate of every sum from `since` on (epoch seconds) again. Daily sums are then made again
     from their hours. `spool.ledger.recalculations` does the same for each call.
     """
-    drop_days_with_hours(rows)
+    delete_daily_sums_with_hourly_sums(rows)
     changed = unpriced = before = after = 0
     for width in WIDTHS:
         for start in rows.period_starts(width, since):
@@ -102,7 +102,7 @@ def reprice_sums(rows: LedgerRows, placement: DimensionNumbering, pricer: Pricer
             meters = rows.read_meters(width, start)
             for number, dimensions, measures in rows.call_sums(width, start):
                 row = dimensions, measures, meters.get(number, _NO_METERS)
-                if (estimate := new_estimate(pricer, width, start, *row)) is None:
+                if (estimate := new_cost_estimate(pricer, width, start, *row)) is None:
                     unpriced += _is_priceable(token_sum(start, *row))
                     continue
                 old, measures[_ESTIMATED] = measures[_ESTIMATED], money.text_to_units(estimate)
@@ -144,7 +144,7 @@ def reprice_sums(rows: LedgerRows, placement: DimensionNumbering, pricer: Pricer
     )
 
 
-def new_estimate(
+def new_cost_estimate(
     pricer: Pricer,
     width: int,
     start: int,
@@ -186,7 +186,9 @@ def _reprice_units(
         move = moves[number]
         if move.has_meters and move.before:
             measures[_ESTIMATED] = measures[_ESTIMATED] * move.after // move.before
-        elif (estimate := new_estimate(pricer, width, start, dimensions, measures, _NO_METERS)) is not None:
+        elif (
+            estimate := new_cost_estimate(pricer, width, start, dimensions, measures, _NO_METERS)
+        ) is not None:
             measures[_ESTIMATED] = money.text_to_units(estimate)
         repriced.append((units, move.number, measures))
     rows.replace_unit_sums(start, [(units, number) for units, number, _, _ in parts], repriced)
@@ -203,7 +205,7 @@ def token_sum(
     Convert a sum for a pricer. `width`: if given, the pricer estimates only if one price holds for these
     seconds from `start`.
     """
-    beyond, output_known = decode_token_size(dimensions.size)
+    beyond, output_known = decode_input_size(dimensions.size)
     calls, input_tokens, output, read, written, thought, written_1h = measures[: len(COUNTS)]
     return TokenSum(
         provider=dimensions.provider or None,

@@ -17,13 +17,13 @@ from typing import NamedTuple
 from spool.ledger.ledger_rows import GroupSum
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S, Measures
-from spool.ledger.work import NONE, OTHER, REST, RUN, RunTree, digest_text, unit_numbers
+from spool.ledger.work import NONE, OTHER, REST, RUN, RunTree, unit_digest_text, unit_numbers
 
 Key = tuple[object, ...]  # start, outcome and further groups
 Sums = dict[Key, Measures]
 
 
-class _RunPlace(NamedTuple):
+class _RunInSession(NamedTuple):
     """A run in a session. An unlisted run has the run that started it as `parent`."""
 
     run: int
@@ -39,9 +39,9 @@ class _RunPlace(NamedTuple):
         return self.run if self.run > REST else -max(self.parent, 0) if self.run == REST else 0
 
 
-def query_by_tree_place(query: CostQuery) -> CostQuery:
+def query_by_run_in_session(query: CostQuery) -> CostQuery:
     """Return the query grouped by place (a run in a session), for `LedgerRows.totals_by_group`."""
-    if query.unit_of_work is None or query.unit_position is not None:
+    if query.unit_of_work is None or query.work_unit_group_index is not None:
         return query
     return replace(query, group_by=(query.unit_of_work, *query.group_by))
 
@@ -53,67 +53,70 @@ def aggregate_sums(
     Yield the sums of each unit, including the runs below it. A group may occur several times. With `by_day`,
     sums start at the beginning of their UTC day.
     """
-    unit, place = query.unit_of_work or RUN, query.unit_position or 0
+    unit, place = query.unit_of_work or RUN, query.work_unit_group_index or 0
     own = (
-        (_parse_place(each, place), _sums_key(each, place, by_day=by_day), each.measures) for each in places
+        (_parse_run_in_session(each, place), _sums_key(each, place, by_day=by_day), each.measures)
+        for each in places
     )
-    passes = _unit_filter(query, unit)
+    passes = _unit_number_filter(query, unit)
     for number, key, measures in (_sums_by_run if unit == RUN else _sums_by_session)(tree, own):
         if not passes(number):
             continue
         start, status, cost_source, *rest = key
-        if query.unit_position is not None:
+        if query.work_unit_group_index is not None:
             rest.insert(place, _unit_name(unit, number))
         group = tuple(rest)
         if query.only is None or group in query.only:
             yield GroupSum(group, status, cost_source, measures, start)  # type: ignore[arg-type]
 
 
-def _parse_place(sums: GroupSum, place: int) -> _RunPlace:
-    return _RunPlace(*map(int, (sums.group[place] or "").split()))
+def _parse_run_in_session(sums: GroupSum, group_index: int) -> _RunInSession:
+    return _RunInSession(*map(int, (sums.group[group_index] or "").split()))
 
 
-def _sums_key(sums: GroupSum, place: int, *, by_day: bool) -> Key:
+def _sums_key(sums: GroupSum, group_index: int, *, by_day: bool) -> Key:
     start = sums.start - sums.start % DAY_S if by_day else sums.start
-    return start, sums.status, sums.cost_source, *sums.group[:place], *sums.group[place + 1 :]
+    return start, sums.status, sums.cost_source, *sums.group[:group_index], *sums.group[group_index + 1 :]
 
 
-def _unit_filter(query: CostQuery, unit: str) -> Callable[[int], bool]:
-    excluded = {*unit_numbers(unit, query.exclude.get(unit, ()))}
-    included = [{*unit_numbers(unit, query.include[unit])}] if unit in query.include else []
-    if query.only is not None and (place := query.unit_position) is not None:
-        included.append({*unit_numbers(unit, [group[place] for group in query.only])})
+def _unit_number_filter(query: CostQuery, unit_kind: str) -> Callable[[int], bool]:
+    excluded = {*unit_numbers(unit_kind, query.exclude.get(unit_kind, ()))}
+    included = [{*unit_numbers(unit_kind, query.include[unit_kind])}] if unit_kind in query.include else []
+    if query.only is not None and (place := query.work_unit_group_index) is not None:
+        included.append({*unit_numbers(unit_kind, [group[place] for group in query.only])})
     return lambda number: number not in excluded and all(number in wanted for wanted in included)
 
 
-def _unit_name(unit: str, number: int) -> str | None:
-    return None if number == NONE else OTHER if number == REST else digest_text(unit, number)
+def _unit_name(unit_kind: str, number: int) -> str | None:
+    return None if number == NONE else OTHER if number == REST else unit_digest_text(unit_kind, number)
 
 
-Own = tuple[_RunPlace, Key, Measures]
+OwnCallSums = tuple[_RunInSession, Key, Measures]
 
 
-def _sums_by_run(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, Measures]]:
+def _sums_by_run(tree: RunTree, own_call_sums: Iterable[OwnCallSums]) -> Iterator[tuple[int, Key, Measures]]:
     sums = defaultdict[int, Sums](dict)
-    for place, key, measures in own:
+    for place, key, measures in own_call_sums:
         if place.run <= REST:
             yield place.run, key, measures
         if place.tree_node:
             _add_measures(sums[abs(place.tree_node)], key, measures)
-    for run, added in _add_up_from_leaves(sums, tree.parents):
+    for run, added in _pop_sums_with_descendants(sums, tree.parents):
         if run not in tree.hidden:
             for key, measures in added.items():
                 yield run, key, measures
 
 
-def _sums_by_session(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, Measures]]:
+def _sums_by_session(
+    tree: RunTree, own_call_sums: Iterable[OwnCallSums]
+) -> Iterator[tuple[int, Key, Measures]]:
     """
     Yield the sums of each session: its calls, all runs below its runs, and linked sessions. Each call counts
     once, even if several runs of the session are above it.
     """
     places = defaultdict[int, dict[int, Sums]](dict)  # own sums by run and session
     sessions = defaultdict[int, Sums](dict)  # sums that are not yet counted in the linked sessions above
-    for place, key, measures in own:
+    for place, key, measures in own_call_sums:
         if place.session <= REST:
             yield place.session, key, measures
         if place.tree_node:
@@ -121,13 +124,13 @@ def _sums_by_session(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, K
         elif place.session > REST:
             _add_measures(sessions[place.session], key, measures)
     parents = {**tree.parents, **{node: -node for node in places if node < 0}}
-    above, below = _SessionsAbove(tree.forks), dict[int, Sums]()
+    above, below = _AncestorSessions(tree.forks), dict[int, Sums]()
     entered = dict[int, Sequence[_Entered]]()
-    for node, is_first in _walk_tree(places, parents):
+    for node, is_first in _enter_and_leave_nodes(places, parents):
         if is_first:
-            entered[node] = above.enter_sessions({*tree.sessions.get(node, ()), *places.get(node, ())})
+            entered[node] = above.push_sessions({*tree.sessions.get(node, ()), *places.get(node, ())})
             continue
-        above.leave_sessions(entered[node])
+        above.pop_sessions(entered[node])
         own_sums, sums = places.pop(node, {}), below.pop(node, {})
         for session, own_end, end in entered.pop(node):
             _add_between(sessions, session, own_end, own_sums.get(session, {}))
@@ -136,7 +139,7 @@ def _sums_by_session(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, K
             sums = _merge_into_larger(sums, of_session)
         if node in parents:
             below[parents[node]] = _merge_into_larger(below.get(parents[node], {}), sums)
-    for session, added in _add_up_from_leaves(sessions, tree.forks):
+    for session, added in _pop_sums_with_descendants(sessions, tree.forks):
         if session not in tree.hidden:
             for key, measures in added.items():
                 yield session, key, measures
@@ -156,7 +159,7 @@ class _Entered(NamedTuple):
     end: int | None
 
 
-class _SessionsAbove:
+class _AncestorSessions:
     """
     The sessions of the runs above a run, and the sessions that links put above those sessions.
 
@@ -170,7 +173,7 @@ class _SessionsAbove:
         self._spans = dict[int, list[int]]()  # position of a session and of the last session below it
         self._jumps = dict[int, int]()
         depths = dict[int, int]()
-        for session, is_first in _walk_tree((), forks):
+        for session, is_first in _enter_and_leave_nodes((), forks):
             if not is_first:
                 self._spans[session].append(len(self._spans))
                 continue
@@ -181,13 +184,13 @@ class _SessionsAbove:
             is_even = depths[parent] - depths[near] == depths[near] - depths[far]
             self._jumps[session] = far if is_even else parent
 
-    def enter_sessions(self, sessions: Iterable[int]) -> Sequence[_Entered]:
-        ends = {session: self._nearest_present(session) for session in sessions if session > REST}
+    def push_sessions(self, sessions: Iterable[int]) -> Sequence[_Entered]:
+        ends = {session: self._nearest_entered_session(session) for session in sessions if session > REST}
         entered = []
         for session, own_end in ends.items():
             if own_end == session:
                 continue
-            end = self._nearest_present(session)
+            end = self._nearest_entered_session(session)
             entered.append(_Entered(session, own_end, end))
             if end == session:
                 continue
@@ -197,30 +200,30 @@ class _SessionsAbove:
                 self._unlinked.add(session)
         return entered
 
-    def leave_sessions(self, entered: Iterable[_Entered]) -> None:
+    def pop_sessions(self, entered: Iterable[_Entered]) -> None:
         for session, _, end in entered:
             if end != session and session in self._spans:
                 del self._linked[bisect_left(self._linked, self._spans[session][0])]
             else:
                 self._unlinked.discard(session)
 
-    def _nearest_present(self, session: int) -> int | None:
+    def _nearest_entered_session(self, session: int) -> int | None:
         if session not in self._spans:
             return session if session in self._unlinked else None
-        while not self._is_present(session):
+        while not self._contains_entered_session(session):
             parent, jump = self._forks.get(session), self._jumps[session]
             if parent is None:
                 return None
-            session = parent if self._is_present(jump) else jump
+            session = parent if self._contains_entered_session(jump) else jump
         return session
 
-    def _is_present(self, session: int) -> bool:
+    def _contains_entered_session(self, session: int) -> bool:
         first, last = self._spans[session]
         place = bisect_left(self._linked, first)
         return place < len(self._linked) and self._linked[place] < last
 
 
-def _walk_tree(nodes: Iterable[int], parents: Mapping[int, int]) -> Iterator[tuple[int, bool]]:
+def _enter_and_leave_nodes(nodes: Iterable[int], parents: Mapping[int, int]) -> Iterator[tuple[int, bool]]:
     children = defaultdict[int, list[int]](list)
     for child, parent in parents.items():
         children[parent].append(child)
@@ -233,14 +236,16 @@ def _walk_tree(nodes: Iterable[int], parents: Mapping[int, int]) -> Iterator[tup
             waiting += [(child, True) for child in children.get(node, ())]
 
 
-def _add_up_from_leaves(own: dict[int, Sums], parents: Mapping[int, int]) -> Iterator[tuple[int, Sums]]:
-    """Yield each node with the sums of itself and of all nodes below it. Empties `own`."""
-    for node, is_first in _walk_tree([*own], parents):
+def _pop_sums_with_descendants(
+    sums_by_node: dict[int, Sums], parents: Mapping[int, int]
+) -> Iterator[tuple[int, Sums]]:
+    """Yield each node with the sums of itself and of all nodes below it. Empties `sums_by_node`."""
+    for node, is_first in _enter_and_leave_nodes([*sums_by_node], parents):
         if not is_first:
-            sums = own.pop(node, {})
+            sums = sums_by_node.pop(node, {})
             yield node, sums
             if node in parents:
-                own[parents[node]] = _merge_into_larger(own.get(parents[node], {}), sums)
+                sums_by_node[parents[node]] = _merge_into_larger(sums_by_node.get(parents[node], {}), sums)
 
 
 def _merge_into_larger(one: Sums, other: Sums) -> Sums:

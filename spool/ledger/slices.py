@@ -71,7 +71,7 @@ class SlicedLedger:
         return self._slice.dimensions
 
     @property
-    def limiting_sources(self) -> frozenset[str]:
+    def slice_sources(self) -> frozenset[str]:
         return frozenset[str]().union(*(part.sources for part in self._parts))
 
     async def catch_up(self, log: ReadableLog) -> int:
@@ -91,7 +91,7 @@ class SlicedLedger:
         if self._slice.has_every_call:
             return query
         if self._has_filters_for_others:
-            self._ledger.check_people_allowed((*query.used_dimensions, "user"))
+            self._ledger.check_work_by_people_allowed((*query.used_dimensions, "user"))
         if SLICE in query.used_dimensions:
             check_dimension(SLICE)
         # The slice is the first filter, so engines apply others only to visible calls. Otherwise, the time
@@ -106,11 +106,13 @@ class SlicedLedger:
         return replace(cut, derived={**query.derived, SLICE: self._slice_dimension}, trees_of=trees_of)
 
     async def run_lineage(
-        self, query: CostQuery, unit: str, names: Sequence[str], most: int, *, has_below: bool
+        self, query: CostQuery, unit: str, names: Sequence[str], most: int, *, includes_runs_below: bool
     ) -> Sequence[RunLineage]:
         """Return `Ledger.run_lineage`, computed only from calls in the slice around the query's time."""
         of = self._limit_to_slice(replace(query, aggregated=True))
-        return await self._ledger.run_lineage(unit, names, most, has_below=has_below, of=of)
+        return await self._ledger.run_lineage(
+            unit, names, most, includes_runs_below=includes_runs_below, limiting_query=of
+        )
 
     async def values(self, dimension: str) -> Sequence[str]:
         if self._slice.has_every_call:
@@ -174,11 +176,11 @@ class SlicedLedger:
         """Return none to people who do not see every call, because tag names would reveal hidden rows."""
         return await self._ledger.billing_row_tags() if self._slice.has_every_call else ()
 
-    async def complete_since(self) -> int:
-        return await self._ledger.complete_since()
+    async def no_record_missing_since(self) -> int:
+        return await self._ledger.no_record_missing_since()
 
-    async def limit_to_hourly_sums(self, since: datetime) -> datetime:
-        return await self._ledger.limit_to_hourly_sums(since)
+    async def earliest_moment_with_hourly_sums(self, since: datetime) -> datetime:
+        return await self._ledger.earliest_moment_with_hourly_sums(since)
 
     def derived_dimensions(self) -> Sequence[DerivedDimension]:
         return self._ledger.derived_dimensions()
@@ -188,8 +190,8 @@ class SlicedLedger:
     ) -> DerivedDimension:
         return self._ledger.cached_dimension(depends_on, define)
 
-    def base_dimensions(self) -> Sequence[str]:
-        return self._ledger.base_dimensions()
+    def underived_dimensions(self) -> Sequence[str]:
+        return self._ledger.underived_dimensions()
 
     def dimensions(self) -> Sequence[str]:
         return self._ledger.dimensions()
@@ -208,17 +210,17 @@ class SlicedLedger:
             part.has_needed_values(value_of) and part.is_met_by(resolved_value) for part in self._parts
         )
 
-    async def containment_test(self) -> Callable[[WantedValues, WantedValues], bool]:
+    async def slice_containment_test(self) -> Callable[[WantedValues, WantedValues], bool]:
         """
         Return a function that returns whether every sum that passes include and exclude filters is in the
         slice. It returns False if that is unknown.
         """
         if self._slice.has_every_call or not self._slice.parts:
             return lambda *_: self._slice.has_every_call
-        has_joint = await self._ledger.has_joint_sums()
+        has_joint = await self._ledger.has_sums_of_joined_values()
 
         def is_contained(include: WantedValues, exclude: WantedValues) -> bool:
-            is_exact = not has_joint or self._has_no_joint_sums(include)
+            is_exact = not has_joint or self._has_no_joined_values(include)
             return is_exact and self._slice.contains({**self._derived_values(include), **include}, exclude)
 
         return is_contained
@@ -269,7 +271,7 @@ class SlicedLedger:
             if condition.dimension == USER:
                 yield SECOND_NAME
 
-    def _has_no_joint_sums(self, include: WantedValues) -> bool:
+    def _has_no_joined_values(self, include: WantedValues) -> bool:
         asks_owner = any(part.asks_owner for part in self._parts)
         for name, values in include.items():
             divides = _is_owner(name) or (name in WORK and not asks_owner)

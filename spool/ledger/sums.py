@@ -226,7 +226,7 @@ class HourlySums:
                     continue
                 if not self._count_record(hour, record, number):
                     self.absurd += 1
-                elif hour not in first or number < first[hour]:  # `note_first_number`, inlined
+                elif hour not in first or number < first[hour]:  # `note_lowest_record_number`, inlined
                     first[hour] = number
 
     def count_sums(self) -> int:
@@ -255,10 +255,10 @@ class HourlySums:
         rows = self.hours.setdefault(hour, {})
         row = rows.get(key)
         rows[key] = measures if row is None else list(map(add, row, measures))
-        if (unit_row := self._find_or_add_unit_row(hour, key, call)) is not None:
+        if (unit_row := self._find_or_add_work_unit_measures(hour, key, call)) is not None:
             unit_row[:] = map(add, unit_row, measures)
 
-    def _find_or_add_unit_row(
+    def _find_or_add_work_unit_measures(
         self, hour: int, key: DimensionValues, call: Inference | UsageMetric | CountedFields
     ) -> Measures | None:
         if (digests := self._digests) is None:
@@ -267,7 +267,7 @@ class HourlySums:
         if not isinstance(call, UsageMetric):
             run, parent = call.run, call.parent_run
             if call.ancestors:
-                self._add_edges(digests, call.session, parent, call.ancestors)
+                self._add_run_edges(digests, call.session, parent, call.ancestors)
         has_tags = bool(tags) and not tags.keys().isdisjoint(UNIT_TAGS)
         if call.session is None and run is None and not has_tags:
             return None
@@ -289,7 +289,7 @@ class HourlySums:
             row = rows[units] = [0] * WIDTH
         return row
 
-    def _add_edges(
+    def _add_run_edges(
         self, digests: WorkDigests, session: str | None, parent: str | None, ancestors: str
     ) -> None:
         chain = session, parent, ancestors
@@ -299,14 +299,16 @@ class HourlySums:
             self._chains.clear()
         self._chains.add(chain)
         runs = [] if parent is None else [parent, *ancestors.split()[:MAX_LEVELS]]
-        self.work_edges.update([digests.start_edge(session, run, above) for run, above in pairwise(runs)])
+        self.work_edges.update(
+            [digests.edge_to_starting_run(session, run, above) for run, above in pairwise(runs)]
+        )
 
-    def note_first_number(self, hour: int, number: int) -> None:
-        self.first[hour] = min(number, self.first.get(hour, number))
+    def note_lowest_record_number(self, hour: int, record_number: int) -> None:
+        self.first[hour] = min(record_number, self.first.get(hour, record_number))
 
     def _count_record(self, hour: int, record: Record, number: int) -> bool:
         if self._tags_of is not None:
-            self._choose_tags(self._tags_of(tag_deciding_number(record, number), hour))
+            self._choose_tags(self._tags_of(record_number_for_tag_list(record, number), hour))
         if isinstance(record, Inference):
             restated = self._restated
             return self._count_call(hour, record if restated is None else restated(record, number, hour))
@@ -335,7 +337,7 @@ class HourlySums:
             row = self._find_or_add_row(hour, key)
             for index, amount in enumerate(measures):
                 row[index] -= amount
-            if (unit_row := self._find_or_add_unit_row(hour, key, call)) is not None:
+            if (unit_row := self._find_or_add_work_unit_measures(hour, key, call)) is not None:
                 unit_row[:] = map(sub, unit_row, measures)
         for _, key, meters in alone.meter_rows():
             meter_sums = self.meters.setdefault(hour, {}).setdefault(key, {})
@@ -364,7 +366,7 @@ class HourlySums:
         if call.meters:
             self._add_meters(hour, key, call.meters)
         _add_call_to_row(row, call, reported, estimated)
-        if (unit_row := self._find_or_add_unit_row(hour, key, call)) is not None:
+        if (unit_row := self._find_or_add_work_unit_measures(hour, key, call)) is not None:
             _add_call_to_row(unit_row, call, reported, estimated)
         return True
 
@@ -386,7 +388,7 @@ class HourlySums:
             call.status,
             cost_source,
             processing_mode(call.tags) if call.tags else "",
-            encode_token_size(call.input_tokens, call.output_tokens),
+            encode_input_size(call.input_tokens, call.output_tokens),
             call.region or "",
             call.sender_key or "",
         )
@@ -429,9 +431,12 @@ class HourlySums:
             if paid
             else (0,)
             if metric.unit == CALL_UNIT
-            else token_positions(metric.name, metric.token_type)
+            else measure_indexes_of_tokens(metric.name, metric.token_type)
         )
-        row, unit_row = self._find_or_add_row(hour, key), self._find_or_add_unit_row(hour, key, metric)
+        row, unit_row = (
+            self._find_or_add_row(hour, key),
+            self._find_or_add_work_unit_measures(hour, key, metric),
+        )
         for index in changed:
             row[index] += units
             if unit_row is not None:
@@ -501,7 +506,7 @@ def tags_text(tags: Mapping[str, str]) -> str:
     return json.dumps(tags, sort_keys=True, ensure_ascii=False) if tags else ""
 
 
-def tag_deciding_number(record: Record, number: int) -> int:
+def record_number_for_tag_list(record: Record, number: int) -> int:
     """
     Return the number by which the tag list of a record is chosen: that of the record it corrects or reverses,
     else its own.
@@ -556,20 +561,20 @@ def metric_status_and_source(metric: UsageMetric) -> tuple[str, str]:
     return "ok", "none" if metric.unit == TOKEN_UNIT else "reported"
 
 
-def encode_token_size(given: int | None, made: int | None) -> int:
+def encode_input_size(input_tokens: int | None, output_tokens: int | None) -> int:
     """Encode the highest of SIZES that the input exceeds, and whether the output is known."""
-    if given is None:
+    if input_tokens is None:
         return INPUT_UNKNOWN
-    beyond = SIZES[bisect_left(SIZES, given) - 1] if given else 0
-    return beyond if made is not None else _OUTPUT_UNKNOWN - beyond
+    beyond = SIZES[bisect_left(SIZES, input_tokens) - 1] if input_tokens else 0
+    return beyond if output_tokens is not None else _OUTPUT_UNKNOWN - beyond
 
 
-def decode_token_size(size: int) -> tuple[int, bool]:
-    """Decode a result of `encode_token_size`, except INPUT_UNKNOWN."""
+def decode_input_size(size: int) -> tuple[int, bool]:
+    """Decode a result of `encode_input_size`, except INPUT_UNKNOWN."""
     return (size, True) if size >= 0 else (_OUTPUT_UNKNOWN - size, False)
 
 
-def token_positions(name: str, token_type: str | None) -> tuple[int, ...]:
+def measure_indexes_of_tokens(metric_name: str, token_type: str | None) -> tuple[int, ...]:
     """
     Return the positions in a row of measures to which a metric's tokens are added. Each token is added to a
     total only once.
@@ -580,9 +585,9 @@ def token_positions(name: str, token_type: str | None) -> tuple[int, ...]:
         return (2,)
     if token_type in ("cache_read", "cache_write"):
         own = 3 if token_type == "cache_read" else 4
-        return (1, own) if name.startswith(_CACHE_APART) else (own,)
+        return (1, own) if metric_name.startswith(_CACHE_APART) else (own,)
     if token_type == "reasoning":
-        return (2, 5) if name.startswith(_REASONING_APART) else (5,)
+        return (2, 5) if metric_name.startswith(_REASONING_APART) else (5,)
     return ()
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spool.ledger.ledger_rows import LedgerRows, TagList, new_change_mark
+from spool.ledger.ledger_rows import LedgerRows, TagList, new_data_version
 
-TAGGED = "tagged"  # state key: change mark of the tag lists (see `new_change_mark`), 0 without any
+TAGGED = "tagged"  # state key: change mark of the tag lists (see `new_data_version`), 0 without any
 
 # limit of stored lists, because gateways with different settings may take turns in adding lists
 MOST_LISTS = 100
@@ -30,13 +30,13 @@ class TagLists:
                 return each.tags
         return self.lists[0].tags if self.lists else ()
 
-    def list_to_add(self, tags: tuple[str, ...], *, first: int) -> TagList | None:
+    def tag_list_to_add(self, tags: tuple[str, ...], *, first_number: int) -> TagList | None:
         """
-        Return a list of `tags` for records from the number `first` on, or None if the newest list already has
+        Return a list of `tags` for records from the number `first_number` on, or None if the newest list already has
         these tags.
         """
-        newest = self.lists[-1] if self.lists else TagList(first, 0, ())
-        return None if self.lists and newest.tags == tags else TagList(first, newest.since, tags)
+        newest = self.lists[-1] if self.lists else TagList(first_number, 0, ())
+        return None if self.lists and newest.tags == tags else TagList(first_number, newest.since, tags)
 
     def with_list(self, tag_list: TagList) -> TagLists:
         """
@@ -55,9 +55,9 @@ def read_tag_lists(rows: LedgerRows) -> TagLists:
 
 def store_tag_list(rows: LedgerRows, tag_list: TagList) -> None:
     rows.replace_tag_lists(read_tag_lists(rows).with_list(tag_list).lists)
-    rows.set_state(**{TAGGED: new_change_mark()})
+    rows.set_state(**{TAGGED: new_data_version()})
 
 
-def apply_newest_list_from(rows: LedgerRows, first: int) -> None:
+def apply_newest_tag_list_from(rows: LedgerRows, first_number: int) -> None:
     if lists := rows.tag_lists():
-        store_tag_list(rows, TagList(first, 0, lists[-1].tags))
+        store_tag_list(rows, TagList(first_number, 0, lists[-1].tags))

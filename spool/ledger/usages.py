@@ -21,7 +21,7 @@ from spool.ledger.costs import (
     query_costs,
 )
 from spool.ledger.counting import read_state
-from spool.ledger.days.spans import divide_periods, group_reads
+from spool.ledger.days.spans import group_reads, plan_period_reads
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import CHECK_EVERY, TOTAL, CostQuery, CostRow, Group, QuestionLimit
 from spool.record import CURRENCY
@@ -80,11 +80,11 @@ def usages_by_group(
             continue
         by_group: UsageByGroup = {}
         for questions in group_reads(
-            divide_periods(rows, query, list(periods_of_query(query)), state), MOST_SPANS
+            plan_period_reads(rows, query, list(periods_of_query(query)), state), MOST_SPANS
         ):
-            sums = list(rows.sums_by_number([question.span for question in questions], query))
+            sums = list(rows.sums_by_dimension_number([question.span for question in questions], query))
             unknown = [values[0] for values in sums if values[0] not in known]
-            for number, status, cost_source, group in rows.groups_of_numbers(unknown, query):
+            for number, status, cost_source, group in rows.groups_of_dimension_numbers(unknown, query):
                 known[number] = tuple(map(texts.setdefault, group, group)), status, cost_source
             for index, values in enumerate(sums):
                 _add_usage(by_group, known[values[0]], values)

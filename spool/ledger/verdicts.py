@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from spool.ledger import money
-from spool.ledger.sums import HOUR_S, MAX_MONEY, MAX_TOKENS, counted_hour, token_positions
+from spool.ledger.sums import HOUR_S, MAX_MONEY, MAX_TOKENS, counted_hour, measure_indexes_of_tokens
 from spool.record import CALL_UNIT, CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
 _MICROSECOND_NS: Final = 1000
 _HOUR_NS: Final = HOUR_S * NS
-# results of `token_positions` (positions in a row of measures), in the order of CallVerdict.tokens
+# results of `measure_indexes_of_tokens` (positions in a row of measures), in the order of CallVerdict.tokens
 _PLACES: Final = (1, 2, 3, 4, 5)
 
 Tokens = tuple[int | None, int | None, int | None, int | None, int | None, int | None]
@@ -46,7 +46,7 @@ def counted_time_us(record: Record, committed_at: float) -> int:
     return int(committed_at * 1_000_000)
 
 
-def counting_verdict(record: Record) -> CallVerdict:
+def counted_amounts(record: Record) -> CallVerdict:
     """Return the amounts that a record adds, none for a duplicate that is stored for reference."""
     if isinstance(record, Inference):
         verdict = _call_verdict(record)
@@ -101,7 +101,7 @@ def _metric_verdict(metric: UsageMetric) -> CallVerdict:
 
         return CallVerdict(abs(money.text_to_units(str(metric.value))) <= MAX_CHARGE, 0, None, NOT_COUNTED)
     amount = int(metric.value)
-    places = token_positions(metric.name, metric.token_type)
+    places = measure_indexes_of_tokens(metric.name, metric.token_type)
     amounts = tuple(amount if index in places else None for index in _PLACES)
     tokens: Tokens = (amounts[0], amounts[1], amounts[2], amounts[3], amounts[4], None)
     return CallVerdict(abs(amount) <= MAX_TOKENS, 0, None, tokens)

@@ -33,7 +33,7 @@ ROLLUP = 1000  # number of the rollup of the sums by units
 T = TypeVar("T", bound=Any)  # number or digest of a run
 
 
-def countable_name(name: str) -> str:
+def counted_unit_name(name: str) -> str:
     """
     Return a sender's name of a unit of work as it is counted. The text OTHER counts as no name, because it
     stands for values that are counted together.
@@ -134,12 +134,12 @@ class WorkDigests:
         runs = [
             _run_name(session, each) if each else None for each in (run, parent if run != parent else None)
         ]
-        named = [countable_name(tags.get(tag, "")) for tag in TAGS]
+        named = [counted_unit_name(tags.get(tag, "")) for tag in TAGS]
         names = (session, runs[0], *named, runs[1] if run else None)
         hashed = zip(self._of_kinds, names, strict=True)
         return tuple([_hash_name(hash, name) if name else NONE for hash, name in hashed])
 
-    def start_edge(self, session: str | None, run: str, parent: str) -> Units:
+    def edge_to_starting_run(self, session: str | None, run: str, parent: str) -> Units:
         """
         Return a set of units that states who started a run. It is for runs whose own calls do not state it.
         """
@@ -147,7 +147,7 @@ class WorkDigests:
         return (*units, EDGE, above)
 
     def digest_of_id(self, unit: str, id: str, *, session: str | None = None) -> str:
-        return digest_text(
+        return unit_digest_text(
             unit, _hash_name(self._hashes[UNITS[unit].number], _run_name(session, id) if unit == RUN else id)
         )
 
@@ -173,19 +173,19 @@ def _hash_name(hash: blake2b, name: str) -> int:
     return _hash_bytes(hash, name.encode("utf-8", "replace")) or 1
 
 
-def unit_number(unit: str, name: str) -> int:
+def unit_number(unit_kind: str, name: str) -> int:
     """
     Return the number of a unit by its name or, for a session or run, by its digest. It is never REST or NONE.
     Raises ValueError for an id in place of a digest.
     """
-    if UNITS[unit].is_named:
-        return _hash_name(_new_hash(UNITS[unit].number), name)
-    if not is_digest(unit, name):
-        raise ValueError(f"not a digest of a {unit}")
-    return int(name.removeprefix(f"{unit}:"), 16)
+    if UNITS[unit_kind].is_named:
+        return _hash_name(_new_hash(UNITS[unit_kind].number), name)
+    if not is_digest(unit_kind, name):
+        raise ValueError(f"not a digest of a {unit_kind}")
+    return int(name.removeprefix(f"{unit_kind}:"), 16)
 
 
-def number_of_set(units: Units) -> int:
+def unit_set_number(units: Units) -> int:
     return _hash_bytes(_new_hash(0), pack(f">{len(units)}q", *units))
 
 
@@ -195,8 +195,8 @@ def _hash_bytes(hash: blake2b, data: bytes) -> int:
     return int.from_bytes(digest.digest()) >> (64 - _BITS)
 
 
-def digest_text(unit: str, number: int) -> str:
-    return f"{unit}:{number:016x}"
+def unit_digest_text(unit_kind: str, number: int) -> str:
+    return f"{unit_kind}:{number:016x}"
 
 
 def is_digest(unit: str, text: str) -> bool:

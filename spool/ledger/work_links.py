@@ -47,14 +47,18 @@ class UnitLink(NamedTuple):
         return unit_number(self.target, self.name)
 
     @property
-    def place(self) -> tuple[str, str, int, int]:
+    def linked_unit_and_target_kind(self) -> tuple[str, str, int, int]:
         """
         Return the linked unit and the kind of its target. Links with an equal place must not overlap in time.
         """
         return (self.target, self.unit, self.id, self.repository)
 
     def overlaps(self, other: UnitLink) -> bool:
-        return self.place == other.place and self.since < other.until and other.since < self.until
+        return (
+            self.linked_unit_and_target_kind == other.linked_unit_and_target_kind
+            and self.since < other.until
+            and other.since < self.until
+        )
 
 
 class UnitLinks:
@@ -74,7 +78,7 @@ class UnitLinks:
             child = (link.target, link.id)
             if link.target in TREES and _topmost_unit(tops, (link.target, link.target_number)) == child:
                 continue  # the session or run would be above itself
-            at_place = self._by_place[link.place]
+            at_place = self._by_place[link.linked_unit_and_target_kind]
             if not any(map(link.overlaps, at_place)):
                 at_place.append(link)
                 if link.target in TREES:
@@ -106,36 +110,40 @@ class UnitLinks:
         return [link for links in self._by_place.values() for link in links]
 
     @cached_property
-    def change_mark(self) -> int:
+    def data_version(self) -> int:
         if not self._by_place and not self.kept:
             return 0
         text = repr((sorted(self.links), sorted(self.kept)))
         digest = blake2b(text.encode(), digest_size=8).digest()
         return int.from_bytes(digest) >> 2 or 1
 
-    def find_target(self, target: str, name_of: Callable[[str], str | None], hour: int) -> str | None:
+    def find_linked_target(
+        self, target_kind: str, unit_name_of: Callable[[str], str | None], hour: int
+    ) -> str | None:
         """
-        Return the pull request or ticket that a call is linked to. `name_of`: returns the name of the call's
+        Return the pull request or ticket that a call is linked to. `unit_name_of`: returns the name of the call's
         unit of a kind, or the digest of its session.
         """
         for unit in LINKED:
-            name = name_of(unit)
+            name = unit_name_of(unit)
             if not name:
                 continue
-            repository = unit_number(REPOSITORY, name_of(REPOSITORY) or "") if unit == BRANCH else NONE
-            for link in self._by_place.get((target, unit, unit_number(unit, name), repository), ()):
+            repository = unit_number(REPOSITORY, unit_name_of(REPOSITORY) or "") if unit == BRANCH else NONE
+            for link in self._by_place.get((target_kind, unit, unit_number(unit, name), repository), ()):
                 if link.since <= hour < link.until:
                     return link.name
         return None
 
 
-def _topmost_unit(tops: dict[tuple[str, int], tuple[str, int]], unit: tuple[str, int]) -> tuple[str, int]:
+def _topmost_unit(
+    higher_units: dict[tuple[str, int], tuple[str, int]], unit: tuple[str, int]
+) -> tuple[str, int]:
     """
-    Return the topmost session or run above a unit. Each search shortens the chain in `tops`, so a long chain
+    Return the topmost session or run above a unit. Each search shortens the chain in `higher_units`, so a long chain
     stays cheap.
     """
-    while (above := tops.get(unit)) is not None:
-        tops[unit] = unit = tops.get(above, above)
+    while (above := higher_units.get(unit)) is not None:
+        higher_units[unit] = unit = higher_units.get(above, above)
     return unit
 
 

@@ -72,7 +72,7 @@ class PackedSums:
                 await pause_for_others()
             self._sums.add_call_sums(hour * rule.HOUR_S, _decoder.decode(values), measures)
         for hour, number in first.items():
-            self._sums.note_first_number(hour * rule.HOUR_S, number)
+            self._sums.note_lowest_record_number(hour * rule.HOUR_S, number)
 
 
 def _single_record_entry(entry: LogEntry, at: int) -> LogEntry:

@@ -10,7 +10,7 @@ from operator import add
 from typing import Any, TypeVar
 
 from spool.ledger import money
-from spool.ledger.ledger_rows import Found, GroupSum, LedgerRows, MeterSum, Span
+from spool.ledger.ledger_rows import FoundNumbers, GroupSum, LedgerRows, MeterSum, Span
 from spool.ledger.queries import (
     BILLED,
     BILLED_DIMENSIONS,
@@ -190,11 +190,11 @@ class PostgresLedgerRows(SqlLedgerRows):
         )
         self._run(PUT_KEY, *values, number)
 
-    def wrong_dimensions(self, after: int, most: int) -> Found:
+    def damaged_dimension_sets(self, after_number: int, most: int) -> FoundNumbers:
         rows = self._all(
             f"SELECT id, digest, CAST(tag_values AS text), {_KEY_COLUMNS} FROM {{schema}}.ledger_keys"
             " WHERE id > %s ORDER BY id LIMIT %s",
-            after,
+            after_number,
             most,
         )
         wrong = [id for id, *row in rows if _is_wrong_digest(*row)]
@@ -259,7 +259,7 @@ class PostgresLedgerRows(SqlLedgerRows):
                 measures[index] = money.text_to_units(value) if _COLUMNS[index] in MONEY else value
             yield GroupSum(group, status, cost_source, measures, start)
 
-    def sums_by_number(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
+    def sums_by_dimension_number(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
         parameters = StatementParameters()
         chosen = self._chosen_dimensions_sql(
             query, self._dimension_expressions(query, parameters), parameters
@@ -272,8 +272,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         ):
             yield (*values, money.text_to_units(reported), money.text_to_units(estimated))
 
-    def groups_of_numbers(
-        self, numbers: Sequence[int], query: CostQuery
+    def groups_of_dimension_numbers(
+        self, dimension_numbers: Sequence[int], query: CostQuery
     ) -> Iterator[tuple[int, str, str, Group]]:
         parameters = StatementParameters()
         known = self._dimension_expressions(replace(query, include={}, exclude={}), parameters)
@@ -281,7 +281,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         rows = self._run_unprepared(
             f"SELECT {', '.join(['k.id', 'k.status', 'k.cost_source', *names])}"
             f" FROM {{schema}}.ledger_keys k {' '.join(parameters.joins)}"
-            f" WHERE k.id = ANY({parameters.add(list(numbers))}::bigint[])",
+            f" WHERE k.id = ANY({parameters.add(list(dimension_numbers))}::bigint[])",
             parameters,
         )
         for number, status, cost_source, *group in rows:
@@ -387,7 +387,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _only_groups_sql(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
     ) -> str:
-        if query.only is None or query.unit_position is None or query.aggregated:
+        if query.only is None or query.work_unit_group_index is None or query.aggregated:
             return ""
         [term] = self._filter_conditions(replace(query, include={}, exclude={}), known, parameters)
         return f" WHERE {term}"
@@ -535,7 +535,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             )
             yield f"({', '.join([known[name] for name in query.group_by])}) IN (SELECT * FROM unnest({listed}))"
 
-    def first_known_start(self, width: int, dimension: str) -> int | None:
+    def first_period_start_with_dimension(self, width: int, dimension: str) -> int | None:
         parameters = StatementParameters()
         value = self._dimension_expression(dimension, parameters)
         known = f"SELECT id FROM {{schema}}.ledger_keys k WHERE {value} <> ''"
@@ -668,7 +668,7 @@ class PostgresLedger:
             lambda connection: work(PostgresLedgerRows(connection, self._database))
         )
 
-    async def overwrite(self) -> str:
+    async def overwrite_deleted_data(self) -> str:
         """
         Return "" (nothing to report), because the storage reports what deleted rows leave on disk, for all
         tables at once.

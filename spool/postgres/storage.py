@@ -269,7 +269,7 @@ async def open_storage(options: StorageOptions) -> Storage:
                 lock=LOCK_HEAD,
                 spans=[STORED_SPANS, SPANS_OF_COMMITS],
             ).rename_records,
-            overwrite=_vacuum_advice,
+            overwrite_deleted_data=_vacuum_advice,
             health=lambda: read_health(database, settings.durability),
             close=stack.pop_all().aclose,
         )

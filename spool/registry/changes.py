@@ -118,8 +118,8 @@ class RegistryChanges:
             # asyncio logs an exception that nobody read as a defect, for example after a cancellation
             done.exception()
 
-    async def overwrite(self) -> str:
-        return await self._store.overwrite()
+    async def overwrite_deleted_data(self) -> str:
+        return await self._store.overwrite_deleted_data()
 
     async def wait_until_durable(self) -> None:
         await self._store.wait_until_durable()

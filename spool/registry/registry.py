@@ -199,8 +199,8 @@ class Registry:
         self.viewings.forget_stored_viewings()
         return erased
 
-    async def overwrite(self) -> str:
-        return await self._changes.overwrite()
+    async def overwrite_deleted_data(self) -> str:
+        return await self._changes.overwrite_deleted_data()
 
     def set_email_policy(self, policy: str) -> None:
         self.people.policy = policy

@@ -175,7 +175,7 @@ class RegistryStore(Protocol):
         """
         ...
 
-    async def overwrite(self) -> str:
+    async def overwrite_deleted_data(self) -> str:
         """Overwrite what deleted and replaced rows left on disk. Return why some may remain, or ""."""
         ...
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from spool.ledger.colours import COLOURS, MAX_NAMES, hash_name, overflow_colour
+from spool.ledger.colours import COLOURS, MAX_NAMES, colour_of_unstored_name, hash_name
 from spool.sql.connection import SqlConnection, SqlTransactions
 
 _LOCKED = ""  # name of a row that is locked while names are added
@@ -55,7 +55,7 @@ def _add_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> di
         if digest in stored:
             continue
         if used.total() >= MAX_NAMES:
-            stored[digest] = overflow_colour(digest)
+            stored[digest] = colour_of_unstored_name(digest)
             continue
         colour = min(range(1, COLOURS + 1), key=lambda each: used[each])
         used[colour] += 1

@@ -40,9 +40,9 @@ class SqlLandings:
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
 
-    async def find_or_begin_editions(self, route: str, first: int) -> Sequence[str]:
+    async def find_or_begin_log_editions(self, route: str, first_number: int) -> Sequence[str]:
         def read_editions(connection: SqlConnection) -> list[str]:
-            return [edition for (edition,) in connection.all(_UP_TO, route=route, first=first)]
+            return [edition for (edition,) in connection.all(_UP_TO, route=route, first=first_number)]
 
         return await self._transactions.read(read_editions) or await self._transactions.transaction(
             lambda connection: _begin_edition(connection, route)

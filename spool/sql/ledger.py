@@ -7,8 +7,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, new_change_marks, stored_dimensions
-from spool.ledger.ledger_rows import WRONG, WRONG_OF, Found, Recalculation, TagList, new_change_mark
+from spool.ledger.counting import EVERY, EVERY_BILLED, ROW_TAGS, new_data_versions, stored_dimensions
+from spool.ledger.ledger_rows import WRONG, WRONG_OF, FoundNumbers, Recalculation, TagList, new_data_version
 from spool.ledger.queries import BILLED as KIND
 from spool.ledger.queries import ROW_TAG
 from spool.ledger.sums import (
@@ -43,17 +43,17 @@ RENAMED_AT_ONCE = 10_000  # sets of dimensions in memory while people are rename
 
 
 def rows_among_most_expensive(
-    read: Callable[[int], Sequence[tuple[Any, ...]]], dearest: int
+    read: Callable[[int], Sequence[tuple[Any, ...]]], most_expensive_count: int
 ) -> Sequence[tuple[Any, ...]]:
     """
-    Return the rows that, by their approximate costs, may be among the `dearest` most expensive.
+    Return the rows that, by their approximate costs, may be among the `most_expensive_count` most expensive.
 
     `read`: returns at most a number of rows, the most expensive first. The last value of a row is its
     approximate cost in billionths of a dollar.
     """
-    row_limit = dearest + ALIKE
-    while len(rows := read(row_limit)) >= dearest:
-        last = rows[dearest - 1][-1]
+    row_limit = most_expensive_count + ALIKE
+    while len(rows := read(row_limit)) >= most_expensive_count:
+        last = rows[most_expensive_count - 1][-1]
         least = last - 2 * (abs(last) * WRONG_OF + WRONG)
         if len(rows) < row_limit or rows[-1][-1] < least:
             return [row for row in rows if row[-1] >= least]
@@ -125,10 +125,10 @@ class SqlLedgerRows(SqlWorkRows):
                     self._put_dimensions(after, dimensions)
                     count += 1
         if count:
-            self.set_state(**new_change_marks(), **new_change_marks(every=EVERY_BILLED))
+            self.set_state(**new_data_versions(), **new_data_versions(every=EVERY_BILLED))
         return count
 
-    def numbers_in_period(self, width: int, start: int) -> set[int]:
+    def dimension_numbers_in_period(self, width: int, start: int) -> set[int]:
         rows = self._tables.all(
             f"SELECT key FROM {self._sums_table(width)} WHERE start = :start", start=start
         )
@@ -205,7 +205,7 @@ class SqlLedgerRows(SqlWorkRows):
 
         self.unmark_rollups([day.day], billed=True)
         if day.connection:
-            self.set_state(**{ROW_TAGS: new_change_mark()})
+            self.set_state(**{ROW_TAGS: new_data_version()})
         BilledTables(self._tables, self.prefix).replace_day(
             day,
             sums,
@@ -255,14 +255,16 @@ class SqlLedgerRows(SqlWorkRows):
             (row[0], Dimensions(*row[1 : _WIDTH + 1]), self._read_measures(row[_WIDTH + 1 :])) for row in rows
         ]
 
-    def token_sums(self, width: int, start: int, *, dearest: int = 0) -> Sequence[tuple[int, Measures]]:
+    def token_sums(
+        self, width: int, start: int, *, most_expensive_count: int = 0
+    ) -> Sequence[tuple[int, Measures]]:
         columns = ", ".join(["h.key", *(f"h.{name}" for name in COUNTS), *self.cost])
         calls = f"{self._sums_at_start_sql(width)} AND k.kind = 'call' AND k.size <> {INPUT_UNKNOWN}"
         statement = f"SELECT {columns}, {self.about} AS about {calls}"
-        if dearest:
+        if most_expensive_count:
             first = f"{statement} ORDER BY about DESC LIMIT :most"
             rows = rows_among_most_expensive(
-                lambda row_limit: self._tables.all(first, start=start, most=row_limit), dearest
+                lambda row_limit: self._tables.all(first, start=start, most=row_limit), most_expensive_count
             )
         else:
             rows = self._tables.all(statement, start=start)
@@ -284,16 +286,16 @@ class SqlLedgerRows(SqlWorkRows):
         rows = self._tables.all(statement, start=start)
         return [(key, self._read_measures(values)) for key, *values in rows]
 
-    def joint_dimensions(self) -> Mapping[int, Dimensions]:
+    def dimensions_with_joined_values(self) -> Mapping[int, Dimensions]:
         statement = f'SELECT k.id, {KEY} FROM {self._table("keys")} k WHERE k."user" = :other'
         rows = self._tables.all(statement, other=OTHER)
         return {number: Dimensions(*values) for number, *values in rows}
 
-    def wrong_dimensions(self, after: int, most: int) -> Found:
+    def damaged_dimension_sets(self, after_number: int, most: int) -> FoundNumbers:
         return (), None
 
-    def delete_damaged(self) -> None:
-        super().delete_damaged()
+    def delete_damaged_rows(self) -> None:
+        super().delete_damaged_rows()
         self.drop_unused_numbers()
 
     def first_start_since(self, width: int, since: int) -> int | None:
@@ -323,7 +325,7 @@ class SqlLedgerRows(SqlWorkRows):
         )
 
     def drop_days(self, since: int) -> None:
-        self.set_state(**new_change_marks())
+        self.set_state(**new_data_versions())
         of_days = f"{self._table(ROLLED)} WHERE rollup <= {BILLED_ROLLUPS}"
         self._tables.run(f"DELETE FROM {of_days} AND start + width > :since", since=since)
         self._tables.run(f"DELETE FROM {self._sums_table(DAY_S)} WHERE start >= :since", since=since)
@@ -355,13 +357,15 @@ class SqlLedgerRows(SqlWorkRows):
         self._tables.run(f"DELETE FROM {periods} WHERE {old}", hour=HOUR_S, before=before)
         return deleted
 
-    def store_first_numbers(self, firsts: Iterable[tuple[int, int, int]]) -> None:
-        rows = [{"width": width, "start": start, "first": first} for width, start, first in sorted(firsts)]
+    def store_lowest_record_numbers(self, lowest_numbers: Iterable[tuple[int, int, int]]) -> None:
+        rows = [
+            {"width": width, "start": start, "first": first} for width, start, first in sorted(lowest_numbers)
+        ]
         insert = f"INSERT INTO {self._table('periods')} AS old (width, start, first)"
         values = "VALUES (:width, :start, :first)"
         self._tables.run_each(f"{insert} {values} ON CONFLICT (width, start) DO UPDATE {_LOWEST}", rows)
 
-    def reset_first_numbers(self) -> None:
+    def reset_lowest_numbers_and_unfreeze(self) -> None:
         self._tables.run(f"UPDATE {self._table('periods')} SET first = 0, frozen = false")
 
     def recalculations(self) -> Sequence[Recalculation]:
@@ -404,9 +408,9 @@ class SqlLedgerRows(SqlWorkRows):
         columns = ("number", "first", "since", "tags")
         self._tables.run_each(insert_sql(f"{self.prefix}tag_lists", columns), rows)
 
-    def freeze_periods(self, below: int) -> None:
+    def freeze_periods(self, below_number: int) -> None:
         statement = "SET frozen = (first < :below) WHERE frozen <> (first < :below)"
-        self._tables.run(f"UPDATE {self._table('periods')} {statement}", below=below)
+        self._tables.run(f"UPDATE {self._table('periods')} {statement}", below=below_number)
 
     def frozen_periods(self) -> set[tuple[int, int]]:
         rows = self._tables.all(f"SELECT width, start FROM {self._table('periods')} WHERE frozen")
@@ -428,7 +432,7 @@ class SqlLedgerRows(SqlWorkRows):
             self._tables.run(work, width=width)
         return self._tables.run(f"DELETE FROM {self._table('periods')} WHERE NOT frozen")
 
-    def marked_rollups(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
+    def rollups_marked_as_made(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
         rows = self._tables.all(
             f"SELECT rollup, width, start FROM {self._table(ROLLED)} WHERE start >= :since AND start < :until",
             since=since,
@@ -450,11 +454,11 @@ class SqlLedgerRows(SqlWorkRows):
         self._tables.run(f"DELETE FROM {self._table(ROLLED)} {where}", **rollup_key)
         self._tables.run(insert_sql(f"{self.prefix}{ROLLED}", ("rollup", "width", "start")), **rollup_key)
 
-    def drop_rollups(self, number: int, width: int, before: int) -> None:
+    def drop_rollups(self, rollup_number: int, width: int, before: int) -> None:
         where = "WHERE rollup = :rollup AND width = :width AND start < :before"
         for table in (ROLLUPS, ROLLED):
             self._tables.run(
-                f"DELETE FROM {self._table(table)} {where}", rollup=number, width=width, before=before
+                f"DELETE FROM {self._table(table)} {where}", rollup=rollup_number, width=width, before=before
             )
 
     def is_rollup_different(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
@@ -469,7 +473,7 @@ class SqlLedgerRows(SqlWorkRows):
         return False
 
     def unmark_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:
-        self.set_state(**new_change_marks(days, every=EVERY_BILLED if billed else EVERY))
+        self.set_state(**new_data_versions(days, every=EVERY_BILLED if billed else EVERY))
         of_kind = f"{self._table(ROLLED)} WHERE rollup {'>' if billed else '<='} {BILLED_ROLLUPS}"
         if days is None:
             self._tables.run(f"DELETE FROM {of_kind}")
@@ -481,7 +485,7 @@ class SqlLedgerRows(SqlWorkRows):
         )
 
     def _mark_change_and_unmark_rollups(self, width: int, starts: Collection[int]) -> None:
-        self.set_state(**new_change_marks(starts))
+        self.set_state(**new_data_versions(starts))
         if width == DAY_S and starts:
             self.unmark_rollups(starts)
 
@@ -496,7 +500,7 @@ class SqlLedgerRows(SqlWorkRows):
         computed_sql = rollup_sql(days, self._table("keys"), dimensions, sums=sums, apart=extra_columns)
         return table, ("key", *extra_columns, *sums), computed_sql
 
-    def tag_uses(self) -> Sequence[tuple[str, str, bool, bool]]:
+    def tag_values_in_calls_and_billing_rows(self) -> Sequence[tuple[str, str, bool, bool]]:
         has_calls, has_rows = (
             f"MAX(CASE WHEN k.kind {sign} '{KIND}' THEN 1 ELSE 0 END)" for sign in ("<>", "=")
         )

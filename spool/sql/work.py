@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spool.ledger.counting import MAX_TEXT, new_change_marks, stored_value
-from spool.ledger.ledger_rows import Found, WorkSum
+from spool.ledger.counting import MAX_TEXT, new_data_versions, stored_value
+from spool.ledger.ledger_rows import FoundNumbers, WorkSum
 from spool.ledger.sums import DAY_S, Dimensions, Measures
 from spool.ledger.work import (
     FORGOTTEN,
@@ -26,10 +26,10 @@ from spool.ledger.work import (
     RunLineage,
     RunTree,
     break_cycles,
-    digest_text,
-    number_of_set,
+    unit_digest_text,
     unit_number,
     unit_numbers,
+    unit_set_number,
 )
 from spool.ledger.work_links import TARGETS, UnitLinks
 from spool.sql import work_links
@@ -107,7 +107,7 @@ class SqlWorkRows(ABC):
         )
 
     def _numbers_of_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
-        numbers = {units: number_of_set(units) for units in sets}
+        numbers = {units: unit_set_number(units) for units in sets}
         values = ", ".join(f":{name}" for name in _SET)
         self._tables.run_each(
             f"INSERT INTO {self._table(SETS)} (id, {_NAMES}) VALUES (:id, {values}) ON CONFLICT (id) DO NOTHING",
@@ -129,7 +129,7 @@ class SqlWorkRows(ABC):
         places = (((start, units, key), measures) for start, units, key, measures in sums)
         self._add_measures_to_table(WORK, ("start", "units", "key"), places)
 
-    def unlisted_ids(self, unit: str, ids: Collection[int]) -> Collection[int]:
+    def ids_no_longer_listed(self, unit: str, ids: Collection[int]) -> Collection[int]:
         return {id for _, id in self._read_unlisted(UNITS[unit].number, ids)}
 
     def count_unlisted_units(self) -> Mapping[str, int]:
@@ -187,27 +187,29 @@ class SqlWorkRows(ABC):
 
     def numbers_of_listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
         unlisted = self._unlisted_parents(sets)
-        return {units: number_of_set(_replace_unlisted(units, unlisted)) for units in sets}
+        return {units: unit_set_number(_replace_unlisted(units, unlisted)) for units in sets}
 
     def units_of_set_number(self, number: int) -> Mapping[str, str]:
         row = self._tables.first_row(f"SELECT {_NAMES} FROM {self._table(SETS)} WHERE id = :id", id=number)
         named = f"SELECT id, name FROM {self._table(NAMES)} WHERE id IN :ids"
         names = dict(self._tables.all(named, ids=[id for id in row if id > REST])) if row else {}
         return {
-            unit: OTHER if id == REST else names.get(id, digest_text(RUN if unit == _PARENT else unit, id))
+            unit: OTHER
+            if id == REST
+            else names.get(id, unit_digest_text(RUN if unit == _PARENT else unit, id))
             for unit, id in zip((*UNITS, _PARENT), row or (), strict=bool(row))
             if id != NONE
         }
 
-    def wrong_sets(self, after: int, most: int) -> Found:
+    def misnumbered_unit_sets(self, after_number: int, most: int) -> FoundNumbers:
         statement = f"SELECT id, {_NAMES} FROM {self._table(SETS)} WHERE id > :after ORDER BY id LIMIT :most"
-        rows = self._tables.all(statement, after=after, most=most)
-        wrong = [id for id, *units in rows if id != number_of_set(tuple(units))]
+        rows = self._tables.all(statement, after=after_number, most=most)
+        wrong = [id for id, *units in rows if id != unit_set_number(tuple(units))]
         return wrong, rows[-1][0] if rows else None
 
-    def wrong_names(self, after: int, most: int) -> Found:
+    def misnumbered_unit_names(self, after_number: int, most: int) -> FoundNumbers:
         statement = f"SELECT id, name FROM {self._table(NAMES)} WHERE id > :after ORDER BY id LIMIT :most"
-        rows = self._tables.all(statement, after=after, most=most)
+        rows = self._tables.all(statement, after=after_number, most=most)
         named = [unit for unit in UNITS if UNITS[unit].is_named]
         wrong = [
             id
@@ -216,11 +218,11 @@ class SqlWorkRows(ABC):
         ]
         return wrong, rows[-1][0] if rows else None
 
-    def delete_damaged(self) -> None:
+    def delete_damaged_rows(self) -> None:
         used = f"SELECT units FROM {self._table(WORK)}"
         for find, table, kept in (
-            (self.wrong_sets, SETS, f" AND id NOT IN ({used})"),
-            (self.wrong_names, NAMES, ""),
+            (self.misnumbered_unit_sets, SETS, f" AND id NOT IN ({used})"),
+            (self.misnumbered_unit_names, NAMES, ""),
         ):
             after: int | None = -1
             while after is not None:
@@ -239,7 +241,7 @@ class SqlWorkRows(ABC):
     def delete_unit_sums(self, start: int) -> None:
         self._tables.run(f"DELETE FROM {self._table(WORK)} WHERE start = :start", start=start)
 
-    def unit_names_containing(self, text: str, most: int) -> Sequence[tuple[int, str]]:
+    def work_unit_names_containing(self, text: str, most: int) -> Sequence[tuple[int, str]]:
         literal = re.sub("[!%_]", r"!\g<0>", text.lower())
         fits = "lower(name) LIKE :{} ESCAPE '!'".format
         rank = f"CASE WHEN {fits('number')} THEN 0 WHEN {fits('begin')} THEN 1 ELSE 2 END"
@@ -265,7 +267,7 @@ class SqlWorkRows(ABC):
         return dict(zip(_COLUMNS, map(int, row), strict=True))
 
     def cheapest_units(
-        self, unit: str, listed: tuple[int, int], counted: tuple[int, int], most: int
+        self, unit: str, called_period: tuple[int, int], cost_period: tuple[int, int], most: int
     ) -> Sequence[tuple[int, int]]:
         column = _COLUMNS[unit]
         among = (
@@ -277,10 +279,10 @@ class SqlWorkRows(ABC):
             f" JOIN {self._table('keys')} k ON k.id = h.key GROUP BY h.{column}"
             " HAVING MAX(CASE WHEN h.start >= :since AND h.start < :until THEN 1 ELSE 0 END) = 1"
             f" ORDER BY SUM({self.about}), h.{column} LIMIT :most",
-            since=listed[0],
-            until=listed[1],
-            begin=counted[0],
-            end=counted[1],
+            since=called_period[0],
+            until=called_period[1],
+            begin=cost_period[0],
+            end=cost_period[1],
             most=most,
         )
 
@@ -424,7 +426,7 @@ class SqlWorkRows(ABC):
     def _linked_units_sql(self, unit: str) -> str:
         return work_links.linked_units_sql(unit, self._table(work_links.LINKS))
 
-    def linked_targets(self, since: int) -> Collection[tuple[str, int]]:
+    def pull_requests_and_tickets_since(self, since: int) -> Collection[tuple[str, int]]:
         pairs = self._link_pairs()
         linked = {
             unit: self._linked_units_sql(unit) for unit in TREES if work_links.has_parent_links(pairs, unit)
@@ -448,13 +450,13 @@ class SqlWorkRows(ABC):
         self._add_names({link.target_number: link.name for link in links.links if link.target in TARGETS})
         for statement in work_links.unlisted_targets_sql(table, self._table(UNLISTED)):
             self._tables.run(statement)
-        self.set_state(**work_links.links_state(links), **new_change_marks())
+        self.set_state(**work_links.links_state(links), **new_data_versions())
 
-    def unlist_units(self, unit: str, ids: Collection[int]) -> None:
+    def stop_listing_units(self, unit: str, ids: Collection[int]) -> None:
         [newest] = self._tables.first_row(f"SELECT COALESCE(MAX(start), 0) FROM {self._table(WORK)}")
         self._unlist_in_steps(unit, ids, newest)
 
-    def unlist_idle_units(self, unit: str, before: int) -> None:
+    def stop_listing_idle_units(self, unit: str, before: int) -> None:
         column = _COLUMNS[unit]
         expired = self._tables.all(
             f"SELECT {column} FROM {self._sums_with_units_sql()} WHERE {column} > {REST} AND calls <> 0"
@@ -486,7 +488,7 @@ class SqlWorkRows(ABC):
                 for id in ids
             ],
         )
-        self.set_state(**{UNLISTS: self.state_values().get(UNLISTS, 0) + 1}, **new_change_marks())
+        self.set_state(**{UNLISTS: self.state_values().get(UNLISTS, 0) + 1}, **new_data_versions())
         for linked in work_links.unlisted_targets_sql(self._table(work_links.LINKS), self._table(UNLISTED)):
             self._tables.run(linked)
         self._move_sums(changed)
@@ -513,7 +515,7 @@ class SqlWorkRows(ABC):
             for start, units, key, *values in rows
         )
 
-    def relist_idle_units(self, unit: str, before: int) -> None:
+    def forget_unlisted_idle_units(self, unit: str, before: int) -> None:
         statement = f"DELETE FROM {self._table(UNLISTED)} WHERE unit = :unit AND seen < :before"
         if self._tables.run(statement, unit=UNITS[unit].number, before=before):
             self.set_state(**{FORGOTTEN: max(before, self.state_values().get(FORGOTTEN, 0))})
@@ -539,20 +541,26 @@ class SqlWorkRows(ABC):
         )
 
     def run_lineage(
-        self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
+        self,
+        unit: str,
+        names: Sequence[str],
+        most: int,
+        *,
+        includes_runs_below: bool,
+        limiting_query: CostQuery | None = None,
     ) -> Sequence[RunLineage]:
         seen, values = "", dict[str, object](numbers=unit_numbers(unit, names), most=most)
-        if of is not None and of.trees_of is not None:
+        if limiting_query is not None and limiting_query.trees_of is not None:
             seen = self._sets_with_calls_sql(":keys", ":since", ":until")
-            since, until = _days_around(of)
-            values |= {"keys": self.numbers_having(of.trees_of), "since": since, "until": until}
-        statement = lineage_sql(self._table(SETS), _COLUMNS[unit], has_below=has_below, seen=seen)
+            since, until = _days_around(limiting_query)
+            values |= {"keys": self.numbers_having(limiting_query.trees_of), "since": since, "until": until}
+        statement = lineage_sql(self._table(SETS), _COLUMNS[unit], has_below=includes_runs_below, seen=seen)
         rows = self._tables.all(statement, **values)
         return [
             RunLineage(
-                digest_text(RUN, run),
-                parent and digest_text(RUN, parent),
-                session and digest_text(SESSION, session),
+                unit_digest_text(RUN, run),
+                parent and unit_digest_text(RUN, parent),
+                session and unit_digest_text(SESSION, session),
             )
             for run, parent, session in rows
         ]
@@ -594,7 +602,7 @@ class SqlWorkRows(ABC):
             for name, values in query.exclude.items()
             if name in UNITS and values and name != of_tree
         ]
-        if not terms and query.unit_position is None:
+        if not terms and query.work_unit_group_index is None:
             return f"{self._table(WORK)} WHERE"
         if not sums and (few := self._few_sets_condition(query)):
             terms.append(few)
@@ -627,7 +635,7 @@ def _days_around(query: CostQuery) -> tuple[int, int]:
 
 def _chosen_units(query: CostQuery) -> list[tuple[str, Sequence[int]]]:
     chosen: list[tuple[str, Sequence[str]]] = [each for each in query.include.items() if each[0] in UNITS]
-    if query.only is not None and (place := query.unit_position) is not None:
+    if query.only is not None and (place := query.work_unit_group_index) is not None:
         chosen.append((query.group_by[place], [group[place] or "" for group in query.only]))
     return [(name, unit_numbers(name, values)) for name, values in chosen]
 

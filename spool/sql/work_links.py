@@ -23,7 +23,7 @@ _PARENTS = tuple((unit, unit) for unit in TREES)
 def links_state(links: UnitLinks) -> Mapping[str, int]:
     present = {(link.target, link.unit) for link in links.links}
     return {
-        LINKS_MARK: links.change_mark,
+        LINKS_MARK: links.data_version,
         PAIRS: sum(1 << place for place, pair in enumerate((*_PAIRS, *_PARENTS)) if pair in present),
     }
 

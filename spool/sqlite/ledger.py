@@ -247,22 +247,22 @@ class SqliteLedgerRows(SqlLedgerRows):
             else:
                 yield from self._sum_by_outcome(span, query, by_start=by_start)
 
-    def sums_by_number(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
+    def sums_by_dimension_number(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
         self._register_derived(query.derived)
         summed, values = self._sums_by_number_sql(spans, query, _COMPARED)
         join = money.join_limbs
         for row in self._connection.execute(f"SELECT * FROM {summed}", values):
             yield (*row[:6], join(row[6], row[7], row[8]), join(row[9], row[10], row[11]))
 
-    def groups_of_numbers(
-        self, numbers: Sequence[int], query: CostQuery
+    def groups_of_dimension_numbers(
+        self, dimension_numbers: Sequence[int], query: CostQuery
     ) -> Iterator[tuple[int, str, str, Group]]:
         self._register_derived(query.derived)
         names = [nullable_dimension_sql(query.derived.get(name, name)) for name in query.group_by]
         rows = self._connection.execute(
             f"SELECT {', '.join(['k.id', 'k.status', 'k.cost_source', *names])} FROM keys k"
             " WHERE k.id IN (SELECT value FROM json_each(?))",
-            (json.dumps(numbers),),
+            (json.dumps(dimension_numbers),),
         )
         for number, status, cost_source, *group in rows:
             yield number, status, cost_source, tuple(group)
@@ -369,7 +369,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         ]
 
     def _only_groups_sql(self, query: CostQuery) -> tuple[str, Sequence[str]]:
-        if query.only is None or query.unit_position is None or query.aggregated:
+        if query.only is None or query.work_unit_group_index is None or query.aggregated:
             return "", ()
         names = [f"IFNULL({name}, '')" for name in self._group_expressions(query)]
         listed = ", ".join([f"({', '.join('?' * len(names))})"] * len(query.only))
@@ -601,7 +601,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         )
         yield from billed.parse_group_sums(rows)
 
-    def first_known_start(self, width: int, dimension: str) -> int | None:
+    def first_period_start_with_dimension(self, width: int, dimension: str) -> int | None:
         known = f"SELECT id FROM keys k WHERE {dimension_sql(dimension)} <> ''"
         statement = f"SELECT start FROM {TABLES[width]} WHERE key IN ({known}) ORDER BY start LIMIT 1"
         row = self._connection.execute(statement).fetchone()
@@ -672,7 +672,7 @@ class SqliteLedger:
     async def read(self, work: Callable[[LedgerRows], T]) -> T:
         return await self._translate_errors(lambda database, inner: database.snapshot(inner), work)
 
-    async def overwrite(self) -> str:
+    async def overwrite_deleted_data(self) -> str:
         return await remove_row_remains(self._database)
 
     def is_in_place(self) -> bool:

@@ -55,7 +55,7 @@ class SqliteRegistry:
 
     async def wait_for_running_commits(self) -> None: ...
 
-    async def overwrite(self) -> str:
+    async def overwrite_deleted_data(self) -> str:
         return await self._translate_errors(remove_row_remains(self._database))
 
     async def wait_until_durable(self) -> None: ...

@@ -95,7 +95,7 @@ class SqliteSpool:
             rename_records=SqlErasing(
                 SqliteTransactions(self.database, "records"), spans=[STORED_SPANS]
             ).rename_records,
-            overwrite=partial(remove_row_remains, self.database),
+            overwrite_deleted_data=partial(remove_row_remains, self.database),
             close=close,
         )
 

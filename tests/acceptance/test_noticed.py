@@ -302,7 +302,7 @@ async def _trouble(storage: Storage) -> None:
     rejected = await _due(storage, "archive/ai-telemetry")
     await storage.deliveries.set_aside(rejected, error="the model is not known", status="422")
     cut_off = await _due(storage, "archive/unit-cost")
-    await storage.deliveries.mark_unknown(cut_off, reason="the connection ended before an answer")
+    await storage.deliveries.mark_outcome_unknown(cut_off, reason="the connection ended before an answer")
     await _laptops(storage, now)
     await _stop(_registry(storage), now)
     await _schedule(_registry(storage), "weekly")

@@ -100,7 +100,7 @@ async def _fill(data: Path) -> None:
             letter = await _due(storage, ARCHIVE)
             await storage.deliveries.set_aside(letter, error="model toll-1 is not known", status="400")
         await _add_others(storage, int(at * NS))
-        await storage.deliveries.mark_unknown(
+        await storage.deliveries.mark_outcome_unknown(
             await _due(storage, UPSTREAM), reason="the connection ended before an answer"
         )
 

@@ -16,7 +16,7 @@ from gateway.normalise.otlp import normalise_otlp
 from gateway.normalise.outcome import ReadOptions
 from spool.ledger import money
 from spool.ledger.sums import COUNTS, HourlySums
-from spool.ledger.verdicts import counting_verdict
+from spool.ledger.verdicts import counted_amounts
 from spool.log.planning.corrections import correction_to_shadow
 from spool.log.values import LogEntry
 from spool.record import CALL_UNIT, NS, Correction, Record, UsageMetric
@@ -160,7 +160,7 @@ def test_a_correction_moves_a_call_to_another_kind() -> None:
     for _, key, row in sums.hourly_rows():
         calls[key.status, key.cost_source] += row[0]
     assert {("error", "none"): 1} == {outcome: number for outcome, number in calls.items() if number}
-    assert 1 == sum(counting_verdict(record).calls for record in records)
+    assert 1 == sum(counted_amounts(record).calls for record in records)
 
 
 def test_a_call_that_was_taken_back_is_one_call_less() -> None:
@@ -183,4 +183,4 @@ def test_a_call_that_was_taken_back_is_one_call_less() -> None:
     assert {0} == {sum(row[0] for _, key, row in added if key.status == status) for status in ("ok", "error")}
     assert [0] * len(COUNTS) == [sum(row[place] for _, _, row in added) for place in range(len(COUNTS))]
     assert 0 == sum(row[len(COUNTS)] for _, _, row in added)
-    assert 0 == sum(counting_verdict(record).calls for record in (failed, *taken))
+    assert 0 == sum(counted_amounts(record).calls for record in (failed, *taken))

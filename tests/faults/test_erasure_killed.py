@@ -37,8 +37,8 @@ NAME, OTHER = "canary-login-7q", "canary-uuid-7q"
 ROOT = Actor("root@example.com", "local")
 STEPS = {
     "rename": (Ledger, "rename_people"),
-    "overwrite the registry": (Registry, "overwrite"),
-    "overwrite the totals": (Ledger, "overwrite"),
+    "overwrite the registry": (Registry, "overwrite_deleted_data"),
+    "overwrite the totals": (Ledger, "overwrite_deleted_data"),
     "note": (PersonTable, "count_rename_pass"),
 }
 

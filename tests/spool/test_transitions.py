@@ -64,7 +64,7 @@ def test_no_transition_loses_a_number(delivery: StoredDelivery, data: st.DataObj
             delivery,
             transitions.retry_later(delivery, reason="503", not_before=0.0, answer="503", server_error=True),
         ),
-        (delivery, transitions.mark_unknown(delivery, reason="no answer")),
+        (delivery, transitions.mark_outcome_unknown(delivery, reason="no answer")),
         (unknown, transitions.resolve_unknown(unknown, sent=True)),
         (unknown, transitions.resolve_unknown(unknown, sent=False)),
     ]
@@ -107,7 +107,7 @@ def test_a_letter_goes_and_comes_back_with_its_numbers() -> None:
     A record that is set aside counts as dead, is queued again by a retry, and counts as discarded after a discard.
     """
     delivery = StoredDelivery(id=1, route=ROUTE, first=7, last=7, passed=0)
-    aside = transitions.set_aside(
+    aside = transitions.replace_delivery_by_dead_letter(
         delivery, call(7), topic=AI_TELEMETRY, committed_at=1.0, error="400", status="400", at=2.0
     )
     assert aside.dead is not None

@@ -131,7 +131,7 @@ class LakeSettler:
         return held
 
     async def _settle_without_files(self, delivery: Delivery) -> None:
-        edition = (await self.landings.find_or_begin_editions(self.route, delivery.first))[0]
+        edition = (await self.landings.find_or_begin_log_editions(self.route, delivery.first))[0]
         contents = LakeManifest(
             route=self.route,
             edition=edition,
@@ -305,7 +305,9 @@ class LakeAdoption:
         )
         if state is None:
             raise NotAllowed(f"the route {self._route} does not exist here yet: start the server once")
-        editions = await self.landings.find_or_begin_editions(self._route, self.log.next_number(self._topic))
+        editions = await self.landings.find_or_begin_log_editions(
+            self._route, self.log.next_number(self._topic)
+        )
         manifests = list[ReadManifest]()
         adopted = set[str]()
         async for lake_manifest in read_manifests(

@@ -46,7 +46,7 @@ class LogRecount:
         """
         Compare the deliveries that begin after the number `after`, in order, up to MOST_NUMBERS records.
         """
-        editions = await self.landings.find_or_begin_editions(self._route, _ANY)
+        editions = await self.landings.find_or_begin_log_editions(self._route, _ANY)
         differs = dict[str, str]()
         compared = numbers = 0
         after = min(after, _ANY)
@@ -76,7 +76,7 @@ class LogRecount:
         Return whether the lake has the delivery's rows under its own record numbers. If the delivery was
         settled after a restore, the rows have numbers of the original log or are in other files.
         """
-        editions = await self.landings.find_or_begin_editions(self._route, contents.first)
+        editions = await self.landings.find_or_begin_log_editions(self._route, contents.first)
         return bool(contents.files) and editions[0] == contents.edition
 
     async def _recount_delivery(self, contents: LakeManifest) -> tuple[int, str]:

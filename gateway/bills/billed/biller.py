@@ -148,7 +148,10 @@ class Biller:
     async def _recalculate_if_changed(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> int:
         mark = self._month_inputs_fingerprint(month, infos)
         rates = await asyncio.to_thread(self._exchange_rates_in_month, month)
-        if self._marks.get(month.name) == (mark, rates) or not await self._sources.ledger.is_complete():
+        if (
+            self._marks.get(month.name) == (mark, rates)
+            or not await self._sources.ledger.has_all_counted_records()
+        ):
             return 0
         changed = await self.recalculate_month(month)
         mark = self._month_inputs_fingerprint(month, infos)

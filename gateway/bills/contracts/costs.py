@@ -273,7 +273,7 @@ async def _add_hours_with_calls(
 ) -> None:
     since = datetime.fromtimestamp(question.month.start, UTC)
     until = min(datetime.fromtimestamp(question.month.end, UTC), next_full_hour(question.reader.now))
-    if await question.reader.ledger.limit_to_hourly_sums(since) > since:
+    if await question.reader.ledger.earliest_moment_with_hourly_sums(since) > since:
         return
     for use in uses:
         use.hours = set()

@@ -50,7 +50,7 @@ from spool.ledger.queries import (
     next_full_hour,
 )
 from spool.ledger.repricing import TokenSum
-from spool.ledger.sums import COUNTS, DAY_S, decode_token_size
+from spool.ledger.sums import COUNTS, DAY_S, decode_input_size
 from spool.record import NS
 from spool.registry.registry import Registry
 
@@ -260,7 +260,7 @@ def _row_to_called_sum(row: CostRow) -> CalledSum:
         request_model=request_model,
         mode=mode or "",
         time=day * NS,
-        beyond=decode_token_size(int(size or 0))[0],
+        beyond=decode_input_size(int(size or 0))[0],
         until=(day + DAY_S) * NS,
         meters=row.meters,
         **{name: getattr(row, name) for name in COUNTS},

@@ -83,7 +83,7 @@ class EnforcerAuditor:
             states = [(each, await self._sources.table.state(each.name)) for each in enforcers]
             last = self._last
             if last is None or last.states != states or not 0 <= now - last.at < FRESH_S:
-                if not await self._sources.ledger.is_complete():
+                if not await self._sources.ledger.has_all_counted_records():
                     return ()
                 last = self._last = _Look(now, states, await self._audit_all(now))
             return last.audits
@@ -195,7 +195,7 @@ class _EnforcerSums:
 
     async def complete_since(self) -> int:
         if self._whole_since is None:
-            self._whole_since = await self.ledger.complete_since()
+            self._whole_since = await self.ledger.no_record_missing_since()
         return self._whole_since
 
     async def newest_call_hour(self) -> float:

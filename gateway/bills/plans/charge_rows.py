@@ -19,7 +19,7 @@ import msgspec
 from gateway.bills.months import CalendarMonth
 from spool.ledger import money
 from spool.ledger.costs import combine_rows
-from spool.ledger.queries import CostQuery, CostRow, DerivedDimensions, Group, running_limit
+from spool.ledger.queries import CostQuery, CostRow, DerivedDimensions, Group, limit_of_running_query
 from spool.record import CURRENCY
 from spool.statements import DAY_S
 
@@ -87,7 +87,7 @@ def sums_to_rows(sums: Mapping[PeriodPlace, PeriodSum], starts: Sequence[datetim
 
 def check_query_limits(sums: Sized) -> None:
     """Raise AskedTooMuch if the query has too many rows, or takes too long."""
-    if limit := running_limit():
+    if limit := limit_of_running_query():
         limit.check_rows(len(sums))
         limit.check_time()
 

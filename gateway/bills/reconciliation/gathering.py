@@ -35,7 +35,7 @@ from gateway.intake.rate_cards.card import RateCard
 from spool import providers
 from spool.currencies import CurrencyConverter, Rates, divide_by_scale, find_no_rate
 from spool.ledger import money
-from spool.ledger.days.remembered import Marks
+from spool.ledger.days.remembered import DataVersions
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.log.protocols import Log
@@ -88,7 +88,7 @@ class ReconciliationInputs:
     """
 
     month: CalendarMonth
-    marks: Marks
+    marks: DataVersions
     infos: Sequence[StatementInfo]
     book_version: str
     card: RateCard
@@ -109,7 +109,7 @@ async def catch_up_and_read_inputs(
     edges = (datetime.fromtimestamp(at, UTC) for at in (month.start - DAY_S, month.end + DAY_S))
     inputs = ReconciliationInputs(
         month=month,
-        marks=await sources.ledger.change_marks(*edges),
+        marks=await sources.ledger.data_versions_of_period(*edges),
         infos=[info for info in known if info.start < month.end and info.end > month.start],
         book_version=book.version,
         card=book.card,
@@ -315,7 +315,7 @@ async def _tokens_by_hour(
     no longer has these hours.
     """
     since = datetime.fromtimestamp(month.start - DAY_S, UTC)
-    if await ledger.limit_to_hourly_sums(since) > since:
+    if await ledger.earliest_moment_with_hourly_sums(since) > since:
         return {}
     until = datetime.fromtimestamp(min(month.end + DAY_S, int(now) // 3600 * 3600 + 3600), UTC)
     if until <= since:

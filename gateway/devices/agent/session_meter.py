@@ -8,7 +8,7 @@ from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
 from spool.ledger.sums import AHEAD_S
-from spool.ledger.verdicts import counting_verdict
+from spool.ledger.verdicts import counted_amounts
 from spool.ledger.work import SESSION
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, Correction, Inference, Record, UsageMetric
@@ -32,7 +32,7 @@ async def sum_session_cost(session: str, ledger: Ledger, log: Log, now: float) -
     while True:
         closed_below = log.lowest_open_number(AI_TELEMETRY)
         await ledger.catch_up(log)
-        if not await ledger.is_complete():
+        if not await ledger.has_all_counted_records():
             return None
         rows = await ledger.costs(query)
         last = log.next_number(AI_TELEMETRY) - 1
@@ -50,7 +50,7 @@ def _cost_if_of_session(record: Record, session: str) -> int:
         # only the later report named the session, so its whole cost counts
         if record.before.session != session:
             return _cost_if_of_session(record.after, session)
-        return counting_verdict(record).spend or 0
+        return counted_amounts(record).spend or 0
     if not isinstance(record, Inference | UsageMetric) or record.session != session:
         return 0
-    return counting_verdict(record).spend or 0
+    return counted_amounts(record).spend or 0

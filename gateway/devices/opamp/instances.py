@@ -133,7 +133,7 @@ class OpampInstances:
         now = self._clock.now()
         if device is not None and elapsed_s(device.last_seen, now) >= self.devices.interval_s:
             self._table.change_and_write_soon(
-                device.id, states.last_seen_updater(now), expects=bearer.expects
+                device.id, states.last_seen_updater(now), expectations=bearer.expects
             )
 
     def note_closed_connection(self, uid: bytes, connection: object) -> None:

@@ -50,7 +50,7 @@ from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.billed import COUNTED
-from spool.ledger.costs import combine_rows, uncut_period_start
+from spool.ledger.costs import calendar_period_start, combine_rows
 from spool.ledger.money import unconverted_amounts_sentence
 from spool.ledger.queries import BILLED_TYPES, MISSING_IS_OF_BILLS, PLAN_TYPES, TOTAL, CostRow
 from spool.meters import METERS, quantity_from_millionths
@@ -289,7 +289,7 @@ class _CostDataPage:
         )
         period = None
         if not whole and self.arguments.granularity != TOTAL:
-            period = uncut_period_start(self.arguments.granularity, row.start.astimezone(UTC)).isoformat()
+            period = calendar_period_start(self.arguments.granularity, row.start.astimezone(UTC)).isoformat()
         return CostLine(
             period=period,
             group=names,

@@ -113,7 +113,7 @@ async def answer_org_context(_: ContextQuestion, call_context: ToolCallContext[M
             if sees.can_see_budget(budget)
         ]
     )
-    is_complete = await ledger.is_complete()
+    is_complete = await ledger.has_all_counted_records()
     notes = [] if is_complete else ["the totals are being counted again and lack calls until that is done"]
     if registry is None:
         notes.append("the registry cannot be read, so views and budgets are unknown at the moment")

@@ -72,7 +72,7 @@ class ValuesKnownSince:
 async def find_values_known_since(ledger: Ledger, sources: Sequence[str]) -> ValuesKnownSince:
     """Find the times since when the sources of a definition (`sources_read_by`) have values."""
     span = await ledger.stored_span()
-    tags = {name: await ledger.known_since(name) for name in sources if name.startswith(TAG)}
+    tags = {name: await ledger.first_period_with_dimension(name) for name in sources if name.startswith(TAG)}
     return ValuesKnownSince(kept_since=span[0] if span else None, tags=tags)
 
 

@@ -125,7 +125,7 @@ class DefinitionPublisher:
             return self._definitions[version.namespace]
         text = await self._table.version_text(version)
         return await asyncio.to_thread(
-            parse_definition, text.encode(), self._ledger.base_dimensions(), _ANY_SIZE
+            parse_definition, text.encode(), self._ledger.underived_dimensions(), _ANY_SIZE
         )
 
     async def validate_text(self, text: bytes, namespace: str) -> AllocationDefinition:
@@ -145,7 +145,7 @@ class DefinitionPublisher:
         Parse and check a text without the definitions of other namespaces. Raises InvalidDefinition with
         every fault.
         """
-        drafted = parse_definition(text, self._ledger.base_dimensions(), self._limits())
+        drafted = parse_definition(text, self._ledger.underived_dimensions(), self._limits())
         try:
             self._table.people.reject_dropped_names(drafted.exact_match_values)
         except Invalid as error:
@@ -257,7 +257,7 @@ class DefinitionPublisher:
         text = await self._table.version_text(version)
         try:
             drafted = await asyncio.to_thread(
-                parse_definition, text.encode(), self._ledger.base_dimensions(), _ANY_SIZE
+                parse_definition, text.encode(), self._ledger.underived_dimensions(), _ANY_SIZE
             )
         except InvalidDefinition as error:
             self._forget_namespace(version.namespace)

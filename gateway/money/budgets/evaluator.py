@@ -144,7 +144,7 @@ class BudgetEvaluator:
             self._alone = {}
             await self._ledger.catch_up(self._log)
             basis = self._current_evaluation_inputs()
-            if not await self._ledger.is_complete():
+            if not await self._ledger.has_all_counted_records():
                 return _WAITING
             books = self.budget_ledger()
             registry = self._registry
@@ -152,7 +152,7 @@ class BudgetEvaluator:
                 budget.id: await books.read_figures(budget, registry.views.find(budget.view_id))
                 for budget in registry.declared_table(BudgetTable).all()
             }
-            if not await self._ledger.is_complete():
+            if not await self._ledger.has_all_counted_records():
                 return _WAITING
             judged = await self._judge_and_store(
                 lambda: {
@@ -181,11 +181,11 @@ class BudgetEvaluator:
         self.request_evaluation()
         async with self._single_turn:
             await self._ledger.catch_up(self._log)
-            if not await self._ledger.is_complete():
+            if not await self._ledger.has_all_counted_records():
                 return False
             books = self.budget_ledger()
             figures = await books.read_figures(budget, self._registry.views.find(budget.view_id))
-            if not await self._ledger.is_complete():
+            if not await self._ledger.has_all_counted_records():
                 return False
             self._alone[budget.id] = None
             await self._judge_and_store(lambda: {budget.id: figures}, books.now)

@@ -216,7 +216,7 @@ async def _spend_by_period(
     is_utc = all(
         period.start.astimezone(budget.zone).utcoffset() == period.start.utcoffset() for period in periods
     )
-    hourly_since = since if is_utc else await budget_ledger.ledger.limit_to_hourly_sums(since)
+    hourly_since = since if is_utc else await budget_ledger.ledger.earliest_moment_with_hourly_sums(since)
     first = min((period.start for period in periods if period.start >= hourly_since), default=until)
     sums = await budget_ledger.spend_by_period(
         budget, budget_view.view, first, until, budget.granularity, by_owner=False

@@ -255,7 +255,7 @@ class BudgetLedger:
         if budget.cost_type_mask:
             return (1,) * 24
         until = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        since = await self.ledger.limit_to_hourly_sums(until - timedelta(days=HOURS_DAYS))
+        since = await self.ledger.earliest_moment_with_hourly_sums(until - timedelta(days=HOURS_DAYS))
         hourly = [0] * 24
         sums = await self.spend_by_period(
             _with_zone_utc(budget), view, since, until, "hourly", by_owner=False
@@ -276,7 +276,7 @@ class BudgetLedger:
         return PeriodFigures(
             period=period,
             spent=dict(by_spend[: self.max_owners]),
-            is_whole=await self.ledger.complete_since() <= period.start.timestamp(),
+            is_whole=await self.ledger.no_record_missing_since() <= period.start.timestamp(),
             owners_left_out=len(by_spend[self.max_owners :]),
         )
 

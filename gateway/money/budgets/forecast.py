@@ -189,7 +189,7 @@ class AnswersHours(Protocol):
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
 
-    async def limit_to_hourly_sums(self, since: datetime) -> datetime: ...
+    async def earliest_moment_with_hourly_sums(self, since: datetime) -> datetime: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +241,10 @@ async def forecast_running_period(
 
     in_utc = replace(query, zone=UTC)
     hourly = await fetch_cost_sums(
-        await ledger.limit_to_hourly_sums(midnight - timedelta(days=HOURS_DAYS)), midnight, "hourly", in_utc
+        await ledger.earliest_moment_with_hourly_sums(midnight - timedelta(days=HOURS_DAYS)),
+        midnight,
+        "hourly",
+        in_utc,
     )
     days = await fetch_cost_sums(first.replace(hour=0, minute=0), midnight, "daily", in_utc)
     running = await fetch_cost_sums(period.start, period.end, TOTAL, query)

@@ -31,7 +31,7 @@ async def highest_spend_in_span(
     """
     now = datetime.fromtimestamp(budget_ledger.now, UTC)
     until = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-    since = await budget_ledger.ledger.limit_to_hourly_sums(until - LOOK_BACK)
+    since = await budget_ledger.ledger.earliest_moment_with_hourly_sums(until - LOOK_BACK)
     in_utc = replace_fields(budget, time_zone="UTC")
     sums = await budget_ledger.spend_by_period(in_utc, view, since, until, "hourly", by_owner=True)
     return await asyncio.to_thread(_highest_sum_by_owner, sums, math.ceil(span_s / HOUR_S) + 1)

@@ -356,7 +356,7 @@ class VerdictBoard:
     async def _compute_table(self, name: str) -> BudgetVerdicts | None:
         """Compute a table from the current totals. Return None while the totals are being counted again."""
         await self._ledger.catch_up(self._log)
-        if not await self._ledger.is_complete():
+        if not await self._ledger.has_all_counted_records():
             return None
         books = self._books()
         of_views = [
@@ -368,7 +368,7 @@ class VerdictBoard:
         )
         figures = [await books.read_running_figures(budget, view) for budget, view in of_views]
         self._owners = {each.budget.id: each.periods[0].owner_count for each in figures if each.periods}
-        if not await self._ledger.is_complete():
+        if not await self._ledger.has_all_counted_records():
             return None
         table = await asyncio.to_thread(build_table, figures, name, books.now)
         delays = await self.measured_delays()

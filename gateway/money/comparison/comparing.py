@@ -188,7 +188,7 @@ async def answer_comparison(
         query=query,
         baseline=before,
         past=past,
-        whole_since=await reader.whole.complete_since(),
+        whole_since=await reader.whole.no_record_missing_since(),
     )
 
 

@@ -20,7 +20,7 @@ from gateway.money.comparison.split import MIXES, CostsAtOldPrices
 from gateway.money.comparison.wording import MILLION, format_dollars
 from spool.ledger import money
 from spool.ledger.queries import CostQuery, CostRow
-from spool.ledger.sums import decode_token_size
+from spool.ledger.sums import decode_input_size
 from spool.ledger.usages import MEASURES, GroupUsage, UsageByGroup
 from spool.processing import STANDARD
 from spool.record import NS, decimal_text
@@ -148,7 +148,7 @@ class OldPrices:
         Return the values that decide the price. The size is the number of tokens from which a list price for
         large inputs applies, or -1.
         """
-        beyond, _ = decode_token_size(int(of.size or 0))
+        beyond, _ = decode_input_size(int(of.size or 0))
         tiers = self.book.rates_at(of.provider, of.model, self.now) if self.book and beyond > 0 else ()
         size = next((above for above, _ in tiers if beyond >= above), _SMALL)
         return of.provider, of.model, size, of.mode or STANDARD, of.region, of.cost_source == "reported"
@@ -280,7 +280,7 @@ def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: 
     if plain is None or cheap is None or dear is None or dearest is None:
         return None
     surcharge = (dear - plain) * (written - long) + (dearest - plain) * long
-    return money.digits_to_units((plain - cheap) * read - surcharge, rate.digits)
+    return money.scaled_amount_to_units((plain - cheap) * read - surcharge, rate.digits)
 
 
 def _uncached_tokens(row: AnyUsage) -> int:
@@ -304,10 +304,10 @@ def _weigh_tokens(row: AnyUsage, rate: Rate) -> int | None:
     fresh = max(0, row.input_tokens - row.cached_input_tokens - cached)
     of_input = price * fresh + read * row.cache_read_tokens + written * row.cache_write_tokens
     of_output = output * (row.output_tokens - row.cached_output_tokens)
-    of_requests = money.digits_to_units(rate.per_request * (fresh + cached), rate.digits) // _mean_input_size(
-        row
-    )
-    return money.digits_to_units(of_input + of_output, rate.digits) + of_requests
+    of_requests = money.scaled_amount_to_units(
+        rate.per_request * (fresh + cached), rate.digits
+    ) // _mean_input_size(row)
+    return money.scaled_amount_to_units(of_input + of_output, rate.digits) + of_requests
 
 
 def spent_rows_by_group(

@@ -128,15 +128,15 @@ async def _answer_without_retry(
         previous=previous,
         before=before,
         billed=billed and {**billed, **filled},
-        whole_since=await reader.whole.complete_since(),
+        whole_since=await reader.whole.no_record_missing_since(),
         unlisted=await _unlisted_units_row(ledger, query, reader),
     )
 
 
 async def _unlisted_units_row(ledger: CostsLedger, query: CostQuery, reader: CostReader) -> CostRow | None:
-    if query.unit_position is None or query.aggregated or not await reader.whole.has_unlisted_units():
+    if query.work_unit_group_index is None or query.aggregated or not await reader.whole.has_unlisted_units():
         return None
-    unit = query.group_by[query.unit_position]
+    unit = query.group_by[query.work_unit_group_index]
     if work.OTHER not in query.include.get(unit, (work.OTHER,)):
         return None
     include = {**query.include, unit: (work.OTHER,)}

@@ -19,9 +19,9 @@ from spool.ledger.groups import (
     COUNTS,
     SPLIT_BY,
     GroupCell,
-    cut_into_cells,
     finished_month_part_ends,
     month_part_start,
+    split_into_cells_of_people,
     too_few_people_label,
 )
 from spool.ledger.ledger import Ledger
@@ -157,7 +157,7 @@ async def _fetch_group_cells(
     with collect_viewed_people(None), apply_limit(None):
         rows = await ledger.costs(query)
     return await asyncio.to_thread(
-        cut_into_cells, rows, min_people, too_few_people_label(min_people - 1), dimension_order
+        split_into_cells_of_people, rows, min_people, too_few_people_label(min_people - 1), dimension_order
     )
 
 

@@ -25,13 +25,13 @@ async def repeat_while_listing_changes(
     if query.unit_of_work is None:
         return await make()
     for _ in range(TRIES - 1):
-        before = await ledger.count_unlistings()
+        before = await ledger.unlisting_counter()
         try:
             answer = await make()
         except NotKept:
-            if before == await ledger.count_unlistings():
+            if before == await ledger.unlisting_counter():
                 raise
         else:
-            if before == await ledger.count_unlistings():
+            if before == await ledger.unlisting_counter():
                 return answer
     return await make()

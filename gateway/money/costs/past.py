@@ -12,11 +12,11 @@ from spool.errors import Invalid
 from spool.ledger.ledger import Ledger
 from spool.ledger.periods import (
     RANGES,
+    earlier_same_weekdays_query,
     move_to_whole_days,
     named_span,
     period_beginning,
     preceding_query,
-    same_weekdays_query,
 )
 from spool.ledger.queries import CostQuery, next_full_hour
 from spool.record import utc_iso
@@ -123,7 +123,7 @@ def comparison_query(
     elif comparison_range == PREVIOUS:
         baseline = preceding_query(query, own_range_name)
     elif comparison_range == SAME_WEEKDAYS:
-        baseline = same_weekdays_query(query, own_range_name)
+        baseline = earlier_same_weekdays_query(query, own_range_name)
     else:
         choices = ", ".join((SAME_WEEKDAYS, PREVIOUS, *RANGES))
         raise Invalid(

@@ -13,7 +13,7 @@ from gateway.money.costs.answer import CostAnswer
 from gateway.money.costs.asked_measures import AskedMeasures, ReportRowKey, RowMeasures
 from gateway.money.costs.measures import MONEY, PERCENTILES, PREVIOUS, SUMS, billed_tokens, cost_per_count
 from spool.ledger import money
-from spool.ledger.costs import combine_rows, periods_of_query, uncut_period_start
+from spool.ledger.costs import calendar_period_start, combine_rows, periods_of_query
 from spool.ledger.queries import TOTAL, CostRow, Group
 from spool.ledger.sums import OTHER, percentile_ms
 from spool.turns.threads import sort_in_steps
@@ -78,7 +78,9 @@ class AnswerRows:
         period = (
             {}
             if query.granularity == TOTAL
-            else {"period": uncut_period_start(query.granularity, start.astimezone(query.zone)).isoformat()}
+            else {
+                "period": calendar_period_start(query.granularity, start.astimezone(query.zone)).isoformat()
+            }
         )
         place_measures = [None if side is None else side.measures_at(place) for side in self._asked]
         return {

@@ -140,7 +140,7 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
     """Read all facts, including every record closed by now."""
     await sources.ledger.catch_up(sources.log)
     ledger = SpendReader(sources.ledger, now)
-    soundness = await sources.ledger.soundness()
+    soundness = await sources.ledger.comparison_state()
     stats = await sources.log.stats()
     book = await asyncio.to_thread(sources.prices)
     midnight = now // DAY_S * DAY_S
@@ -281,7 +281,7 @@ class SpendReader:
     ) -> list[PeriodSpend]:
         start = datetime.fromtimestamp(since, UTC)
         query = CostQuery(
-            since=await self._ledger.limit_to_hourly_sums(start) if per == "hourly" else start,
+            since=await self._ledger.earliest_moment_with_hourly_sums(start) if per == "hourly" else start,
             until=self._until if until is None else min(self._until, datetime.fromtimestamp(until, UTC)),
             granularity=per,
             group_by=[name for name in dimensions if name in self._known],

@@ -128,9 +128,9 @@ def priced_uses(
 
 async def _calls_by_work_and_hour(ledger: Ledger, now: float) -> dict[ProgramWork, dict[int, int]]:
     midnight = datetime.fromtimestamp(now // DAY_S * DAY_S, UTC)
-    known = ledger.base_dimensions()
+    known = ledger.underived_dimensions()
     query = CostQuery(
-        since=await ledger.limit_to_hourly_sums(midnight - timedelta(days=RECENT_DAYS)),
+        since=await ledger.earliest_moment_with_hourly_sums(midnight - timedelta(days=RECENT_DAYS)),
         until=midnight,
         granularity="hourly",
         group_by=[name for name in _WORK if name in known],

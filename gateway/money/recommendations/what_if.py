@@ -19,7 +19,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.days.usage import DaySum
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import running_limit
+from spool.ledger.queries import limit_of_running_query
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
 from spool.record import NS, Inference
@@ -101,7 +101,7 @@ async def what_if(
     limits, like a cost query.
     """
     instead_by_group: dict[Group, ReplacementCosts] = defaultdict(ReplacementCosts)
-    limit = running_limit()
+    limit = limit_of_running_query()
 
     def add_day_sums(by_dimensions: Sequence[Sequence[DaySum]]) -> None:
         savings = _Savings(price_book, model, int(now) * NS)
@@ -161,7 +161,7 @@ class _Savings:
             )
         rate = self._rates[key]
         amount = None if rate is None else cost_of_sum(rate, tokens)
-        return None if rate is None or amount is None else money.digits_to_units(amount, rate.digits)
+        return None if rate is None or amount is None else money.scaled_amount_to_units(amount, rate.digits)
 
 
 def _with_names(tokens: TokenSum, named: _Named) -> TokenSum:

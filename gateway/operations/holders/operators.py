@@ -38,7 +38,7 @@ from gateway.people.authentication.tool_calls import ToolCalls
 from spool.errors import NotThere
 from spool.installation import derive_secret
 from spool.leases import Leases, SoleNode
-from spool.ledger.own_records import OwnRecords
+from spool.ledger.own_records import NewestSliceCalls
 from spool.listing import MOST_KNOWN
 from spool.packed.native import NO_NATIVE, NativeUse
 from spool.people import KEEP, People
@@ -314,10 +314,10 @@ class SpoolServices:
     past: Callable[[], PastRecords | None] = lambda: None
     repair_lake: RepairLake = _refuse_repair
     recount_lake: Callable[[str, str, int], Awaitable[LakeRecount]] = _refuse_lake_recount
-    own_records: OwnRecords = field(init=False, repr=False)
+    own_records: NewestSliceCalls = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.own_records = OwnRecords(self.log, self.clock)
+        self.own_records = NewestSliceCalls(self.log, self.clock)
 
 
 async def _no_shares() -> Sequence[KeyShare]:

@@ -136,7 +136,7 @@ async def _find_work_units(
     request: OperatorRequest[OperatorServices, None], text: str
 ) -> dict[str, list[Named]]:
     digests = request.whole_ledger.digests
-    names = await request.whole_ledger.unit_names_containing(text, MOST_UNITS)
+    names = await request.whole_ledger.work_unit_names_containing(text, MOST_UNITS)
     asked = {**{unit: [digests.to_digest(unit, text)] for unit in TREES}, **names}
     since, until = named_span(_RANGE, request.now())
     plain = CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",))

@@ -38,7 +38,7 @@ from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger import money
-from spool.ledger.queries import TOTAL, CostQuery, next_full_hour, running_limit
+from spool.ledger.queries import TOTAL, CostQuery, limit_of_running_query, next_full_hour
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
@@ -139,7 +139,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     ledger = services.ledger
     limits = services.allocation_limits()
     since, until = _parse_month(draft.month, request.now())
-    drafted = parse_definition(draft.definition.encode(), ledger.base_dimensions(), limits)
+    drafted = parse_definition(draft.definition.encode(), ledger.underived_dimensions(), limits)
     in_force = services.published.definition
     other_namespaces = in_force.parts_in_other_namespaces(draft.namespace)
     join_definitions({**other_namespaces, draft.namespace: drafted}, limits)
@@ -164,7 +164,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
             "fewer dimensions at once, or an earlier month"
         )
     element_limit = max(LEAST_ELEMENTS, section.max_rows // max(1, len(drafted.dimensions)))
-    limit = running_limit()
+    limit = limit_of_running_query()
     result = await asyncio.to_thread(
         compare_definitions,
         before,
@@ -175,7 +175,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
         most=element_limit,
         check=limit.check_time if limit else lambda: None,
     )
-    whole = await ledger.complete_since()
+    whole = await ledger.no_record_missing_since()
     return {
         "diff": {
             "from": since.isoformat(),

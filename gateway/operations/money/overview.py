@@ -297,7 +297,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     )
     month, month_before, day, day_before, by_day, *by_list = row_sets
     shown_days = combine_rows(by_day, start=since, group=())
-    whole = await request.ledger.complete_since()
+    whole = await request.ledger.no_record_missing_since()
     predicted = (await forecast_running_period(request.ledger, base, MONTHLY, request.now())).forecast
     return {
         "overview": {

@@ -34,7 +34,7 @@ from spool.ledger.costs import combine_rows
 from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
-from spool.ledger.work import RUN, SESSION, TREES, UNITS, RunLineage, digest_text, unit_number
+from spool.ledger.work import RUN, SESSION, TREES, UNITS, RunLineage, unit_digest_text, unit_number
 from spool.ledger.work_links import UnitLinks
 from spool.record import utc_iso
 from spool.registry.field_notes import example, words
@@ -305,7 +305,8 @@ async def _read_lineage(
     most = 10 * MOST_RUNS
     new = [*(names if unit == RUN else ())]
     rows = {
-        each.run: each for each in await ledger.run_lineage(query, unit, names, most, has_below=has_below)
+        each.run: each
+        for each in await ledger.run_lineage(query, unit, names, most, includes_runs_below=has_below)
     }
     new += [run for each in rows.values() for run in (each.run, each.parent) if run is not None]
     linked, reached = dict[str, RunLineage](), set(new)
@@ -319,14 +320,16 @@ async def _read_lineage(
                 continue
             parent = links.parent_of(RUN, number)
             if parent is not None and (row is None or row.parent is None):
-                linked[run] = RunLineage(run, digest_text(RUN, parent), None)
-                near.add(digest_text(RUN, parent))
+                linked[run] = RunLineage(run, unit_digest_text(RUN, parent), None)
+                near.add(unit_digest_text(RUN, parent))
             near |= (
-                {digest_text(RUN, each) for each in links.find_children(RUN, number)} if has_below else set()
+                {unit_digest_text(RUN, each) for each in links.find_children(RUN, number)}
+                if has_below
+                else set()
             )
         new = [*(near - reached)] if len(rows) < most else []
         if new:
-            more = await ledger.run_lineage(query, RUN, new, most, has_below=has_below)
+            more = await ledger.run_lineage(query, RUN, new, most, includes_runs_below=has_below)
             rows |= {each.run: each for each in more}
             new += [run for each in more for run in (each.run, each.parent) if run and run not in reached]
             reached |= {*new}
@@ -339,14 +342,14 @@ async def _read_lineage(
 def _linked_ancestors(links: UnitLinks, session: str) -> Iterator[str]:
     number = unit_number(SESSION, session)
     while (parent := links.parent_of(SESSION, number)) is not None:
-        yield digest_text(SESSION, number := parent)
+        yield unit_digest_text(SESSION, number := parent)
 
 
 async def _started_sessions(
     ledger: SlicedLedger, links: UnitLinks, query: CostQuery, name: str
 ) -> Sequence[tuple[CostRow, CostRow]]:
     names = tuple(
-        [digest_text(SESSION, each) for each in links.find_children(SESSION, unit_number(SESSION, name))]
+        [unit_digest_text(SESSION, each) for each in links.find_children(SESSION, unit_number(SESSION, name))]
     )
     if not names:
         return ()

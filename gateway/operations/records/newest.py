@@ -37,7 +37,7 @@ from gateway.operations.records.published import (
 )
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
-from spool.ledger.own_records import OwnRecord
+from spool.ledger.own_records import SliceRecord
 from spool.ledger.work import SESSION, UNITS
 from spool.ledger.work_links import BRANCH
 from spool.people import values_for_filter
@@ -217,7 +217,7 @@ async def newest_visible_records(
     return list(map(to_kept_record, stored_records))
 
 
-def to_kept_record(row: OwnRecord) -> KeptRecord:
+def to_kept_record(row: SliceRecord) -> KeptRecord:
     return KeptRecord(
         AI_TELEMETRY, row.number, row.committed_at, False, row.unpack_record(), is_number_shown=False
     )

@@ -16,7 +16,7 @@ from spool.ledger.counting import stored_value
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
 from spool.ledger.sums import counted_hour, metric_status_and_source
-from spool.ledger.work import UNITS, WorkDigests, countable_name, is_digest
+from spool.ledger.work import UNITS, WorkDigests, counted_unit_name, is_digest
 from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
 from spool.log.protocols import Log
 from spool.log.values import LogEntry
@@ -97,7 +97,7 @@ class KeptRecord:
         """
         record = self.record.after if isinstance(self.record, Correction) else self.record
         if UNITS[name].is_named:
-            stated = countable_name(self.filter_value(f"{TAG}{name}"))
+            stated = counted_unit_name(self.filter_value(f"{TAG}{name}"))
             return (stated if stated or name not in TARGETS else self._linked_target(name, digests, links),)
         own = getattr(record, name, None)
         if not own:
@@ -113,13 +113,13 @@ class KeptRecord:
         def name_of_unit(unit: str) -> str:
             return self.unit_values(unit, digests)[-1]
 
-        return links.find_target(target, name_of_unit, hour) or ""
+        return links.find_linked_target(target, name_of_unit, hour) or ""
 
     def counted_value(self, name: str) -> str:
         """Return the record's value of a dimension, as the totals count it."""
         if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
             return metric_status_and_source(self.record)[name == "cost_source"]
-        return countable_name(str(stored_value(self.filter_value(name))))
+        return counted_unit_name(str(stored_value(self.filter_value(name))))
 
 
 def describe_stored(stored_record: KeptRecord) -> dict[str, object]:

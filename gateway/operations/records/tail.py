@@ -16,7 +16,7 @@ from gateway.operations.records.published import KeptRecord, describe_stored, ke
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
-from spool.ledger.own_records import STEP, OwnRecord, own_records_in
+from spool.ledger.own_records import STEP, SliceRecord, slice_records_between
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.permission_sets import VIEW_RECORDS
 from spool.seen import save_viewings
@@ -90,11 +90,11 @@ def _own_calls_tail_reader(
     async def next_own_tail_events() -> Iterable[bytes]:
         nonlocal reached
         below = log.lowest_open_number(AI_TELEMETRY)
-        own_records: list[OwnRecord] = []
+        own_records: list[SliceRecord] = []
         for begin in range(reached, below, STEP):
             own_records = [
                 *own_records,
-                *reversed(await own_records_in(log, begin, min(begin + STEP, below), is_own)),
+                *reversed(await slice_records_between(log, begin, min(begin + STEP, below), is_own)),
             ][-MOST_AT_ONCE - 1 :]
             await asyncio.sleep(0)
         reached = max(reached, below)

@@ -41,7 +41,7 @@ def build_health(parts: Assembler, receivers: ReceiverServices, routes: Forwarde
         closing=lambda: receivers.in_hand.closed,
         syncs=routes.sync_states,
         leases=parts.storage.leases,
-        ledger=parts.storage.ledger.soundness,
+        ledger=parts.storage.ledger.comparison_state,
     )
 
 
@@ -64,7 +64,7 @@ def build_exposition(
         step_s, held_s = clock_ahead_and_delay_s(parts.clock)
         channels = await parts.channel_states()
         states = await storage.deliveries.route_states()
-        soundness = await storage.ledger.soundness()
+        soundness = await storage.ledger.comparison_state()
         coverage = parts.fleet.measure_coverage(await parts.fleet.machine_rows())
         # costs that change with each call would show the calls of one person
         shows_costs = storage.registry is None or not storage.registry.people.min_group

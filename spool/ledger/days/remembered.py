@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from spool.ledger.costs import query_costs
-from spool.ledger.counting import EVERY, EVERY_BILLED, change_mark_name
+from spool.ledger.counting import EVERY, EVERY_BILLED, data_version_name
 from spool.ledger.periods import next_beginning
 from spool.ledger.queries import CostQuery, CostRow, DerivedDimension
 from spool.record import CURRENCY
@@ -37,7 +37,7 @@ _OF_BILLED = (EVERY_BILLED,)
 MOST_DIMENSIONS = 8  # that queries define; each may have thousands of values in memory
 _DAY = timedelta(days=1)
 
-Marks = tuple[int | None, ...]
+DataVersions = tuple[int | None, ...]
 Answer = list[CostRow] | dict[Any, Any]  # cached result: rows of costs, or groups of usages
 
 
@@ -46,7 +46,7 @@ class RememberedCosts:
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
         self._most_rows = most_rows
-        self._answers: OrderedDict[Hashable, tuple[Marks, Answer]] = OrderedDict()
+        self._answers: OrderedDict[Hashable, tuple[DataVersions, Answer]] = OrderedDict()
         self._row_count = 0
         # what the dimension depends on, the dimension, and the object that replaces it in cache keys
         self._dimensions: list[tuple[object, DerivedDimension, object]] = []
@@ -58,8 +58,8 @@ class RememberedCosts:
     ) -> list[CostRow]:
         if not _can_be_cached(query, now):
             return query_costs(rows, query, limit, rates)
-        state = self._read_state_and_invalidate(rows)
-        marks = change_marks(state, query.since, query.until, is_billed=bool(query.arranged))
+        state = self._read_state_and_forget_renamed(rows)
+        marks = data_versions_of_period(state, query.since, query.until, is_billed=bool(query.arranged))
         key = self._query_key(query)
         if isinstance(found := self._find_answer(key, marks), list):
             return found
@@ -79,11 +79,11 @@ class RememberedCosts:
     ) -> list[UsageByGroup]:
         from spool.ledger.usages import usages_by_group
 
-        state = self._read_state_and_invalidate(rows)
+        state = self._read_state_and_forget_renamed(rows)
         answers: dict[int, UsageByGroup] = {}
         for place, query in enumerate(queries):
             found = (
-                self._find_answer(*self._place_of_usages(query, state))
+                self._find_answer(*self._usage_key_and_versions(query, state))
                 if _can_be_cached(query, now)
                 else None
             )
@@ -94,7 +94,7 @@ class RememberedCosts:
         for place, answer in zip(missing, read, strict=True):
             answers[place] = answer
             if _can_be_cached(queries[place], now) and not state.get("charged"):
-                self._store_answer(*self._place_of_usages(queries[place], state), answer)
+                self._store_answer(*self._usage_key_and_versions(queries[place], state), answer)
         return [answers[place] for place in range(len(queries))]
 
     def dimension(self, depends_on: object, define: Callable[[], DerivedDimension]) -> DerivedDimension:
@@ -120,8 +120,12 @@ class RememberedCosts:
             self._dimensions = []
             self._row_count = 0
 
-    def _place_of_usages(self, query: CostQuery, state: Mapping[str, int]) -> tuple[Hashable, Marks]:
-        return ("usages", self._query_key(query)), change_marks(state, query.since, query.until)
+    def _usage_key_and_versions(
+        self, query: CostQuery, state_values: Mapping[str, int]
+    ) -> tuple[Hashable, DataVersions]:
+        return ("usages", self._query_key(query)), data_versions_of_period(
+            state_values, query.since, query.until
+        )
 
     def _query_key(self, query: CostQuery) -> Hashable:
         """
@@ -133,7 +137,7 @@ class RememberedCosts:
         values = {each.name: getattr(query, each.name) for each in fields(query)} | {"derived": derived}
         return tuple(map(_to_hashable, values.values()))
 
-    def _read_state_and_invalidate(self, rows: LedgerRows) -> Mapping[str, int]:
+    def _read_state_and_forget_renamed(self, rows: LedgerRows) -> Mapping[str, int]:
         """
         Return the ledger's state. If any process has renamed people since the last call, drop all results,
         because they contain names.
@@ -144,7 +148,7 @@ class RememberedCosts:
             self.forget()
         return state
 
-    def _find_answer(self, key: Hashable, marks: Marks) -> Answer | None:
+    def _find_answer(self, key: Hashable, marks: DataVersions) -> Answer | None:
         with self._lock:
             known_marks, answer = self._answers.get(key, ((), []))
             if known_marks != marks:
@@ -152,7 +156,7 @@ class RememberedCosts:
             self._answers.move_to_end(key)
             return answer
 
-    def _store_answer(self, key: Hashable, marks: Marks, answer: Answer) -> None:
+    def _store_answer(self, key: Hashable, marks: DataVersions, answer: Answer) -> None:
         size = len(answer) + 1
         if size > min(MOST_OF_ONE, self._most_rows):
             return
@@ -173,18 +177,18 @@ def _can_be_cached(query: CostQuery, now: float) -> bool:
     return not query.arranged or query.until <= month + _DAY
 
 
-def change_marks(
-    state: Mapping[str, int], since: datetime, until: datetime, *, is_billed: bool = False
-) -> Marks:
+def data_versions_of_period(
+    state_values: Mapping[str, int], since: datetime, until: datetime, *, is_billed: bool = False
+) -> DataVersions:
     of_state, every = (_OF_BILLED, EVERY_BILLED) if is_billed else (_OF_STATE, EVERY)
-    names = (*of_state, *_change_mark_names(since, until, every))
-    return tuple(map(state.get, names))
+    names = (*of_state, *_data_version_names(since, until, every))
+    return tuple(map(state_values.get, names))
 
 
-def _change_mark_names(since: datetime, until: datetime, every: str) -> Iterator[str]:
+def _data_version_names(since: datetime, until: datetime, every: str) -> Iterator[str]:
     at, end = since.astimezone(UTC), until.astimezone(UTC)
     while at < end:
-        yield change_mark_name(at, every)
+        yield data_version_name(at, every)
         at = next_beginning(at, "daily" if at.day == 1 else "monthly")
 
 

@@ -17,7 +17,7 @@ from spool.ledger.ledger_rows import LedgerRows, Span
 from spool.ledger.queries import OF_BILLS, PRICED_BY, CostQuery
 from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, FOUR_WEEKS_S, ROLLUP_WIDTHS, WEEK_S, period_start
 
-Made = tuple[int, int, int]  # a rollup: number, width, start
+RollupKey = tuple[int, int, int]  # a rollup: number, width, start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,30 +66,30 @@ class Division:
 
     def __init__(self, rows: LedgerRows, query: CostQuery, since: int, until: int, *, longest: int) -> None:
         choices = (
-            _usable_billed_rollups(stored_dimension_names(query))
+            _widths_and_numbers_of_billed_rollups(stored_dimension_names(query))
             if query.arranged
             else _usable_rollups(stored_dimension_names(query))
         )
         self._choices = [choice for choice in choices if choice[0] <= longest]
-        self._made: Collection[Made] = ()
+        self._made: Collection[RollupKey] = ()
         if until - since >= DAY_S:
-            self._made = rows.marked_rollups(since, until)
+            self._made = rows.rollups_marked_as_made(since, until)
 
-    def divide_days(self, low: int, high: int) -> Iterator[Span]:
+    def split_days_into_rollups(self, first_start: int, end_start: int) -> Iterator[Span]:
         """
-        Yield the rollups and single days that cover a range of days. `high` may be within the last day if the
+        Yield the rollups and single days that cover a range of days. `end_start` may be within the last day if the
         rest of it has no sums.
         """
-        run_start, current = low, (0, 0)
-        at = low
-        while at < high:
-            choice = self._widest_rollup_at(at, high)
+        run_start, current = first_start, (0, 0)
+        at = first_start
+        while at < end_start:
+            choice = self._widest_rollup_at(at, end_start)
             if choice != current and run_start < at:
                 yield current[0], run_start, at, current[1]
                 run_start = at
             current = choice
             at += choice[0]
-        yield current[0], run_start, high, current[1]
+        yield current[0], run_start, end_start, current[1]
 
     def _widest_rollup_at(self, at: int, high: int) -> tuple[int, int]:
         for width, number in self._choices if self._made else ():
@@ -107,14 +107,18 @@ def _usable_rollups(named: Collection[str]) -> list[tuple[int, int]]:
     ]
 
 
-def _usable_billed_rollups(named: frozenset[str]) -> list[tuple[int, int]]:
+def _widths_and_numbers_of_billed_rollups(needed_dimensions: frozenset[str]) -> list[tuple[int, int]]:
     """
     Return (width, number) of the rollups that have these dimensions. Without dimensions of calls, only widths
     from a week on are used, because a billed day then has fewer rows than its rollup.
     """
-    shortest = WEEK_S if named <= {*OF_BILLS} else DAY_S
-    named -= {*_KEPT_APART}
-    usable = [rollup for rollup in OF_BILLED if rollup.covers(named) and _CORRECTS not in named]
+    shortest = WEEK_S if needed_dimensions <= {*OF_BILLS} else DAY_S
+    needed_dimensions -= {*_KEPT_APART}
+    usable = [
+        rollup
+        for rollup in OF_BILLED
+        if rollup.covers(needed_dimensions) and _CORRECTS not in needed_dimensions
+    ]
     return [(width, rollup.number) for rollup in usable for width in rollup.widths if width >= shortest]
 
 
@@ -125,46 +129,46 @@ def stored_dimension_names(query: CostQuery) -> frozenset[str]:
     return frozenset(source_names)
 
 
-def next_missing_rollup(rows: LedgerRows, daily: int, now: int) -> Made | None:
+def next_missing_rollup(rows: LedgerRows, daily_until: int, now: int) -> RollupKey | None:
     """
-    Return the newest rollup (sum of several days) that is not stored yet, or None: of days before `daily`, or
+    Return the newest rollup (sum of several days) that is not stored yet, or None: of days before `daily_until`, or
     of finished days and weeks of billed costs.
     """
     missing_rollup = None
     first = rows.first_start_since(DAY_S, 0)
-    if first is not None and first < daily:
-        existing = set(rows.marked_rollups(period_start(FOUR_WEEKS_S, first), daily))
+    if first is not None and first < daily_until:
+        existing = set(rows.rollups_marked_as_made(period_start(FOUR_WEEKS_S, first), daily_until))
         missing_rollup = next(
-            (candidate for candidate in _all_rollups(first, daily) if candidate not in existing), None
+            (candidate for candidate in _all_rollups(first, daily_until) if candidate not in existing), None
         )
     return missing_rollup or _next_missing_billed_rollup(rows, now)
 
 
-def drop_old_rollups(rows: LedgerRows, daily: int) -> None:
+def drop_old_rollups(rows: LedgerRows, daily_until: int) -> None:
     """Delete rollups of the width `recent` that are older than RECENT_S."""
     for rollup in ROLLUPS:
         if rollup.recent:
-            rows.drop_rollups(rollup.number, rollup.recent, daily - RECENT_S)
+            rows.drop_rollups(rollup.number, rollup.recent, daily_until - RECENT_S)
 
 
-def _all_rollups(first: int, daily: int) -> Iterator[Made]:
+def _all_rollups(first: int, daily_until: int) -> Iterator[RollupKey]:
     for rollup in ROLLUPS:
         if rollup.recent:
-            last = period_start(rollup.recent, daily) - rollup.recent
-            for start in range(last, max(first, daily - RECENT_S) - 1, -rollup.recent):
+            last = period_start(rollup.recent, daily_until) - rollup.recent
+            for start in range(last, max(first, daily_until - RECENT_S) - 1, -rollup.recent):
                 yield rollup.number, rollup.recent, start
     for width in reversed(ROLLUP_WIDTHS):
         numbers = [rollup.number for rollup in ROLLUPS if width in rollup.widths]
-        last = period_start(width, daily) - width
+        last = period_start(width, daily_until) - width
         for start, number in product(range(last, period_start(width, first) - 1, -width), numbers):
             yield number, width, start
 
 
-def _next_missing_billed_rollup(rows: LedgerRows, now: int) -> Made | None:
+def _next_missing_billed_rollup(rows: LedgerRows, now: int) -> RollupKey | None:
     days = rows.billed_starts(0, now)
     if not days:
         return None
-    existing = set(rows.marked_rollups(period_start(FOUR_WEEKS_S, days[0]), now))
+    existing = set(rows.rollups_marked_as_made(period_start(FOUR_WEEKS_S, days[0]), now))
     for width in reversed(ROLLUP_WIDTHS):
         numbers = [rollup.number for rollup in OF_BILLED if width in rollup.widths]
         starts = {period_start(width, day) for day in days}
@@ -174,8 +178,8 @@ def _next_missing_billed_rollup(rows: LedgerRows, now: int) -> Made | None:
     return None
 
 
-def make_next_rollup(rows: LedgerRows, daily: int, now: int) -> bool:
-    next_rollup = next_missing_rollup(rows, daily, now)
+def make_next_rollup(rows: LedgerRows, daily_until: int, now: int) -> bool:
+    next_rollup = next_missing_rollup(rows, daily_until, now)
     if next_rollup is None:
         return False
     number, width, start = next_rollup
@@ -188,15 +192,15 @@ def rollup_dimensions(number: int) -> tuple[str, ...]:
     return (*dimensions, *ALWAYS) if dimensions else ()
 
 
-def is_wrong_rollup(rows: LedgerRows, place: Made) -> bool:
-    number, width, start = place
-    if place not in rows.marked_rollups(start, start + 1):
+def is_marked_rollup_different(rows: LedgerRows, rollup_key: RollupKey) -> bool:
+    number, width, start = rollup_key
+    if rollup_key not in rows.rollups_marked_as_made(start, start + 1):
         return False
     return rows.is_rollup_different(number, rollup_dimensions(number), width, start)
 
 
-def unmark_differing_rollups(rows: LedgerRows, places: Collection[Made]) -> int:
-    wrong = [rollup_place for rollup_place in places if is_wrong_rollup(rows, rollup_place)]
+def unmark_differing_rollups(rows: LedgerRows, rollup_keys: Collection[RollupKey]) -> int:
+    wrong = [rollup_place for rollup_place in rollup_keys if is_marked_rollup_different(rows, rollup_place)]
     for billed in (False, True):
         rows.unmark_rollups(
             [at for number, _, at in wrong if (number > BILLED_ROLLUPS) == billed], billed=billed

@@ -23,36 +23,36 @@ if TYPE_CHECKING:
 PER_DAY = "costs are stored per whole day in UTC only"  # start of the message of NotKept
 
 
-def check_not_split(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
+def check_no_sum_is_split(rows: LedgerRows, hourly_since: int, period_bounds: Iterable[float]) -> None:
     """
-    Raise NotKept if a moment (epoch seconds) lies inside an hour with sums, or inside a day before `hourly`.
+    Raise NotKept if a moment (epoch seconds) lies inside an hour with sums, or inside a day before `hourly_since`.
     """
-    for instant in instants:
-        width = HOUR_S if instant >= hourly else DAY_S
+    for instant in period_bounds:
+        width = HOUR_S if instant >= hourly_since else DAY_S
         start = int(instant // width) * width
-        if start != instant and rows.numbers_in_period(width, start):
+        if start != instant and rows.dimension_numbers_in_period(width, start):
             raise NotKept(
-                f"{_hours_hint() if width == HOUR_S else _days_hint(hourly)}. Your period splits a stored sum "
-                f"at {format_to_second(instant)}"
+                f"{_whole_hours_hint() if width == HOUR_S else _days_hint(hourly_since)}. Your period splits a "
+                f"stored sum at {format_to_second(instant)}"
             )
 
 
-def check_hours_stored(hourly: int, since: float) -> None:
+def check_hourly_sums_exist(hourly_since: int, since: float) -> None:
     """Raise NotKept if hourly sums from `since` on (epoch seconds) are deleted."""
-    if since < hourly:
-        raise NotKept(_hourly_start_hint(hourly))
+    if since < hourly_since:
+        raise NotKept(_hourly_start_hint(hourly_since))
 
 
-def _hourly_start_hint(hourly: int) -> str:
-    since = format_to_second(hourly)
+def _hourly_start_hint(hourly_since: int) -> str:
+    since = format_to_second(hourly_since)
     return f"before {since}, {PER_DAY}. Choose a start of {since} or later"
 
 
-def _days_hint(hourly: int) -> str:
-    return f"{_hourly_start_hint(hourly)}, or periods that begin and end at midnight UTC"
+def _days_hint(hourly_since: int) -> str:
+    return f"{_hourly_start_hint(hourly_since)}, or periods that begin and end at midnight UTC"
 
 
-def _hours_hint() -> str:
+def _whole_hours_hint() -> str:
     return (
         "costs are stored per whole hour in UTC. Choose periods that begin and end on the hour, in a "
         "time zone with a whole-hour offset from UTC"
@@ -118,11 +118,11 @@ def group_reads(span_questions: Iterable[SpanQuestion], most: int) -> Iterator[l
         yield group
 
 
-def divide_periods(
+def plan_period_reads(
     rows: LedgerRows,
     query: CostQuery,
     time_ranges: Sequence[tuple[datetime, datetime]],
-    state: Mapping[str, int],
+    state_values: Mapping[str, int],
 ) -> Iterator[SpanQuestion]:
     """
     Yield the reads that cover a query's periods with the fewest sums.
@@ -130,13 +130,15 @@ def divide_periods(
     Raises NotKept if a period begins or ends inside an hour or day stored as one sum.
     """
     moments = distinct_moments(time_ranges)
-    check_not_split(rows, state["hourly"], moments)
+    check_no_sum_is_split(rows, state_values["hourly"], moments)
     if query.unit_of_work is not None:
         # one span for hours and days together, because no call is in both
         return plan_reads(time_ranges, lambda start, end: [(HOUR_S, start, end, ROLLUP)])
-    spans: Spans = partial(divide_into_sums, daily=state["daily"], hourly=state["hourly"])
+    spans: Spans = partial(
+        spans_of_daily_and_hourly_sums, daily_until=state_values["daily"], hourly_since=state_values["hourly"]
+    )
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
-    if low + DAY_S <= min(high, state["daily"]):
+    if low + DAY_S <= min(high, state_values["daily"]):
         spans = _spans_with_rollups(rows, query, low, high, spans)
     return plan_reads(time_ranges, spans)
 
@@ -171,19 +173,21 @@ def distinct_moments(time_ranges: Iterable[tuple[datetime, datetime]]) -> Sequen
 def replace_by_rollups(start: int, end: int, *, division: Division, spans: Spans) -> Iterator[Span]:
     for span in spans(start, end):
         if span[0] == DAY_S:
-            yield from division.divide_days(span[1], span[2])
+            yield from division.split_days_into_rollups(span[1], span[2])
         else:
             yield span
 
 
-def divide_into_sums(start: int, end: int, *, daily: int, hourly: int) -> Iterator[Span]:
+def spans_of_daily_and_hourly_sums(
+    start: int, end: int, *, daily_until: int, hourly_since: int
+) -> Iterator[Span]:
     """
-    Yield the whole days before `daily` that have daily sums, and hours elsewhere.
+    Yield the whole days before `daily_until` that have daily sums, and hours elsewhere.
 
-    `check_not_split` has already rejected queries that split an hour or day with sums.
+    `check_no_sum_is_split` has already rejected queries that split an hour or day with sums.
     """
     first_day = -(-start // DAY_S) * DAY_S
-    last_day = max(min(end, daily) // DAY_S * DAY_S, min(end, hourly))
+    last_day = max(min(end, daily_until) // DAY_S * DAY_S, min(end, hourly_since))
     if last_day <= first_day:
         yield HOUR_S, start, end, 0
         return

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from spool.ledger.counting import read_state, smallest_period
+from spool.ledger.counting import finest_stored_period, read_state
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.repricing import TokenSum, token_sum
-from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, decode_token_size
+from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, decode_input_size
 from spool.turns.threads import sort_in_steps
 
 # -- sums that can be priced, and their cost ----------------------------------------------------------------
@@ -55,18 +55,22 @@ def day_sums_by_dimensions(
     # None for numbers that `chosen` does not select
     known: dict[int, Dimensions | None] = {}
     for day in days:
-        width = stored_width(rows, day)
+        width = stored_sum_width_s(rows, day)
         # one hour does not show the day's most expensive sums, so read hours completely
-        dearest = most if width == DAY_S and chosen is None else 0
-        summed, meters = _sum_tokens(rows, day, width, dearest)
-        places = [(-measures[-1], number) for number, measures in summed.items() if measures[-1] > 0]
+        most_expensive_count = most if width == DAY_S and chosen is None else 0
+        summed, meters = _sum_tokens(rows, day, width, most_expensive_count)
+        costs_and_numbers = [
+            (-measures[-1], number) for number, measures in summed.items() if measures[-1] > 0
+        ]
         if chosen is None:
-            places = _most_expensive_places(places, most)
-        read = rows.dimensions_by_number([number for _, number in places if number not in known])
+            costs_and_numbers = _most_expensive_costs_and_numbers(costs_and_numbers, most)
+        read = rows.dimensions_by_number([number for _, number in costs_and_numbers if number not in known])
         for number, dimensions in read.items():
             known[number] = dimensions if chosen is None or chosen(dimensions) else None
         named_sums = [
-            (negative, number, of) for negative, number in places if (of := known[number]) is not None
+            (negative, number, of)
+            for negative, number in costs_and_numbers
+            if (of := known[number]) is not None
         ]
         if len(named_sums) > most:
             named_sums = _most_expensive_sums(named_sums, most)
@@ -78,12 +82,12 @@ def day_sums_by_dimensions(
 
 
 def _sum_tokens(
-    rows: LedgerRows, day: int, width: int, dearest: int
+    rows: LedgerRows, day: int, width: int, most_expensive_count: int
 ) -> tuple[Mapping[int, Measures], Mapping[int, Counter[str]]]:
     summed: dict[int, Measures] = {}
     meters: dict[int, Counter[str]] = {}
     for start in range(day, day + DAY_S, width):
-        for number, measures in rows.token_sums(width, start, dearest=dearest):
+        for number, measures in rows.token_sums(width, start, most_expensive_count=most_expensive_count):
             before = summed.get(number)
             summed[number] = measures if before is None else list(map(add, before, measures))
         for number, quantities in rows.read_meters(width, start).items():
@@ -91,11 +95,13 @@ def _sum_tokens(
     return summed, meters
 
 
-def _most_expensive_places(places: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
-    if len(places) <= most:
-        return places
-    last, _ = sort_in_steps(places, key=itemgetter(0))[most - 1]
-    return [entry for entry in places if entry[0] <= last]
+def _most_expensive_costs_and_numbers(
+    costs_and_numbers: list[tuple[int, int]], most: int
+) -> list[tuple[int, int]]:
+    if len(costs_and_numbers) <= most:
+        return costs_and_numbers
+    last, _ = sort_in_steps(costs_and_numbers, key=itemgetter(0))[most - 1]
+    return [entry for entry in costs_and_numbers if entry[0] <= last]
 
 
 def _most_expensive_sums(named_sums: list[_Named], most: int) -> list[_Named]:
@@ -106,10 +112,10 @@ def _most_expensive_sums(named_sums: list[_Named], most: int) -> list[_Named]:
     return [*dearer, *equal[: most - len(dearer)]]
 
 
-def stored_width(rows: LedgerRows, day: int) -> int:
+def stored_sum_width_s(rows: LedgerRows, day: int) -> int:
     """Return DAY_S if the day has daily sums, else HOUR_S."""
     state = read_state(rows)
-    return DAY_S if day < state["daily"] else smallest_period(day, state["hourly"])[0]
+    return DAY_S if day < state["daily"] else finest_stored_period(day, state["hourly"])[0]
 
 
 def counted_cost(dimensions: Dimensions, measures: Measures) -> int:
@@ -149,7 +155,7 @@ def day_usage(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageS
     nobody: Mapping[str, Any] = {} if whole else _NOBODY
     summed: dict[Dimensions, Measures] = {}
     meters: dict[Dimensions, Counter[str]] = {}
-    width = stored_width(rows, day)
+    width = stored_sum_width_s(rows, day)
     for start in range(day, day + DAY_S, width):
         for dimensions, measures in rows.read_sums(width, start):
             if dimensions.status == "cached":
@@ -172,7 +178,7 @@ def day_usage(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageS
                 output_tokens=measures[COUNTS.index("output_tokens")],
             ),
             sized=dimensions.kind != "call"
-            or (dimensions.size != INPUT_UNKNOWN and decode_token_size(dimensions.size)[1]),
+            or (dimensions.size != INPUT_UNKNOWN and decode_input_size(dimensions.size)[1]),
             cost=counted_cost(dimensions, measures),
         )
         for dimensions, measures in summed.items()

@@ -142,10 +142,12 @@ class PostgresDeliveries(SentDeliveries):
                 partial(take_due, at=now, max_records=max_records, below=below), route
             )
 
-    async def take_probe_delivery(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
+    async def take_test_delivery(
+        self, route: str, *, now: float, max_rejected_records: int
+    ) -> Delivery | None:
         def choose_probe(choice: DeliveryChoice) -> StoredDelivery | None:
             suspects: int = choice.read_value(queries.SUSPECTS)
-            fresh = take_fresh_single(choice, at=now) if suspects < max_suspects else None
+            fresh = take_fresh_single(choice, at=now) if suspects < max_rejected_records else None
             return fresh or take_suspect(choice, at=now)
 
         async with self._choosing[route]:
@@ -178,21 +180,27 @@ class PostgresDeliveries(SentDeliveries):
                 del self._in_hand[delivery.route][delivery.id]
             raise self._report_taken_over(delivery)
 
-    async def reopen_after_restore(self, *, hold_back: str | None) -> None:
+    async def reopen_after_restore(self, *, unknown_outcome_reason: str | None) -> None:
         session = self._delivery_rows()
 
         def reopen_all_deliveries(connection: Connection) -> None:
             open_deliveries = session.read_deliveries(connection, queries.EVERY_OPEN)
             session.execute(connection, queries.LOCK_ROUTES)
             for delivery, _ in open_deliveries:
-                change = transitions.reopen_after_restore(delivery, hold_back=hold_back)
+                change = transitions.reopen_after_restore(
+                    delivery, unknown_outcome_reason=unknown_outcome_reason
+                )
                 self._check_written(session.write_change(connection, change, [delivery]))
             for row in (
-                session.execute(connection, queries.EVERY_ROUTE).fetchall() if hold_back is not None else ()
+                session.execute(connection, queries.EVERY_ROUTE).fetchall()
+                if unknown_outcome_reason is not None
+                else ()
             ):
                 route = delivery_rows.read_route_row(row)
                 highest = highest_accepted_number(self._database, connection, route.topic)
-                change = transitions.hold_unassigned_records(route, accepted=highest, reason=hold_back or "")
+                change = transitions.hold_unassigned_records(
+                    route, accepted=highest, reason=unknown_outcome_reason or ""
+                )
                 self._check_written(session.write_change(connection, change, cut_from=route))
 
         await self._retry_until_unchanged(reopen_all_deliveries)
@@ -278,7 +286,7 @@ class PostgresDeliveries(SentDeliveries):
                 known,
                 committed=session.execute(connection, queries.COMMITTED, span),
                 unsettled=session.execute(connection, queries.UNSETTLED, {"route": route}).fetchall(),
-                lands=lake.is_lake_route(
+                is_data_lake=lake.is_lake_route(
                     PostgresConnection(connection, self._database.fill_in_table_names), route
                 ),
             )

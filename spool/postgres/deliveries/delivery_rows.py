@@ -19,7 +19,7 @@ from spool.deliveries.stored import (
     StoredDeadLetter,
     StoredDelivery,
     StoredRoute,
-    has_later_acceptance,
+    has_acceptance_since_rejection,
 )
 from spool.deliveries.values import PartialRefusal, RouteState, UnsettledDelivery
 from spool.errors import SpoolUnavailable
@@ -190,7 +190,7 @@ def _read_delivery_row(row: tuple[Any, ...]) -> ReadDelivery:
         own_entry = LogEntry(
             topic=topic, first=columns["first"], committed_at=kept_at, records=unpack_records(packed)
         )
-    proven = has_later_acceptance(columns["proof"], acceptances)
+    proven = has_acceptance_since_rejection(columns["proof"], acceptances)
     return ReadDelivery(
         StoredDelivery(**columns, kept=own_entry, acceptances=acceptances, proven=proven), owner
     )
@@ -237,7 +237,7 @@ class PostgresRoutes:
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
         """Return the counters of each route by name. Replays are not counted."""
         return {
-            route.name: routes.route_terms(
+            route.name: routes.route_accounting_counts(
                 route, backlog, accepted=highest_accepted_number(self._database, connection, route.topic)
             )
             for route, backlog in self._routes_with_backlog(connection)

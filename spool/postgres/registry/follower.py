@@ -89,15 +89,15 @@ class Follower:
         try:
             # read all rows written since the last read, then the known rows that may have been deleted
             if devices is None:
-                await self._shared.devices.read_foreign_changes(None)
-                await self._shared.devices.read_foreign_changes(
+                await self._shared.devices.read_changes_of_other_processes(None)
+                await self._shared.devices.read_changes_of_other_processes(
                     [device.id for device in self._shared.devices.all()]
                 )
             elif devices:
-                await self._shared.devices.read_foreign_changes(devices)
+                await self._shared.devices.read_changes_of_other_processes(devices)
             devices = set()
             if clusters:
-                await self._shared.clusters.read_foreign_changes()
+                await self._shared.clusters.read_changes_of_other_processes()
                 clusters = False
         finally:
             self._devices = None if devices is None or self._devices is None else self._devices | devices
@@ -114,7 +114,7 @@ class Follower:
             steps += [
                 self._read_device_changes,
                 shared.registry.keys.load_access_times,
-                shared.container_files.read_foreign_changes,
+                shared.container_files.read_changes_of_other_processes,
             ]
         self._rests += 1
         failed: SpoolError | None = None
@@ -127,7 +127,7 @@ class Follower:
             raise failed
 
     async def _read_device_changes(self) -> None:
-        await self._shared.devices.read_foreign_changes(None)
+        await self._shared.devices.read_changes_of_other_processes(None)
 
     async def _reload_known_streams(self) -> None:
         self._shared.book.replace_known(await self._shared.streams.streams())

@@ -190,7 +190,7 @@ class PostgresRegistry:
             self._own.add(changed.seq)
         return changed.result
 
-    async def overwrite(self) -> str:
+    async def overwrite_deleted_data(self) -> str:
         return ""
 
     async def wait_until_durable(self) -> None:

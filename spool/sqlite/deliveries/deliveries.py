@@ -115,7 +115,9 @@ class SqliteDeliveries(SentDeliveries):
                 self._quiet[route] = closed, inf if next_at is None else next_at
             return self._note_in_hand(delivery)
 
-    async def take_probe_delivery(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
+    async def take_test_delivery(
+        self, route: str, *, now: float, max_rejected_records: int
+    ) -> Delivery | None:
         async with self._choosing[route]:
             in_hand = frozenset(self._in_hand[route])
             where = _statement_parameters(route, in_hand, now=now)
@@ -125,7 +127,7 @@ class SqliteDeliveries(SentDeliveries):
                 (suspects,) = connection.execute(queries.SUSPECTS, (route,)).fetchone()
                 fresh = (
                     _take_fresh_single(connection, where, in_hand, closed)
-                    if suspects < max_suspects
+                    if suspects < max_rejected_records
                     else None
                 )
                 return fresh or delivery_rows.mark_sending(
@@ -151,18 +153,25 @@ class SqliteDeliveries(SentDeliveries):
                 del self._in_hand[delivery.route][delivery.id]
             raise self._report_taken_over(delivery)
 
-    async def reopen_after_restore(self, *, hold_back: str | None) -> None:
+    async def reopen_after_restore(self, *, unknown_outcome_reason: str | None) -> None:
         def reopen_all_deliveries(connection: sqlite3.Connection) -> None:
             for delivery in list(delivery_rows.read_deliveries(connection, queries.EVERY_OPEN)):
                 delivery_rows.write_change(
-                    connection, transitions.reopen_after_restore(delivery, hold_back=hold_back)
+                    connection,
+                    transitions.reopen_after_restore(delivery, unknown_outcome_reason=unknown_outcome_reason),
                 )
-            for row in connection.execute(queries.EVERY_ROUTE).fetchall() if hold_back is not None else ():
+            for row in (
+                connection.execute(queries.EVERY_ROUTE).fetchall()
+                if unknown_outcome_reason is not None
+                else ()
+            ):
                 route = delivery_rows.read_route_row(row)
                 highest = highest_accepted_number(connection, route.topic)
                 delivery_rows.write_change(
                     connection,
-                    transitions.hold_unassigned_records(route, accepted=highest, reason=hold_back or ""),
+                    transitions.hold_unassigned_records(
+                        route, accepted=highest, reason=unknown_outcome_reason or ""
+                    ),
                 )
 
         await self._write_and_note_change(reopen_all_deliveries)
@@ -223,7 +232,7 @@ class SqliteDeliveries(SentDeliveries):
                 known,
                 committed=connection.execute(queries.COMMITTED, (known.topic, since, until)),
                 unsettled=connection.execute(queries.UNSETTLED, {"route": route}),
-                lands=lake.is_lake_route(SqliteConnection(connection), route),
+                is_data_lake=lake.is_lake_route(SqliteConnection(connection), route),
             )
             if not dry_run:
                 delivery_rows.write_change(connection, change)

@@ -17,7 +17,7 @@ from spool.deliveries.stored import (
     StoredDeadLetter,
     StoredDelivery,
     StoredRoute,
-    has_later_acceptance,
+    has_acceptance_since_rejection,
 )
 from spool.deliveries.values import PartialRefusal, RouteState, UnsettledDelivery
 from spool.log.values import LogEntry
@@ -103,7 +103,7 @@ def _read_delivery_row(row: tuple[Any, ...]) -> StoredDelivery:
         same_answers=same_answers,
         kept=entry,
         acceptances=acceptances,
-        proven=has_later_acceptance(proof, acceptances),
+        proven=has_acceptance_since_rejection(proof, acceptances),
     )
 
 
@@ -201,7 +201,7 @@ def _insert_delivery(connection: sqlite3.Connection, delivery: StoredDelivery) -
 
 def route_terms(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
     return {
-        route.name: routes.route_terms(
+        route.name: routes.route_accounting_counts(
             route, backlog, accepted=highest_accepted_number(connection, route.topic)
         )
         for route, backlog in _routes_with_backlog(connection)

@@ -23,7 +23,7 @@ from gateway.normalise.outcome import ReadOptions, ReadOutcome
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.receivers.otlp_http import SLICED, read_export
 from spool.errors import AskedTooMuch
-from spool.ledger.queries import running_limit
+from spool.ledger.queries import limit_of_running_query
 from spool.turns.fair_turns import FairTurns
 
 CALL = '{"id": "x", "call_type": "completion", "model": "m", "prompt_tokens": 1, "completion_tokens": 2, '
@@ -450,12 +450,12 @@ async def test_what_is_worked_on_knows_its_limit() -> None:
     questions = Questions(lambda: SETTINGS)
 
     async def work() -> int:
-        limit = await asyncio.create_task(asyncio.to_thread(running_limit))
+        limit = await asyncio.create_task(asyncio.to_thread(limit_of_running_query))
         assert limit is not None
         return limit.max_rows
 
     async def none(rows: int) -> int:
-        assert running_limit() is None
+        assert limit_of_running_query() is None
         return rows
 
     assert SETTINGS.max_summed_rows == await questions.answer_in_turn("ada", work, none)

@@ -103,7 +103,9 @@ def digest(run: str) -> str:
 
 async def shown_tree(ledger: Ledger, session: str) -> Sequence[RunNode]:
     """Return the tree of a session's runs, as the page of one unit builds it."""
-    lineage = await ledger.run_lineage("session", [as_shown("session", session)], 1000, has_below=True)
+    lineage = await ledger.run_lineage(
+        "session", [as_shown("session", session)], 1000, includes_runs_below=True
+    )
     own: dict[str, CostRow] = {
         run: row for row in await rows_of(ledger, "run") if (run := row.group[0]) is not None
     }
@@ -203,6 +205,6 @@ async def test_003c_a_cost_is_traced_to_its_session(
         assert {**own, parent: Decimal("0.07")} == await asked(ledger, "session", aggregated=True)
         levels = [(node.session, node.level, node.own.calls) for node in await shown_tree(ledger, "parent")]
         assert [(parent, 1, 1), (child, 2, 2)] == levels
-        above = await ledger.run_lineage("session", [child], 10, has_below=False)
+        above = await ledger.run_lineage("session", [child], 10, includes_runs_below=False)
         assert {parent, child} == {each.session for each in above}
         await ledgers.close()

@@ -40,7 +40,7 @@ class Unlisting:
         found = await self._costs_of(queries)
         if self.left:
             number = unit_number("session", as_shown("session", self.left.pop(0)))
-            await self._ledger._change_rows(lambda rows: rows.unlist_units("session", [number]))
+            await self._ledger._change_rows(lambda rows: rows.stop_listing_units("session", [number]))
         return found
 
 
@@ -98,7 +98,7 @@ async def test_an_answer_has_one_listing(ledger: Ledger, monkeypatch: pytest.Mon
 
 async def test_a_unit_that_was_unlisted_before_is_still_refused(ledger: Ledger) -> None:
     reads, name = await reader(ledger), as_shown("session", SESSIONS[0])
-    await ledger._change_rows(lambda rows: rows.unlist_units("session", [unit_number("session", name)]))
+    await ledger._change_rows(lambda rows: rows.stop_listing_units("session", [unit_number("session", name)]))
     with pytest.raises(NotKept, match="no longer listed"):
         await answer_costs(
             question(include={"session": (name,)}), reads, ledger._clock.now(), prices=PriceBook.load

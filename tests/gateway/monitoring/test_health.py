@@ -15,7 +15,7 @@ from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import RouteState
 from spool.errors import SpoolUnavailable
 from spool.leases import NodeState, SoleNode, Work
-from spool.ledger.ledger import Soundness
+from spool.ledger.ledger import LedgerComparisonState
 from spool.log.protocols import Log
 from spool.log.values import LogStats
 from tests.gateway.monitoring.test_metrics import ROUTE, STATS
@@ -34,7 +34,7 @@ class HealthSources(SoleNode):
     reads: int = 0
     states: list[RouteState] | SpoolUnavailable = field(default_factory=list)
     gateways: list[NodeState] = field(default_factory=list)
-    ledger: Soundness | None = None
+    ledger: LedgerComparisonState | None = None
 
     async def stats(self) -> LogStats:
         self.reads += 1
@@ -71,7 +71,7 @@ class HealthSources(SoleNode):
             raise self.states
         return self.gateways
 
-    async def soundness(self) -> Soundness:
+    async def comparison_state(self) -> LedgerComparisonState:
         if self.ledger is None:
             raise SpoolUnavailable("gone")
         return self.ledger
@@ -84,7 +84,7 @@ class HealthSources(SoleNode):
             keys_read=lambda: self.keys_read,
             closing=lambda: self.closing,
             leases=self,
-            ledger=self.soundness,
+            ledger=self.comparison_state,
         )
 
 
@@ -144,7 +144,9 @@ async def test_what_the_ledger_lacks_changes_nothing_but_the_body(
     the ledger still counts as sound.
     """
     sources = HealthSources()
-    sources.ledger = Soundness(missed=missed, looked_for=looked_for, differing=differing, compared_at=None)
+    sources.ledger = LedgerComparisonState(
+        missed=missed, looked_for=looked_for, differing=differing, compared_at=None
+    )
     report = await sources.health().build_report()
     assert report["ready"] is True
     assert report["reasons"] == []

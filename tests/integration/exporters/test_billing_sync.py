@@ -364,7 +364,7 @@ async def test_an_hour_before_the_last_month_is_sent_again(tmp_path: Path) -> No
         before = dict(service.hours)
         one.clock.move(32 * 86_400)
         await one.ledger.sum_up_and_delete_hours()
-        assert late == await one.ledger.limit_to_hourly_sums(late)
+        assert late == await one.ledger.earliest_moment_with_hourly_sums(late)
         await one.spend(50, since=late, until=late + timedelta(hours=2), seed=2)
         total = await one.total()
         never_sent = sent_until + timedelta(days=1)

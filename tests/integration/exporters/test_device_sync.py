@@ -23,7 +23,7 @@ from exporters.service.paths import Paths
 from exporters.service.upstream_client import Keyring, UpstreamClient, build_client
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
-from spool.devices.device import PENDING, REVOKED, Device, require_known
+from spool.devices.device import PENDING, REVOKED, Device, fail_if_device_deleted
 from spool.devices.table import DeviceTable
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from spool.sqlite.devices import SqliteDevices
@@ -187,7 +187,7 @@ async def test_a_revocation_overtakes_a_fleet(site: DeviceSite, monkeypatch: pyt
     async with site.syncing(tells_changes=True) as sync:
         await site.until(lambda: len(site.upstream.accepted) >= 20)
         await site.table.update(
-            "lost", require_known(lambda known: replace(known, state=REVOKED, version=100))
+            "lost", fail_if_device_deleted(lambda known: replace(known, state=REVOKED, version=100))
         )
         sent = len(site.upstream.accepted)
         await site.until(lambda: ("enroll", "lost") in site.told())
@@ -204,7 +204,9 @@ async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: DeviceS
         await site.until(lambda: sync.state().queued == 0)
         before = site.table.find("d1")
         assert before is not None
-        await site.table.replace_row(before.with_changes(facts=True, operator_labels={"team": "ads"}))
+        await site.table.replace_row(
+            before.with_changes(changes_enrolment=True, operator_labels={"team": "ads"})
+        )
         await site.until(lambda: len(site.upstream.accepted) == 4)
         await site.until(lambda: sync.state().queued == 0)
     assert ["enroll", "heartbeat", "enroll", "heartbeat"] == [what for what, _ in site.told()]
@@ -253,7 +255,7 @@ async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status
         await site.table.replace_row(beaten(device("d10", last_seen=10.0)))
         await site.until(lambda: ("heartbeat", "d10") in site.told())
         assert 1 == sum(json.loads(one.body)["device_id"] == "d3" for one in site.upstream.requests)
-        await site.table.replace_row(held.with_changes(facts=True, user="ada"))
+        await site.table.replace_row(held.with_changes(changes_enrolment=True, user="ada"))
         await site.until(lambda: sync.state().queued == 0)
     kept = site.table.find("d3")
     assert kept is not None and kept.held is None

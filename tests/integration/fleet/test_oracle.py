@@ -115,7 +115,7 @@ class Story:
         for one, other in zip(self.gateways, self.gateways[1:] + self.gateways[:1], strict=True):
             if one is not other:
                 await one.lifecycle.table.flush()
-                await other.lifecycle.table.read_foreign_changes(None)
+                await other.lifecycle.table.read_changes_of_other_processes(None)
 
     async def _go_on(self) -> None:
         """Do what is due: a late list, a copied disk, a new installation, or a restart."""

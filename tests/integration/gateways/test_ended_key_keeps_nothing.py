@@ -379,7 +379,7 @@ async def test_a_device_that_is_named_under_such_a_key(
         DeviceReport(id="laptop", want_key=True), bearers["fleet"], ""
     )
     assert own_key is not None
-    await other.app.services.storage.devices.read_foreign_changes(["laptop"])
+    await other.app.services.storage.devices.read_changes_of_other_processes(["laptop"])
     for name in keys:
         await registry.keys.delete(name, confirm=name, actor=ADA)
     await lifecycle.reset_device("laptop", ADA)

@@ -46,7 +46,7 @@ async def test_links_are_used_by_every_gateway(
     async def both_use_both() -> bool:
         ledgers = [gateway.app.services.storage.ledger for gateway in (one, other)]
         states = [await ledger._read_rows(lambda rows: rows.state_values()) for ledger in ledgers]
-        marks = {table(gateway).unit_links.change_mark for gateway in (one, other)}
+        marks = {table(gateway).unit_links.data_version for gateway in (one, other)}
         return 2 == len(table(one).all()) and marks == {state.get("links") for state in states}
 
     await until(both_use_both)

@@ -61,7 +61,7 @@ async def restored(directory: Path, beyond: Sequence[Record], since: Sequence[Re
         async with house.forwarding(**lake):
             await house.until(queued=0)
     async with opened(directory / "data") as house:
-        await house.storage.deliveries.reopen_after_restore(hold_back=None)
+        await house.storage.deliveries.reopen_after_restore(unknown_outcome_reason=None)
         await house.storage.small.open_table(LANDINGS).begin_edition()
         if since:
             await house.add(since)
@@ -213,7 +213,7 @@ def test_a_lake_that_stands_where_the_copy_does_needs_no_records(tmp_path: Path)
         async with opened(tmp_path / "original") as house, house.forwarding(path=tmp_path / "lake"):
             await house.until(queued=0)
         async with opened(tmp_path / "data") as house:
-            await house.storage.deliveries.reopen_after_restore(hold_back=None)
+            await house.storage.deliveries.reopen_after_restore(unknown_outcome_reason=None)
             await house.storage.small.open_table(LANDINGS).begin_edition()
 
     asyncio.run(settle())
@@ -355,7 +355,7 @@ def test_what_is_held_back_is_settled_by_hand_first(tmp_path: Path) -> None:
 
     async def hold() -> None:
         async with opened(tmp_path / "data") as house:
-            await house.storage.deliveries.reopen_after_restore(hold_back="of a backup")
+            await house.storage.deliveries.reopen_after_restore(unknown_outcome_reason="of a backup")
 
     asyncio.run(hold())
     result = run(tmp_path)

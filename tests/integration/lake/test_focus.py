@@ -160,10 +160,10 @@ async def test_a_repeat_after_a_crash_leaves_files_of_charges_as_they_are(tmp_pa
     async with filled(tmp_path, format="focus") as first:
         bodies = {path: path.read_bytes() for path in lake.rglob("*.zst")}
         assert 2 == len(bodies)
-        (edition,) = await first.house.storage.small.open_table(LANDINGS).find_or_begin_editions(ROUTE, 1)
+        (edition,) = await first.house.storage.small.open_table(LANDINGS).find_or_begin_log_editions(ROUTE, 1)
         begin_copy(tmp_path / "again", first.house.storage)
     async with opened(tmp_path / "again") as house:
-        await house.storage.small.open_table(LANDINGS).find_or_begin_editions(ROUTE, 1)
+        await house.storage.small.open_table(LANDINGS).find_or_begin_log_editions(ROUTE, 1)
     _take_edition(tmp_path / "again", edition)
     for path in (lake / "_manifest").rglob("*.json"):
         path.unlink()

@@ -85,7 +85,7 @@ async def test_what_others_wrote_is_never_overwritten(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     clock = SystemClock()
     async with opened(tmp_path / "data") as house:
-        (edition,) = await house.storage.small.open_table(LANDINGS).find_or_begin_editions(ROUTE, 1)
+        (edition,) = await house.storage.small.open_table(LANDINGS).find_or_begin_log_editions(ROUTE, 1)
         await house.add(calls(1, 10))
         today = datetime.fromtimestamp(clock.now(), UTC).strftime("%Y-%m-%d")
         name = f"ai_telemetry/v1/date={today}/lake-{edition}-000000000001-000000000010.parquet"
@@ -126,7 +126,7 @@ async def test_a_copy_that_is_behind_its_lake_parks(tmp_path: Path) -> None:
     async with opened(tmp_path / "original") as house, house.forwarding(path=lake):
         await house.add(calls(1, 10))
         await house.until(queued=0)
-        editions = await house.storage.small.open_table(LANDINGS).find_or_begin_editions(ROUTE, 1)
+        editions = await house.storage.small.open_table(LANDINGS).find_or_begin_log_editions(ROUTE, 1)
         await house.add(calls(11, 20))
         await house.until(queued=0)
         begin_copy(tmp_path / "copy", house.storage)

@@ -384,7 +384,7 @@ async def test_a_list_of_sessions_states_what_it_leaves_out(assistant: Assistant
     assert not any("no longer listed" in note for note in found["notes"])
     ledger = assistant.serving.app.services.operators.money.ledger
     number = unit_number("session", ledger.digests.digest_of_id("session", "gone"))
-    await ledger._change_rows(lambda rows: rows.unlist_units("session", [number]))
+    await ledger._change_rows(lambda rows: rows.stop_listing_units("session", [number]))
     found = await assistant.content("get_cost_data", group_by=["session"])
     assert any("units that are no longer listed have 1 calls" in note for note in found["notes"])
 

@@ -31,7 +31,7 @@ from gateway.operations.money.reports.declared import ScheduledReport
 from gateway.operations.money.reports.sender import read_figures
 from spool.clock import SystemClock
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow, running_limit
+from spool.ledger.queries import CostQuery, CostRow, limit_of_running_query
 from spool.registry.views import Anomalies, NewView
 from spool.settings import SpoolSettings
 from spool.streams import StreamBook
@@ -101,7 +101,7 @@ def unlimited(monkeypatch: pytest.MonkeyPatch) -> list[CostQuery]:
     costs = Ledger.costs
 
     async def noted(ledger: Ledger, query: CostQuery) -> Sequence[CostRow]:
-        if running_limit() is None and not isinstance(current_work(), BackgroundWork):
+        if limit_of_running_query() is None and not isinstance(current_work(), BackgroundWork):
             asked.append(query)
         return await costs(ledger, query)
 

@@ -201,7 +201,9 @@ async def tree_of(
     assert len(sessions) == family.sessions
     assert _sums(total) in map(_sums, with_children)  # the conversation includes the sessions of its agents
     own, aggregated = ({row.group[0]: _sums(row) for row in found} for found in (rows, with_started))
-    lineage = await ledger.run_lineage("run", [run for run in own if run is not None], 100, has_below=True)
+    lineage = await ledger.run_lineage(
+        "run", [run for run in own if run is not None], 100, includes_runs_below=True
+    )
     parents = {each.run: each.parent for each in lineage}
     if family.has_main_run:  # a workflow without calls may be above the main agent
         [main] = [run for run in own if run is not None and parents[run] not in own]

@@ -262,7 +262,7 @@ async def test_two_gateways_share_the_count(
     assert 50 == sum(not outcome for outcome in outcomes.values())
     assert {"", "token_used_up"} == set(outcomes.values())
     for server in pair:
-        await server.app.services.topics.devices.table.read_foreign_changes(None)
+        await server.app.services.topics.devices.table.read_changes_of_other_processes(None)
         assert 50 == len(server.app.services.topics.devices.table.all())
     began = time.monotonic()
     assert (1, 50) == await one.app.services.topics.devices.revoke_token("jamf", ACTOR, devices=True)

@@ -223,15 +223,15 @@ async def test_words_at_two_gateways(new_schema: Callable[[], Schema], serve: Se
     key = said(await enrol(pair[0], await make(pair[0]), "laptop-1"))["key"]
     async with asyncio.timeout(60):
         while pair[1].app.services.topics.devices.table.find("laptop-1") is None:
-            await pair[1].app.services.topics.devices.table.read_foreign_changes(None)
+            await pair[1].app.services.topics.devices.table.read_changes_of_other_processes(None)
     word, copied = "", ""
     for n in range(1, 13):
         answer = await beat(pair[n % 2], key, seq=n, next=word)
         word = word if n % 4 == 0 else answer["next"]  # every fourth answer of the gateway is lost
         copied = word if n == 6 else copied
     for server in pair:
-        await server.app.services.topics.devices.table.read_foreign_changes(None)
+        await server.app.services.topics.devices.table.read_changes_of_other_processes(None)
         assert "enrolled" == state(server, "laptop-1")
     await beat(pair[0], key, seq=7, next=copied)
-    await pair[1].app.services.topics.devices.table.read_foreign_changes(None)
+    await pair[1].app.services.topics.devices.table.read_changes_of_other_processes(None)
     assert [COPIED] * 2 == [state(server, "laptop-1") for server in pair]

@@ -118,7 +118,9 @@ async def test_a_revocation_at_each_gateway(serve: Serve, tmp_path: Path) -> Non
     for server, id in ((near, "at-middle"), (middle, "at-far")):
         assert ENROLLED == state(server, id)
         table = server.app.services.topics.devices.table
-        table.change_and_write_soon(id, lambda known: known.with_changes(facts=True, hostname="other"))
+        table.change_and_write_soon(
+            id, lambda known: known.with_changes(changes_enrolment=True, hostname="other")
+        )
         await until(partial(is_held, server, id))
 
 

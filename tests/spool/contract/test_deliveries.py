@@ -96,7 +96,7 @@ async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) ->
     """
     await begun(spooled, 20)
     before = await taken(spooled, max_records=10)
-    await spooled.deliveries.reopen_after_restore(hold_back=None)
+    await spooled.deliveries.reopen_after_restore(unknown_outcome_reason=None)
     await spooled.deliveries.set_routes([SPEC])
     after = await taken(spooled, max_records=10)
     assert before.idempotency_key == after.idempotency_key
@@ -112,7 +112,7 @@ async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
     await begun(spooled, 30)
     await deliver(spooled, await taken(spooled, max_records=10))
     await taken(spooled, max_records=10)
-    await spooled.deliveries.reopen_after_restore(hold_back="of a backup")
+    await spooled.deliveries.reopen_after_restore(unknown_outcome_reason="of a backup")
     await spooled.deliveries.set_routes([SPEC])
     assert None is await due(spooled)
     assert {"delivered": 10, "unknown": 20} == await spooled.terms()
@@ -171,7 +171,7 @@ async def test_a_repeat_after_no_answer_is_the_same_request(spooled: Spooled, cl
     await begun(spooled, 10)
     first = await taken(spooled)
     await spooled.deliveries.schedule_retry(
-        first, reason="no answer", not_before=clock.now() + 5, ambiguous=True
+        first, reason="no answer", not_before=clock.now() + 5, may_be_accepted=True
     )
     assert None is await due(spooled)
     assert clock.now() + 5 == await spooled.deliveries.next_due_at(ROUTE)
@@ -202,7 +202,12 @@ async def answered(
     reason = answer or "no answer"
     delivery = await taken(spooled)
     await spooled.deliveries.schedule_retry(
-        delivery, reason=reason, not_before=0, answer=answer, ambiguous=ambiguous, definite=definite
+        delivery,
+        reason=reason,
+        not_before=0,
+        answer=answer,
+        may_be_accepted=ambiguous,
+        proves_no_acceptance=definite,
     )
     again = await taken(spooled)
     await spooled.deliveries.schedule_retry(again, reason="was not sent", not_before=0)
@@ -291,7 +296,7 @@ VERBS: Mapping[str, Verb] = {
     "retry": lambda deliveries, one: deliveries.schedule_retry(
         one, reason="503", not_before=0.0, answer="503"
     ),
-    "unknown": lambda deliveries, one: deliveries.mark_unknown(one, reason="cut off"),
+    "unknown": lambda deliveries, one: deliveries.mark_outcome_unknown(one, reason="cut off"),
 }
 
 
@@ -326,9 +331,11 @@ async def test_an_ambiguous_batch_is_no_source_of_probes(spooled: Spooled) -> No
     await begun(spooled, 11)
     batch = await taken(spooled, max_records=10)
     single = await taken(spooled, max_records=1)
-    await spooled.deliveries.schedule_retry(batch, reason="no answer", not_before=0, ambiguous=True)
+    await spooled.deliveries.schedule_retry(batch, reason="no answer", not_before=0, may_be_accepted=True)
     await spooled.deliveries.schedule_retry(single, reason="400", not_before=0, answer="400", refused_at=1.0)
-    probe = await spooled.deliveries.take_probe_delivery(ROUTE, now=spooled.clock.now(), max_suspects=16)
+    probe = await spooled.deliveries.take_test_delivery(
+        ROUTE, now=spooled.clock.now(), max_rejected_records=16
+    )
     assert probe is not None
     assert span(batch) == span(probe)
     assert batch.idempotency_key == probe.idempotency_key
@@ -513,7 +520,7 @@ async def test_a_probe_is_far_from_what_was_refused(spooled: Spooled) -> None:
     await spooled.deliveries.schedule_retry(batch, reason="400", not_before=0, answer="400")
     probes = []
     for _ in range(4):
-        probe = await spooled.deliveries.take_probe_delivery(ROUTE, now=0, max_suspects=2)
+        probe = await spooled.deliveries.take_test_delivery(ROUTE, now=0, max_rejected_records=2)
         assert probe is not None
         probes.append(span(probe))
         await spooled.deliveries.schedule_retry(
@@ -527,7 +534,7 @@ async def test_a_probe_is_far_from_what_was_refused(spooled: Spooled) -> None:
 async def test_a_probe_of_an_uncut_backlog_is_one_record(spooled: Spooled) -> None:
     """If no delivery exists yet, a probe creates one with a single record."""
     await begun(spooled, 10)
-    assert (1, 1) == span(await spooled.deliveries.take_probe_delivery(ROUTE, now=0, max_suspects=1))
+    assert (1, 1) == span(await spooled.deliveries.take_test_delivery(ROUTE, now=0, max_rejected_records=1))
 
 
 async def test_start_now_leaves_out_what_is_there(spooled: Spooled) -> None:
@@ -586,7 +593,7 @@ async def test_a_mark_comes_back_with_its_delivery(spooled: Spooled) -> None:
 async def test_an_unknown_outcome_is_not_sent_again(spooled: Spooled) -> None:
     """A delivery with an unknown outcome leaves the queue, counts as unknown, and never becomes due."""
     await begun(spooled, 3)
-    await spooled.deliveries.mark_unknown(await taken(spooled), reason="no answer")
+    await spooled.deliveries.mark_outcome_unknown(await taken(spooled), reason="no answer")
     await spooled.deliveries.set_routes([SPEC])
     assert None is await due(spooled)
     assert {"unknown": 3} == await spooled.terms()
@@ -602,7 +609,7 @@ async def test_an_unknown_delivery_is_settled_once(spooled: Spooled, sent: bool)
     await spooled.add(calls(1, 2))
     delivery = await taken(spooled)
     await spooled.deliveries.store_mark(delivery, "0")
-    await spooled.deliveries.mark_unknown(delivery, reason="no answer")
+    await spooled.deliveries.mark_outcome_unknown(delivery, reason="no answer")
     assert await due(spooled) is None
     (unknown,) = await spooled.deliveries.unknown_deliveries()
     assert delivery.id == unknown.id
@@ -634,7 +641,7 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
     await spooled.deliveries.set_routes([SPEC])
     await spooled.add(calls(1, 4))
     await spooled.deliveries.store_settlement(await taken(spooled, max_records=1), Settlement(delivered=1))
-    await spooled.deliveries.mark_unknown(await taken(spooled, max_records=2), reason="no answer")
+    await spooled.deliveries.mark_outcome_unknown(await taken(spooled, max_records=2), reason="no answer")
     waiting = await taken(spooled, max_records=1)
     at = spooled.clock.now() + 30
     await spooled.deliveries.schedule_retry(waiting, reason="503", not_before=at)
@@ -650,7 +657,7 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
     )
     assert replayed == 1
     assert (await spooled.deliveries.route_states())[0].unknown == 2
-    await spooled.deliveries.mark_unknown(await taken(spooled), reason="no answer")
+    await spooled.deliveries.mark_outcome_unknown(await taken(spooled), reason="no answer")
     assert [True] == [
         each.replay for each in await spooled.deliveries.unsettled_deliveries() if each.first == 1
     ]
@@ -671,7 +678,7 @@ async def test_a_retried_letter_may_become_unknown(spooled: Spooled) -> None:
     await spooled.deliveries.retry_dead_letters(
         [letter.id for letter in await spooled.deliveries.dead_letters()]
     )
-    await spooled.deliveries.mark_unknown(await taken(spooled), reason="no answer")
+    await spooled.deliveries.mark_outcome_unknown(await taken(spooled), reason="no answer")
     (unknown,) = await spooled.deliveries.unknown_deliveries()
     assert unknown.kept is not None
     assert [call(1)] == list(unknown.kept.records)

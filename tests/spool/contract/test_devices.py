@@ -20,8 +20,8 @@ from spool.devices.device import (
     Expectations,
     TooManyDevices,
     Unenrolled,
+    fail_if_device_deleted,
     is_device_id,
-    require_known,
 )
 from spool.devices.table import MAX_UNENROLLED, DeviceTable
 from spool.errors import NotThere, SpoolUnavailable
@@ -278,7 +278,7 @@ def test_a_version_for_everything_upstream_should_hear() -> None:
     beat = device().with_changes(last_heartbeat=2.0)
     assert beat.version == 2
     assert beat.facts_version == 1
-    assert (moved := beat.with_changes(facts=True, hostname="new")).version == 4
+    assert (moved := beat.with_changes(changes_enrolment=True, hostname="new")).version == 4
     assert moved.facts_version == 3
     assert replace(moved, hostname="") != beat
 
@@ -321,11 +321,11 @@ async def test_a_change_is_a_function_of_the_row(rows: Counted) -> None:
     table = await DeviceTable.open(rows)
     await table.replace_row(device())
     await asyncio.gather(
-        table.update("laptop-1", require_known(lambda known: replace(known, hostname="mill"))),
-        table.update("laptop-1", require_known(lambda known: replace(known, user="ada"))),
+        table.update("laptop-1", fail_if_device_deleted(lambda known: replace(known, hostname="mill"))),
+        table.update("laptop-1", fail_if_device_deleted(lambda known: replace(known, user="ada"))),
     )
     with pytest.raises(NotThere):
-        await table.update("other", require_known(lambda known: replace(known, user="ada")))
+        await table.update("other", fail_if_device_deleted(lambda known: replace(known, user="ada")))
     table.change_and_write_soon("other", lambda known: replace(known, user="ada"))
     await table.close()
     assert [device(hostname="mill", user="ada")] == (await DeviceTable.open(rows)).all()
@@ -341,7 +341,7 @@ async def test_no_more_than_may_be(rows: Counted) -> None:
         return_exceptions=True,
     )
     assert [Device, Device, TooManyDevices] == [type(one) for one in outcomes]
-    await table.update("a", require_known(lambda known: replace(known, user="ada")), most=1)
+    await table.update("a", fail_if_device_deleted(lambda known: replace(known, user="ada")), most=1)
     assert ["a", "b"] == sorted(each.id for each in (await DeviceTable.open(rows)).all())
 
 
@@ -363,7 +363,7 @@ async def test_what_others_write_while_a_key_ends_is_not_changed_again() -> None
     )
     await rows.waits.wait()
     rows.changed = dict(again)
-    await table.read_foreign_changes(["revoked", "deleted"])
+    await table.read_changes_of_other_processes(["revoked", "deleted"])
     rows.may_end.set()
     await ending
     assert again == {id: table.find(id) for id in again}

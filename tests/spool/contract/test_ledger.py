@@ -622,7 +622,7 @@ async def test_derived_dimensions(ledgers: Ledgers) -> None:
     with pytest.raises(ValueError, match="not a dimension"):
         await total(ledger, group_by=["Size"])
     ledger.set_derived_dimensions([OWNER, SIZE])
-    assert (*ledger.base_dimensions(), OWNER.name, "Size") == tuple(ledger.dimensions())
+    assert (*ledger.underived_dimensions(), OWNER.name, "Size") == tuple(ledger.dimensions())
     groups = [OWNER.name, "Size", "team"]
     rows = await ledger.costs(CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=groups))
     assert [(None, "large", None), ("a-x", "large", "a"), ("a-x", "small", "a"), ("a-y", "large", "a")] == [
@@ -635,8 +635,8 @@ async def test_derived_dimensions(ledgers: Ledgers) -> None:
     assert 1 == (await total(ledger, include={OWNER.name: ["a-x"]}, exclude={"Size": ["small"]})).calls
     other = replace(SIZE, value=lambda values: "any")
     assert ("any",) == (await total(ledger, group_by=["Size"], derived={"Size": other})).group
-    assert at(BEGIN // HOUR * HOUR) == await ledger.known_since("tag:service")
-    assert await ledger.known_since("device") is None
+    assert at(BEGIN // HOUR * HOUR) == await ledger.first_period_with_dimension("tag:service")
+    assert await ledger.first_period_with_dimension("device") is None
     ledger.set_derived_dimensions([])
     with pytest.raises(ValueError, match="not a dimension"):
         await ledger.values("Size")
@@ -843,7 +843,7 @@ async def _spoil(store: LedgerStore, hour: int) -> None:
     """Add seven calls that do not exist."""
 
     def work(rows: LedgerRows) -> None:
-        for number in rows.numbers_in_period(HOUR, hour):
+        for number in rows.dimension_numbers_in_period(HOUR, hour):
             rows.add_sums(HOUR, [(hour, number, [7, *[0] * (WIDTH - 1)])])
 
     await store.change(work)
@@ -885,7 +885,7 @@ class Interrupted(FakeLog):
 
 def _empty(rows: LedgerRows) -> None:
     """Reset the rows to the state after a damaged ledger was created again."""
-    rows.freeze_periods(below=0)
+    rows.freeze_periods(below_number=0)
     rows.drop_open_periods()
     rows.set_state(reach=1, missed=0)
 
@@ -1089,7 +1089,7 @@ async def test_a_transaction_that_fails_leaves_nothing(
     log.add([call(user="new"), call()])
     before = await ledgers.store.read(lambda rows: (dict(rows.state_values()), rows.frozen_periods()))
     with monkeypatch.context() as broken:
-        broken.setattr("spool.ledger.counting.smallest_period", _broken)
+        broken.setattr("spool.ledger.counting.finest_stored_period", _broken)
         with pytest.raises(ZeroDivisionError):
             await ledger.catch_up(log)
     assert before == await ledgers.store.read(lambda rows: (dict(rows.state_values()), rows.frozen_periods()))
@@ -1122,7 +1122,7 @@ async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
         (user, (await total(other, include={"user": [user]})).calls) for user in ("new", "u0", "u1", "u2")
     ]
     await one.catch_up(log)
-    assert await one.is_complete()
+    assert await one.has_all_counted_records()
 
 
 @pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
@@ -1133,11 +1133,11 @@ async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) ->
     behind = FakeLog.of(log, upto=0)
     one, other = await ledgers.open(), await ledgers.open()
     assert 4 == await one.catch_up(log)
-    assert not await other.is_complete()
+    assert not await other.has_all_counted_records()
     behind.add([call()])
     watching = asyncio.create_task(other.track_other_processes(behind))
     async with asyncio.timeout(60):
-        while not await other.is_complete():  # noqa: ASYNC110 - the task tells nobody
+        while not await other.has_all_counted_records():  # noqa: ASYNC110 - the task tells nobody
             await asyncio.sleep(0)
     watching.cancel()
     assert 4 == other.lowest_needed_number(AI_TELEMETRY) == await other.catch_up(behind)
@@ -1158,7 +1158,7 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     log.add([call(), call(), call()])
     one, other = await ledgers.open(), await ledgers.open()
     looked = asyncio.Event()
-    look = other._refresh_reach
+    look = other._refresh_and_check_if_behind
 
     async def looking(log: ReadableLog) -> bool:
         try:
@@ -1166,7 +1166,7 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
         finally:
             looked.set()
 
-    monkeypatch.setattr(other, "_refresh_reach", looking)
+    monkeypatch.setattr(other, "_refresh_and_check_if_behind", looking)
     watching = asyncio.create_task(other.track_other_processes(log))
     await looked.wait()
     assert 4 == await one.catch_up(log)

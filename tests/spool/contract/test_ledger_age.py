@@ -234,19 +234,19 @@ async def test_hours_of_records_that_were_gone(ledgers: Ledgers, gone: int) -> N
     everything = recount(log)
     log.forget_below(gone * 5 + 1)
     ledger = await ledgers.open(chunk=3, clock=FakeClock(BEGINS[0].timestamp() + 20 * HOUR))
-    assert not await ledger.is_complete()
+    assert not await ledger.has_all_counted_records()
     await ledger.catch_up(log)
-    assert await ledger.is_complete()
+    assert await ledger.has_all_counted_records()
     state = await ledger.state()
     assert state.whole_since
     assert state.missed == 5 * gone
-    assert await ledger.complete_since() == state.whole_since.timestamp()
+    assert await ledger.no_record_missing_since() == state.whole_since.timestamp()
     found = await hourly(ledger, since=int(BEGINS[0].timestamp()) - 24 * HOUR, days=4)
     assert _from(state.whole_since, everything) == _from(state.whole_since, found)
     assert everything != found
     log.add([call() for _ in range(5)])
     await ledger.rebuild(log)
-    assert not await ledger.is_complete()
+    assert not await ledger.has_all_counted_records()
 
 
 def _from(since: datetime, sums: Mapping[tuple[Any, ...], object]) -> dict[tuple[Any, ...], object]:

@@ -83,7 +83,7 @@ def outcome_of(name: str, *, at: float, answer: str | None, ambiguous: bool) -> 
             settlement = Settlement(delivered=delivery.count - 1, refused=1, words="too old")
             await deliveries.store_settlement(delivery, settlement)
         elif name == "unknown":
-            await deliveries.mark_unknown(delivery, reason=name)
+            await deliveries.mark_outcome_unknown(delivery, reason=name)
         elif name in ("set aside", "refused") and delivery.count > 1:
             await deliveries.split_delivery(delivery, reason=name, refused=name == "refused")
         elif name == "set aside":
@@ -94,7 +94,7 @@ def outcome_of(name: str, *, at: float, answer: str | None, ambiguous: bool) -> 
                 reason=name,
                 not_before=at,
                 answer=answer,
-                ambiguous=ambiguous,
+                may_be_accepted=ambiguous,
                 refused_at=at if name == "refused" else None,
                 server_error=name == "server error",
             )
@@ -196,7 +196,9 @@ class Engines(RuleBasedStateMachine):
         sent = []
         for one in self.both:
             if probes:
-                delivery = self.run(one.deliveries.take_probe_delivery(ROUTE.name, now=now, max_suspects=2))
+                delivery = self.run(
+                    one.deliveries.take_test_delivery(ROUTE.name, now=now, max_rejected_records=2)
+                )
             else:
                 delivery = self.run(
                     one.deliveries.take_due_delivery(ROUTE.name, now=now, max_records=records)

@@ -208,7 +208,7 @@ async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
     dealt = await deal(ledgers)
     expected = {query.group_by: await fresh(ledgers, query) for query in (WHOLE, by_team)}
     await dealt.rolled_up(DAYS)
-    made = await ledgers.store.read(lambda rows: rows.marked_rollups(0, 1 << 62))
+    made = await ledgers.store.read(lambda rows: rows.rollups_marked_as_made(0, 1 << 62))
     assert made and min(number for number, _, _ in made) > BILLED_ROLLUPS
 
     def spoil(rows: LedgerRows) -> None:

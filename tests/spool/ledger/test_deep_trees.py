@@ -15,7 +15,7 @@ import pytest
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostRow
 from spool.ledger.slices import SlicedLedger
-from spool.ledger.work import digest_text
+from spool.ledger.work import unit_digest_text
 from spool.ledger.work_links import UnitLinks
 from spool.record import NS, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
@@ -156,7 +156,7 @@ async def check_teams(ledger: Ledger, calls: Sequence[Any], links: UnitLinks) ->
     ]
     seen = {"session": {as_shown("session", each[0]) for each in own}}
     seen["run"] = {as_shown("run", each[1]) for each in own}
-    joined = [each for each in links.links if digest_text(each.unit, each.id) in seen[each.unit]]
+    joined = [each for each in links.links if unit_digest_text(each.unit, each.id) in seen[each.unit]]
     for unit, names in seen.items():
         found = await aggregated(SlicedLedger(ledger, slice), unit)
         costs = by_hand(own, joined, unit)

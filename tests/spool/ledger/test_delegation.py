@@ -214,7 +214,7 @@ async def test_a_run_without_calls_is_forgotten_with_the_runs_below_it(ledgers: 
 
     def forgotten(rows: LedgerRows) -> bool:
         rows.drop_unused_units()
-        return not rows.run_lineage("run", above, 10, has_below=False)
+        return not rows.run_lineage("run", above, 10, includes_runs_below=False)
 
     assert not await ledger._change_rows(forgotten)
     await ledger._change_rows(lambda rows: rows.delete_unit_sums(int(BEGIN) // HOUR * HOUR))

@@ -112,7 +112,9 @@ async def test_the_runs_of_a_hidden_unit_take_as_much_work(ledger: Ledger, unit:
         counts = [
             await work_of(
                 ledger,
-                partial(sliced.run_lineage, query, unit, [named(unit, name)], 100, has_below=has_below),
+                partial(
+                    sliced.run_lineage, query, unit, [named(unit, name)], 100, includes_runs_below=has_below
+                ),
             )
             for name in (HIDDEN, SIMILAR, UNKNOWN)
         ]

@@ -65,7 +65,7 @@ async def folded_in_python(ledger: Ledger, query: CostQuery) -> Sequence[CostRow
     """Compute the result from the sums of all groups."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("spool.ledger.costs.MOST", 0)
-        patch.setattr("spool.ledger.costs._fold_derived_values", lambda query: query)
+        patch.setattr("spool.ledger.costs._replace_unkept_values_by_other", lambda query: query)
         return await ledger.costs(query)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from spool.ledger.slices import SlicedLedger
-from spool.ledger.work import WorkLimits, digest_text
+from spool.ledger.work import WorkLimits, unit_digest_text
 from spool.ledger.work_links import UnitLink, UnitLinks
 from spool.record import NS, Inference
 from spool.registry.roles import LedgerSlice, RoleFilter
@@ -119,9 +119,9 @@ def by_hand(calls: Sequence[Spent], links: Sequence[UnitLink], unit: str) -> dic
         if run is not None:
             sessions[as_shown("run", run)] |= {as_shown("session", session)} if session else set()
             stated[as_shown("run", run)] |= {as_shown("run", parent)} if parent and parent != run else set()
-    parents = {digest_text("run", each.id): each.name for each in links if each.target == "run"}
+    parents = {unit_digest_text("run", each.id): each.name for each in links if each.target == "run"}
     parents |= {run: min(names) for run, names in stated.items() if names}
-    forks = {digest_text("session", each.id): each.name for each in links if each.target == "session"}
+    forks = {unit_digest_text("session", each.id): each.name for each in links if each.target == "session"}
     for run in sorted(parents):  # the smallest of a circle is its root
         if run in walk(parents, run):
             parents.pop(run)
@@ -206,7 +206,7 @@ async def test_random_trees_with_links(ledgers: Ledgers, seed: int) -> None:
         slice = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",)),),))
         seen = {"session": {as_shown("session", each[0]) for each in ads if each[0]}}
         seen["run"] = {as_shown("run", each[1]) for each in ads if each[1]}
-        joined = [each for each in links.links if digest_text(each.unit, each.id) in seen[each.unit]]
+        joined = [each for each in links.links if unit_digest_text(each.unit, each.id) in seen[each.unit]]
         for unit, names in seen.items():
             found = await aggregated(SlicedLedger(ledger, slice), unit)
             costs = by_hand(ads, joined, unit)
@@ -220,7 +220,7 @@ def test_a_circle_of_links_is_cut_at_its_last_link() -> None:
     assert ring[:2] == links.links
     assert links.can_make_cycle(ring[2])
     assert UnitLinks([link("run", ONE, ONE)]).links == []
-    assert links.change_mark == UnitLinks(ring[:2]).change_mark
+    assert links.data_version == UnitLinks(ring[:2]).data_version
 
 
 async def test_linked_parents_stay_listed(ledgers: Ledgers) -> None:
@@ -283,11 +283,12 @@ def test_a_long_chain_of_links_is_read_at_once() -> None:
     times = dict[int, float]()
     for count in (1_000, 10_000):
         chain = [
-            UnitLink("run", number, "run", digest_text("run", number - 1)) for number in range(2, count + 2)
+            UnitLink("run", number, "run", unit_digest_text("run", number - 1))
+            for number in range(2, count + 2)
         ]
         for links in (chain, chain[::-1]):
             began = process_time()
-            found = UnitLinks([*links, UnitLink("run", 1, "run", digest_text("run", count + 1))])
+            found = UnitLinks([*links, UnitLink("run", 1, "run", unit_digest_text("run", count + 1))])
             times[count] = max(process_time() - began, times.get(count, 0.0))
             assert {each.id for each in links} == {each.id for each in found.links}
     assert times[10_000] < 40 * times[1_000]

@@ -117,7 +117,13 @@ class Counters:
 
         def work(rows: LedgerRows, placement: DimensionNumbering) -> None:
             counting.add_counted_sums(
-                rows, sums, placement, first=first, reach=self._reach, missed=MissedNumbers(), tags=None
+                rows,
+                sums,
+                placement,
+                first_number=first,
+                next_number=self._reach,
+                missed_numbers=MissedNumbers(),
+                tags=None,
             )
 
         await self.change(chance, work)
@@ -128,7 +134,7 @@ class Counters:
         if (DAY_S, day) not in self.plain.periods and any(
             day <= hour < day + DAY_S for width, hour in self.plain.periods if width == HOUR_S
         ):
-            await self.change(chance, lambda rows, _: counting.sum_up_next_day(rows, day + DAY_S))
+            await self.change(chance, lambda rows, _: counting.sum_up_next_unsummed_day(rows, day + DAY_S))
             self.plain.sum_up(day)
 
     async def remove(self, chance: Random) -> None:
@@ -137,7 +143,9 @@ class Counters:
             width, start = period
 
             def work(rows: LedgerRows, placement: DimensionNumbering) -> None:
-                rows.delete_sums(width, [(start, number) for number in rows.numbers_in_period(width, start)])
+                rows.delete_sums(
+                    width, [(start, number) for number in rows.dimension_numbers_in_period(width, start)]
+                )
                 rows.drop_unused_numbers()
                 placement.forget_numbers()
 

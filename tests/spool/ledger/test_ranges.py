@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
-from spool.ledger.periods import RANGES, named_span, preceding_query, same_weekdays_query
+from spool.ledger.periods import RANGES, earlier_same_weekdays_query, named_span, preceding_query
 from spool.ledger.queries import CostQuery, next_full_hour
 
 # this is 1 April in Berlin, where the clocks changed on 29 March
@@ -123,7 +123,7 @@ def test_a_day_and_a_week_have_the_same_part_before(name: str, days: int, zone: 
         now = datetime(2026, 1, 1, 13, 20, tzinfo=zone) + timedelta(days=day)
         since, until = named_span(name, now.timestamp(), zone)
         query = CostQuery(since=since, until=until, zone=zone)
-        before, weekdays = preceding_query(query, name), same_weekdays_query(query, name)
+        before, weekdays = preceding_query(query, name), earlier_same_weekdays_query(query, name)
         for edge in ("since", "until"):
             own = getattr(query, edge).astimezone(zone).replace(tzinfo=None)
             moved = [

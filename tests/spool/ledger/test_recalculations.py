@@ -291,7 +291,7 @@ class Calls:
         if (await self.ledger.state()).rebuilding:
             self._tagged(rebuilt.first, border)
         if self.chance.random() < 0.5:
-            await self.ledger._count_records(self.log, self.log.lowest_open_number())
+            await self.ledger._count_next_records(self.log, self.log.lowest_open_number())
             await self.chance.choice((self.restart, self.take_over))()
             state = await self.ledger.state()
             if state.rebuilding:
@@ -312,7 +312,8 @@ class Calls:
         def lose(rows: Any) -> None:
             for start in rows.period_starts(HOUR, 0):
                 rows.add_sums(
-                    HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1, *[0] * (WIDTH - 1)])]
+                    HOUR,
+                    [(start, min(rows.dimension_numbers_in_period(HOUR, start)), [-1, *[0] * (WIDTH - 1)])],
                 )
 
         if (
@@ -360,9 +361,9 @@ class Calls:
         assert [] == (await self.ledger.compare_and_note_differences(self.log)).problem_sentences()
 
 
-def end(hour: int, hourly: int) -> int:
+def end(hour: int, hourly_since: int) -> int:
     """Return the end of the stored period that contains an hour."""
-    width = HOUR if hour >= hourly else DAY
+    width = HOUR if hour >= hourly_since else DAY
     return hour // width * width + width
 
 
@@ -545,7 +546,7 @@ def test_the_oldest_lists_of_tags_are_forgotten() -> None:
     """
     lists = TagLists()
     for number in range(1, MOST_LISTS + 3):
-        made = lists.list_to_add((f"tag {number}",), first=number)
+        made = lists.tag_list_to_add((f"tag {number}",), first_number=number)
         assert made is not None
         lists = lists.with_list(made)
     assert MOST_LISTS == len(lists.lists)

@@ -181,7 +181,7 @@ async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(ledgers
     People see less, never more.
     """
     async with spent(ledgers, records(), max_rows=19) as full:
-        assert await full.ledger.has_joint_sums()
+        assert await full.ledger.has_sums_of_joined_values()
         cost = {}
         for name, values in (
             ("user", ("bob",)),
@@ -211,15 +211,15 @@ async def test_a_filter_lies_within_a_slice_if_all_its_sums_do(tmp_path: Path) -
     slice = LedgerSlice(parts=(part(("team", EXCEPT, ("ads",))), part(("user", IS, ("ada",)))))
     for max_rows, may_except in ((5000, True), (6, False)):
         async with spent(Ledgers(MEMORY, tmp_path, None), records(), max_rows=max_rows) as full:
-            contains = await SlicedLedger(full.ledger, slice).containment_test()
+            contains = await SlicedLedger(full.ledger, slice).slice_containment_test()
             assert contains({"user": ("ada",)}, {})
             assert not contains({}, {})
             assert not contains({"team": ("ads", "search")}, {})
             assert contains({}, {"team": ("ads",)}) == may_except
             assert contains({"team": ("(other)",)}, {}) == may_except
     async with spent(Ledgers(MEMORY, tmp_path, None), records()) as full:
-        everything = await SlicedLedger(full.ledger, LedgerSlice(parts=((),))).containment_test()
-        nothing = await SlicedLedger(full.ledger, LedgerSlice()).containment_test()
+        everything = await SlicedLedger(full.ledger, LedgerSlice(parts=((),))).slice_containment_test()
+        nothing = await SlicedLedger(full.ledger, LedgerSlice()).slice_containment_test()
         assert everything({}, {}) is True
         assert nothing({"team": ("ads",)}, {}) is False
 
@@ -245,7 +245,7 @@ async def test_a_filter_on_what_a_dimension_is_made_of_lies_within_its_values(tm
     """
     front = LedgerSlice(parts=(part(("own:place", IS, ("front",))),))
     async with spent(Ledgers(MEMORY, tmp_path, None), records()) as full:
-        contains = await SlicedLedger(full.ledger, front).containment_test()
+        contains = await SlicedLedger(full.ledger, front).slice_containment_test()
         assert contains({"team": ("search",), "tag:service": ("web",)}, {})
         assert contains({"own:place": ("front",)}, {})
         assert not contains({"team": ("search",)}, {})

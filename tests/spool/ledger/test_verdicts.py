@@ -8,7 +8,7 @@ import pytest
 
 from spool.ledger import money
 from spool.ledger.sums import MAX_MONEY, MAX_TOKENS, HourlySums
-from spool.ledger.verdicts import counting_verdict
+from spool.ledger.verdicts import counted_amounts
 from spool.log.values import LogEntry
 from spool.record import AI_TELEMETRY, CALL_UNIT, CURRENCY, NS, TOKEN_UNIT, Record, UsageMetric
 from tests.spool.ledger_log import BEGIN, call
@@ -41,4 +41,4 @@ def test_the_ledger_counts_exactly_what_the_verdict_counts(
         sums = HourlySums()
         sums.add_entries([LogEntry(topic=AI_TELEMETRY, first=1, committed_at=BEGIN, records=[record])])
         assert is_counted == bool(list(sums.hourly_rows()))
-        assert is_counted == counting_verdict(record).counted
+        assert is_counted == counted_amounts(record).counted

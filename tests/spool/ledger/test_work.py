@@ -170,7 +170,8 @@ async def test_units_are_exact_whatever_happens(ledgers: Ledgers, seed: int) -> 
         def lose_a_call(rows: LedgerRows) -> None:
             for start in rows.period_starts(HOUR, 0)[:1]:
                 rows.add_sums(
-                    HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))]
+                    HOUR,
+                    [(start, min(rows.dimension_numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))],
                 )
                 rows.delete_unit_sums(start)
 
@@ -443,10 +444,12 @@ async def test_unlisted_units_are_forgotten(ledgers: Ledgers) -> None:
         await ledger.catch_up(log)
 
     async def is_unlisted(name: str) -> bool:
-        return await ledger.is_unlisted("session", stored_number("session", name))
+        return await ledger.is_no_longer_listed("session", stored_number("session", name))
 
     await add_calls("old", "busy")
-    await ledger._change_rows(lambda rows: rows.unlist_units("session", [stored_number("session", "busy")]))
+    await ledger._change_rows(
+        lambda rows: rows.stop_listing_units("session", [stored_number("session", "busy")])
+    )
     for _ in range(10):
         clock.at += 40 * DAY
         await add_calls("busy")

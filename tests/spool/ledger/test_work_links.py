@@ -132,7 +132,8 @@ async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: i
         def lose_a_call(rows: LedgerRows) -> None:
             for start in rows.period_starts(HOUR, 0)[:1]:
                 rows.add_sums(
-                    HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))]
+                    HOUR,
+                    [(start, min(rows.dimension_numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))],
                 )
                 rows.delete_unit_sums(start)
 
@@ -266,7 +267,7 @@ async def test_beyond_the_limit_a_pull_request_stays_whole(ledgers: Ledgers, see
         for _ in range(2):
             new = link_of("session", f"s{chance.randrange(100)}", "pull_request", f"p{chance.randrange(70)}")
             is_free = not any(map(new.overlaps, links))
-            if is_free and not await ledger.is_unlisted("session", new.id):
+            if is_free and not await ledger.is_no_longer_listed("session", new.id):
                 links.append(new)
         if links and chance.random() < 0.3:
             links.remove(chance.choice(links))
@@ -326,5 +327,5 @@ def test_of_links_that_overlap_the_first_is_used() -> None:
     third = link_of("branch", "b", "ticket", "T-3", repository="r", since=2 * DAY)
     links = UnitLinks([first, second, third])
     assert [first, third] == links.links
-    assert links.change_mark == UnitLinks([third, first]).change_mark != UnitLinks([first]).change_mark
-    assert UnitLinks().change_mark == 0
+    assert links.data_version == UnitLinks([third, first]).data_version != UnitLinks([first]).data_version
+    assert UnitLinks().data_version == 0

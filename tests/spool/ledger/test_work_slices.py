@@ -242,7 +242,8 @@ async def check_lineage(sliced: SlicedLedger, calls: Sequence[Inference], own: S
     for unit in TREES:
         names = sorted({name for record in calls if (name := unit_of(record, unit))})
         found = {
-            each.run: each for each in await sliced.run_lineage(ALWAYS, unit, names, 10_000, has_below=True)
+            each.run: each
+            for each in await sliced.run_lineage(ALWAYS, unit, names, 10_000, includes_runs_below=True)
         }
         if unit == "run":
             assert found == expected
@@ -250,7 +251,8 @@ async def check_lineage(sliced: SlicedLedger, calls: Sequence[Inference], own: S
     hidden = {unit_of(record, "run") for record in calls} - {unit_of(record, "run") for record in own}
     for run in filter(None, hidden):
         of_hidden = {
-            each.run for each in await sliced.run_lineage(ALWAYS, "run", [run], 10_000, has_below=True)
+            each.run
+            for each in await sliced.run_lineage(ALWAYS, "run", [run], 10_000, includes_runs_below=True)
         }
         assert run not in of_hidden
 
@@ -285,8 +287,8 @@ async def test_a_visible_run_under_a_hidden_one_is_a_root(ledgers: Ledgers) -> N
     costs = {group[0]: sums[1] for group, sums in (await sums_of(whole, "run", aggregated=True)).items()}
     assert costs == {a: 15, b: 14, c: 12, d: 8}
     for run in (b, d, as_shown("run", "f" * 32)):  # the last one of these runs does not exist
-        assert not await own.run_lineage(ALWAYS, "run", [run], 10, has_below=True)
+        assert not await own.run_lineage(ALWAYS, "run", [run], 10, includes_runs_below=True)
         assert not await sums_of(own, aggregated=True, include={"run": (run,)})
     assert [RunLineage(c, b, as_shown("session", "of c"))] == await own.run_lineage(
-        ALWAYS, "run", [c], 10, has_below=True
+        ALWAYS, "run", [c], 10, includes_runs_below=True
     )

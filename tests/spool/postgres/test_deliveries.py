@@ -306,7 +306,7 @@ class Verbs:
     async def send(self) -> None:
         table, now = self.node.deliveries, self.clock.now()
         if self.random.random() < 0.3:
-            delivery = await table.take_probe_delivery(ROUTE, now=now, max_suspects=2)
+            delivery = await table.take_test_delivery(ROUTE, now=now, max_rejected_records=2)
         else:
             delivery = await table.take_due_delivery(ROUTE, now=now, max_records=self.random.randint(1, 5))
         if delivery is None:
@@ -321,7 +321,7 @@ class Verbs:
                 delivery, reason="503", not_before=now - 1, answer="503", server_error=True
             )
         elif outcome == 3:
-            await table.mark_unknown(delivery, reason="cut off")
+            await table.mark_outcome_unknown(delivery, reason="cut off")
         elif outcome == 4:
             self.clock.move(1)  # the delivery stays in flight until another session takes it over
         else:
@@ -405,7 +405,7 @@ async def test_what_an_operator_asks_of_one_gateway_the_others_see(node: Opener)
     await first.deliveries.set_routes([SPEC])
     await first.add(calls(1, 3))
     await first.deliveries.set_aside(await first.taken(max_records=1), error="400", status="400")
-    await first.deliveries.mark_unknown(await first.taken(max_records=1), reason="cut off")
+    await first.deliveries.mark_outcome_unknown(await first.taken(max_records=1), reason="cut off")
     await first.deliver(await first.taken(max_records=1))
     (letter,) = await second.deliveries.dead_letters()
     (unknown,) = await second.deliveries.unknown_deliveries()

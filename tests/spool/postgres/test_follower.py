@@ -254,7 +254,7 @@ async def test_a_device_that_went_before_the_first_look(nodes: tuple[Node, Node]
     """
     here, there = nodes[0].shared, nodes[1].shared
     await here.devices.replace_row(DEVICE)
-    await there.devices.read_foreign_changes(None)
+    await there.devices.read_changes_of_other_processes(None)
     await here.devices.delete(["laptop-1"], [])
     await there.registry.catch_up()  # this call sets the position from which the registry reads changes
     await nodes[1].looks(1)

@@ -181,11 +181,11 @@ class Places:
         assert in_hand is not None
         self.idempotency_key = in_hand.idempotency_key
         await deliveries.schedule_retry(
-            in_hand, reason="away", not_before=now + 5, answer="503", ambiguous=True
+            in_hand, reason="away", not_before=now + 5, answer="503", may_be_accepted=True
         )
         lost = await deliveries.take_due_delivery(OTHER, now=now, max_records=3)
         assert lost is not None
-        await deliveries.mark_unknown(lost, reason="cut off")
+        await deliveries.mark_outcome_unknown(lost, reason="cut off")
         await storage.ledger.catch_up(log)
         await storage.ledger.reprice(NoPrices(), since=datetime.fromtimestamp(0, UTC))
         await storage.ledger.store_billed_days([(BILLED_DAY, BILLED_SUMS)])

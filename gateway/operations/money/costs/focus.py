@@ -122,7 +122,7 @@ async def _make_export(
 async def _response_headers(request: OperatorRequest[MoneyServices, None], span: FocusSpan) -> dict[str, str]:
     name = f"tollhouse-focus-{span.first}-{span.last}.csv"
     headers = {**UNCACHED, "Content-Type": CSV, "Content-Disposition": f'attachment; filename="{name}"'}
-    whole_since = await request.whole_ledger.complete_since()
+    whole_since = await request.whole_ledger.no_record_missing_since()
     if span.since.timestamp() < whole_since:
         headers[WHOLE_SINCE] = utc_iso(whole_since) or ""
     return headers

@@ -45,7 +45,7 @@ from gateway.operations.requests.key_requests import KeyRequest
 from spool import record
 from spool.errors import NotKept
 from spool.ledger.billed import BILLING, CALLS, COUNTED
-from spool.ledger.costs import uncut_period_start
+from spool.ledger.costs import calendar_period_start
 from spool.ledger.ledger import TagValues
 from spool.ledger.queries import (
     BILLED_DIMENSIONS,
@@ -261,7 +261,7 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
 )
 async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     ledger = request.services.ledger
-    dimensions = [{"id": name, "name": _dimension_name(name)} for name in ledger.base_dimensions()]
+    dimensions = [{"id": name, "name": _dimension_name(name)} for name in ledger.underived_dimensions()]
     dimensions += [
         {"id": dimension.name, "name": dimension.label} for dimension in ledger.derived_dimensions()
     ]
@@ -494,7 +494,7 @@ def _cut_item_page(
 
 @lru_cache(1024)  # cached, because rows are sorted by period, so consecutive rows often have the same period
 def _usage_date(granularity: str, start: datetime) -> str:
-    return _format_time(uncut_period_start(granularity, start))
+    return _format_time(calendar_period_start(granularity, start))
 
 
 def _format_time(moment: datetime) -> str:

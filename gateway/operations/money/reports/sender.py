@@ -87,7 +87,7 @@ class ReportSender:
             due = report.last_due_at(now)
             if due > report.done:
                 await self.services.ledger.catch_up(self.services.log)
-                if not await self.services.ledger.is_complete():
+                if not await self.services.ledger.has_all_counted_records():
                     # Send no report now, because the sums are too low while totals are counted again.
                     return sent
                 addressed, problem = await self.build_notices(report, due, id=f"{report.id}-{int(due)}")

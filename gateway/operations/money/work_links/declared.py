@@ -399,7 +399,7 @@ class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
         if link.target in TREES:
             units.append((link.target, link.target_number))
         for unit, id in units:
-            if await caller.services.ledger.is_unlisted(unit, id):
+            if await caller.services.ledger.is_no_longer_listed(unit, id):
                 raise NotAllowed(
                     f"this {unit} is one of the units in `(other)`, so its calls cannot be found. The settings "
                     "work.ids_per_month and work.retention decide how many units are listed, and for how long"
@@ -462,7 +462,7 @@ async def expire_links(ledger: Ledger, table: WorkLinkTable) -> None:
     Delete the links to pull requests and tickets whose target had no calls for `work.retention_units`, and
     the links of sessions and runs that had none themselves.
     """
-    known = await ledger.linked_targets() if table.count() else None
+    known = await ledger.recent_pull_requests_and_tickets() if table.count() else None
     if known is None:
         return
     since, in_use = known

@@ -227,13 +227,13 @@ async def test_while_totals_are_counted_again_the_table_stays(house: House, monk
     await house.budget(await house.view(), default_amount="1")
     house.spend("2")
     with monkeypatch.context() as counting, pytest.raises(Refusal) as refusal:
-        counting.setattr(house.ledger, "is_complete", never)
+        counting.setattr(house.ledger, "has_all_counted_records", never)
         await house.evaluator.verdicts.current_signed_table(ACTING)
     assert 503 == refusal.value.status
     before = await house.evaluator.verdicts.current_signed_table(ACTING)
     house.spend("3")
     house.clock.at += 2 * RENEW_S
-    monkeypatch.setattr(house.ledger, "is_complete", never)
+    monkeypatch.setattr(house.ledger, "has_all_counted_records", never)
     assert before == await house.evaluator.verdicts.current_signed_table(ACTING)
 
 

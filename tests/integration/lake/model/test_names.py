@@ -82,7 +82,7 @@ class Model:
         await self._restart()
         # The first delivery stores an edition. Store it here as well, because a backup without an edition
         # would not know the lake.
-        await self.house.storage.small.open_table(LANDINGS).find_or_begin_editions(ROUTE, 1)
+        await self.house.storage.small.open_table(LANDINGS).find_or_begin_log_editions(ROUTE, 1)
         await self.back_up(0)
 
     async def end(self) -> None:
@@ -165,7 +165,7 @@ class Model:
         shutil.copytree(self._directory / "backup", self._directory / "data")
         await self._open()
         storage = self.house.storage
-        await storage.deliveries.reopen_after_restore(hold_back=None)
+        await storage.deliveries.reopen_after_restore(unknown_outcome_reason=None)
         await storage.small.open_table(LANDINGS).begin_edition()
         work = self._directory / "adoption"
         work.mkdir(exist_ok=True)
@@ -204,7 +204,7 @@ class Model:
             self._may_die()
         except Retryable as error:
             await deliveries.schedule_retry(
-                delivery, reason=str(error), not_before=0.0, ambiguous=error.ambiguous
+                delivery, reason=str(error), not_before=0.0, may_be_accepted=error.ambiguous
             )
         except TakenOver:
             pass

@@ -129,7 +129,7 @@ async def restored(directory: Path, topic: str) -> None:
         await add(house, topic, 5, 8)
         await house.until(f"lake/{topic}", queued=0)
     async with opened(directory / "data") as house:
-        await house.storage.deliveries.reopen_after_restore(hold_back=None)
+        await house.storage.deliveries.reopen_after_restore(unknown_outcome_reason=None)
         await house.storage.small.open_table(LANDINGS).begin_edition()
 
 

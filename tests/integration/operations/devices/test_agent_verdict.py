@@ -159,7 +159,7 @@ async def test_no_verdict_while_totals_are_counted_again(
     async def is_complete() -> bool:
         return False
 
-    monkeypatch.setattr(agent.app.services.storage.ledger, "is_complete", is_complete)
+    monkeypatch.setattr(agent.app.services.storage.ledger, "has_all_counted_records", is_complete)
     asked = json.dumps({"session_id": "a-session", "session_limit": "0.1"}).encode()
     answer = await agent.send(PATH, asked, key=None)
     assert (503, "60") == (answer.status, answer.headers["Retry-After"])

@@ -101,7 +101,7 @@ async def test_deliveries_are_a_list(server: OperatorServer) -> None:
     The list of deliveries has open deliveries by route and state. Each route counts its unconfirmed deliveries.
     """
     await add(server.services.spool.log, call(1), call(2))
-    await server.services.spool.deliveries.mark_unknown(await due(server), reason="no answer")
+    await server.services.spool.deliveries.mark_outcome_unknown(await due(server), reason="no answer")
     later = server.clock.now() + 30
     await server.services.spool.deliveries.schedule_retry(await due(server), reason="503", not_before=later)
     unknown, waiting = (await server.ask("GET", "/deliveries")).payload["deliveries"]
@@ -324,7 +324,7 @@ async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     record, known_as = call(2, cost="0.25", cost_source="reported", estimated_cost="9", price_book="old")
     await add(server.services.spool.log, call(1), (record, known_as))
     await server.services.spool.deliveries.set_aside(await due(server), error="no", status="400")
-    await server.services.spool.deliveries.mark_unknown(await due(server), reason="no answer")
+    await server.services.spool.deliveries.mark_outcome_unknown(await due(server), reason="no answer")
     shown = (await server.ask("GET", f"/records/{known_as.id.hex().upper()}")).payload
     assert shown["topic"] == AI_TELEMETRY
     assert shown["number"] == 2

@@ -333,7 +333,7 @@ async def test_a_report_of_a_repository(reporting: Reporting) -> None:
     preview = (await server.ask("GET", "/scheduled-reports/of%20shop/preview")).payload["preview"]
     assert "AI costs of shop, 14 to 20 September 2026: $7.00" in preview["title"]
     number = unit_number("repository", "acme/shop")
-    await server.storage.ledger._change_rows(lambda rows: rows.unlist_units("repository", [number]))
+    await server.storage.ledger._change_rows(lambda rows: rows.stop_listing_units("repository", [number]))
     refused = await server.ask("GET", "/scheduled-reports/of%20shop/preview")
     assert 400 <= refused.status < 500
     assert "acme/shop is no longer listed" in refused.payload["error"]["message"]

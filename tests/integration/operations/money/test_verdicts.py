@@ -138,7 +138,7 @@ async def test_a_reader_learns_when_to_ask_again(asking: Asking, monkeypatch: py
     async def is_complete() -> bool:
         return False
 
-    monkeypatch.setattr(asking.serving.app.services.storage.ledger, "is_complete", is_complete)
+    monkeypatch.setattr(asking.serving.app.services.storage.ledger, "has_all_counted_records", is_complete)
     for path in (URL, BUNDLE):
         answer = await read(asking, key, path)
         assert (503, "60") == (answer.status, answer.headers["Retry-After"])

@@ -212,14 +212,14 @@ async def test_a_budget_is_never_too_small(server: OperatorServer) -> None:
     await ledger.catch_up(server.services.spool.log)
     await ledger.sum_up_and_delete_hours()
     numbers = {name: unit_number("repository", name) for name in (SHOP, DOCS)}
-    assert await ledger.is_unlisted("repository", numbers[DOCS])
+    assert await ledger.is_no_longer_listed("repository", numbers[DOCS])
     status = (await server.ask("GET", "/work/status")).payload["status"]
     counts = {row["unit"]: (row["listed"], row["unlisted"]) for row in status["units"]}
     assert 32 == sum(counts["repository"])
     assert counts["repository"][0] <= 4
     assert (4, 0) == counts["session"]
     assert (100_000, 0, 10_000) == (status["ids_per_month"], status["links"], status["max_links"])
-    assert not await ledger.is_unlisted("repository", numbers[SHOP])
+    assert not await ledger.is_no_longer_listed("repository", numbers[SHOP])
     budget = await budget_of(server, view)
     assert Decimal(3) == Decimal((await spent(server, budget))["current"]["actual"])
     docs = await made(
@@ -242,7 +242,7 @@ async def test_a_budget_is_never_too_small(server: OperatorServer) -> None:
     await use_links(server)
     ledger._work, ledger._unchecked_work = WorkLimits(ids_per_month=2), 1000
     await ledger.sum_up_and_delete_hours()
-    assert await ledger.is_unlisted("repository", numbers[SHOP])
+    assert await ledger.is_no_longer_listed("repository", numbers[SHOP])
 
 
 async def test_a_limited_person_sees_budgets_within_the_slice(server: OperatorServer) -> None:
@@ -272,7 +272,7 @@ async def test_a_limited_person_sees_budgets_within_the_slice(server: OperatorSe
     budgets = (await server.over_http("GET", "/budgets?expand=current", headers=headers)).payload["budgets"]
     assert [("of own", "1")] == [(row["name"], row["current"]["actual"]) for row in budgets]
     number = unit_number("repository", DOCS)
-    await server.storage.ledger._change_rows(lambda rows: rows.unlist_units("repository", [number]))
+    await server.storage.ledger._change_rows(lambda rows: rows.stop_listing_units("repository", [number]))
     for name in (DOCS, "acme/nothing"):
         answer = await server.over_http("GET", f"/report?by=team&where=repository={name}", headers=headers)
         assert (200, []) == (answer.status, answer.payload["rows"])

@@ -328,7 +328,9 @@ async def test_no_link_names_a_unit_that_is_no_longer_listed(
     """
     await costs(server, "session")  # this query counts the calls
     text = SHOP["repository"] if unit == "repository" else server.as_shown("session", "first")
-    await server.storage.ledger._change_rows(lambda rows: rows.unlist_units(unit, [unit_number(unit, text)]))
+    await server.storage.ledger._change_rows(
+        lambda rows: rows.stop_listing_units(unit, [unit_number(unit, text)])
+    )
     answer = await server.ask("POST", "/work/links", fields)
     assert answer.status == 409
     assert f"this {unit} is one of the units in `(other)`" in answer.error[2]
@@ -421,7 +423,7 @@ async def follow_once(server: OperatorServer) -> None:
 
     async def is_used() -> bool:
         state = await ledger._read_rows(lambda rows: rows.state_values())
-        return state.get("links", 0) == table.unit_links.change_mark
+        return state.get("links", 0) == table.unit_links.data_version
 
     try:
         await until(is_used)

@@ -330,7 +330,7 @@ async def deliveries(operators: Operators) -> None:
         if number:
             await table.set_aside(delivery, error="no such model", status="400")
         else:
-            await table.mark_unknown(delivery, reason="no answer")
+            await table.mark_outcome_unknown(delivery, reason="no answer")
             await operators.change("resolve", "POST", f"/unknown/{delivery.id}/resolve", {"sent": True})
     first, second, third = [letter.id for letter in await table.dead_letters()]
     await operators.change("edit_dead", "PATCH", f"/dead/{first}", {"record": {"provider": "openai"}})

@@ -74,10 +74,10 @@ async def test_whoever_lost_a_delivery_keeps_no_manifest(closed_storage: Storage
 async def test_all_routes_have_the_edition_of_the_log(closed_storage: Storage) -> None:
     """The edition is eight hex digits. It is equal for all record numbers and all routes."""
     landings = closed_storage.small.open_table(LANDINGS)
-    (edition,) = await landings.find_or_begin_editions(ROUTE, 1)
+    (edition,) = await landings.find_or_begin_log_editions(ROUTE, 1)
     assert 8 == len(bytes.fromhex(edition)) * 2
-    assert [edition] == await landings.find_or_begin_editions(ROUTE, 10**9)
-    assert [edition] == await landings.find_or_begin_editions("other/ai-telemetry", 5)
+    assert [edition] == await landings.find_or_begin_log_editions(ROUTE, 10**9)
+    assert [edition] == await landings.find_or_begin_log_editions("other/ai-telemetry", 5)
 
 
 async def test_a_copy_begins_another_edition(closed_storage: Storage, options: StorageOptions) -> None:
@@ -90,21 +90,21 @@ async def test_a_copy_begins_another_edition(closed_storage: Storage, options: S
     storage = closed_storage
     delivery = await one_due(storage)
     landings = storage.small.open_table(LANDINGS)
-    (before,) = await landings.find_or_begin_editions(ROUTE, delivery.first)
+    (before,) = await landings.find_or_begin_log_editions(ROUTE, delivery.first)
     after = await landings.begin_edition()
-    assert [before] == await landings.find_or_begin_editions(ROUTE, delivery.first)
-    assert [after, before] == await landings.find_or_begin_editions(ROUTE, delivery.last + 1)
-    assert [after] == await landings.find_or_begin_editions("other/ai-telemetry", 1)
+    assert [before] == await landings.find_or_begin_log_editions(ROUTE, delivery.first)
+    assert [after, before] == await landings.find_or_begin_log_editions(ROUTE, delivery.last + 1)
+    assert [after] == await landings.find_or_begin_log_editions("other/ai-telemetry", 1)
     # This edition begins after the restore of a backup that is older than all deliveries.
     again = await landings.begin_edition()
-    assert [again, before, after] == await landings.find_or_begin_editions(ROUTE, delivery.last + 1)
-    assert [before, after] == await landings.find_or_begin_editions(ROUTE, delivery.first)
+    assert [again, before, after] == await landings.find_or_begin_log_editions(ROUTE, delivery.last + 1)
+    assert [before, after] == await landings.find_or_begin_log_editions(ROUTE, delivery.first)
 
 
 async def test_a_lake_gets_nothing_again(closed_storage: Storage) -> None:
     storage = closed_storage
     delivery = await one_due(storage)
-    await storage.small.open_table(LANDINGS).find_or_begin_editions(ROUTE, delivery.first)
+    await storage.small.open_table(LANDINGS).find_or_begin_log_editions(ROUTE, delivery.first)
     with pytest.raises(NotAllowed, match="lake"):
         await storage.deliveries.replay_records(ROUTE, since=0.0, until=10.0**10, dry_run=False)
 

@@ -12,7 +12,7 @@ import pytest
 from spool import identity
 from spool.errors import NotThere, SpoolUnavailable
 from spool.identity import RecordIdentity
-from spool.ledger.verdicts import counting_verdict
+from spool.ledger.verdicts import counted_amounts
 from spool.log.counted_names import MAX_SHAPES, MAX_TYPES, EventType
 from spool.log.protocols import Log
 from spool.log.values import Commit, Submission
@@ -602,5 +602,5 @@ async def test_a_chain_of_sides_is_one_record(log: Log, order: Sequence[str]) ->
     for number, name in enumerate(order):
         record, known_as = call(number)
         await add(log, (record, known_as._replace(links=links[name])))
-    assert 1 == sum(counting_verdict(record).calls for record in await everything(log) if record is not None)
+    assert 1 == sum(counted_amounts(record).calls for record in await everything(log) if record is not None)
     assert int(order[-1] == "between") == (await topic_terms(log)).get("bridged", 0)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import spool.sqlite.spool
 from spool.identity import RecordIdentity
-from spool.ledger.verdicts import counting_verdict
+from spool.ledger.verdicts import counted_amounts
 from spool.record import AI_TELEMETRY, Correction, Inference, Record, record_to_json
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
@@ -48,7 +48,7 @@ def counted(records: Sequence[Record | None]) -> list[Record | None]:
 async def calls(log: Any) -> int:
     """Return the number of calls in the totals."""
     records = await everything(log)
-    return sum(counting_verdict(record).calls for record in records if record is not None)
+    return sum(counted_amounts(record).calls for record in records if record is not None)
 
 
 def in_every_order(*reports: Report) -> list[tuple[Report, ...]]:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import spool.sqlite.in_memory
 from spool.identity import RecordIdentity
 from spool.ledger.sums import COUNTS, HourlySums
-from spool.ledger.verdicts import counting_verdict
+from spool.ledger.verdicts import counted_amounts
 from spool.log import duplicates
 from spool.log.planning.corrections import MOST
 from spool.record import Correction, Inference, Record, record_to_json
@@ -76,7 +76,7 @@ async def totals(log: Any) -> Totals:
     for _, _, found in added.meter_rows():
         for name, units in found.items():
             meters[name] = meters.get(name, 0) + units
-    of_records = [counting_verdict(record) for record in await everything(log) if record is not None]
+    of_records = [counted_amounts(record) for record in await everything(log) if record is not None]
     assert sum(calls.values()) == sum(verdict.calls for verdict in of_records if verdict.counted)
     return Totals(
         {status: n for status, n in calls.items() if n}, counts, {name: n for name, n in meters.items() if n}

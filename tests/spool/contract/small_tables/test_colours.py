@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from spool.ledger.colours import COLOURS, NAME_COLOURS, hash_name, overflow_colour
+from spool.ledger.colours import COLOURS, NAME_COLOURS, colour_of_unstored_name, hash_name
 from spool.sql import colours as statements
 from spool.storage import Storage
 
@@ -67,7 +67,7 @@ async def test_further_names_follow_from_their_hash(
     found = await table.find_or_assign_colours("team", NAMES)
     assert found == await table.find_or_assign_colours("team", NAMES)
     assert NAMES[:10] == list(await table.known_colours("team", NAMES))
-    assert {name: overflow_colour(hash_name("team", name)) for name in NAMES[10:]} == {
+    assert {name: colour_of_unstored_name(hash_name("team", name)) for name in NAMES[10:]} == {
         name: found[name] for name in NAMES[10:]
     }
     assert {1: 1} == Counter(

@@ -63,7 +63,7 @@ async def calls(ledger: Ledger) -> dict[tuple[int, str | None], int]:
 
 
 def take_one(rows: LedgerRows) -> None:
-    number = min(rows.numbers_in_period(HOUR_S, HOUR + HOUR_S))
+    number = min(rows.dimension_numbers_in_period(HOUR_S, HOUR + HOUR_S))
     rows.add_sums(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
 
 
@@ -121,7 +121,7 @@ async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> No
     gone.entries[1] = replace(gone.entries[1], first=7, records=gone.entries[1].records[2:])
     await ledger.catch_up(gone)
     assert await ledger.count_records_lost_before_counting() == 2
-    assert bool(await ledger.complete_since())
+    assert bool(await ledger.no_record_missing_since())
     compared = await ledger.compare_and_note_differences(log)
     log.add([call(start_time=(HOUR + HOUR_S) * NS, user="newest")], at=HOUR + 3 * HOUR_S)
     await ledger.catch_up(log)
@@ -130,7 +130,7 @@ async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> No
     await mender(ledger, log).compare_and_repair()
     assert expected(log) == await calls(ledger)
     assert await ledger.count_records_lost_before_counting() == 0
-    assert await ledger.complete_since() == 0
+    assert await ledger.no_record_missing_since() == 0
 
 
 async def test_what_is_gone_is_left_and_told_once(ledgers: Ledgers, caplog: pytest.LogCaptureFixture) -> None:
@@ -191,7 +191,7 @@ async def test_a_meter_that_differs_is_told_and_counted_again(ledgers: Ledgers) 
     assert () == tuple((await ledger.compare_and_note_differences(log)).problem_sentences())
 
     def forget(rows: LedgerRows) -> None:
-        [number, *_] = sorted(rows.numbers_in_period(HOUR_S, HOUR + HOUR_S))
+        [number, *_] = sorted(rows.dimension_numbers_in_period(HOUR_S, HOUR + HOUR_S))
         rows.add_meters(HOUR_S, [(HOUR + HOUR_S, number, {"web_searches": -1_500_000})])
 
     await ledgers.store.change(forget)

@@ -174,7 +174,7 @@ async def send(gateway: Gateway) -> None:
     chance, deliveries, route, now = gateway.chance, gateway.storage.deliveries, gateway.route, time.time()
     delivery: Delivery | None
     if chance.random() < 0.3:
-        delivery = await deliveries.take_probe_delivery(route, now=now, max_suspects=2)
+        delivery = await deliveries.take_test_delivery(route, now=now, max_rejected_records=2)
     else:
         delivery = await deliveries.take_due_delivery(route, now=now, max_records=chance.randint(1, 20))
     if delivery is None:
@@ -221,7 +221,7 @@ async def set_state(gateway: Gateway) -> None:
 
 
 async def restore(gateway: Gateway) -> None:
-    await gateway.storage.deliveries.reopen_after_restore(hold_back=None)
+    await gateway.storage.deliveries.reopen_after_restore(unknown_outcome_reason=None)
 
 
 async def drop_route(gateway: Gateway) -> None:
@@ -303,12 +303,12 @@ async def change_devices(gateway: Gateway) -> None:
         for n in gateway.some(5):
             expects = gateway.expects
             devices.change_and_write_soon(
-                f"device {n}", lambda known: replace(known, last_seen=time.time()), expects=expects
+                f"device {n}", lambda known: replace(known, last_seen=time.time()), expectations=expects
             )
             devices.note_unenrolled(f"name {n}", key="key", now=time.time(), expects=expects)
         await devices.flush()
     else:
-        changed = lambda known: (known or device(id)).with_changes(facts=True, state=state)  # noqa: E731
+        changed = lambda known: (known or device(id)).with_changes(changes_enrolment=True, state=state)  # noqa: E731
         await devices.update(id, changed, expects=gateway.expects, most=5)
 
 

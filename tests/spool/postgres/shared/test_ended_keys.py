@@ -12,7 +12,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from spool.devices.device import Device, require_known
+from spool.devices.device import Device, fail_if_device_deleted
 from spool.errors import KeyEnded
 from spool.identity import RecordIdentity
 from spool.log.partial_reports import Expectation
@@ -173,7 +173,7 @@ async def test_who_ends_one_holds_up_nobody_here(
             ):
                 assert not ending.done()
             await here.catch_up()
-            await node.devices.read_foreign_changes(["d"])
+            await node.devices.read_changes_of_other_processes(["d"])
         assert not ending.done()
         keeping.commit()
         await ending
@@ -242,9 +242,9 @@ async def test_a_device_that_is_revoked_or_reset(node: PostgresSpool) -> None:
     await node.devices.replace_row(device)
     good = current_device_expectation("a/b:c", 3)
     assert isinstance(await node.log.append_submission(submission(1, good)), Receipt)
-    await node.devices.update("a/b:c", require_known(lambda known: replace(known, generation=4)))
+    await node.devices.update("a/b:c", fail_if_device_deleted(lambda known: replace(known, generation=4)))
     with pytest.raises(KeyEnded):
         await node.log.append_submission(submission(2, good))
-    await node.devices.update("a/b:c", require_known(lambda known: replace(known, state="revoked")))
+    await node.devices.update("a/b:c", fail_if_device_deleted(lambda known: replace(known, state="revoked")))
     with pytest.raises(KeyEnded):
         await node.log.append_submission(submission(3, current_device_expectation("a/b:c", 4)))

@@ -80,7 +80,7 @@ async def test_nothing_is_cut_or_taken(node: Node, strict: Database) -> None:
     with pytest.raises(SpoolUnavailable, match=GONE):
         await node.take()
     with pytest.raises(SpoolUnavailable, match=GONE):
-        await node.deliveries.take_probe_delivery(ROUTE, now=node.clock.now(), max_suspects=1)
+        await node.deliveries.take_test_delivery(ROUTE, now=node.clock.now(), max_rejected_records=1)
     assert (0, 0) == await cut(strict)
     assert f"waits: {GONE}: synchronous_standby_names is empty" == (await node.state()).reason
     strict.needs_standby = False
@@ -94,7 +94,7 @@ async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, stric
     """
     deliveries = node.deliveries
     strict.needs_standby = False
-    await deliveries.mark_unknown(await node.taken(max_records=5), reason="no answer")
+    await deliveries.mark_outcome_unknown(await node.taken(max_records=5), reason="no answer")
     await deliveries.set_aside(await node.taken(max_records=1), error="no", status="400")
     [unknown], [dead] = await deliveries.unknown_deliveries(), await deliveries.dead_letters()
     strict.needs_standby = True

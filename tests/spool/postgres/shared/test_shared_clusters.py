@@ -41,7 +41,7 @@ async def test_no_more_than_may_be_on_all_together(fresh_schema: Schema) -> None
         outcomes = await asyncio.gather(*reports, return_exceptions=True)
         assert 3 == sum(isinstance(one, TooManyClusters) for one in outcomes)
         for table in tables:
-            await table.read_foreign_changes()
+            await table.read_changes_of_other_processes()
             assert 3 == len(table)
             for cluster in table.all():
                 await table.store_report(named(cluster.name))
@@ -59,5 +59,5 @@ async def test_a_key_that_has_ended(fresh_schema: Schema) -> None:
         table.settings = registry.cluster_settings
         with pytest.raises(KeyEnded):
             await table.change(cluster.id, ClusterChange(enabled=False), Actor("key", "127.0.0.1", (ENDED,)))
-        await table.read_foreign_changes()
+        await table.read_changes_of_other_processes()
         assert [cluster] == table.all()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spool.devices.device import Device, DeviceChange, TokenUsedUp, TooManyDevices, require_known
+from spool.devices.device import Device, DeviceChange, TokenUsedUp, TooManyDevices, fail_if_device_deleted
 from spool.devices.table import DeviceTable
 from spool.errors import KeyEnded, NotAllowed, NotThere, SpoolUnavailable
 from spool.postgres.database import CommitUnknown
@@ -36,7 +36,9 @@ def device(id: str = "laptop-1", **fields: Any) -> Device:
 
 
 def labelled(name: str) -> DeviceChange:
-    return require_known(lambda known: known.with_changes(facts=True, labels={**known.labels, name: name}))
+    return fail_if_device_deleted(
+        lambda known: known.with_changes(changes_enrolment=True, labels={**known.labels, name: name})
+    )
 
 
 class Node:
@@ -49,7 +51,7 @@ class Node:
     async def follow(self) -> None:
         news = await self.registry.changes_since(self.seq)
         self.seq = news.seq
-        await self.table.read_foreign_changes(news.changed_ids(DEVICES))
+        await self.table.read_changes_of_other_processes(news.changed_ids(DEVICES))
 
 
 @pytest.fixture
@@ -78,7 +80,8 @@ async def test_both_change_one_device(nodes: tuple[Node, Node]) -> None:
     ]
     await asyncio.gather(*changes)
     await asyncio.gather(
-        here.table.read_foreign_changes(["laptop-1"]), there.table.read_foreign_changes(["laptop-1"])
+        here.table.read_changes_of_other_processes(["laptop-1"]),
+        there.table.read_changes_of_other_processes(["laptop-1"]),
     )
     found = here.table.find("laptop-1")
     assert found is not None and found == there.table.find("laptop-1")
@@ -105,7 +108,7 @@ async def test_a_change_that_is_no_longer_possible(nodes: tuple[Node, Node]) -> 
     here, there = nodes
     await here.table.replace_row(device())
     await there.follow()
-    await here.table.update("laptop-1", require_known(lambda known: replace(known, state="revoked")))
+    await here.table.update("laptop-1", fail_if_device_deleted(lambda known: replace(known, state="revoked")))
 
     def revoked(known: Device) -> Device:
         if known.state == "revoked":
@@ -113,8 +116,8 @@ async def test_a_change_that_is_no_longer_possible(nodes: tuple[Node, Node]) -> 
         return replace(known, state="revoked")
 
     outcomes = await asyncio.gather(
-        there.table.update("laptop-1", require_known(revoked)),
-        there.table.update("laptop-1", require_known(lambda known: replace(known, user="ada"))),
+        there.table.update("laptop-1", fail_if_device_deleted(revoked)),
+        there.table.update("laptop-1", fail_if_device_deleted(lambda known: replace(known, user="ada"))),
         return_exceptions=True,
     )
     assert isinstance(outcomes[0], NotAllowed) and not isinstance(outcomes[1], BaseException)
@@ -162,7 +165,7 @@ async def test_a_change_whose_commit_was_not_answered(
     here.table.auditor = audit
     change = AuditedChange(actor=ACTOR, action="device.revoke", target="revoked")
     made, new, _ = await asyncio.gather(
-        here.table.update("revoked", require_known(revoked), change),
+        here.table.update("revoked", fail_if_device_deleted(revoked), change),
         here.table.update("new", lambda known: known or device("new")),
         here.table.delete(["deleted"], []),
     )
@@ -183,14 +186,14 @@ async def test_a_revocation_and_a_deletion_are_told_of(nodes: tuple[Node, Node])
     here, there = nodes
     await asyncio.gather(*(here.table.replace_row(device(id)) for id in ("revoked", "deleted")))
     await there.follow()
-    await here.table.update("revoked", require_known(lambda known: replace(known, state="revoked")))
+    await here.table.update("revoked", fail_if_device_deleted(lambda known: replace(known, state="revoked")))
     await here.table.delete(["deleted"], [])
     there.table.change_and_write_soon("deleted", lambda known: replace(known, last_seen=9.0))
     await there.table.flush()
     await there.follow()
     assert {"revoked": "revoked"} == {each.id: each.state for each in there.table.all()}
     with pytest.raises(NotThere):
-        await there.table.update("deleted", require_known(lambda known: replace(known, user="ada")))
+        await there.table.update("deleted", fail_if_device_deleted(lambda known: replace(known, user="ada")))
 
 
 async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[Node, Node]) -> None:
@@ -209,11 +212,11 @@ async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[
                     id, lambda known: replace(known, last_seen=known.last_seen + 1.0)
                 )
         await there.table.flush()
-        await here.table.read_foreign_changes(None)
+        await here.table.read_changes_of_other_processes(None)
 
     here.table.auditor = audit
     change = AuditedChange(actor=ACTOR, action="device.revoke", target="revoked")
-    revoke = require_known(lambda known: replace(known, state="revoked"))
+    revoke = fail_if_device_deleted(lambda known: replace(known, state="revoked"))
     outcomes = await asyncio.gather(
         here.table.update("revoked", revoke, change),
         here.table.delete(["deleted"], []),
@@ -232,13 +235,13 @@ async def test_a_name_stays_while_its_device_is_refused(nodes: tuple[Node, Node]
     here, there = nodes
     here.table.note_unenrolled("mill", key="k", now=5.0)
     await here.table.flush()
-    await there.table.read_foreign_changes(None)
+    await there.table.read_changes_of_other_processes(None)
     with pytest.raises(KeyEnded):
         await there.table.update(
             "mill", lambda known: known or device("mill"), expects=[valid_key_expectation(b"no such key")]
         )
     for node in nodes:
-        await node.table.read_foreign_changes(None)
+        await node.table.read_changes_of_other_processes(None)
         assert ["mill"] == [one.name for one in node.table.unenrolled_names()]
 
 
@@ -252,7 +255,7 @@ async def test_when_it_was_heard_is_taken_in_later(nodes: tuple[Node, Node]) -> 
     await here.table.flush()
     await there.follow()
     assert [1.0] == [each.last_seen for each in there.table.all()]
-    await there.table.read_foreign_changes(None)
+    await there.table.read_changes_of_other_processes(None)
     assert [9.0] == [each.last_seen for each in there.table.all()]
     assert ["mill"] == [each.name for each in there.table.unenrolled_names()]
     assert () == (await there.registry.changes_since(there.seq)).changed
@@ -326,7 +329,7 @@ async def test_both_processes_share_the_uses_of_a_token(nodes: tuple[Node, Node]
         await node.follow()
         assert kept == sorted(one.id for one in node.table.all())
         assert 7 == node.table.count_token_uses("t")
-    changed = require_known(lambda known: replace(known, user="ada"))
+    changed = fail_if_device_deleted(lambda known: replace(known, user="ada"))
     assert "ada" == (await nodes[0].table.update(kept[0], changed, token=("t", 7))).user
     other = device("other", token="")
     await nodes[0].table.replace_row(other)
@@ -368,24 +371,26 @@ async def test_what_a_key_that_has_ended_would_change(nodes: tuple[Node, Node]) 
 
     there.table.auditor = audit
     await asyncio.gather(*(there.table.replace_row(device(id)) for id in ("a", "b")))
-    await there.table.update("a", require_known(lambda known: replace(known, user="ada")), expects=expects)
+    await there.table.update(
+        "a", fail_if_device_deleted(lambda known: replace(known, user="ada")), expects=expects
+    )
     await registry.keys.delete("one", confirm="one", actor=ACTOR)
     change = AuditedChange(actor=ACTOR, action="device.enrol", target="c")
-    there.table.change_and_write_soon("a", lambda known: replace(known, last_seen=9.0), expects=expects)
+    there.table.change_and_write_soon("a", lambda known: replace(known, last_seen=9.0), expectations=expects)
     there.table.change_and_write_soon("b", lambda known: replace(known, last_seen=9.0))
     there.table.note_unenrolled("mill", key="one", now=5.0, expects=expects)
     there.table.note_unenrolled("loom", key="two", now=5.0)
     outcomes = await asyncio.gather(
         there.table.update(
-            "a", require_known(lambda known: replace(known, hostname="mill")), expects=expects
+            "a", fail_if_device_deleted(lambda known: replace(known, hostname="mill")), expects=expects
         ),
-        there.table.update("a", require_known(lambda known: replace(known, platform="linux"))),
+        there.table.update("a", fail_if_device_deleted(lambda known: replace(known, platform="linux"))),
         there.table.update("c", lambda known: known or device("c"), change, expects=expects),
         return_exceptions=True,
     )
     assert [KeyEnded, Device, KeyEnded] == [type(one) for one in outcomes]
     assert [] == audited
-    await here.table.read_foreign_changes(None)
+    await here.table.read_changes_of_other_processes(None)
     for node in nodes:
         rows = {one.id: (one.user, one.platform, one.hostname, one.last_seen) for one in node.table.all()}
         assert {"a": ("ada", "linux", "", 1.0), "b": ("", "", "", 9.0)} == rows

@@ -115,7 +115,7 @@ async def test_without_a_standby_a_key_is_ended_and_not_answered_as_ended(strict
         with pytest.raises(Unconfirmed, match="the standby is gone"):
             await change
     assert [revocation, deletion] == audited
-    await table.read_foreign_changes((await registry.catch_up()).changed_ids(DEVICES))
+    await table.read_changes_of_other_processes((await registry.catch_up()).changed_ids(DEVICES))
     for keys, devices in ((registry.keys, table), ((await opened(strict)).keys, await again(strict))):
         assert [("disabled", DISABLED)] == [(key.name, key.status) for key in keys.all()]
         assert [("revoked", REVOKED)] == [(row.id, row.state) for row in devices.all()]
@@ -152,7 +152,7 @@ async def test_a_standby_that_goes_meanwhile_confirms_nothing(
     assert all(isinstance(one, SpoolUnavailable) for one in outcomes)
     await waiting
     await registry.catch_up()
-    await table.read_foreign_changes(None)
+    await table.read_changes_of_other_processes(None)
     is_kept = [isinstance(one, Unconfirmed) for one in outcomes]
     assert is_kept == [bool(registry.keys.all()), bool(table.all())]
     await table.close()
