@@ -2,8 +2,9 @@
 The record in a row of a data lake or in a line of a record file. This is the inverse of the modules `columns`
 and `tables`. Pure.
 
-Fields without a column are empty: the sender's Tollhouse key, further dedup keys, and charges in other currencies.
-Times are whole microseconds. A correction cannot be restored, because its row has only the differences.
+Fields without a column are empty: the sender's Tollhouse key, further dedup keys, the runs of agents, and charges in
+other currencies. Times are whole microseconds. A correction cannot be restored, because its row has only the
+differences.
 """
 
 from __future__ import annotations

@@ -158,6 +158,8 @@ ONCE_WRONG = (
     (70015, "anthropic", "drifting", "local hours"),
     # one of many rates of the month, next to a fee, was mistaken for the price of its day
     (81002, "anthropic", "drifting", "fee"),
+    # large inputs at the base price, next to batches that were not reported as batches, were taken for batches
+    (4242, GOOGLE, "batch share", "no premium"),
 )
 
 
