@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 
-def answer_hook() -> None:
+def run_agent_hook_if_called() -> None:
     """
     If this process is `tollhouse agent verdict`, answer the hook and exit, without importing modules of other
     commands.
@@ -19,7 +19,7 @@ def answer_hook() -> None:
 
 
 def main() -> None:
-    answer_hook()
+    run_agent_hook_if_called()
     from gateway.cli import main as commands
 
     commands(prog_name="tollhouse")

@@ -24,9 +24,9 @@ def find_certificates() -> None:
 
 
 def main() -> None:
-    from gateway.__main__ import answer_hook
+    from gateway.__main__ import run_agent_hook_if_called
 
-    answer_hook()
+    run_agent_hook_if_called()
     find_certificates()
     from gateway.cli import Program, version
     from gateway.cli.agent import agent

@@ -93,7 +93,7 @@ class PriceSources:
         row = row_in_force_or_first(listed.found, self.noon_ns, STANDARD)
         ours = None if row is None else _price(row)
         is_borrowed = row is not None and not listed.is_own
-        if is_borrowed and names.card_name_of_maker(name.rpartition("/")[2]) not in _CLOSED:
+        if is_borrowed and names.maker_name_in_price_lists(name.rpartition("/")[2]) not in _CLOSED:
             return MergeDecision(REPLACE, self.day)
         if ours == theirs:
             return MergeDecision(FILL, self.day)

@@ -26,7 +26,7 @@ from gateway.intake.rate_cards.card import (
     RateCard,
     Seller,
     Tier,
-    directions_priced_by_kind,
+    directions_priced_by_token_kind,
     encode_card,
     is_audio_model,
 )
@@ -92,7 +92,7 @@ def _model(model: Any) -> Model:
     return Model(
         id=model.id,
         match=_clause(model.match),
-        apart=directions_priced_by_kind(model.id, {_MEDIA[name] for name in priced if name in _MEDIA}),
+        apart=directions_priced_by_token_kind(model.id, {_MEDIA[name] for name in priced if name in _MEDIA}),
         prices=tuple(
             _price(amounts, unknown, since=since, hours=hours, mode=mode)
             for amounts, since, hours, mode in _applied(

@@ -196,11 +196,11 @@ async def _keep_gateway_link(
         Paths(upstream),
         facts=lambda: {**facts, **probed.probed_fields()},
         report=number_and_build_heartbeat,
-        version=lambda: (probed.change_marker(), sorted(recorder.activity_by_source())),
+        version=lambda: (probed.states_to_compare(), sorted(recorder.activity_by_source())),
         enrolment_key=_enrolment_secret(config),
         key_file=key_file,
         keep_key=lambda key: write_private_file(key_file, key + "\n"),
-        keep_word=lambda word: _store_heartbeat_word(numbers, word),
+        keep_word=lambda word: _store_heartbeat_token(numbers, word),
         keep_verdicts=verdicts.replace_verdicts,
         accepted=lambda: _delete_enrolment_token_file(config),
         requested=store_link_state,
@@ -245,9 +245,9 @@ def _number_next_heartbeat(numbers: HeartbeatNumbers) -> Mapping[str, object]:
         return {}
 
 
-def _store_heartbeat_word(numbers: HeartbeatNumbers, heartbeat_word: str) -> None:
+def _store_heartbeat_token(numbers: HeartbeatNumbers, heartbeat_token: str) -> None:
     try:
-        numbers.store_word(heartbeat_word)
+        numbers.store_heartbeat_token(heartbeat_token)
     except OSError as error:  # if the new word of a heartbeat cannot be stored, the previous word stays valid
         _log.warning(
             "the word that a gateway returned for a heartbeat cannot be stored: %s",

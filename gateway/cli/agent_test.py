@@ -147,14 +147,16 @@ def _one_line_result(result: DeliveryResult) -> str:
 
 
 def _results_by_assistant(
-    found: Mapping[str, Mapping[str, Any]], named: Sequence[str], way: DeliveryResult
+    states_by_assistant: Mapping[str, Mapping[str, Any]], named: Sequence[str], machine_result: DeliveryResult
 ) -> Iterable[DeliveryResult]:
-    names = named or [name for name, row in found.items() if row["state"] != NOT_INSTALLED]
+    names = named or [name for name, row in states_by_assistant.items() if row["state"] != NOT_INSTALLED]
     for name in names:
-        row = found[name]
+        row = states_by_assistant[name]
         if row["state"] == NOT_INSTALLED or SETTINGS[row["state"]] in BAD:
-            yield way._replace(assistant=name, arrived=False, cause=row["state"], words=row.get("cause", ""))
+            yield machine_result._replace(
+                assistant=name, arrived=False, cause=row["state"], words=row.get("cause", "")
+            )
         else:
-            yield way._replace(assistant=name)
+            yield machine_result._replace(assistant=name)
     if not names:
-        yield way
+        yield machine_result

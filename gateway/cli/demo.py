@@ -11,7 +11,7 @@ import click
 
 from gateway.cli import exit_because_of, exit_with_message, load_config_or_exit
 from gateway.cli.serve import program_name, serve_until_stopped
-from gateway.service.demo.plants import EXAMPLES, PLANTS, least_month, plants_without_room
+from gateway.service.demo.plants import EXAMPLES, PLANTS, least_days_and_records, unmet_size_requirements
 from spool.clock import SystemClock
 from spool.errors import SpoolError
 
@@ -28,7 +28,7 @@ Next steps:
     {command} insights list --data {data}    list the problems that Tollhouse found"""
 
 
-def _parse_plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+def _parse_problem_names(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
     plants = WORDS if value == "all" else tuple(word for word in value.split(",") if word)
     for word in plants:
         if word not in WORDS:
@@ -76,7 +76,7 @@ def _parse_plants(ctx: click.Context, param: click.Parameter, value: str) -> tup
     "--plant",
     "plants",
     default="",
-    callback=_parse_plants,
+    callback=_parse_problem_names,
     metavar="WORDS",
     help="Findings to create: all, or a comma-separated list of "
     + ", ".join(PLANTS)
@@ -101,8 +101,8 @@ def demo(
     code 2. If a planted finding is not detected, the command names it and, without --serve, exits with code 1.
     """
     if records is None:
-        records = max(USUAL_RECORDS, least_month(plants, days=days)[1])
-    problems = plants_without_room(plants, days=days, records=records)
+        records = max(USUAL_RECORDS, least_days_and_records(plants, days=days)[1])
+    problems = unmet_size_requirements(plants, days=days, records=records)
     if problems:
         exit_with_message("; ".join(problems), 2)
     settings = load_config_or_exit(

@@ -331,7 +331,7 @@ def diagnose_installation(config: Config, state: State, trouble: str) -> Iterato
         yield from _diagnose_lakes(state["/status"])
     if "/attention" in state:
         yield from _diagnose_attention_causes(
-            state["/attention"]["attention"]["causes"], is_writable=_is_writable(state)
+            state["/attention"]["attention"]["causes"], is_storage_writable=_is_writable(state)
         )
     if "/clock" in state and (step_s := state["/clock"]["clock"]["step_s"]):
         message = f"the clock jumped by {step_s:+,.0f} s and is not trusted (accept it: tollhouse spool accept-clock)"
@@ -514,10 +514,10 @@ def _is_writable(state: State) -> bool:
 
 
 def _diagnose_attention_causes(
-    causes: Sequence[Mapping[str, Any]], *, is_writable: bool
+    causes: Sequence[Mapping[str, Any]], *, is_storage_writable: bool
 ) -> Iterator[Diagnosis]:
     for cause in causes:
-        if cause["kind"] == "route" or (cause["kind"] == "space" and not is_writable):
+        if cause["kind"] == "route" or (cause["kind"] == "space" and not is_storage_writable):
             continue
         status = PROBLEM if cause["severity"] == CRITICAL else WARNING
         yield Diagnosis(about="attention", status=status, words=cause["text"] or cause["title"])
@@ -554,10 +554,10 @@ def _diagnose_lakes(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
             yield Diagnosis(about=about, status=OK, words=message)
 
 
-def _diagnose_accounting(books: Mapping[str, Any]) -> Diagnosis:
-    if books["balanced"]:
+def _diagnose_accounting(accounting_state: Mapping[str, Any]) -> Diagnosis:
+    if accounting_state["balanced"]:
         return Diagnosis(about="books", status=OK, words="recounted and balanced")
-    return Diagnosis(about="books", status=PROBLEM, words="; ".join(books["imbalances"][:3]))
+    return Diagnosis(about="books", status=PROBLEM, words="; ".join(accounting_state["imbalances"][:3]))
 
 
 def _diagnose_keys(keys: Sequence[Mapping[str, Any]]) -> Iterator[Diagnosis]:

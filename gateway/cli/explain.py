@@ -27,7 +27,7 @@ from gateway.core.errors import BadPayload, Refusal
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
-from gateway.intake.reasons import field_reasons, price_line_fields
+from gateway.intake.reasons import explanations_by_field, price_line_fields
 from gateway.intake.shadows import ReportedCallers
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
@@ -157,7 +157,7 @@ async def explain_payload(
 
     Counters wait for all calls of the file, so the order within the file does not matter.
     """
-    format_name = format or recognise_format_or_refuse(body, how="name it with --as")
+    format_name = format or recognise_format_or_refuse(body, how_to_name_format="name it with --as")
     options = ReadOptions(
         keep_attributes=frozenset(config.privacy.keep_attributes),
         keep_tags=config.kept_tags,
@@ -194,7 +194,7 @@ async def explain_payload(
     result: dict[str, Any] = {
         "format": format_name,
         "records": [record_to_json(record) for record in records],
-        "ignored": _count_ignored(books),
+        "ignored": _ignored_counts_by_reason(books),
         "rejected": [reject._asdict() for reject in outcome.rejects],
     }
     if why:
@@ -216,7 +216,10 @@ def _add_reasons(
         # the first report.
         reasons_by_id.setdefault(record.id, why)
     for row, stored_record in zip(result["records"], records, strict=True):
-        row["why"] = {**field_reasons(stored_record, price_book), **reasons_by_id.get(stored_record.id, {})}
+        row["why"] = {
+            **explanations_by_field(stored_record, price_book),
+            **reasons_by_id.get(stored_record.id, {}),
+        }
         lines = price_line_fields(stored_record, price_book)
         if lines:
             row["price_lines"] = lines
@@ -272,9 +275,13 @@ def _run_to_end(normaliser: Generator[None, None, NormalisedBody]) -> Normalised
             return normalised
 
 
-def _count_ignored(terms: Any) -> list[dict[str, Any]]:
-    counts = {name.removeprefix("ignored."): n for name, n in terms.items() if name.startswith("ignored.")}
-    counts[DUPLICATE] = counts.get(DUPLICATE, 0) + terms.get("duplicates", 0)
+def _ignored_counts_by_reason(accounting_counts: Any) -> list[dict[str, Any]]:
+    counts = {
+        name.removeprefix("ignored."): n
+        for name, n in accounting_counts.items()
+        if name.startswith("ignored.")
+    }
+    counts[DUPLICATE] = counts.get(DUPLICATE, 0) + accounting_counts.get("duplicates", 0)
     return [{"reason": reason, "count": n} for reason, n in sorted(counts.items()) if n]
 
 

@@ -91,17 +91,19 @@ def digest_settings(config: Config, *, prices: str, secret: bytes) -> Mapping[st
     Hash each shared setting under its name, keyed with the installation's `secret`. Equal values have equal hashes.
     """
     keyed = hmac.new(derive_secret(secret, "digests of settings"), digestmod=blake2b)
-    values = {name: value for name, _, _, value in all_settings(config) if is_shared_setting(name)}
+    values = {
+        name: value for name, _, _, value in all_settings(config) if is_setting_shared_by_gateways(name)
+    }
     return {
         name: _hash_setting(keyed.copy(), name, value) for name, value in {**values, PRICES: prices}.items()
     }
 
 
-def is_shared_setting(name: str) -> bool:
+def is_setting_shared_by_gateways(setting_name: str) -> bool:
     """Return whether a setting must be the same on all gateways."""
-    if name in SHARED_SETTINGS:
+    if setting_name in SHARED_SETTINGS:
         return True
-    return name.partition(".")[0] not in OWN_SECTIONS and not name.endswith(OWN_ENDINGS)
+    return setting_name.partition(".")[0] not in OWN_SECTIONS and not setting_name.endswith(OWN_ENDINGS)
 
 
 def _hash_setting(keyed: hmac.HMAC, name: str, value: object) -> str:

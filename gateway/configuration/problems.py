@@ -124,14 +124,14 @@ def config_warnings(config: Config) -> Iterator[str]:
             "and team of records, as another Tollhouse does; list the keys of your gateways instead, "
             "or leave it empty"
         )
-    if config.privacy.works_council and (weaker := list(_settings_below_works_council(config))):
+    if config.privacy.works_council and (weaker := list(_settings_weaker_than_works_council(config))):
         yield (
             f"{', '.join(weaker)}: set to show more of people than privacy.works_council does by default; remove the "
             "line, or agree on it with the works council"
         )
 
 
-def _settings_below_works_council(config: Config) -> Iterator[str]:
+def _settings_weaker_than_works_council(config: Config) -> Iterator[str]:
     if config.privacy.emails == "keep":
         yield "privacy.emails"
     if config.privacy.min_group < WORKS_COUNCIL["privacy.min_group"]:

@@ -88,19 +88,21 @@ def _lazy_module_paths(modules: Mapping[str, str]) -> list[str]:
     )
 
 
-def _divide_into_files(graph: Graph, later: Collection[str]) -> dict[str, list[str]]:
+def _divide_into_files(graph: Graph, lazy_module_paths: Collection[str]) -> dict[str, list[str]]:
     """
     Return the modules of each file, each after those that it imports.
 
     A file loaded later contains the modules that only it needs. A module that some others need is a file.
     """
-    imported = {path: modules_in_import_order(graph, [path], later) for path in later}
-    uses = Counter(module for path in later for module in imported[path][:-1])
+    imported = {path: modules_in_import_order(graph, [path], lazy_module_paths) for path in lazy_module_paths}
+    uses = Counter(module for path in lazy_module_paths for module in imported[path][:-1])
     often = [module for path in _OFTEN for module in imported[path][:-1]]
     many = [module for module, number in uses.items() if number >= _MANY]
-    first = modules_in_import_order(graph, [*often, *many, FIRST], later)
+    first = modules_in_import_order(graph, [*often, *many, FIRST], lazy_module_paths)
     some = sorted(module for module, number in uses.items() if number > 1 and module not in first)
-    own = {path: [each for each in imported[path] if each not in (*first, *some)] for path in later}
+    own = {
+        path: [each for each in imported[path] if each not in (*first, *some)] for path in lazy_module_paths
+    }
     return {FIRST: first} | own | {module: [module] for module in some}
 
 
@@ -112,11 +114,11 @@ def _variable_name(path: str) -> str:
     return "$" + re.sub(r"\W", "_", path.removesuffix(".mjs"))
 
 
-def _module_as_function(module: str, text: str, up: str) -> tuple[list[str], list[str]]:
+def _module_as_function(module: str, text: str, path_to_root: str) -> tuple[list[str], list[str]]:
     """
     Return the lines of a module as a function called once, and the names of its exports.
 
-    `up` leads from the file to the folder of all files.
+    `path_to_root` leads from the file to the folder of all files.
     """
     returned: dict[str, str] = {}
 
@@ -136,7 +138,7 @@ def _module_as_function(module: str, text: str, up: str) -> tuple[list[str], lis
             f"{_variable_name(_resolve_path(module, match[2]))};"
         )
 
-    text = _LOADED_LATER.sub(lambda found: f'import("{up}{_resolve_path(module, found[1])}")', text)
+    text = _LOADED_LATER.sub(lambda found: f'import("{path_to_root}{_resolve_path(module, found[1])}")', text)
     body = _EXPORT.sub(rewrite_export, _EXPORTS.sub(rewrite_export_list, _IMPORT.sub(rewrite_import, text)))
     lines = f"const {_variable_name(module)} = (() => {{{body}".removesuffix("\n").split("\n")
     return [*lines, f"return {_object_literal(returned.items())};}})();"], list(returned)

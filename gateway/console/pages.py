@@ -95,7 +95,7 @@ def load_console() -> Console:
 
 
 @cache
-def stripped_modules() -> dict[str, str]:
+def minified_console_modules() -> dict[str, str]:
     return {path: _minify_own_text(path, text) for path, text in _module_sources().items()}
 
 
@@ -109,7 +109,7 @@ def _find_assets(folder: Path) -> Iterator[tuple[str, Asset]]:
         if media is not None:
             name = path.relative_to(folder).as_posix()
             yield name, Asset(_minify_own_text(name, path.read_text()).encode(), media)
-    for name, (body, source_map) in join_modules(stripped_modules(), _module_sources()).items():
+    for name, (body, source_map) in join_modules(minified_console_modules(), _module_sources()).items():
         yield name, Asset(body.encode(), "text/javascript")
         yield f"{name}.map", Asset(source_map.encode(), "application/json")
 

@@ -42,43 +42,43 @@ KEPT_IN_SECONDS: Mapping[str, Any] = {
 
 def changes_struct(
     new: type[msgspec.Struct],
-    about: str = _WITH_VERSION,
+    doc: str = _WITH_VERSION,
     *,
-    once: Collection[str] = (),
-    types: Mapping[str, Any] | None = None,
+    unchangeable_fields: Collection[str] = (),
+    types_by_field: Mapping[str, Any] | None = None,
     has_version: bool = True,
 ) -> Any:
     """
     Return the struct of a change, with all fields optional.
 
-    Fields in `once` cannot be changed later. Fields in `types` have the type given there.
+    Fields in `unchangeable_fields` cannot be changed later. Fields in `types_by_field` have the type given there.
     """
     fields: list[Any] = []
     if has_version:
         fields.append(("version", Annotated[str | None, _READ_VERSION], None))
     for field in msgspec.structs.fields(new):
-        if field.name not in once:
-            kind = _with_annotations_of(field.type, (types or {}).get(field.name, field.type))
+        if field.name not in unchangeable_fields:
+            kind = _with_annotations_of(field.type, (types_by_field or {}).get(field.name, field.type))
             fields.append((field.name, kind | UnsetType, UNSET))
     name = f"{_resource_noun(new)}Changes"
     return msgspec.defstruct(
-        name, fields, kw_only=True, forbid_unknown_fields=True, namespace={"__doc__": about}
+        name, fields, kw_only=True, forbid_unknown_fields=True, namespace={"__doc__": doc}
     )
 
 
 def item_struct(
     new: type[msgspec.Struct],
-    about: str,
+    doc: str,
     *,
-    answered: Mapping[str, Any],
-    types: Mapping[str, Any] | None = None,
-    without: Collection[str] = (),
+    answer_only_fields: Mapping[str, Any],
+    types_by_field: Mapping[str, Any] | None = None,
+    omitted_fields: Collection[str] = (),
     has_id: bool = True,
 ) -> Any:
     """
     Return the class that describes a stored resource in answers.
 
-    A field in `types` has another type. It keeps the annotations (description, example) it has in `new`
+    A field in `types_by_field` has another type. It keeps the annotations (description, example) it has in `new`
     unless that type has its own. An answer may lack a field whose type includes UnsetType.
     """
     noun = _snake_case(_resource_noun(new))
@@ -86,14 +86,16 @@ def item_struct(
     fields = {
         field.name: _with_default_example(field)
         for field in msgspec.structs.fields(new)
-        if field.name not in without
+        if field.name not in omitted_fields
     }
-    replaced = {name: _with_annotations_of(fields.get(name), kind) for name, kind in (types or {}).items()}
-    members = {**({"id": id_type} if has_id else {}), **fields, **replaced, **answered}
+    replaced = {
+        name: _with_annotations_of(fields.get(name), kind) for name, kind in (types_by_field or {}).items()
+    }
+    members = {**({"id": id_type} if has_id else {}), **fields, **replaced, **answer_only_fields}
     item = noun.replace("_", " ")
     return _answer_struct(
         f"{_resource_noun(new)}Item",
-        about,
+        doc,
         {name: _fill_item_name(kind, item) for name, kind in members.items()},
     )
 
@@ -149,7 +151,7 @@ def _snake_case(noun: str) -> str:
     return re.sub("(?<=[a-z])(?=[A-Z])", "_", noun).lower()
 
 
-def build_answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
+def build_answer(answer_type: Any, row: object, **given: Any) -> dict[str, Any]:
     """
     Return an answer with the fields of a row. `given` overrides values of the row.
 
@@ -158,10 +160,10 @@ def build_answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
     """
     row_values = {
         name: getattr(row, name)
-        for name, default in zip(item.__struct_fields__, _struct_defaults(item), strict=True)
+        for name, default in zip(answer_type.__struct_fields__, _struct_defaults(answer_type), strict=True)
         if name not in given and default is not UNSET
     }
-    members: dict[str, Any] = msgspec.to_builtins(item(**row_values, **given))
+    members: dict[str, Any] = msgspec.to_builtins(answer_type(**row_values, **given))
     return members
 
 

@@ -24,7 +24,9 @@ _BATCH_ROWS: Final = 64  # rows that exist as Python objects at the same time
 _BUFFER_BYTES: Final = 64 * 1024  # bytes per piece of a column
 
 
-def main(what: str, most: int, most_rows: int, longest: int) -> int:
+def print_columns_or_rows(
+    printed_part: str, max_unpacked_bytes: int, max_rows: int, max_row_characters: int
+) -> int:
     _limit_memory()
     try:
         import pyarrow
@@ -36,17 +38,19 @@ def main(what: str, most: int, most_rows: int, longest: int) -> int:
         )
         metadata = file.metadata
         unpacked = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-        if unpacked > most:
-            return _print_refusal(f"has more than {most} bytes unpacked (reconciliation.max_file_bytes)")
-        if metadata.num_rows > most_rows:
-            return _print_refusal(f"has more than {most_rows} rows")
-        _write_line(metadata.schema.to_arrow_schema().names)
-        for number, row in enumerate(_file_rows(file) if what == "rows" else (), start=1):
-            if number > most_rows:
-                return _print_refusal(f"has more than {most_rows} rows")
+        if unpacked > max_unpacked_bytes:
+            return _print_refusal(
+                f"has more than {max_unpacked_bytes} bytes unpacked (reconciliation.max_file_bytes)"
+            )
+        if metadata.num_rows > max_rows:
+            return _print_refusal(f"has more than {max_rows} rows")
+        _print_column_names(metadata.schema.to_arrow_schema().names)
+        for number, row in enumerate(_file_rows(file) if printed_part == "rows" else (), start=1):
+            if number > max_rows:
+                return _print_refusal(f"has more than {max_rows} rows")
             line = json.dumps(row, ensure_ascii=False)
-            if len(line) > longest:
-                return _print_refusal(f"has more than {longest} characters in row {number}")
+            if len(line) > max_row_characters:
+                return _print_refusal(f"has more than {max_row_characters} characters in row {number}")
             sys.stdout.write(line + "\n")
         sys.stdout.flush()
     except MemoryError:
@@ -78,8 +82,8 @@ def _print_refusal(message: str) -> int:
     return TOO_LARGE
 
 
-def _write_line(names: list[str]) -> None:
-    sys.stdout.write(json.dumps(names, ensure_ascii=False) + "\n")
+def _print_column_names(column_names: list[str]) -> None:
+    sys.stdout.write(json.dumps(column_names, ensure_ascii=False) + "\n")
 
 
 def cell_text(value: Any) -> str | None:
@@ -112,7 +116,7 @@ def _maps_as_dicts(value: Any) -> Any:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
-    status = main(sys.argv[1], *map(int, sys.argv[2:]))
+    status = print_columns_or_rows(sys.argv[1], *map(int, sys.argv[2:]))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # skip the library's slow release of memory

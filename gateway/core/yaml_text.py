@@ -29,16 +29,20 @@ _NULLS = ("", "~", "null", "Null", "NULL")
 
 
 def read_yaml(
-    text: bytes, faults: DefinitionFaults, places: Places | None = None, *, marks_plain: bool = False
+    text: bytes,
+    faults: DefinitionFaults,
+    places: Places | None = None,
+    *,
+    marks_unquoted_values: bool = False,
 ) -> YamlNode:
     """
-    Parse YAML. Repeated keys are faults. With `marks_plain`, values without quotes are PlainText. Raises
+    Parse YAML. Repeated keys are faults. With `marks_unquoted_values`, values without quotes are PlainText. Raises
     InvalidDefinition if the text is not readable.
     """
     try:
         events = yaml.parse(text.decode("utf-8-sig"), Loader=_LOADER)
         return _build_document(
-            events, faults, {} if places is None else places, PlainText if marks_plain else str
+            events, faults, {} if places is None else places, PlainText if marks_unquoted_values else str
         )
     except UnicodeDecodeError as error:
         raise _unreadable_yaml(f"the text must be UTF-8, but byte {error.start} is not") from None

@@ -27,7 +27,7 @@ MAY_NOT_CHAIN = "may_not_chain"
 _NO_CHAIN = "records of another Tollhouse need a key that is listed in server.chain_keys"
 
 
-class _Verdict(NamedTuple):
+class _DeviceMatch(NamedTuple):
     device: str | None
     claimed: bool = False
     revoked: bool = False
@@ -68,7 +68,7 @@ class DeviceAssignment:
         names = {name for _, name, _ in _items_with_named_device(outcome, bearer)}
         if bearer.device is None:
             await self._enrol_unknown_devices(sorted(name for name in names if name is not None), bearer)
-        verdicts = {name: self._judge_device(name, bearer) for name in names}
+        verdicts = {name: self._match_device_and_note_revoked(name, bearer) for name in names}
         claims, revoked_positions = 0, []
         for position, (record, name, forwarded) in enumerate(_items_with_named_device(outcome, bearer)):
             verdict = verdicts[name]
@@ -77,7 +77,7 @@ class DeviceAssignment:
             elif verdict.claimed and name is not None:
                 claims += 1
                 record.device = verdict.device
-                record.tags = _with_claim_tag(record.tags, name)
+                record.tags = _with_claimed_device_tag(record.tags, name)
             elif verdict.device is not None or not forwarded:
                 record.device = verdict.device
         if claims:
@@ -91,7 +91,9 @@ class DeviceAssignment:
                 _remove_costs(outcome)
 
         def note_if_token_revoked(name: str | None) -> bool:
-            return self._judge_device(_device_id_or_none(name) or bearer.named, bearer).revoked
+            return self._match_device_and_note_revoked(
+                _device_id_or_none(name) or bearer.named, bearer
+            ).revoked
 
         sessions = outcome.sessions.items()
         outcome.sessions = {
@@ -117,18 +119,18 @@ class DeviceAssignment:
             if self._table.find(name) is None:
                 await self._lifecycle.enrol_or_list_device(name, bearer)
 
-    def _judge_device(self, name: str | None, bearer: Bearer) -> _Verdict:
+    def _match_device_and_note_revoked(self, name: str | None, bearer: Bearer) -> _DeviceMatch:
         if bearer.device is not None:
-            return _Verdict(bearer.device, claimed=name not in (None, bearer.device))
+            return _DeviceMatch(bearer.device, claimed=name not in (None, bearer.device))
         device = self._table.find(name) if name is not None else None
         if device is None:
-            return _Verdict(None)
+            return _DeviceMatch(None)
         if _is_revoked_by_another(device, bearer):
             self._lifecycle.note_revoked_and_build_refusal(device, bearer)
-            return _Verdict(None, revoked=True)
+            return _DeviceMatch(None, revoked=True)
         if device.has_key:
-            return _Verdict(None, claimed=True)
-        return _Verdict(device.id if device.state in (ENROLLED, REVOKED) else None)
+            return _DeviceMatch(None, claimed=True)
+        return _DeviceMatch(device.id if device.state in (ENROLLED, REVOKED) else None)
 
     def _record_newest_calls(
         self, devices: Iterator[str | None], records: Sequence[AiRecord], bearer: Bearer
@@ -209,13 +211,13 @@ def _device_id_or_none(name: str | None) -> str | None:
     return name if name is not None and is_device_id(name) else None
 
 
-def _with_claim_tag(tags: Mapping[str, str], name: str) -> dict[str, str]:
+def _with_claimed_device_tag(tags: Mapping[str, str], device_name: str) -> dict[str, str]:
     """
     Return a copy of the tags with the claimed device name. It is a copy because several records may share
     their tags.
     """
     tagged = dict(tags)
-    tag_rules.put_tag_if_allowed(tagged, CLAIMED, name)
+    tag_rules.put_tag_if_allowed(tagged, CLAIMED, device_name)
     return tagged
 
 
@@ -230,10 +232,10 @@ def _ignore_test_calls(outcome: ReadOutcome) -> None:
         outcome.ignored[CHECK] += len(checks)
 
 
-def _reject_items(outcome: ReadOutcome, positions: set[int], reason: str, why: str) -> None:
+def _reject_items(outcome: ReadOutcome, positions: set[int], reason: str, message: str) -> None:
     _remove_items(outcome, positions)
     for position in sorted(positions):
-        outcome.reject_item(position, reason, f"record {position}: {why}")
+        outcome.reject_item(position, reason, f"record {position}: {message}")
 
 
 def _remove_items(outcome: ReadOutcome, positions: set[int]) -> None:

@@ -24,12 +24,16 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.core.attempts import TokenBuckets
 from gateway.core.errors import Refusal
 from gateway.devices import reports, states
-from gateway.devices.fleet.assistant_states import corrected_call_end, set_clock_offset, updated_memories_json
-from gateway.devices.fleet.facts import is_collector, with_changed_instances, with_earlier_facts
+from gateway.devices.fleet.assistant_states import (
+    corrected_call_end,
+    set_clock_offset,
+    updated_remembered_evidence_json,
+)
+from gateway.devices.fleet.facts import heartbeat_with_earlier_facts, is_collector, with_changed_instances
 from gateway.devices.fleet.matching import NOBODY, ExpectedMachines, serial_of_device
-from gateway.devices.machine_state import WORDS, Evidence, MachineState, MachineStates, QuietDevices
+from gateway.devices.machine_state import WORDS, MachineEvidence, MachineState, MachineStates, QuietDevices
 from gateway.devices.reports import DeviceReport, has_other_fingerprint, is_from_device
-from gateway.devices.words import DeviceWords, WordNumbers, WordTurn
+from gateway.devices.words import HeartbeatTokenCheck, HeartbeatTokenNumbers, HeartbeatTokens
 from gateway.people.authentication.access import ended_token_refusal, missing_scope_refusal
 from gateway.people.authentication.bearer import Bearer
 from spool.clock import Clock, elapsed_s
@@ -97,7 +101,7 @@ class DeviceLifecycle:
         self._tokens = tokens
         self.settings = settings
         self.keys = DeviceKeys(table, secret=secret, clock=clock)
-        self._words = DeviceWords(secret)
+        self._words = HeartbeatTokens(secret)
         # function that returns the machines of the inventory
         self.expected: Callable[[], ExpectedMachines] = lambda: NOBODY
         # on an agent: receives, by coding assistant, the end of the newest call of this machine
@@ -133,7 +137,7 @@ class DeviceLifecycle:
 
     def machine_state(self, device: Device) -> MachineState:
         machine = self.expected().find_machine(device)
-        evidence = Evidence(device, self.interval_s, machine, self.listening_since)
+        evidence = MachineEvidence(device, self.interval_s, machine, self.listening_since)
         return self._states.find_or_evaluate(evidence, self._clock.now())
 
     def _forget_cached_state(self, id: str) -> None:
@@ -179,18 +183,18 @@ class DeviceLifecycle:
             return replace(device, has_key=True, token=token, left_at=None)
 
         device = await self._update_device(report.id, device_after_enrolment, bearer, audited)
-        await self._mark_earlier_as_replaced(device, bearer, address)
+        await self._mark_earlier_device_as_replaced(device, bearer, address)
         return device, self.keys.issue_key(device) if may_have_key else None
 
     async def store_heartbeat(self, report: DeviceReport, bearer: Bearer, address: str) -> Device:
-        return (await self.store_heartbeat_with_word(report, bearer, address))[0]
+        return (await self.store_heartbeat_and_issue_token(report, bearer, address))[0]
 
-    async def store_heartbeat_with_word(
+    async def store_heartbeat_and_issue_token(
         self, report: DeviceReport, bearer: Bearer, address: str
     ) -> tuple[Device, str | None]:
         """
         Store a heartbeat. The first report enrols the device if the key may enrol devices. Otherwise Refusal
-        403 names the missing scope. Return the device, and the rotating word (`gateway.devices.words`) that
+        403 names the missing scope. Return the device, and the rotating token (`gateway.devices.words`) that
         its next heartbeat must return.
         """
         report = self._apply_privacy_rules(report)
@@ -206,25 +210,25 @@ class DeviceLifecycle:
                 actor=_bearer_actor(bearer, address), action="device.leave", target=report.id
             )
 
-        turn = WordTurn(WordNumbers())
+        turn = HeartbeatTokenCheck(HeartbeatTokenNumbers())
 
         def device_after_heartbeat(newest_device: Device | None) -> Device:
             nonlocal turn
             device = reported(newest_device)
-            turn = WordTurn(WordNumbers.from_device(device))
+            turn = HeartbeatTokenCheck(HeartbeatTokenNumbers.from_device(device))
             is_own = is_from_device(device, report, bearer)
             # only the device's own heartbeat changes its words, so that another machine cannot use them up
             if is_own:
-                turn = self._words.evaluate_word(device, report)
+                turn = self._words.check_token(device, report)
                 words = str(turn.numbers) if any(turn.numbers) else ""
                 device = replace(device, words=words, left_at=None)
             offset = device.clock_offset_s if report.sent_at is None else report.sent_at - now
-            heartbeat = with_earlier_facts(device.heartbeat, report.heartbeat)
+            heartbeat = heartbeat_with_earlier_facts(device.heartbeat, report.heartbeat)
             if report.instances is not None:
                 heartbeat = with_changed_instances(heartbeat, report.instances)
             is_moved = abs((offset or 0.0) - (device.clock_offset_s or 0.0)) > CLOCK_MOVED_S
             device = set_clock_offset(device, offset, now=now)
-            uses = updated_memories_json(device, heartbeat, now=now, is_clock_moved=is_moved)
+            uses = updated_remembered_evidence_json(device, heartbeat, now=now, is_clock_moved=is_moved)
             device = device.with_changes(last_heartbeat=now, last_seen=now, heartbeat=heartbeat, uses=uses)
             return (
                 states.device_after_leaving(device, report.leaving, now)
@@ -235,11 +239,11 @@ class DeviceLifecycle:
         device = await self._update_device(report.id, device_after_heartbeat, bearer, audited)
         if turn.is_copy and device.copied_at is None:
             device = await self._mark_as_copied(device, bearer, address)
-        return device, self._words.make_word(device.id, turn.numbers.issued) if turn.is_next else None
+        return device, self._words.make_token(device.id, turn.numbers.issued) if turn.is_next else None
 
     async def _mark_as_copied(self, device: Device, bearer: Bearer, address: str) -> Device:
         """
-        Mark a device as copied, because its heartbeat returned an older rotating word
+        Mark a device as copied, because its heartbeat returned an older rotating token
         (`gateway.devices.words`). Its reports are still accepted, because nobody knows which of the two
         machines is the copy.
         """
@@ -387,7 +391,9 @@ class DeviceLifecycle:
         here = (device for device in devices if device.state != REVOKED and device.left_at is None)
         return [device for device in here if device.id != id]
 
-    async def _mark_earlier_as_replaced(self, device: Device, bearer: Bearer, address: str) -> None:
+    async def _mark_earlier_device_as_replaced(
+        self, device: Device, bearer: Bearer, client_address: str
+    ) -> None:
         """
         Mark the earlier device of the same machine as replaced. Only a token made for its serial
         number does this, because a hardware id is no secret. A repeat of the enrolment repeats this, so that
@@ -399,7 +405,7 @@ class DeviceLifecycle:
         for earlier in self._active_devices_with_hardware(device.hardware_id, device.id):
             if _is_token_for_device(token, earlier):
                 change = states.device_replacer(device.id)
-                actor = _bearer_actor(bearer, address)
+                actor = _bearer_actor(bearer, client_address)
                 await self._change_with_audit(
                     earlier.id, change, "device.replace", actor, expects=bearer.expects
                 )
@@ -631,15 +637,15 @@ class DeviceLifecycle:
             self._quiet.devices_to_evaluate(self.table.all(), basis, self._clock.now())
         ):
             state = self.machine_state(device)
-            if states.newest_state_word(device) == state.word:
+            if states.last_recorded_state(device) == state.word:
                 self._quiet.add_device(device, state)
             else:
-                self.table.change_and_write_soon(device.id, self._with_state_word)
+                self.table.change_and_write_soon(device.id, self._with_current_state_recorded)
             if number % DEVICES_PER_TURN == 0:
                 await pause_when_due()
 
-    def _with_state_word(self, device: Device) -> Device:
-        return states.state_word_adder(self.machine_state(device).word, self._clock.now())(device)
+    def _with_current_state_recorded(self, device: Device) -> Device:
+        return states.state_recorder(self.machine_state(device).word, self._clock.now())(device)
 
     async def store_changed_states_repeatedly(self) -> None:
         while True:

@@ -22,7 +22,7 @@ from gateway.devices.fleet.assistant_states import (
     OTHER_CALLS,
     AssistantState,
     assistant_states_of_device,
-    state_holds_until,
+    assistant_states_valid_until,
 )
 from gateway.devices.fleet.facts import (
     NO_AGENT,
@@ -86,7 +86,7 @@ REVOKED_THERE: Cause = (MACHINE, "revoked_upstream")
 CLOCK_WRONG_S = 300.0
 
 
-class Evidence(NamedTuple):
+class MachineEvidence(NamedTuple):
     """
     The facts that decide the state of a machine. `machine` is the machine of the inventory that the device
     claims to be. `listening_since` is the time from which this gateway could receive reports.
@@ -120,7 +120,7 @@ class MachineState(NamedTuple):
 
 
 def evaluate_machine_state(
-    evidence: Evidence, now: float, known: AssistantStates | None = None
+    evidence: MachineEvidence, now: float, known: AssistantStates | None = None
 ) -> MachineState:
     """Return the state of a machine. `known` are the states of its assistants if they are still valid."""
     device = evidence.device
@@ -129,7 +129,7 @@ def evaluate_machine_state(
     if word not in _WITHOUT_CAUSES:
         causes += tuple(_additional_causes(device))
     covered = word in COVERED and not (word == DELAYED and _reported_spool_age_s(device) > DELAYED_S)
-    link, link_until = _link_state_and_end(evidence, now)
+    link, link_until = _connection_state_and_end(evidence, now)
     times = [inf if _has_agent(device) else assistants.until, link_until]
     if not assistants.each and (newest := device.newest_calls.get(OTHER_CALLS)) is not None:
         times.append(newest + RECENT_S)
@@ -140,11 +140,13 @@ def evaluate_machine_state(
 
 
 def evaluate_assistant_states(device: Device, now: float) -> AssistantStates:
-    at = evaluation_time(device, now)
-    return AssistantStates(tuple(assistant_states_of_device(device, at=at)), state_holds_until(device, at=at))
+    at = time_machine_is_judged_at(device, now)
+    return AssistantStates(
+        tuple(assistant_states_of_device(device, at=at)), assistant_states_valid_until(device, at=at)
+    )
 
 
-def evaluation_time(device: Device, now: float) -> float:
+def time_machine_is_judged_at(device: Device, now: float) -> float:
     """
     Return the time for which a machine is judged. An offline machine loses nothing, so it is judged by the
     time of its last report.
@@ -157,7 +159,7 @@ def _has_agent(device: Device) -> bool:
 
 
 def _state_and_causes(
-    evidence: Evidence, assistants: Sequence[AssistantState], now: float
+    evidence: MachineEvidence, assistants: Sequence[AssistantState], now: float
 ) -> tuple[str, tuple[Cause, ...]]:
     device = evidence.device
     if device.replaced_by:
@@ -170,7 +172,7 @@ def _state_and_causes(
         return device.state, ()
     if device.copied_at is not None:
         return COPIED, ()
-    if is_other_agent(device):
+    if is_collector_or_in_cluster(device):
         return UNHEALTHY if has_unhealthy_instance(device, now) else COLLECTOR, ()
     if not device.last_seen:
         return MISSING, ()
@@ -184,13 +186,13 @@ def _state_and_causes(
     if assistants:
         return UNUSED, ()
     newest = device.newest_calls.get(OTHER_CALLS)
-    if newest is not None and evaluation_time(device, now) - newest <= RECENT_S:
+    if newest is not None and time_machine_is_judged_at(device, now) - newest <= RECENT_S:
         return REPORTING, ()
     return UNKNOWN, (_NOTHING_KNOWN,)
 
 
 def _state_and_causes_of_assistants(
-    evidence: Evidence, bad: Sequence[AssistantState]
+    evidence: MachineEvidence, bad: Sequence[AssistantState]
 ) -> tuple[str, tuple[Cause, ...]]:
     # calls that only wait on the laptop do not make the machine uncovered
     waits = any(each.use == DELAYED for each in bad) and _reported_spool_age_s(evidence.device) <= DELAYED_S
@@ -213,7 +215,7 @@ def _additional_causes(device: Device) -> Iterator[Cause]:
         yield REVOKED_THERE
 
 
-def is_other_agent(device: Device) -> bool:
+def is_collector_or_in_cluster(device: Device) -> bool:
     return is_collector(device.id) or is_in_cluster(device.all_labels)
 
 
@@ -224,7 +226,7 @@ def has_unhealthy_instance(device: Device, now: float) -> bool:
     return is_said and now - device.last_seen <= UNHEALTHY_S
 
 
-def _is_agent_stopped(evidence: Evidence) -> bool:
+def _is_agent_stopped(evidence: MachineEvidence) -> bool:
     """
     Return whether an agent is stopped: the MDM saw its machine twice, clearly later than its last report.
     """
@@ -243,7 +245,7 @@ def _reported_spool_age_s(device: Device) -> float:
     return 0.0 if spool is None else spool.oldest_age_s or 0.0
 
 
-def _link_state_and_end(evidence: Evidence, now: float) -> tuple[str, float]:
+def _connection_state_and_end(evidence: MachineEvidence, now: float) -> tuple[str, float]:
     device, missed_s = evidence.device, MISSED * evidence.interval_s
     if now <= device.last_seen + missed_s:
         return ONLINE, device.last_seen + missed_s
@@ -256,9 +258,9 @@ def _link_state_and_end(evidence: Evidence, now: float) -> tuple[str, float]:
 
 class MachineStates:
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Evidence, MachineState, float]] = {}
+        self._known: dict[str, tuple[MachineEvidence, MachineState, float]] = {}
 
-    def find_or_evaluate(self, evidence: Evidence, now: float) -> MachineState:
+    def find_or_evaluate(self, evidence: MachineEvidence, now: float) -> MachineState:
         id = evidence.device.id
         known = self._known.get(id)
         assistants = None
@@ -267,7 +269,10 @@ class MachineStates:
             if made_at <= now <= state.changes_at and _is_same_evidence(before, evidence):
                 return state
             if _has_same_reports(before.device, evidence.device):
-                earlier, at = evaluation_time(before.device, made_at), evaluation_time(evidence.device, now)
+                earlier, at = (
+                    time_machine_is_judged_at(before.device, made_at),
+                    time_machine_is_judged_at(evidence.device, now),
+                )
                 assistants = state.assistants if earlier <= at <= state.assistants.until else None
         state = evaluate_machine_state(evidence, now, assistants)
         self._known[id] = evidence, state, now
@@ -295,14 +300,16 @@ class QuietDevices:
         self._basis: object = None
         self._began = 0.0
 
-    def devices_to_evaluate(self, devices: Collection[Device], basis: object, now: float) -> list[Device]:
+    def devices_to_evaluate(
+        self, devices: Collection[Device], shared_inputs: object, now: float
+    ) -> list[Device]:
         """
-        Return the devices whose state may have changed. `basis` is what the states of all devices depend on.
+        Return the devices whose state may have changed. `shared_inputs` is what the states of all devices depend on.
         If it changes, or the clock is set back, all devices are returned.
         """
-        if basis != self._basis or now < self._began or len(self._until) > len(devices):
+        if shared_inputs != self._basis or now < self._began or len(self._until) > len(devices):
             self._until.clear()
-        self._basis, self._began = basis, now
+        self._basis, self._began = shared_inputs, now
         until = self._until
         return [
             device
@@ -317,7 +324,7 @@ class QuietDevices:
         self._until[device.id] = device, state.changes_at
 
 
-def _is_same_evidence(one: Evidence, other: Evidence) -> bool:
+def _is_same_evidence(one: MachineEvidence, other: MachineEvidence) -> bool:
     # compare by identity, because each change creates a new object
     is_same = one.device is other.device and one.machine is other.machine
     return is_same and one.interval_s == other.interval_s

@@ -30,7 +30,7 @@ class DeviceReport:
     serial_hash: str = ""
     hardware_id: str = ""
     seq: int | None = None  # number of this heartbeat
-    word: str = ""  # word from the last response, see gateway.devices.words
+    word: str = ""  # token from the last response, see gateway.devices.words
     want_key: bool = False
     leaving: str = ""  # how the agent was removed, see gateway.devices.states
     revoked: bool = False  # True only if another Tollhouse reports that it revoked or reset the device

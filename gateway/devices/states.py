@@ -62,7 +62,7 @@ def _without_key(device: Device, **changes: Any) -> Device:
     )
 
 
-def device_after_leaving(device: Device, leaving: str, now: float) -> Device:
+def device_after_leaving(device: Device, leaving_kind: str, now: float) -> Device:
     """
     Return a device after it left. A device that was copied stays unchanged, because nobody knows which
     machine leaves.
@@ -70,7 +70,7 @@ def device_after_leaving(device: Device, leaving: str, now: float) -> Device:
     if device.copied_at is not None:
         return device
     after = replace(device, left_at=now)
-    return _without_key(after) if leaving == UNENROLLED else after
+    return _without_key(after) if leaving_kind == UNENROLLED else after
 
 
 def key_ender(now: float) -> Callable[[Device], Device]:
@@ -97,21 +97,21 @@ def last_seen_updater(now: float) -> Callable[[Device], Device]:
     return lambda device: replace(device, last_seen=max(now, device.last_seen))
 
 
-def state_word_adder(word: str, now: float) -> Callable[[Device], Device]:
+def state_recorder(state_name: str, now: float) -> Callable[[Device], Device]:
     """
     Return a change that adds a state to the state changes of a device, unless it is the newest one there.
     """
 
-    def add_state_word(device: Device) -> Device:
-        if newest_state_word(device) == word:
+    def record_state(device: Device) -> Device:
+        if last_recorded_state(device) == state_name:
             return device
-        lines = [*device.state_changes.splitlines(), f"{now:.0f} {word}"]
+        lines = [*device.state_changes.splitlines(), f"{now:.0f} {state_name}"]
         return replace(device, state_changes="\n".join(lines[-STATE_CHANGES:]))
 
-    return add_state_word
+    return record_state
 
 
-def newest_state_word(device: Device) -> str:
+def last_recorded_state(device: Device) -> str:
     return device.state_changes.rpartition(" ")[2]
 
 

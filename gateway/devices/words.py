@@ -1,10 +1,10 @@
 """
-Words that rotate with the heartbeats of a device, so that a copy of its disk is noticed.
+Tokens that rotate with the heartbeats of a device, so that a copy of its disk is noticed.
 
-Each answer to a heartbeat has the next word, which the device returns with its next heartbeat. The last issued and
-the last returned word are valid, because an answer can be lost. If two machines use one disk, one of them soon
-returns an older word. A word is a number with its HMAC. So the gateway recognizes a word that is newer than its own
-row: then its storage was restored from a backup, and the word is valid.
+Each answer to a heartbeat has the next token, which the device returns with its next heartbeat. The last issued and
+the last returned token are valid, because an answer can be lost. If two machines use one disk, one of them soon
+returns an older token. A token is a number with its HMAC. So the gateway recognizes a token that is newer than its own
+row: then its storage was restored from a backup, and the token is valid.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from spool.devices.device import Device
 from spool.installation import derive_secret
 
 _MAC_DIGITS = 32
-_MAX_DIGITS = 15  # maximum digits of the number in a word
+_MAX_DIGITS = 15  # maximum digits of the number in a token
 
 
-class WordNumbers(NamedTuple):
+class HeartbeatTokenNumbers(NamedTuple):
     """
-    The numbers of a device's rotating words: of the last issued word, of the last returned word, and of the
+    The numbers of a device's rotating tokens: of the last issued token, of the last returned token, and of the
     heartbeat that returned it. 0 means none.
     """
 
@@ -32,70 +32,70 @@ class WordNumbers(NamedTuple):
     seq: int = 0
 
     @classmethod
-    def from_device(cls, device: Device) -> WordNumbers:
+    def from_device(cls, device: Device) -> HeartbeatTokenNumbers:
         return cls(*map(int, device.words.split())) if device.words else cls()
 
     def __str__(self) -> str:
         return f"{self.issued} {self.returned} {self.seq}"
 
 
-class WordTurn(NamedTuple):
+class HeartbeatTokenCheck(NamedTuple):
     """
-    The result of checking a device's rotating word, which shows copied disks. `is_copy`: the heartbeat
-    returned an older word. `is_next`: the answer contains a new word.
+    The result of checking a device's rotating token, which shows copied disks. `is_copy`: the heartbeat
+    returned an older token. `is_next`: the answer contains a new token.
     """
 
-    numbers: WordNumbers
+    numbers: HeartbeatTokenNumbers
     is_copy: bool = False
     is_next: bool = False
 
 
-class DeviceWords:
+class HeartbeatTokens:
     def __init__(self, secret: bytes) -> None:
         self._secret = derive_secret(secret, "device words")
 
-    def evaluate_word(self, device: Device, report: DeviceReport) -> WordTurn:
+    def check_token(self, device: Device, report: DeviceReport) -> HeartbeatTokenCheck:
         """
-        Check the rotating word of a device's report. A device that never returned a word is not checked.
+        Check the rotating token of a device's report. A device that never returned a token is not checked.
         """
-        before = WordNumbers.from_device(device)
+        before = HeartbeatTokenNumbers.from_device(device)
         if report.seq is None and not report.word:
-            return WordTurn(before)
+            return HeartbeatTokenCheck(before)
         seq = before.seq if report.seq is None else report.seq
-        # a repeated heartbeat gets the same word again, because the device reads only one response
+        # a repeated heartbeat gets the same token again, because the device reads only one response
         is_repeat = report.seq is not None and report.seq <= before.seq
-        number = self._verify_number(device.id, report.word)
+        number = self._verified_token_number(device.id, report.word)
         if number is None:
             if before.returned:
-                return WordTurn(before, is_copy=True)
+                return HeartbeatTokenCheck(before, is_copy=True)
             return (
-                WordTurn(before)
+                HeartbeatTokenCheck(before)
                 if is_repeat
-                else WordTurn(WordNumbers(before.issued + 1, 0, seq), is_next=True)
+                else HeartbeatTokenCheck(HeartbeatTokenNumbers(before.issued + 1, 0, seq), is_next=True)
             )
-        # the device has a newer word, so the storage of this gateway was restored from an older copy
+        # the device has a newer token, so the storage of this gateway was restored from an older copy
         if number > before.issued:
-            return WordTurn(WordNumbers(number + 1, number, seq), is_next=True)
+            return HeartbeatTokenCheck(HeartbeatTokenNumbers(number + 1, number, seq), is_next=True)
         if number == before.issued:
-            return WordTurn(WordNumbers(before.issued + 1, number, seq), is_next=True)
+            return HeartbeatTokenCheck(HeartbeatTokenNumbers(before.issued + 1, number, seq), is_next=True)
         if number != before.returned:
-            return WordTurn(before, is_copy=True)
+            return HeartbeatTokenCheck(before, is_copy=True)
         return (
-            WordTurn(before)
+            HeartbeatTokenCheck(before)
             if is_repeat
-            else WordTurn(WordNumbers(before.issued + 1, number, seq), is_next=True)
+            else HeartbeatTokenCheck(HeartbeatTokenNumbers(before.issued + 1, number, seq), is_next=True)
         )
 
-    def make_word(self, id: str, number: int) -> str:
-        return f"{number}.{self._word_mac(id, number)}"
+    def make_token(self, id: str, number: int) -> str:
+        return f"{number}.{self._token_mac(id, number)}"
 
-    def _verify_number(self, id: str, heartbeat_word: str) -> int | None:
-        text, _, mac = heartbeat_word.partition(".")
-        if not (heartbeat_word.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
+    def _verified_token_number(self, id: str, heartbeat_token: str) -> int | None:
+        text, _, mac = heartbeat_token.partition(".")
+        if not (heartbeat_token.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
             return None
         return (
-            int(text) if hmac.compare_digest(mac.encode(), self._word_mac(id, int(text)).encode()) else None
+            int(text) if hmac.compare_digest(mac.encode(), self._token_mac(id, int(text)).encode()) else None
         )
 
-    def _word_mac(self, id: str, number: int) -> str:
+    def _token_mac(self, id: str, number: int) -> str:
         return hmac.new(self._secret, f"{id}\0{number}".encode(), sha256).hexdigest()[:_MAC_DIGITS]

@@ -248,7 +248,7 @@ class Address:
         """
         return sorted({*self.refusals, 422, 429}) if self.in_turn else self.refusals
 
-    def needs_turn(self, body: object) -> bool:
+    def needs_query_turn(self, body: object) -> bool:
         return self.in_turn and (self.asks_much is None or self.asks_much(body))
 
     @property

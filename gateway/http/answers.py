@@ -311,7 +311,7 @@ def json_pieces(value: object) -> Iterator[bytes]:
 
 
 def can_encode_at_once(value: object) -> bool:
-    return _estimate_weight(value) <= SLICE_BYTES
+    return _estimate_json_bytes(value) <= SLICE_BYTES
 
 
 def _json_parts(value: Any) -> Iterator[bytes]:
@@ -340,7 +340,7 @@ def _group_by_weight(values: Iterable[Any]) -> Iterator[list[Any]]:
     run: list[Any] = []
     total = 0
     for member in values:
-        weight = _estimate_weight(member) + _MEMBER
+        weight = _estimate_json_bytes(member) + _MEMBER
         if run and total + weight > SLICE_BYTES:
             yield run
             run, total = [], 0
@@ -350,7 +350,7 @@ def _group_by_weight(values: Iterable[Any]) -> Iterator[list[Any]]:
         yield run
 
 
-def _estimate_weight(value: object) -> int:
+def _estimate_json_bytes(value: object) -> int:
     """Estimate the JSON size of a value in bytes, up to SLICE_BYTES. Each member counts at least _MEMBER."""
     weight = 0
     waiting: list[Any] = [value]

@@ -339,7 +339,7 @@ async def _receive_pieces(
     pace = _Pace(now(), min_rate)
     received = turn = 0
     async with asyncio.timeout(IDLE_S) as limit:
-        with request_bytes.hold_during_upload(partial(expire_timeout, limit)):
+        with request_bytes.allow_cutoff_during_upload(partial(expire_timeout, limit)):
             while data := await content.readany():
                 received += len(data)
                 if received > max_bytes:
@@ -413,7 +413,7 @@ async def _send_continue(request: web.Request) -> None:
         request.writer.output_size = 0
 
 
-async def delay_continue(request: web.Request) -> None:
+async def delay_http_100_continue(request: web.Request) -> None:
     """
     Delay `100 Continue` until the body is read, so that no body is uploaded for a rejected request.
 

@@ -21,9 +21,13 @@ from gateway.core.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit_request, check_single_headers, find_credential, recheck_key
-from gateway.http.error_table import delay_refusal_until_durable, refusal_for_error, statuses_to_confirm
+from gateway.http.error_table import (
+    delay_refusal_until_durable,
+    refusal_for_error,
+    statuses_to_delay_until_durable,
+)
 from gateway.http.listening.listener import Connection, wait_for_turn
-from gateway.http.requests import AdmittedRequest, Result, check_parameters, holder_type
+from gateway.http.requests import AdmittedRequest, Result, check_parameters, services_type_of_handler
 from gateway.http.served import RunningServices
 from gateway.http.viewers import API, MCP, Viewer, record_viewings, viewing_reason
 from gateway.people.authentication.access import KEPT_UNDER
@@ -41,7 +45,7 @@ def build_endpoint(rows: Sequence[Address], services: RunningServices) -> Handle
     error_form = rows[0].error_form
     guard = rows[0].guard
     row_of = {method: row for row in rows for method in row.methods}
-    holder_of = {row.name: services.services_of_type(holder_type(row.handler)) for row in rows}
+    holder_of = {row.name: services.services_of_type(services_type_of_handler(row.handler)) for row in rows}
     # HEAD last
     allowed = ", ".join(sorted(row_of, key="HEAD".__eq__))
     receivers = services.receivers
@@ -79,10 +83,10 @@ def build_endpoint(rows: Sequence[Address], services: RunningServices) -> Handle
         bearer = await _admit_before_body(row, request, services)
         response = await _serve_admitted(row, request, services, holder_of[row.name], bearer)
         if guard is None and response.status < 300:
-            remember_accepted_head(row, request, bearer)
+            remember_accepted_request_head(row, request, bearer)
         return response
 
-    def remember_accepted_head(row: Address, request: web.Request, bearer: Bearer) -> None:
+    def remember_accepted_request_head(row: Address, request: web.Request, bearer: Bearer) -> None:
         """
         Remember the head of an accepted request. Further telemetry requests with the same head skip the
         checks, as long as their key is admitted.
@@ -130,7 +134,7 @@ def build_unguarded_endpoint(row: Address, services: RunningServices) -> Handler
     Return the handler of an address without a key. It also answers while Tollhouse stops, such as health.
     """
 
-    holder = services.services_of_type(holder_type(row.handler))
+    holder = services.services_of_type(services_type_of_handler(row.handler))
     receivers = services.receivers
 
     async def handle_request(request: web.Request) -> web.StreamResponse:
@@ -196,7 +200,7 @@ async def _serve_admitted(
             receivers.access.charge_request(bearer, requests=0, bytes=len(body))
             admitted.body = body if row.body is bytes else _decode_body(row, body)
             del body  # the handler decides how long it stays in memory
-        if row.in_turn and row.needs_turn(admitted.body):
+        if row.in_turn and row.needs_query_turn(admitted.body):
             work = partial(_call_handler, row, admitted, services, bearer)
             return await services.shared.questions.send_in_turn(
                 bearer.party, request, work, status=row.status
@@ -211,7 +215,7 @@ def _call_handler(
     row: Address, admitted: AdmittedRequest[Any], services: RunningServices, bearer: Bearer
 ) -> Awaitable[Result]:
     registry = services.shared.registry
-    statuses = () if bearer is NOBODY else statuses_to_confirm(admitted.http.method)
+    statuses = () if bearer is NOBODY else statuses_to_delay_until_durable(admitted.http.method)
     if bearer is NOBODY or row.scope in KEPT_UNDER:  # the address shows no figures
         return delay_refusal_until_durable(row.handler(admitted), registry, statuses=statuses)
     viewer = _make_viewer(row, admitted, services, bearer)

@@ -124,7 +124,7 @@ def delay_refusal_until_durable(
     return _wait_before_refusal(work, registry, statuses)
 
 
-def statuses_to_confirm(method: str) -> Sequence[int]:
+def statuses_to_delay_until_durable(method: str) -> Sequence[int]:
     return NOT_THERE if method in SAFE_METHODS else OF_WHAT_IS_THERE
 
 

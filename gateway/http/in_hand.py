@@ -42,7 +42,7 @@ class RequestsInHand:
         if not self.count:
             self._empty.set()
 
-    def mark_leaving(self) -> None:
+    def mark_server_as_leaving(self) -> None:
         self.leaving = True
         self.stopping.set()
 

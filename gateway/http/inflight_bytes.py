@@ -142,12 +142,12 @@ class RequestBytes:
         self.held -= n
 
     @contextmanager
-    def hold_during_upload(self, end: Callable[[], None]) -> Iterator[None]:
+    def allow_cutoff_during_upload(self, end_upload: Callable[[], None]) -> Iterator[None]:
         """
         Let this request be cut off while its body arrives, during this block. Cutting it off releases its
-        bytes and calls `end`.
+        bytes and calls `end_upload`.
         """
-        self._end_upload = end
+        self._end_upload = end_upload
         self._inflight.uploads.add(self)
         try:
             yield

@@ -69,7 +69,7 @@ class AdmittedRequest(Generic[Body]):
         )
 
 
-def holder_type(handler: Callable[..., object]) -> type[Any]:
+def services_type_of_handler(handler: Callable[..., object]) -> type[Any]:
     return _request_type_arguments(handler)[0]
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gateway.http.inflight_bytes import InflightBytes, RequestBytes
     from gateway.http.listening.connections import OpenConnections
     from gateway.http.requests import AdmittedRequest
-    from gateway.http.turns import Questions
+    from gateway.http.turns import QueryTurns
     from gateway.monitoring.metrics import ProcessMetrics
     from gateway.people.authentication.access import KeyAccess
     from gateway.people.authentication.bearer import Bearer
@@ -33,7 +33,7 @@ class AdmissionServices(Protocol):
 
 
 class AnswerServices(Protocol):
-    questions: Questions
+    questions: QueryTurns
     registry: Registry | None
 
 

@@ -51,7 +51,7 @@ async def run_with_pauses(work: Generator[None, None, T]) -> T:
         await pause_when_due()
 
 
-class LoopPassJobs:
+class EventLoopPassJobs:
     """
     Short jobs that arrive in one pass of the event loop, run directly one after another.
 
@@ -73,11 +73,11 @@ class LoopPassJobs:
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
         if not self._waiting:
-            loop.call_soon(self._run_waiting)
+            loop.call_soon(self._run_waiting_jobs)
         self._waiting.append((job, result, None if work is None else work.party))
         return result
 
-    def _run_waiting(self) -> None:
+    def _run_waiting_jobs(self) -> None:
         until = time.perf_counter() + ALONE_S
         while self._waiting:
             job, result, party = self._waiting.popleft()
@@ -92,7 +92,7 @@ class LoopPassJobs:
             if party is not None:
                 party.charge_time(ended - began)
             if self._waiting and ended > until:
-                asyncio.get_running_loop().call_soon(self._run_waiting)
+                asyncio.get_running_loop().call_soon(self._run_waiting_jobs)
                 return
 
 
@@ -106,21 +106,21 @@ def _run_to_end(job: Generator[None, None, T]) -> T:
 
 
 async def run_in_slices(
-    make: Callable[[Callable[[int], None]], Generator[None, None, T]],
-    take: Callable[[int], None],
+    make_job: Callable[[Callable[[int], None]], Generator[None, None, T]],
+    add_held_bytes: Callable[[int], None],
     *,
-    size: int,
+    body_bytes: int,
 ) -> T:
     """
     Run a job in slices. It runs on the thread for long jobs if the request body is large or if the job takes
     long. If other keys or people are active, the job moves to that thread after its first slice. The job
-    reports the bytes that it holds through the callback given to `make`. After each slice, `take` adds these
-    bytes on the event loop.
+    reports the bytes that it holds through the callback given to `make_job`. After each slice,
+    `add_held_bytes` adds these bytes on the event loop.
     """
     reported_bytes: list[int] = []
-    work = make(reported_bytes.append)
+    work = make_job(reported_bytes.append)
     results: list[T] = []
-    is_large = size > LARGE
+    is_large = body_bytes > LARGE
     until = time.perf_counter() + ALONE_S
     while not results:
         if is_large:
@@ -131,7 +131,7 @@ async def run_in_slices(
         # the event loop, because requests decoded in one pass of the loop share a commit.
         is_large = is_large or has_other_parties() or time.perf_counter() > until
         if reported_bytes:
-            take(sum(reported_bytes))
+            add_held_bytes(sum(reported_bytes))
             reported_bytes.clear()
     return results[0]
 
@@ -186,7 +186,7 @@ class _Asker:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Questions:
+class QueryTurns:
     """Gives turns to expensive queries. `settings` is called each time, so that a reload takes effect."""
 
     def __init__(self, settings: Callable[[], AnswerSettings]) -> None:
@@ -211,7 +211,7 @@ class Questions:
         """
         section = self._settings()
         async with self._hold_turn(who, section):
-            async with self._hold_place(section):
+            async with self._hold_query_slot(section):
                 answer = await _run_in_time(work, section)
             return await send(answer)
 
@@ -277,14 +277,14 @@ class Questions:
                 self._idle.set()
 
     @asynccontextmanager
-    async def _hold_place(self, section: AnswerSettings) -> AsyncIterator[None]:
-        await _wait_for_turn(self._wait_for_place(section.at_once), section)
+    async def _hold_query_slot(self, section: AnswerSettings) -> AsyncIterator[None]:
+        await _wait_for_turn(self._wait_for_query_slot(section.at_once), section)
         try:
             yield
         finally:
-            self._free_place()
+            self._release_query_slot()
 
-    async def _wait_for_place(self, limit: int) -> None:
+    async def _wait_for_query_slot(self, limit: int) -> None:
         if self._working < limit and not self._queue:
             self._working += 1
             return
@@ -297,10 +297,10 @@ class Questions:
                 self._queue.remove(turn)
             # the waiter got its turn just before the cancellation
             elif not turn.cancelled():
-                self._free_place()
+                self._release_query_slot()
             raise
 
-    def _free_place(self) -> None:
+    def _release_query_slot(self) -> None:
         self._working -= 1
         max_working = self._settings().at_once
         while self._queue and self._working < max_working:

@@ -73,14 +73,14 @@ async def record_viewings(answer: Awaitable[T], viewer: Viewer, registry: Regist
         except SpoolError:
             _log.exception("who looked could not be stored", extra={"action": "viewing_lost"})
 
-    def check_reason(seen: Seen, named: Collection[str]) -> None:
+    def require_viewing_reason(seen: Seen, person_names: Collection[str]) -> None:
         if registry is None or viewer.reason or not viewer.needs_reason or seen.is_own_only:
             return
         own = registry.people.person_identity(viewer.name)
-        if not named or any(registry.people.person_identity(name) != own for name in named):
+        if not person_names or any(registry.people.person_identity(name) != own for name in person_names):
             raise _no_reason_refusal()
 
-    seen = Seen(store_viewings, check_reason)
+    seen = Seen(store_viewings, require_viewing_reason)
     with collect_viewed_people(seen):
         result = await answer
     await store_viewings(seen)
@@ -119,7 +119,7 @@ def _no_reason_refusal() -> Refusal:
     return Refusal(403, "no_reason", message)
 
 
-def needs_reason(rights: Rights, name: str, registry: Registry | None) -> bool:
+def needs_viewing_reason(rights: Rights, name: str, registry: Registry | None) -> bool:
     """
     Return whether a person must state a reason to see figures of others. That applies only while
     `privacy.min_group` is set.

@@ -87,7 +87,7 @@ class Attribution:
             )
         self._protect_emails(record)
         if self._branches != KEEP and BRANCH in record.tags:
-            record.tags = self._protected_branch(record.tags)
+            record.tags = self._tags_with_protected_git_branch(record.tags)
         if renaming := self.erased_name_renaming:
             rename_person(record, renaming, unknown=NEVER)
 
@@ -152,14 +152,17 @@ class Attribution:
         texts = {name: value for name, value in event.data.items() if isinstance(value, str)}
         protected = self._people.recorded_values(texts, at)
         if self._branches != KEEP:
-            event.tags, protected = self._protected_branch(event.tags), self._protected_branch(protected)
+            event.tags, protected = (
+                self._tags_with_protected_git_branch(event.tags),
+                self._tags_with_protected_git_branch(protected),
+            )
         for name in texts.keys() - protected.keys():
             del event.data[name]
         event.data.update(protected)
         if renaming := self.erased_name_renaming:
             rename_person(event, renaming, unknown=NEVER)
 
-    def _protected_branch(self, tags: Mapping[str, str]) -> dict[str, str]:
+    def _tags_with_protected_git_branch(self, tags: Mapping[str, str]) -> dict[str, str]:
         protected = dict(tags)
         branch = protected.pop(BRANCH, None)
         carried = None if branch is None else self._people.recorded_branch(branch, self._branches)

@@ -58,7 +58,10 @@ class ShownConnection:
 
 
 class BillingConnections:
-    """The billing connections and their stored rows. `configured` is the id in `upstream.connection_id`."""
+    """
+    The billing connections and their stored rows. `configured_connection_id` is the id in
+    `upstream.connection_id`.
+    """
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class BillingConnections:
         clock: Clock,
         settings: BillingSettings,
         *,
-        configured: str = "",
+        configured_connection_id: str = "",
         validate: Validate | None = None,
     ) -> None:
         self._registry = registry
@@ -75,11 +78,13 @@ class BillingConnections:
         self._clock = clock
         self._turns: dict[str, asyncio.Lock] = {}
         self._waiting: Counter[str] = Counter()
-        self.configure(settings, configured=configured, validate=validate)
+        self.configure(settings, configured_connection_id=configured_connection_id, validate=validate)
 
-    def configure(self, settings: BillingSettings, *, configured: str, validate: Validate | None) -> None:
+    def configure(
+        self, settings: BillingSettings, *, configured_connection_id: str, validate: Validate | None
+    ) -> None:
         self._settings = settings
-        self._configured = configured
+        self._configured = configured_connection_id
         self.validate = validate
 
     async def create_configured_and_clean_up(self) -> None:
@@ -272,7 +277,7 @@ class BillingConnections:
                 del self._waiting[id], self._turns[id]
 
 
-def _connection_state(connection: BillingConnection, newest: Mapping[str, float]) -> str:
+def _connection_state(connection: BillingConnection, newest_time_by_connection: Mapping[str, float]) -> str:
     if not connection.is_enabled:
         return DISABLED
-    return RECEIVING if connection.id in newest else PENDING
+    return RECEIVING if connection.id in newest_time_by_connection else PENDING

@@ -38,7 +38,7 @@ KINDS_PER_PLACE = 5
 CallKind: TypeAlias = bytes
 
 
-def split_facts(kind: CallKind) -> Iterator[bytes]:
+def fact_digests_of_kind(kind: CallKind) -> Iterator[bytes]:
     for begin in range(0, len(kind), NAME_BYTES):
         yield kind[begin : begin + NAME_BYTES]
 
@@ -62,17 +62,19 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
     earlier: dict[CallKind, float]
     others: dict[str, ReportedCalls] | None = None  # entries for the same caller under other keys
 
-    def last_reported_at(self, fact: bytes) -> float:
+    def last_reported_at(self, fact_digest: bytes) -> float:
         """
         Return when calls with a fact, such as a model (as a digest), were last reported, or -inf if none
         were.
         """
         if self.kind is not None:
-            return self.at if fact in self.kind else -inf
-        return max(_last_time_of_fact(self.times or {}, fact), _last_time_of_fact(self.earlier, fact))
+            return self.at if fact_digest in self.kind else -inf
+        return max(
+            _last_time_of_fact(self.times or {}, fact_digest), _last_time_of_fact(self.earlier, fact_digest)
+        )
 
     @property
-    def place_count(self) -> int:
+    def limit_units(self) -> int:
         kinds = len(self.times or ()) + len(self.earlier)
         return max(1, -(-kinds // KINDS_PER_PLACE))
 
@@ -80,8 +82,8 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
 _NO_TIMES: dict[CallKind, float] = {}  # never changed
 
 
-def _last_time_of_fact(times: Mapping[CallKind, float], fact: bytes) -> float:
-    return max((at for kind, at in times.items() if fact in kind), default=-inf)
+def _last_time_of_fact(times: Mapping[CallKind, float], fact_digest: bytes) -> float:
+    return max((at for kind, at in times.items() if fact_digest in kind), default=-inf)
 
 
 class KnownCallers:
@@ -99,25 +101,27 @@ class KnownCallers:
         return len(self._queue)
 
     @property
-    def places_by_key(self) -> Mapping[str, int]:
+    def limit_units_by_key(self) -> Mapping[str, int]:
         """
         Return by key how many places it uses of the limit of callers. An entry uses one for each
         `KINDS_PER_PLACE` kinds of calls.
         """
         return self._queue.held
 
-    def last_reported_at(self, caller: str, fact: bytes) -> float:
+    def last_reported_at(self, caller: str, fact_digest: bytes) -> float:
         """
         Return when any key last reported calls of a caller with a fact, such as a model (as a digest), or
         -inf if none did.
         """
         newest = -inf
-        for name in (caller, _fact_entry_name(caller, fact)):
+        for name in (caller, _fact_entry_name(caller, fact_digest)):
             entry = self.entries.get(name)
             if entry is not None:
-                newest = max(newest, entry.last_reported_at(fact))
+                newest = max(newest, entry.last_reported_at(fact_digest))
                 if entry.others is not None:
-                    newest = max(newest, *(other.last_reported_at(fact) for other in entry.others.values()))
+                    newest = max(
+                        newest, *(other.last_reported_at(fact_digest) for other in entry.others.values())
+                    )
         return newest
 
     def note_calls(self, caller: str, reported: Mapping[CallKind, float], key: str) -> Collection[CallKind]:
@@ -133,7 +137,7 @@ class KnownCallers:
                 self._add_entry(caller, reported, when, key)
                 return reported
         if when >= entry.due_at:
-            self._move_and_reset_due(entry, when)
+            self._move_to_end_and_set_next_due(entry, when)
         times = entry.times
         if times is not None and entry.at <= when and reported.keys() <= times.keys():
             times.update(reported)
@@ -147,15 +151,15 @@ class KnownCallers:
             return None if entry.others is None else entry.others.get(key)
         return entry
 
-    def _move_and_reset_due(self, entry: ReportedCalls, when: float) -> None:
+    def _move_to_end_and_set_next_due(self, entry: ReportedCalls, when: float) -> None:
         self._move_to_end(entry, when)
         if when - entry.kept_at >= KEEP_EVERY_S:
             entry.kept_at = when
             if entry.times is not None:
-                places, known = entry.place_count, {**entry.earlier, **entry.times}
+                places, known = entry.limit_units, {**entry.earlier, **entry.times}
                 entry.earlier = {kind: at for kind, at in known.items() if when - at <= KNOWN_S}
                 entry.times = {}
-                self._queue.add_places(entry.key, entry.place_count - places)
+                self._queue.add_places(entry.key, entry.limit_units - places)
         entry.due_at = min(when + PLACED_S, entry.kept_at + KEEP_EVERY_S)
 
     def _move_to_end(self, entry: ReportedCalls, when: float) -> None:
@@ -174,7 +178,7 @@ class KnownCallers:
             if entry.kind is not None:
                 (entry.times if entry.at >= entry.kept_at else entry.earlier)[entry.kind] = entry.at
                 entry.kind = None
-        places, times, earlier = entry.place_count, entry.times, entry.earlier
+        places, times, earlier = entry.limit_units, entry.times, entry.earlier
         due, too_many = list[CallKind](), list[CallKind]()
         for kind in reported:
             if kind in times:
@@ -185,21 +189,21 @@ class KnownCallers:
             else:
                 too_many.append(kind)
         entry.at = max(entry.at, when)
-        if entry.place_count > places:
-            self._queue.add_places(entry.key, entry.place_count - places)
+        if entry.limit_units > places:
+            self._queue.add_places(entry.key, entry.limit_units - places)
             self._make_room()
         for kind in too_many:
-            if self._note_facts(entry.name, kind, when, entry.key):
+            if self._note_facts_of_call_kind(entry.name, kind, when, entry.key):
                 due.append(kind)
         return due
 
-    def _note_facts(self, caller: str, kind: CallKind, when: float, key: str) -> bool:
+    def _note_facts_of_call_kind(self, caller: str, kind: CallKind, when: float, key: str) -> bool:
         """
         Note each fact of a reported call (a digest, such as of its model) in its own entry. Return whether
         the next commit must store any of them.
         """
         is_due = False
-        for fact in split_facts(kind):
+        for fact in fact_digests_of_kind(kind):
             name = _fact_entry_name(caller, fact)
             entry = self._find_for_key(name, key)
             if entry is None:
@@ -207,7 +211,7 @@ class KnownCallers:
                 is_due = True
                 continue
             if when >= entry.due_at:
-                self._move_and_reset_due(entry, when)
+                self._move_to_end_and_set_next_due(entry, when)
             is_due |= entry.at < entry.kept_at
             entry.at = max(entry.at, when)
         return is_due
@@ -220,7 +224,7 @@ class KnownCallers:
         else:
             times = dict(reported) if len(reported) <= MOST_KINDS else {}
             entry = ReportedCalls(name, key, when, when, when, when + PLACED_S, None, times, _NO_TIMES)
-            places = entry.place_count
+            places = entry.limit_units
         first = self.entries.setdefault(name, entry)
         if first is not entry:
             if first.others is None:
@@ -268,8 +272,8 @@ class KnownCallers:
             _, following = others.popitem()
             following.others = others or None
             self.entries[entry.name] = following
-        self._queue.remove_name(entry.name, entry.key, entry.place_count)
+        self._queue.remove_name(entry.name, entry.key, entry.limit_units)
 
 
-def _fact_entry_name(caller: str, fact: bytes) -> str:
-    return f"\0{fact.hex()}{caller}"
+def _fact_entry_name(caller: str, fact_digest: bytes) -> str:
+    return f"\0{fact_digest.hex()}{caller}"

@@ -80,9 +80,9 @@ class RecordDeposits:
         """
         Store operations. Without a `bearer`, they come from Tollhouse itself. Raises Stale if an expectation fails.
         """
-        expected = [*_bearer_expectations(bearer), *expects]
+        expected = [*_row_expectations_of_bearer(bearer), *expects]
         return await self._store_records(
-            UNIT_COST, records, identities, expected, request=request, is_repeat=is_repeat
+            UNIT_COST, records, identities, expected, request=request, is_repeated_request=is_repeat
         )
 
     async def store_hourly_file(
@@ -98,9 +98,9 @@ class RecordDeposits:
         Store an hourly file. `is_repeat` means that the same request was stored before. Then Stale is raised
         if the request is no longer known.
         """
-        expected = _bearer_expectations(bearer)
+        expected = _row_expectations_of_bearer(bearer)
         return await self._store_records(
-            BILLING_DATA, [record], [identity], expected, request=request, is_repeat=is_repeat
+            BILLING_DATA, [record], [identity], expected, request=request, is_repeated_request=is_repeat
         )
 
     async def _store_records(
@@ -111,7 +111,7 @@ class RecordDeposits:
         expects: Sequence[Expectation],
         *,
         request: RequestNames | None,
-        is_repeat: bool,
+        is_repeated_request: bool,
     ) -> Receipt:
         return await self._append_submission(
             Submission(
@@ -121,7 +121,7 @@ class RecordDeposits:
                 identities=identities,
                 expects=expects,
                 request=request,
-                is_repeat=is_repeat,
+                is_repeat=is_repeated_request,
             )
         )
 
@@ -142,5 +142,5 @@ def _key_reused_refusal() -> Refusal:
     return Refusal(422, "idempotency_key_reused", message)
 
 
-def _bearer_expectations(bearer: Bearer | None) -> Sequence[Expectation]:
+def _row_expectations_of_bearer(bearer: Bearer | None) -> Sequence[Expectation]:
     return () if bearer is None else bearer.expects

@@ -145,12 +145,14 @@ class Intake:
         await self._price_records(outcome)
         repeaters = await self._note_calls(outcome, bearer, default_users, arrived_at)
         for window in outcome.sessions:
-            self._shadows.note_session(*window, key=bearer.name)
+            self._shadows.note_session_of_sender(*window, sender_key=bearer.name)
         if repeaters or outcome.points:
             await self._look_up_reporters(outcome, repeaters, bearer)
         unkept = self._shadows.take_unstored_callers(bearer.name)
         try:
-            receipt = await self._append_part(outcome, bearer, pending, earlier_receipts, unkept, repeaters)
+            receipt = await self._append_outcome_part(
+                outcome, bearer, pending, earlier_receipts, unkept, repeaters
+            )
         except BaseException as error:
             self._shadows.put_back_callers(unkept, bearer.name)
             if isinstance(error, KeyEnded):
@@ -249,21 +251,21 @@ class Intake:
         return repeaters
 
     async def _look_up_reporters(
-        self, outcome: ReadOutcome, repeaters: Mapping[int, AiRecord], bearer: Bearer
+        self, outcome: ReadOutcome, possible_repeats_by_index: Mapping[int, AiRecord], bearer: Bearer
     ) -> None:
         """Look up in the storage which callers reported calls, to another gateway or before a restart."""
-        records = (*repeaters.values(), *(point.template for point in outcome.points))
+        records = (*possible_repeats_by_index.values(), *(point.template for point in outcome.points))
         reporters = (reporter for record in records for reporter in reporters_of_record(record))
-        await self._shadows.look_up_in_storage(reporters, key=bearer.name)
+        await self._shadows.load_reporters_from_storage(reporters, sender_key=bearer.name)
 
-    def _append_part(
+    def _append_outcome_part(
         self,
         outcome: ReadOutcome,
         bearer: Bearer,
         change: PendingChange | None,
         earlier_receipts: Sequence[str],
-        unkept: Unkept,
-        repeaters: Mapping[int, AiRecord],
+        unstored_callers: Unkept,
+        possible_repeats_by_index: Mapping[int, AiRecord],
     ) -> Coroutine[Any, Any, Receipt]:
         """
         Append a part. A record that may repeat calls waits until reports of these calls had time to arrive.
@@ -282,7 +284,7 @@ class Intake:
             keep=change.keep,
             forget=change.forget,
             expects=[*bearer.expects, *change.expects],
-            heard=sender_rows_to_store(unkept) if unkept else (),
+            heard=sender_rows_to_store(unstored_callers) if unstored_callers else (),
             heard_by=bearer.name,
             steps=outcome.steps,
             left_out=outcome.left_out,
@@ -292,12 +294,12 @@ class Intake:
             price=self.prices.price_record,
             renaming=self._attribution.erased_name_renaming,
         )
-        if self._counters is not None and (repeaters or submission.points):
-            return self._counters.append_or_hold(submission, repeaters, key=bearer.name)
-        for record in repeaters.values():
-            self._shadows.mark_if_shadow(record)
+        if self._counters is not None and (possible_repeats_by_index or submission.points):
+            return self._counters.append_or_hold(submission, possible_repeats_by_index, key=bearer.name)
+        for record in possible_repeats_by_index.values():
+            self._shadows.mark_record_if_it_repeats_calls(record)
         for point in submission.points:
-            self._shadows.mark_if_shadow(point.template)
+            self._shadows.mark_record_if_it_repeats_calls(point.template)
         return self._log.append_submission(submission)
 
     def _device_labels(self, device: str) -> Mapping[str, str]:

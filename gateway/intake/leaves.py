@@ -157,7 +157,9 @@ class Unpriced(NamedTuple):
     unit: str = ""
 
 
-def part_rate_from_amounts(amounts: CardPrices, *, apart: tuple[str, ...], charges_writes: bool) -> PartRate:
+def part_rate_from_amounts(
+    amounts: CardPrices, *, directions_priced_by_kind: tuple[str, ...], charges_writes: bool
+) -> PartRate:
     stated: dict[str, Decimal | None] = {
         unit: amount for unit, field in AMOUNTS.items() if (amount := getattr(amounts, field)) is not None
     }
@@ -185,7 +187,7 @@ def part_rate_from_amounts(amounts: CardPrices, *, apart: tuple[str, ...], charg
         shown={name: decimal_text(amount) for name, amount in stated.items() if amount is not None},
         per_request=int(per_request.scaleb(digits)),
         digits=digits,
-        apart=apart,
+        apart=directions_priced_by_kind,
         charges_writes=charges_writes,
     )
 
@@ -211,7 +213,7 @@ def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
     return quantities | {name: quantity for name, quantity in total.meters.items() if name in UNITS}
 
 
-def charged_leaves(rate: PartRate, reported: Quantities) -> list[PricedQuantity] | Unpriced:
+def charged_quantities(rate: PartRate, reported: Quantities) -> list[PricedQuantity] | Unpriced:
     """List the charged quantities in the order of UNITS, or the reason why the price is unknown."""
     quantities = _with_missing_wholes(reported)
     problem = _missing_count_or_price(rate, quantities, reported)
@@ -252,8 +254,8 @@ def total_amount_text(rate: PartRate, charged: list[PricedQuantity], *, calls: i
     return _decimal_text(total, rate.digits + DECIMALS)
 
 
-def leaf_amount_text(rate: PartRate, leaf: PricedQuantity) -> str:
-    return _decimal_text(leaf.amount, rate.digits + DECIMALS)
+def quantity_amount_text(rate: PartRate, priced_quantity: PricedQuantity) -> str:
+    return _decimal_text(priced_quantity.amount, rate.digits + DECIMALS)
 
 
 def leaf_quantity(leaf: PricedQuantity) -> int | str:

@@ -24,9 +24,9 @@ from gateway.normalise.formats.langfuse.merger import (
     ReportMerger,
     Sender,
     keys_of_reports,
-    keys_to_load,
     next_keys_to_load,
     protect_people_in_reports,
+    report_keys_and_prefixes_to_load,
     sender_key_of_report,
 )
 from gateway.normalise.outcome import ReadOutcome
@@ -77,7 +77,7 @@ class MergeWindow:
         return len(self._merger)
 
     @property
-    def held_by_key(self) -> HeldByKey:
+    def held_by_sender_key(self) -> HeldByKey:
         return self._merger.held_by_sender_key
 
     async def load_stored_reports(self) -> None:
@@ -119,7 +119,7 @@ class MergeWindow:
                 self._merger.undo_merge(merge)
                 raise
         if self._merger.exceeds_limits:
-            await self._try_to_release()
+            await self._try_to_release_reports()
         return receipt
 
     async def release_due_reports(self) -> int:
@@ -143,9 +143,9 @@ class MergeWindow:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            await self._try_to_release()
+            await self._try_to_release_reports()
 
-    async def _try_to_release(self) -> None:
+    async def _try_to_release_reports(self) -> None:
         """
         Release waiting reports. If the storage fails, they are released first the next time, and the request
         that exceeded the limit is not refused.
@@ -184,18 +184,20 @@ class KeyTurns:
                 await asyncio.wait(earlier_turns)
             yield
         finally:
-            self._end_turn(
+            self._end_turn_after_earlier_turns(
                 turn, keys, [turn_before for turn_before in earlier_turns if not turn_before.done()]
             )
 
-    def _end_turn(self, turn: _Turn, keys: Set[bytes], earlier_turns: Sequence[_Turn]) -> None:
+    def _end_turn_after_earlier_turns(
+        self, turn: _Turn, keys: Set[bytes], earlier_turns: Sequence[_Turn]
+    ) -> None:
         """
         End a turn. One that is cancelled while it waits ends only after the earlier turns, because later
         turns wait for it.
         """
         if earlier_turns:
             first, *other_turns = earlier_turns
-            first.add_done_callback(lambda _: self._end_turn(turn, keys, other_turns))
+            first.add_done_callback(lambda _: self._end_turn_after_earlier_turns(turn, keys, other_turns))
             return
         for key in keys:
             if self._last.get(key) is turn:
@@ -273,7 +275,7 @@ class SharedMergeWindow:
     async def _merge_and_store(
         self, outcome: ReadOutcome, bearer: Bearer, reports: Sequence[CallReport], sender: Sender
     ) -> Receipt:
-        keys, under = keys_to_load(reports, sender)
+        keys, under = report_keys_and_prefixes_to_load(reports, sender)
         stored_reports = dict(await self._stored.find_reports(keys, key_prefixes=under))
         more_keys = next_keys_to_load(stored_reports.values(), sender) - keys
         if more_keys:
@@ -293,7 +295,9 @@ class SharedMergeWindow:
         while due_reports := await self._stored.oldest_reports(
             PARTS, before=now - self._window_s, most=AT_ONCE
         ):
-            count += (released := await self._release_due(due_reports, window_s=self._window_s))
+            count += (
+                released := await self._merge_and_release_reports(due_reports, merge_window_s=self._window_s)
+            )
             if released < len(due_reports):  # another process changed the remaining reports in the meantime
                 break
         self.waiting_count, size = await self._stored.count_reports_and_bytes(PARTS)
@@ -303,7 +307,9 @@ class SharedMergeWindow:
             )
             released = 0
             for start in range(0, len(due_reports), AT_ONCE):
-                released += await self._release_due(due_reports[start : start + AT_ONCE], window_s=0.0)
+                released += await self._merge_and_release_reports(
+                    due_reports[start : start + AT_ONCE], merge_window_s=0.0
+                )
             if not released:
                 break
             count += released
@@ -311,11 +317,11 @@ class SharedMergeWindow:
         is_nearly_full = (
             self.waiting_count >= NEARLY_FULL * self._max_reports or size >= NEARLY_FULL * self._max_bytes
         )
-        self.held = await self._held_by_key(now) if is_nearly_full else HeldByKey()
+        self.held = await self._count_held_by_sender_key(now) if is_nearly_full else HeldByKey()
         await self._delete_old_marks(now - self._window_s)
         return count
 
-    async def _held_by_key(self, now: float) -> HeldByKey:
+    async def _count_held_by_sender_key(self, now: float) -> HeldByKey:
         items = Counter[str]()
         sizes = Counter[str]()
         waiting = await self._stored.oldest_reports(PARTS, before=now, most=2 * self._max_reports)
@@ -367,22 +373,26 @@ class SharedMergeWindow:
                     "partial reports must wait longer: %s", error, extra={"action": "release_put_off"}
                 )
 
-    async def _release_due(self, due: Sequence[PartialReport], *, window_s: float) -> int:
-        stored = {report.key: report for report in due}
-        more_keys = next_keys_to_load(due) - stored.keys()
+    async def _merge_and_release_reports(
+        self, due_reports: Sequence[PartialReport], *, merge_window_s: float
+    ) -> int:
+        stored = {report.key: report for report in due_reports}
+        more_keys = next_keys_to_load(due_reports) - stored.keys()
         if more_keys:
             stored |= await self._stored.find_reports(more_keys)
-        merger = self._merger(window_s=window_s)
+        merger = self._merger(window_s=merge_window_s)
         now = self._clock.now()
         unreadable = _load_in_order(merger, stored)
         released = 0
         for call in merger.release_due_reports(now=now):
             if await self._store_released_call(call, stored):
-                released += len(call.reports.keys() & {report.key for report in due})
+                released += len(call.reports.keys() & {report.key for report in due_reports})
         # delete unreadable reports, because otherwise they would stay the oldest reports forever
         if unreadable:
             damaged = [
-                report for report in due if self._merger(window_s=window_s).load_waiting_reports([report])
+                report
+                for report in due_reports
+                if self._merger(window_s=merge_window_s).load_waiting_reports([report])
             ]
             _log.error(
                 "%d partial reports cannot be read", len(damaged), extra={"action": "partial_reports_damaged"}

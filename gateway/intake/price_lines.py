@@ -44,7 +44,7 @@ def unpriced_reason(price_book: PriceBook, record: Inference) -> str | None:
     rate = rate_for_input_size(price_book.quote_for_record(record).parts, record.input_tokens or 0)
     if rate is None:
         return None
-    charged = leaves.charged_leaves(rate, leaves.quantities_of_record(record))
+    charged = leaves.charged_quantities(rate, leaves.quantities_of_record(record))
     return leaves.unpriced_reason(charged) if isinstance(charged, Unpriced) else None
 
 
@@ -53,12 +53,12 @@ def price_lines_of_sum(price_book: PriceBook, total: TokenSum) -> list[SumLine]:
     rate = price_book.part_rate(total)
     if rate is None:
         return []
-    charged = leaves.charged_leaves(rate, leaves.quantities_of_sum(total))
+    charged = leaves.charged_quantities(rate, leaves.quantities_of_sum(total))
     if isinstance(charged, Unpriced):
         return []
     lines = []
     for leaf in charged:
-        amount = money.text_to_units(leaves.leaf_amount_text(rate, leaf))
+        amount = money.text_to_units(leaves.quantity_amount_text(rate, leaf))
         lines.append(SumLine(leaf.unit, leaf.quantity, amount))
     if rate.per_request and total.calls:
         fee = money.text_to_units(leaves.total_amount_text(rate, [], calls=total.calls))
@@ -67,7 +67,7 @@ def price_lines_of_sum(price_book: PriceBook, total: TokenSum) -> list[SumLine]:
 
 
 def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
-    charged = None if rate is None else leaves.charged_leaves(rate, leaves.quantities_of_record(record))
+    charged = None if rate is None else leaves.charged_quantities(rate, leaves.quantities_of_record(record))
     if rate is None or charged is None or isinstance(charged, Unpriced):
         return []
     lines = [
@@ -75,7 +75,7 @@ def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
             leaves.UNITS[leaf.unit].words,
             leaves.leaf_quantity(leaf),
             rate.shown[leaf.unit],
-            leaves.leaf_amount_text(rate, leaf),
+            leaves.quantity_amount_text(rate, leaf),
             leaves.UNITS[leaf.unit].per_words,
         )
         for leaf in charged

@@ -170,7 +170,7 @@ def _merged_rows(found: Model | None, newer: Model, decision: MergeDecision) -> 
             rows += _rows_of_new_mode(found, standard, row)
             continue
         if what == FILL:
-            after = _fill_price(before, row)
+            after = _price_with_gaps_filled(before, row)
         else:
             after = _overlay_price(before, _drop_repeated_prices(row, newer.prices[0]))
         if replace(after, since="") == replace(before, since="", hours=None):
@@ -209,20 +209,23 @@ def has_hourly_prices(model: Model) -> bool:
 
 
 def _overlay_price(before: Price, row: Price) -> Price:
-    amounts = _combine_amounts(before, row, _newer_price)
+    amounts = _combine_amounts(before, row, _newer_price_unless_only_rounded)
     if row.tiers:
-        tiers = tuple(_overlaid_tier(before, tier) for tier in row.tiers)
+        tiers = tuple(_tier_with_newer_prices(before, tier) for tier in row.tiers)
     else:
         is_same = row.mode == before.mode and (row.input, row.output) == (before.input, before.output)
         tiers = before.tiers if is_same else ()
     return Price(mode=row.mode, since=before.since, tiers=tiers, **amounts)
 
 
-def _overlaid_tier(before: Price, tier: Tier) -> Tier:
-    same = next((each for each in before.tiers if _tier_size(each) == _tier_size(tier)), None)
+def _tier_with_newer_prices(earlier_price: Price, newer_tier: Tier) -> Tier:
+    same = next((each for each in earlier_price.tiers if _tier_size(each) == _tier_size(newer_tier)), None)
     if same is None:
-        return Tier(above=tier.above, **_combine_amounts(before, tier, _newer_price))
-    return Tier(above=same.above, **_combine_amounts(same, tier, _newer_price))
+        return Tier(
+            above=newer_tier.above,
+            **_combine_amounts(earlier_price, newer_tier, _newer_price_unless_only_rounded),
+        )
+    return Tier(above=same.above, **_combine_amounts(same, newer_tier, _newer_price_unless_only_rounded))
 
 
 def _tier_size(tier: Tier) -> int:
@@ -252,42 +255,62 @@ def _amount_fields(amounts: CardPrices) -> dict[str, Any]:
     return {**{name: getattr(amounts, name) for name in TOKEN_PRICES}, "meters": amounts.meters}
 
 
-def _fill_price(before: Price, row: Price) -> Price:
-    sizes = {tier.above: tier for tier in row.tiers}
+def _price_with_gaps_filled(known_price: Price, filler_price: Price) -> Price:
+    sizes = {tier.above: tier for tier in filler_price.tiers}
     tiers = tuple(
-        Tier(above=tier.above, **_combine_amounts(sizes[tier.above], tier, _upper_price_if_known))
+        Tier(above=tier.above, **_combine_amounts(sizes[tier.above], tier, _overriding_price_if_known))
         if tier.above in sizes
         else tier
-        for tier in before.tiers
+        for tier in known_price.tiers
     )
-    if row.mode != STANDARD and not tiers and (row.input, row.output) == (before.input, before.output):
-        tiers = row.tiers
-    return replace(before, tiers=tiers, **_combine_amounts(row, before, _upper_price_if_known))
+    if (
+        filler_price.mode != STANDARD
+        and not tiers
+        and (filler_price.input, filler_price.output) == (known_price.input, known_price.output)
+    ):
+        tiers = filler_price.tiers
+    return replace(
+        known_price, tiers=tiers, **_combine_amounts(filler_price, known_price, _overriding_price_if_known)
+    )
 
 
 def _combine_amounts(
-    under: CardPrices, over: CardPrices, chosen: Callable[[Decimal | None, Decimal | None], Decimal | None]
+    base_prices: CardPrices,
+    overriding_prices: CardPrices,
+    choose_price: Callable[[Decimal | None, Decimal | None], Decimal | None],
 ) -> dict[str, Any]:
-    amounts = {name: chosen(getattr(under, name), getattr(over, name)) for name in TOKEN_PRICES}
-    meters = {**under.meters, **over.meters}
+    amounts = {
+        name: choose_price(getattr(base_prices, name), getattr(overriding_prices, name))
+        for name in TOKEN_PRICES
+    }
+    meters = {**base_prices.meters, **overriding_prices.meters}
     return {
         **amounts,
-        "meters": {name: chosen(under.meters.get(name), over.meters.get(name)) for name in meters},
+        "meters": {
+            name: choose_price(base_prices.meters.get(name), overriding_prices.meters.get(name))
+            for name in meters
+        },
     }
 
 
-def _upper_price_if_known(under: Decimal | None, over: Decimal | None) -> Decimal | None:
-    return under if over is None else over
+def _overriding_price_if_known(
+    base_price: Decimal | None, overriding_price: Decimal | None
+) -> Decimal | None:
+    return base_price if overriding_price is None else overriding_price
 
 
-def _newer_price(under: Decimal | None, over: Decimal | None) -> Decimal | None:
+def _newer_price_unless_only_rounded(
+    price_so_far: Decimal | None, newer_price: Decimal | None
+) -> Decimal | None:
     """
-    Return the newer price (`over`), or the price so far (`under`) if the newer one is unknown or equal after
-    rounding.
+    Return the newer price (`newer_price`), or the price so far (`price_so_far`) if the newer one is unknown
+    or equal after rounding.
     """
-    if over is None or (under is not None and abs(over - under) * _ROUNDING <= under):
-        return under
-    return over
+    if newer_price is None or (
+        price_so_far is not None and abs(newer_price - price_so_far) * _ROUNDING <= price_so_far
+    ):
+        return price_so_far
+    return newer_price
 
 
 def price_changes(before: RateCard, after: RateCard, *, time: int) -> list[Change]:
@@ -345,12 +368,12 @@ def refusal_reasons(
     before: RateCard, newer: RateCard, after: RateCard, changes: Sequence[Change], *, today: str
 ) -> Iterator[str]:
     """Yield reasons to refuse a list. `after` is the list that would be in use, with its changes."""
-    yield from _size_refusals(before, newer)
+    yield from _model_count_refusals(before, newer)
     if newer.source["date"] > today:
         yield f"the list is dated {newer.source['date']}, which is in the future"
     elif newer.source["date"] < before.source["date"]:
         yield f"the list is dated {newer.source['date']}, but the list in use is of {before.source['date']}"
-    jumps = _largest_changes(before, changes)
+    jumps = _largest_change_and_factor_by_model(before, changes)
     far = [
         f"{change.model} of {change.provider} from {decimal_text(change.before)} to {decimal_text(change.after)}"
         for change, factor in jumps.values()
@@ -366,7 +389,7 @@ def refusal_reasons(
         )
 
 
-def _largest_changes(
+def _largest_change_and_factor_by_model(
     before: RateCard, changes: Sequence[Change]
 ) -> dict[tuple[str, str], tuple[Change, Decimal]]:
     jumps: dict[tuple[str, str], tuple[Change, Decimal]] = {}
@@ -380,7 +403,7 @@ def _largest_changes(
     return jumps
 
 
-def _size_refusals(before: RateCard, newer: RateCard) -> Iterator[str]:
+def _model_count_refusals(before: RateCard, newer: RateCard) -> Iterator[str]:
     count, least = count_priced_models(newer), LEAST_SHARE * count_priced_models(before)
     if newer.source.get("name") == LITELLM:
         earlier = before.source.get("name") == LITELLM and before.source.get("models", "")

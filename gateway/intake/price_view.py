@@ -88,9 +88,9 @@ def similar_models(price_book: PriceBook, model: str) -> list[str]:
 def _sellers_listing_model(price_book: PriceBook, model: str) -> list[str]:
     maker = next(
         (
-            names.card_name_of_maker(spelling)
+            names.maker_name_in_price_lists(spelling)
             for spelling in names.possible_spellings(model)
-            if names.card_name_of_maker(spelling)
+            if names.maker_name_in_price_lists(spelling)
         ),
         None,
     )
@@ -112,12 +112,12 @@ def _model_prices_at(price_book: PriceBook, model: str, seller: str, time: int) 
     at_standard = []
     for tier in (STANDARD, *sorted(MODES - {PROVISIONED})):
         spans = list(_quotes_after(price_book, model, seller, tier, time))
-        if spans and _is_priced_at_standard(spans[0]):
+        if spans and _is_priced_as_standard_mode(spans[0]):
             at_standard.append(tier)
         rows += [
             row
             for quote in spans
-            if not _is_priced_at_standard(quote)
+            if not _is_priced_as_standard_mode(quote)
             for row in _price_rows(tier or _STANDARD_NAME, quote)
         ]
     if not rows:
@@ -145,7 +145,7 @@ def _quotes_after(price_book: PriceBook, model: str, seller: str, tier: str, tim
             return
 
 
-def _is_priced_at_standard(quote: Quote) -> bool:
+def _is_priced_as_standard_mode(quote: Quote) -> bool:
     return quote.missing is not None and bool(quote.missing.mode)
 
 

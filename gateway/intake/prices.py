@@ -57,7 +57,7 @@ from gateway.intake.rates import (
     constant_price_span,
     cost_of_tokens,
     decimal_text_of_total,
-    is_known_size,
+    has_totals_by_input_size,
     is_one_hour_price_missing,
     override_start_ns,
     part_rates,
@@ -125,7 +125,7 @@ class PriceBook:
         Load the prices. `own_prices` are prices that operators set without a file, and `terms` those of contracts.
         Raises CardUnreadable with the problem.
         """
-        return cls(lists.read_list_in_use(section, data_dir), (*section.override, *own_prices), terms)
+        return cls(lists.read_price_list_in_use(section, data_dir), (*section.override, *own_prices), terms)
 
     def with_override(self, override: PriceOverride) -> PriceBook:
         return PriceBook(self.card, (*self._overrides, override), self._terms)
@@ -271,7 +271,7 @@ class PriceBook:
         different prices.
         """
         quote = self._quote_for_sum(total)
-        if quote.rate is None or not all(is_known_size(above) for above, _ in quote.tiers):
+        if quote.rate is None or not all(has_totals_by_input_size(above) for above, _ in quote.tiers):
             return None
         return next((dearer for above, dearer in quote.tiers if total.beyond >= above), quote.rate)
 
@@ -302,13 +302,13 @@ class PriceBook:
     def newer_models(self, model: str) -> list[str]:
         """Return newer models of the same maker, family and rank, the newest first."""
         for spelling in names.possible_spellings(model):
-            position = names.model_line_and_version(spelling)
-            maker = self._providers.get(names.card_name_of_maker(spelling) or "")
+            position = names.model_family_rank_and_version(spelling)
+            maker = self._providers.get(names.maker_name_in_price_lists(spelling) or "")
             if position is not None and maker is not None:
                 positioned = [
                     (follower, model_row.id)
                     for model_row in maker.models
-                    if (follower := names.model_line_and_version(model_row.id)) is not None
+                    if (follower := names.model_family_rank_and_version(model_row.id)) is not None
                 ]
                 later = [
                     (follower, id)
@@ -422,7 +422,7 @@ class PriceBook:
             yield own_card
             yield from (seller for seller in self._providers[own_card].resells if seller in self._providers)
         for spelling in spellings:
-            for seller in (names.provider_in_name(spelling), names.card_name_of_maker(spelling)):
+            for seller in (names.provider_in_name(spelling), names.maker_name_in_price_lists(spelling)):
                 if seller in self._providers and (not is_known or seller in names.CLOSED or seller == "aws"):
                     yield seller
 
@@ -484,7 +484,7 @@ def _part_estimate(parts: tuple[tuple[int, PartRate], ...], record: Inference) -
     rate = rate_for_input_size(parts, record.input_tokens or 0)
     if rate is None:
         return None
-    charged = leaves.charged_leaves(rate, leaves.quantities_of_record(record))
+    charged = leaves.charged_quantities(rate, leaves.quantities_of_record(record))
     if isinstance(charged, Unpriced):
         return None
     if not charged and not rate.per_request and record.status == "ok":
@@ -496,14 +496,14 @@ def _estimate_sum_by_parts(parts: tuple[tuple[int, PartRate], ...], total: Token
     rate = _rate_for_sum(parts, total)
     if rate is None:
         return None
-    charged = leaves.charged_leaves(rate, leaves.quantities_of_sum(total))
+    charged = leaves.charged_quantities(rate, leaves.quantities_of_sum(total))
     return (
         None if isinstance(charged, Unpriced) else leaves.total_amount_text(rate, charged, calls=total.calls)
     )
 
 
 def _rate_for_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> PartRate | None:
-    if not all(is_known_size(above) for above, _ in parts if above >= 0):
+    if not all(has_totals_by_input_size(above) for above, _ in parts if above >= 0):
         return None  # no price, because the sums of the ledger do not distinguish these price tiers
     return next((rate for above, rate in parts if total.beyond >= above), None)
 

@@ -85,7 +85,7 @@ class Publisher:
         if not await self._ledger.has_all_counted_records():
             return 0
         complete_since = await self._ledger.no_record_missing_since()
-        sums = await self._read_sums(rule)
+        sums = await self._read_costs_to_publish(rule)
         operations = await asyncio.to_thread(lambda: list(self._operations_from_sums(rule, sums)))
         totals = await self._streams.find_totals(
             [(rule.stream, operation_key(operation)) for operation in operations]
@@ -105,13 +105,13 @@ class Publisher:
         await self._store_operations(changed)
         return len(changed)
 
-    async def _read_sums(self, rule: Publication) -> Sequence[CostRow]:
+    async def _read_costs_to_publish(self, publication: Publication) -> Sequence[CostRow]:
         now = datetime.fromtimestamp(self._clock.now(), UTC)
-        since = (now - BACK[rule.granularity]).replace(hour=0, minute=0, second=0, microsecond=0)
+        since = (now - BACK[publication.granularity]).replace(hour=0, minute=0, second=0, microsecond=0)
         granularity = "daily"
-        if rule.granularity == HOURLY:
+        if publication.granularity == HOURLY:
             granularity, since = "hourly", await self._ledger.earliest_moment_with_hourly_sums(since)
-        dimensions = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
+        dimensions = tuple(dict.fromkeys((publication.by, *publication.dimensions.values())))
         until = next_full_hour(self._clock.now())
         query = CostQuery(
             since=since, until=until, granularity=granularity, group_by=dimensions, stated_names=True

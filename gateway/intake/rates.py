@@ -154,14 +154,18 @@ def rates_by_size(row: Price, model: str) -> tuple[tuple[int, Rate], ...]:
     return tuple((tier.above, token_rate(tier, model)) for tier in reversed(row.tiers))
 
 
-def part_rates(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[int, PartRate], ...]:
+def part_rates(
+    row: Price, model: str, directions_priced_by_kind: tuple[str, ...]
+) -> tuple[tuple[int, PartRate], ...]:
     """
     Return the rates of all units with the minimum input of each tier, the largest first, and the row's own
     rate last.
     """
 
     def build_part_rate(amounts: CardPrices) -> PartRate:
-        return part_rate_from_amounts(amounts, apart=apart, charges_writes="claude" in model)
+        return part_rate_from_amounts(
+            amounts, directions_priced_by_kind=directions_priced_by_kind, charges_writes="claude" in model
+        )
 
     return (
         *((tier.above, build_part_rate(tier)) for tier in reversed(row.tiers)),
@@ -249,9 +253,9 @@ def override_start_ns(overriding: tuple[int, PriceOverride]) -> int:
     return day_ns(overriding[1].since) if overriding[1].since else 0
 
 
-def is_known_size(above: int) -> bool:
+def has_totals_by_input_size(input_size: int) -> bool:
     """
     Return whether totals are summed separately for inputs above this size (SIZES), so that a price for large
     inputs may begin there. Some price lists write 199,999 for 200,000.
     """
-    return above in SIZES or above + 1 in SIZES
+    return input_size in SIZES or input_size + 1 in SIZES

@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.intake.price_lines import itemise_estimate, unpriced_reason
 from gateway.intake.prices import PriceBook, missing_prices_in_name
-from gateway.intake.shadows import is_run_summary, source_of_summed_calls
+from gateway.intake.shadows import is_run_summary, source_of_calls_in_summary
 from spool import identity
 from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
@@ -20,7 +20,7 @@ _COUNTS = {
 }
 
 
-def field_reasons(record: Record, price_book: PriceBook) -> dict[str, str]:
+def explanations_by_field(record: Record, price_book: PriceBook) -> dict[str, str]:
     """Return the reasons for a record's numbers. `price_book` is today's price list."""
     if isinstance(record, Inference):
         why = {"id": identity.describe_dedup_rule(record), **_cost_reasons(record, price_book)}
@@ -32,7 +32,7 @@ def field_reasons(record: Record, price_book: PriceBook) -> dict[str, str]:
             )
         return why
     if isinstance(record, UsageMetric):
-        why = {"value": _value_reason(record)}
+        why = {"value": _counter_value_explanation(record)}
         if record.shadow:
             why["shadow"] = f"stored and shown, but never summed or sent upstream: {_reporter_reason(record)}"
         return why
@@ -89,7 +89,7 @@ def _cost_reasons(record: Inference, price_book: PriceBook) -> dict[str, str]:
     return why
 
 
-def _value_reason(metric: UsageMetric) -> str:
+def _counter_value_explanation(metric: UsageMetric) -> str:
     if str(metric.value).startswith("-"):
         return (
             f"reverses what an earlier record of {metric.name} added, because the same program reported "
@@ -105,7 +105,7 @@ def _uncounted_reason(call: Inference) -> str:
     if not is_run_summary(call):
         return uncounted
     return (
-        f"it sums up a run, and {source_of_summed_calls(call)} also reports the calls or counters of that "
+        f"it sums up a run, and {source_of_calls_in_summary(call)} also reports the calls or counters of that "
         f"run, or its source is not counted ({uncounted})"
     )
 

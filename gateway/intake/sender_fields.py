@@ -54,7 +54,7 @@ class SenderFieldCounter:
     def add_payload(self, outcome: ReadOutcome, bearer: Bearer) -> None:
         now = self._clock.now()
         if _day_number(now) != self._day or len(self._seen) >= MAX_SEEN:
-            self._fold_seen()
+            self._add_seen_calls_to_counts()
             self._day = _day_number(now)
         sender = sender_name(outcome, bearer)
         for stated, n in outcome.stated.items():
@@ -63,7 +63,7 @@ class SenderFieldCounter:
             self._seen[key] = (before + n, first, now)
 
     def take_counts(self) -> Mapping[int, SenderDay]:
-        self._fold_seen()
+        self._add_seen_calls_to_counts()
         days, self._days = self._days, {}
         return days
 
@@ -72,11 +72,13 @@ class SenderFieldCounter:
             for (source, version), counts in senders.items():
                 self._add_counts(day, source, version, counts)
 
-    def _fold_seen(self) -> None:
+    def _add_seen_calls_to_counts(self) -> None:
         everything, self._seen = self._seen, {}
         for (stated, agent, sender), seen in everything.items():
             source, version = str(stated[0]), str(stated[1])
-            self._add_counts(self._day, source, version or agent, _to_field_counts(stated, sender, seen))
+            self._add_counts(
+                self._day, source, version or agent, _field_counts_of_calls(stated, sender, seen)
+            )
 
     def _add_counts(self, day: int, source: str, version: str, counts: FieldCounts) -> None:
         senders = self._days.setdefault(day, {})
@@ -93,9 +95,9 @@ def _day_number(now: float) -> int:
     return int(now // DAY_S)
 
 
-def _to_field_counts(stated: Stated, sender: str, seen: _Seen) -> FieldCounts:
-    n, first, last = seen
-    _, _, provider, operation, is_uncounted, is_ok, *flags = stated
+def _field_counts_of_calls(shared_traits: Stated, sender: str, count_and_times: _Seen) -> FieldCounts:
+    n, first, last = count_and_times
+    _, _, provider, operation, is_uncounted, is_ok, *flags = shared_traits
     fields = {name: n for name, is_missing in zip(STATED_FIELDS, flags, strict=True) if not is_missing}
     if provider is not None:
         fields["provider"] = n

@@ -42,9 +42,9 @@ from gateway.intake.callers import (
     WINDOW_S,
     CallKind,
     KnownCallers,
-    split_facts,
+    fact_digests_of_kind,
 )
-from gateway.intake.rate_cards.names import makers_name
+from gateway.intake.rate_cards.names import model_name_used_by_maker
 from gateway.normalise.reading.token_metrics import DRAFT, OPERATION, TOKEN_USAGE, USAGE
 from spool.caches import make_room
 from spool.clock import Clock
@@ -142,7 +142,7 @@ def _counter_name(metric: UsageMetric) -> str:
     Return the counter in which a histogram counts. Histograms repeat the counters with the same token type
     and model.
     """
-    return f"{metric.token_type}\0{makers_name(metric.model or '')}"
+    return f"{metric.token_type}\0{model_name_used_by_maker(metric.model or '')}"
 
 
 def _any_model_reporter(source: str, service: str) -> CallReporter:
@@ -151,7 +151,7 @@ def _any_model_reporter(source: str, service: str) -> CallReporter:
 
 
 def _model_reporter(service: str, model: str, kind: str, name: str) -> CallReporter:
-    return CallReporter("", service, f"model {kind}", f"{makers_name(model)}\0{name}")
+    return CallReporter("", service, f"model {kind}", f"{model_name_used_by_maker(model)}\0{name}")
 
 
 def is_run_summary(call: Inference) -> bool:
@@ -162,17 +162,17 @@ def is_run_summary(call: Inference) -> bool:
     return (call.source, call.operation) in _SUMMED_UP
 
 
-def source_of_summed_calls(agent: Inference) -> str:
-    return _SUMMED_UP[agent.source, agent.operation or ""]
+def source_of_calls_in_summary(run_summary: Inference) -> str:
+    return _SUMMED_UP[run_summary.source, run_summary.operation or ""]
 
 
 def reporters_of_record(record: AiRecord) -> CallReporters:
     if isinstance(record, UsageMetric):
         return _counter_reporters(record)
-    return _run_reporters(source_of_summed_calls(record), record.session, record.trace_id)
+    return _reporters_of_run_ids(source_of_calls_in_summary(record), record.session, record.trace_id)
 
 
-def _run_reporters(source: str, *ids: str | None) -> CallReporters:
+def _reporters_of_run_ids(source: str, *ids: str | None) -> CallReporters:
     return CallReporters(*(CallReporter(source, None, "run", id) for id in ids if id is not None))
 
 
@@ -191,35 +191,35 @@ def _call_kind(
     service: str | None,
     request_model: str | None,
     response_model: str | None,
-    counts_for_any: bool,
+    counts_for_any_model: bool,
 ) -> CallKind:
     """
     Return the kind of a call: digests of its source, service and models, by which a counter finds the calls
     that it repeats.
     """
-    facts = {_fact_bytes(_OF_SOURCE, source, service): None}
+    facts = {_long_fact_digest(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:
-        facts[_fact_bytes(_OF_SOURCE, _COUNTERS[source], service)] = None
+        facts[_long_fact_digest(_OF_SOURCE, _COUNTERS[source], service)] = None
     if service is not None:
         for model in (request_model, response_model):
             if model is not None:
-                facts[_fact_bytes(_OF_MODEL, makers_name(model), service)] = None
-        if counts_for_any:
-            facts[_fact_bytes(_OF_ANY_MODEL, source, service)] = None
+                facts[_long_fact_digest(_OF_MODEL, model_name_used_by_maker(model), service)] = None
+        if counts_for_any_model:
+            facts[_long_fact_digest(_OF_ANY_MODEL, source, service)] = None
     if source in _RUN_SOURCES:
-        facts[_run_fact(source)] = None
+        facts[_run_fact_digest(source)] = None
     return b"".join(facts)
 
 
 @lru_cache(KINDS_OF_CALLS)
-def _fact_bytes(of: str, name: str, service: str | None) -> bytes:
-    names = of, name, service
+def _long_fact_digest(fact_type: str, name: str, service: str | None) -> bytes:
+    names = fact_type, name, service
     more = blake2b(repr(names).encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES - FACT_BYTES)
     return call_kind_digest(*names) + more.digest()
 
 
-def _run_fact(source: str) -> bytes:
-    return _fact_bytes(_OF_RUN, source, None)
+def _run_fact_digest(source: str) -> bytes:
+    return _long_fact_digest(_OF_RUN, source, None)
 
 
 def _service_prefix(service: str | None) -> str:
@@ -229,16 +229,16 @@ def _service_prefix(service: str | None) -> str:
 def _caller_and_fact(reporter: CallReporter) -> tuple[str, bytes]:
     source, service, kind, name = reporter.source, reporter.service, reporter.kind, reporter.name
     if kind == "run":
-        return _SESSION + name, _run_fact(source)
+        return _SESSION + name, _run_fact_digest(source)
     if kind == "model":
-        return _service_prefix(service), _fact_bytes(_OF_ANY_MODEL, source, service)
+        return _service_prefix(service), _long_fact_digest(_OF_ANY_MODEL, source, service)
     if kind == _OF_COUNTERS:
-        return _service_prefix(service), _fact_bytes(_OF_COUNTERS, f"{source}\0{name}", service)
-    looked_up = _fact_bytes(_OF_SOURCE, source, service)
+        return _service_prefix(service), _long_fact_digest(_OF_COUNTERS, f"{source}\0{name}", service)
+    looked_up = _long_fact_digest(_OF_SOURCE, source, service)
     if kind.startswith("model "):
         model, _, name = name.partition("\0")
         kind = kind.removeprefix("model ")
-        looked_up = _fact_bytes(_OF_MODEL, model, service)
+        looked_up = _long_fact_digest(_OF_MODEL, model, service)
     return f"{kind} {name}" if kind else _service_prefix(service), looked_up
 
 
@@ -248,18 +248,18 @@ def _caller_digest(caller: str) -> bytes:
 
 
 @lru_cache(KINDS_OF_CALLS)
-def _stored_facts(kind: CallKind) -> tuple[bytes, bytes]:
-    first, *others = split_facts(kind)
+def _first_and_other_short_digests(kind: CallKind) -> tuple[bytes, bytes]:
+    first, *others = fact_digests_of_kind(kind)
     return first[:FACT_BYTES], b"".join(fact[:FACT_BYTES] for fact in others)
 
 
-def sender_rows_to_store(unkept: Unkept) -> list[bytes]:
+def sender_rows_to_store(unstored_callers: Unkept) -> list[bytes]:
     senders = list[bytes]()
-    for caller, kinds in unkept.items():
+    for caller, kinds in unstored_callers.items():
         if len(kinds) == 1:
-            data = b"".join(_stored_facts(*kinds))
+            data = b"".join(_first_and_other_short_digests(*kinds))
         else:
-            facts = [_stored_facts(kind) for kind in kinds]
+            facts = [_first_and_other_short_digests(kind) for kind in kinds]
             # Store the source and the service once, because most kinds of calls of one caller share them.
             data = b"".join([*dict.fromkeys([first for first, _ in facts]), *[others for _, others in facts]])
         digest = _caller_digest(caller)
@@ -301,8 +301,8 @@ class ReportedCallers:
         return len(self._callers)
 
     @property
-    def places_by_key(self) -> Mapping[str, int]:
-        return self._callers.places_by_key
+    def limit_units_by_key(self) -> Mapping[str, int]:
+        return self._callers.limit_units_by_key
 
     @property
     def pushed_out(self) -> int:
@@ -367,7 +367,7 @@ class ReportedCallers:
             if device and device != user and device != default_user:
                 self._note_calls(_USER + device, {kind: at}, key)
             if source in _RUN_SOURCES and call.trace_id is not None:
-                self._note_calls(_SESSION + call.trace_id, {_run_fact(source): at}, key)
+                self._note_calls(_SESSION + call.trace_id, {_run_fact_digest(source): at}, key)
         of_services: dict[str | None, dict[CallKind, float]] = {}
         for (session, service), reported in groups.items():
             if session:
@@ -389,22 +389,24 @@ class ReportedCallers:
         """
         if metric.token_type is not None and metric.name.startswith(_TOKEN_COUNTERS):
             service, counted = metric.tags.get("service"), f"{metric.source}\0{_counter_name(metric)}"
-            fact = _fact_bytes(_OF_COUNTERS, counted, service)
+            fact = _long_fact_digest(_OF_COUNTERS, counted, service)
             self._note_calls(_service_prefix(service), {fact: self._time_or_now(at)}, key)
         if metric.source in _RUN_SOURCES and metric.session is not None:
             self._note_calls(
-                _SESSION + metric.session, {_run_fact(metric.source): self._time_or_now(at)}, key
+                _SESSION + metric.session, {_run_fact_digest(metric.source): self._time_or_now(at)}, key
             )
 
-    def note_session(
-        self, source: str, service: str | None, session: str, at: float | None = None, *, key: str = ""
+    def note_session_of_sender(
+        self, source: str, service: str | None, session: str, at: float | None = None, *, sender_key: str = ""
     ) -> None:
         """Remember a session that a sender's resource names, even if its calls name other sessions."""
         self._note_calls(
-            _SESSION + session, {_fact_bytes(_OF_SOURCE, source, service): self._time_or_now(at)}, key
+            _SESSION + session,
+            {_long_fact_digest(_OF_SOURCE, source, service): self._time_or_now(at)},
+            sender_key,
         )
 
-    def mark_if_shadow(self, record: AiRecord, at: float | None = None) -> None:
+    def mark_record_if_it_repeats_calls(self, record: AiRecord, at: float | None = None) -> None:
         if self.has_any_reported_calls(reporters_of_record(record), self._time_or_now(at)):
             record.shadow = True
 
@@ -413,9 +415,11 @@ class ReportedCallers:
         last = self._callers.last_reported_at
         return any(at - last(*_caller_and_fact(reporter)) <= WINDOW_S for reporter in reporters)
 
-    async def look_up_in_storage(self, reporters: Iterable[CallReporter], *, key: str = "") -> None:
+    async def load_reporters_from_storage(
+        self, reporters: Iterable[CallReporter], *, sender_key: str = ""
+    ) -> None:
         """
-        Look up reporters in the storage. `key` is the Tollhouse key whose limit of callers the found entries
+        Look up reporters in the storage. `sender_key` is the Tollhouse key whose limit of callers the found entries
         use.
         """
         if self._heard is None or not self._heard.has_any_sender:
@@ -432,15 +436,15 @@ class ReportedCallers:
             facts = split_call_kind_digests(sender)
             for caller, fact in unknown[sender[:CALLER_BYTES]]:
                 if fact[:FACT_BYTES] in facts:
-                    self._callers.note_calls(caller, {fact: at}, key)
+                    self._callers.note_calls(caller, {fact: at}, sender_key)
 
-    def take_unstored_callers(self, key: str) -> Unkept:
+    def take_unstored_callers(self, sender_key: str) -> Unkept:
         """Return the callers to store. If the submission fails, pass them to `put_back_callers`."""
-        return self._unkept.pop(key, {})
+        return self._unkept.pop(sender_key, {})
 
-    def put_back_callers(self, unkept: Unkept, key: str) -> None:
-        for caller, kinds in unkept.items():
-            self._queue_kinds(caller, kinds, key)
+    def put_back_callers(self, unstored_callers: Unkept, sender_key: str) -> None:
+        for caller, kinds in unstored_callers.items():
+            self._queue_kinds(caller, kinds, sender_key)
 
     def _time_or_now(self, at: float | None) -> float:
         return self._clock.now() if at is None else at

@@ -41,7 +41,7 @@ class StreamAdmission:
         self, key: str, operations: Sequence[UnitCostOperation], after: Mapping[str, TelemetryStream]
     ) -> list[str]:
         """Check the limits, and return the streams that the operations create. Raises Refusal 429."""
-        sizes = await self._fresh_sizes()
+        sizes = await self._recent_stream_sizes()
         new = [name for name in after if self._book.find_stream(name) is None]
         if new and not can_create_streams(list(sizes.values()), key, len(new), self._settings.max_streams):
             raise _limit_refusal(
@@ -54,14 +54,14 @@ class StreamAdmission:
             if not self._has_room(sizes, key, name)
         }
         full = [operation for operation in changed if operation.stream in crowded]
-        if full and await self._has_unstored_operation(full):
+        if full and await self._has_operation_without_total(full):
             advice = "Old totals are deleted after they are sent; until then, change only existing records"
             raise _limit_refusal("too_many_records", "spool.max_stream_bytes", advice)
         for name in new:
             sizes[name] = StreamSize(name, key, 0)
         return new
 
-    def expire_sizes(self) -> None:
+    def expire_stream_sizes(self) -> None:
         """Read the sizes of streams again at the next check, because another gateway created some."""
         self._good_until = float("-inf")
 
@@ -73,11 +73,11 @@ class StreamAdmission:
         owner = sizes[stream].created_by if stream in sizes else key
         return has_room_for_bytes(list(sizes.values()), owner, self._settings.max_stream_bytes)
 
-    async def _has_unstored_operation(self, operations: Sequence[UnitCostOperation]) -> bool:
+    async def _has_operation_without_total(self, operations: Sequence[UnitCostOperation]) -> bool:
         places = {(operation.stream, operation_key(operation)) for operation in operations}
         return len(await self._reader.find_totals(sorted(places))) < len(places)
 
-    async def _fresh_sizes(self) -> dict[str, StreamSize]:
+    async def _recent_stream_sizes(self) -> dict[str, StreamSize]:
         if self._clock.monotonic() >= self._good_until:
             self._sizes = {size.name: size for size in await self._reader.stream_sizes()}
             self._good_until = self._clock.monotonic() + FRESH_S

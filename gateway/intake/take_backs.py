@@ -136,9 +136,9 @@ class RetractableCounters:
         self._items = 0
         self._open_s = self._not_before = 0.0
 
-    async def load_stored(self, stored: Iterable[PartialReport], *, hold_s: float) -> int:
+    async def load_stored(self, stored: Iterable[PartialReport], *, record_hold_s: float) -> int:
         damaged = 0
-        self._open_s, self._not_before = hold_s, self._clock.now() + hold_s
+        self._open_s, self._not_before = record_hold_s, self._clock.now() + record_hold_s
         for count, report in enumerate(sorted(stored), start=1):
             if count % TURN == 0:
                 await asyncio.sleep(0)
@@ -162,19 +162,19 @@ class RetractableCounters:
         self._items = 0
 
     @property
-    def held_by_key(self) -> Mapping[str, int]:
+    def held_by_sender_key(self) -> Mapping[str, int]:
         return self._held
 
     def reporters(self) -> set[CallReporter]:
         return {reporter for entry in self._kept.values() for reporter in entry.counted.reporters}
 
-    def new_counted(self, key: str) -> CountedGroup:
+    def new_counted_group(self, key: str) -> CountedGroup:
         return CountedGroup(after=self._log.lowest_open_number(AI_TELEMETRY), key=key)
 
     def to_partial_report(self, key: bytes, counted_group: CountedGroup, at: float) -> PartialReport:
         return PartialReport(COUNTED + key, at, _encode(counted_group))
 
-    def remember_counted(
+    def remember_counted_group(
         self, stored_report: PartialReport, counted_group: CountedGroup, receipt: Receipt
     ) -> None:
         self._add_entry(
@@ -225,7 +225,7 @@ class RetractableCounters:
             await self._log.append_submission(Submission(topic=AI_TELEMETRY, received=0, forget=old))
             self.remove_entries(old)
 
-    async def reverse_repeated_counters(self) -> int:
+    async def reverse_counters_that_repeat_calls(self) -> int:
         """
         Reverse the counters whose reporters have reported calls since. Return the number of reversed records.
         """
@@ -244,13 +244,13 @@ class RetractableCounters:
             if heard_reporters:
                 async with self._one_commit_at_a_time:
                     if key in self._kept:  # a request may have removed the oldest entries in the meantime
-                        corrected += await self._reverse_entry(key, entry, heard_reporters)
+                        corrected += await self._reverse_group_of_reporters(key, entry, heard_reporters)
         if corrected:
             _log.info("reversed %d counters that repeat calls", corrected, extra={"action": "taken_back"})
         return corrected
 
-    async def _reverse_entry(
-        self, key: bytes, entry: _StoredGroup, heard_reporters: set[CallReporter]
+    async def _reverse_group_of_reporters(
+        self, key: bytes, entry: _StoredGroup, reporters_of_calls: set[CallReporter]
     ) -> int:
         at, counted, version, receipt = entry
         if receipt:
@@ -262,8 +262,8 @@ class RetractableCounters:
         may_be_open = counted.last >= below if counted.last else now < known_since
         if may_be_open or now - at > WINDOW_S:
             return 0
-        corrections = [record async for record in self._find_reversals(counted, heard_reporters, below)]
-        remaining = msgspec.structs.replace(counted, reporters=counted.reporters - heard_reporters)
+        corrections = [record async for record in self._find_reversals(counted, reporters_of_calls, below)]
+        remaining = msgspec.structs.replace(counted, reporters=counted.reporters - reporters_of_calls)
         stays = [PartialReport(key, at, _encode(remaining))] if remaining.reporters else []
         await self._log.append_submission(
             Submission(
@@ -299,16 +299,16 @@ class RetractableCounters:
             counted_group.after, counted_group.last = first, last
 
     async def _find_reversals(
-        self, counted_group: CountedGroup, heard: set[CallReporter], below: int
+        self, counted_group: CountedGroup, reporters_of_calls: set[CallReporter], lowest_open_number: int
     ) -> AsyncIterator[UsageMetric]:
         members = _Members(counted_group)
-        last = counted_group.last or min(below - 1, counted_group.after + MOST_BEHIND)
+        last = counted_group.last or min(lowest_open_number - 1, counted_group.after + MOST_BEHIND)
         for first in range(counted_group.after, last + 1, STEP):
             for entry in await self._log.read(
                 AI_TELEMETRY, first, min(first + STEP - 1, last), must_be_closed=True
             ):
                 for number, record in _usage_metrics(entry):
-                    if not heard.isdisjoint(reporters_of_record(record)) and record in members:
+                    if not reporters_of_calls.isdisjoint(reporters_of_record(record)) and record in members:
                         yield reversal_record(record, number, entry.committed_at)
 
     def _add_entry(self, key: bytes, entry: _StoredGroup) -> None:

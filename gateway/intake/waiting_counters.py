@@ -60,7 +60,7 @@ class CounterGroup(msgspec.Struct, array_like=True):
         self.identities += other.identities
         self.points += other.points
 
-    def records_and_templates(self) -> Iterable[AiRecord]:
+    def records_and_point_templates(self) -> Iterable[AiRecord]:
         yield from self.records
         for point in self.points:
             yield point.template
@@ -91,7 +91,7 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
         return cls(reporters, at, group.count, body, group.key, bool(group.points), version)
 
 
-class _Waits(msgspec.Struct, gc=False):
+class _ReporterQueue(msgspec.Struct, gc=False):
     """The number and the queue of the waiting groups with the same reporters."""
 
     groups: int = 0
@@ -110,10 +110,10 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         self._queues: dict[str, OrderedDict[bytes, None]] = {}
         self._queue_items = UseByOwner[str]()
         self._queue_bytes = UseByOwner[str]()
-        self._of_reporters: dict[CallReporters, _Waits] = {}
+        self._of_reporters: dict[CallReporters, _ReporterQueue] = {}
 
     @property
-    def held_by_key(self) -> HeldByKey:
+    def held_by_sender_key(self) -> HeldByKey:
         return HeldByKey(self._queue_items, self._queue_bytes)
 
     def has_group_for(self, reporters: CallReporters) -> bool:
@@ -134,11 +134,11 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         self[key] = group
         waits = self._of_reporters.get(group.reporters)
         if waits is None:
-            waits = self._of_reporters[group.reporters] = _Waits()
+            waits = self._of_reporters[group.reporters] = _ReporterQueue()
         waits.groups += 1
         if group.has_points and waits.queue is None:
             waits.queue = group.key
-        queue = self._queue_name(group, waits)
+        queue = self._wait_queue_name(group, waits)
         names = self._queues.get(queue)
         if names is None:
             names = self._queues[queue] = OrderedDict()
@@ -151,15 +151,15 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         waits.groups -= 1
         if not waits.groups:
             del self._of_reporters[group.reporters]
-        queue = self._queue_name(group, waits)
+        queue = self._wait_queue_name(group, waits)
         names = self._queues[queue]
         del names[key]
         if not names:
             del self._queues[queue]
         self._change_held(queue, -group.items, -len(group.body))
 
-    def _queue_name(self, group: WaitingGroup, waits: _Waits) -> str:
-        return waits.queue if group.has_points and waits.queue is not None else group.key
+    def _wait_queue_name(self, group: WaitingGroup, reporter_queue: _ReporterQueue) -> str:
+        return reporter_queue.queue if group.has_points and reporter_queue.queue is not None else group.key
 
     def _change_held(self, queue: str, items: int, bytes: int) -> None:
         self._queue_items.add_use(queue, items)
@@ -228,7 +228,7 @@ class WaitingCounters:
     @property
     def waiting_by_key(self) -> HeldByKey:
         """Return the waiting counters by key, empty if several processes share the storage."""
-        return HeldByKey() if self._shared is not None else self._waiting.held_by_key
+        return HeldByKey() if self._shared is not None else self._waiting.held_by_sender_key
 
     @property
     def counted_by_key(self) -> HeldByKey:
@@ -236,34 +236,38 @@ class WaitingCounters:
         Return the counters of the last hour that were counted and can be reversed, by key. If several
         processes share the storage, only the process that releases counters knows them.
         """
-        return HeldByKey(self._take_backs.held_by_key if self._shared is None else self._counted)
+        return HeldByKey(self._take_backs.held_by_sender_key if self._shared is None else self._counted)
 
-    async def load_waiting(self, stored_reports: PartialReports, *, hold_s: float) -> None:
+    async def load_waiting_counters(self, stored_reports: PartialReports, *, record_hold_s: float) -> None:
         """
-        Load waiting counters. Their records may stay open for `hold_s` from now on.
+        Load waiting counters. Their records may stay open for `record_hold_s` from now on.
 
         From a shared storage nothing is loaded, because the process that releases counters reads it.
         """
         if stored_reports.is_shared:
-            self._shared, self._hold_s = stored_reports, hold_s
+            self._shared, self._hold_s = stored_reports, record_hold_s
             return
         reports = await stored_reports.load()
         waiting_reports = [report for report in reports if report.key.startswith(COUNTERS)]
         counted = [report for report in reports if report.key.startswith(COUNTED)]
-        await self._load_groups(waiting_reports, counted, hold_s=hold_s)
+        await self._load_groups(waiting_reports, counted, record_hold_s=record_hold_s)
         for report in (*waiting_reports, *counted):
             number = report.key[len(COUNTERS if report in waiting_reports else COUNTED) :]
             self._last_key = max(self._last_key, int.from_bytes(number))
         await self._look_up_reporters()
 
     async def _load_groups(
-        self, stored: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float
+        self,
+        waiting_reports: Sequence[PartialReport],
+        counted_reports: Sequence[PartialReport],
+        *,
+        record_hold_s: float,
     ) -> None:
-        damaged = await self._take_backs.load_stored(counted, hold_s=hold_s)
-        for report in sorted(stored):  # sort by key, which orders the groups by arrival
+        damaged = await self._take_backs.load_stored(counted_reports, record_hold_s=record_hold_s)
+        for report in sorted(waiting_reports):  # sort by key, which orders the groups by arrival
             try:
                 group = _groups.decode(report.body)
-                reporters = reporters_of_record(next(iter(group.records_and_templates())))
+                reporters = reporters_of_record(next(iter(group.records_and_point_templates())))
             except (msgspec.DecodeError, UnicodeDecodeError, StopIteration, KeyError):
                 damaged += 1
                 continue
@@ -276,15 +280,15 @@ class WaitingCounters:
             _log.error("%d groups of waiting counters cannot be read", damaged, extra=damage)
 
     async def append_or_hold(
-        self, submission: Submission, undecided: Mapping[int, AiRecord], *, key: str = ""
+        self, submission: Submission, undecided_by_position: Mapping[int, AiRecord], *, key: str = ""
     ) -> Receipt:
         """
         Append a submission as `Log.append_submission` does, but let counters and agents' spans wait if they may
         repeat calls.
 
-        `undecided` are the records that may repeat calls, by position. `key` is the name of the sender's key.
+        `undecided_by_position` has the records that may repeat calls. `key` is the name of the sender's key.
         """
-        groups, rest = self._split_off_waiting(submission, undecided)
+        groups, rest = self._split_off_waiting_groups(submission, undecided_by_position)
         if not groups:
             return await self._log.append_submission(rest)
         now = self._clock.now()
@@ -323,12 +327,12 @@ class WaitingCounters:
             is_more = True
             while is_more:
                 is_more = await self._read_longest_waiting()
-                for keys in _keys_per_commit(await self._groups_to_decide(everything=everything)):
+                for keys in _keys_per_commit(await self._groups_due_for_recording(everything=everything)):
                     async with self._one_commit_at_a_time:
-                        released += await self._record_groups(keys)
+                        released += await self._store_groups_as_records(keys)
                 released += await self._release_above_limit()
                 is_more = is_more and not self._waiting
-            await self._take_backs.reverse_repeated_counters()
+            await self._take_backs.reverse_counters_that_repeat_calls()
             async with self._one_commit_at_a_time:
                 await self._take_backs.delete_old_entries()
         return released
@@ -337,7 +341,7 @@ class WaitingCounters:
         released = 0
         async with self._one_commit_at_a_time:
             while self._is_over_full:
-                released += await self._record_groups(self._keys_above_limit())
+                released += await self._store_groups_as_records(self._keys_above_limit())
         return released
 
     async def _read_longest_waiting(self) -> bool:
@@ -352,15 +356,15 @@ class WaitingCounters:
         stored = await self._shared.oldest_reports(COUNTERS, before=now, most=MOST_AT_ONCE)
         counted = await self._shared.oldest_reports(COUNTED, before=now, most=self._take_backs.max_items)
         self._take_backs.forget_all()
-        await self._load_groups(stored, counted, hold_s=self._hold_s)
-        self._counted = dict(self._take_backs.held_by_key)
+        await self._load_groups(stored, counted, record_hold_s=self._hold_s)
+        self._counted = dict(self._take_backs.held_by_sender_key)
         await self._look_up_reporters()
         return len(stored) == MOST_AT_ONCE
 
     async def _look_up_reporters(self) -> None:
         """Look up reporters, because their calls may have arrived before the start or at another process."""
         reporters = (reporter for group in self._waiting.values() for reporter in group.reporters)
-        await self._shadows.look_up_in_storage((*reporters, *self._take_backs.reporters()))
+        await self._shadows.load_reporters_from_storage((*reporters, *self._take_backs.reporters()))
 
     async def run(self) -> None:
         try:
@@ -386,14 +390,14 @@ class WaitingCounters:
         except SpoolError as error:
             _log.warning("counters must wait longer: %s", error, extra={"action": "release_put_off"})
 
-    def _split_off_waiting(
-        self, submission: Submission, undecided: Mapping[int, AiRecord]
+    def _split_off_waiting_groups(
+        self, submission: Submission, undecided_by_position: Mapping[int, AiRecord]
     ) -> tuple[dict[CallReporters, CounterGroup], Submission]:
         groups: dict[CallReporters, CounterGroup] = {}
         waits: set[int] = set()
-        for position, record in undecided.items():
+        for position, record in undecided_by_position.items():
             reporters = reporters_of_record(record)
-            if not self._decide_shadow(record, reporters):
+            if not self._mark_record_if_it_repeats_calls(record, reporters):
                 group = groups.setdefault(reporters, CounterGroup())
                 group.records.append(record)
                 group.identities.append(submission.identities[position])
@@ -401,7 +405,7 @@ class WaitingCounters:
         points = []
         for point in submission.points:
             reporters = reporters_of_record(point.template)
-            if self._decide_shadow(point.template, reporters):
+            if self._mark_record_if_it_repeats_calls(point.template, reporters):
                 points.append(point)
             else:
                 groups.setdefault(reporters, CounterGroup()).points.append(point)
@@ -412,7 +416,7 @@ class WaitingCounters:
         identities = [submission.identities[position] for position in stays]
         return groups, replace(submission, records=records, identities=identities, points=points)
 
-    def _decide_shadow(self, record: AiRecord, reporters: CallReporters) -> bool:
+    def _mark_record_if_it_repeats_calls(self, record: AiRecord, reporters: CallReporters) -> bool:
         """
         Return whether a counter repeats reported calls. While counters of the same reporter wait, calls are
         not searched, so that this counter waits as well and is recorded after them.
@@ -441,7 +445,7 @@ class WaitingCounters:
             byte_count -= len(group.body)
         return sorted(due_keys)  # sort by key, which orders the groups by arrival
 
-    async def _groups_to_decide(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
+    async def _groups_due_for_recording(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
         now = self._clock.now()
         due_groups: dict[bytes, WaitingGroup] = {}
         # reporters with an older group that still waits, so their later groups must wait as well
@@ -459,7 +463,7 @@ class WaitingCounters:
                 held_back.add(group.reporters)
         return due_groups
 
-    async def _record_groups(self, keys: Iterable[bytes]) -> int:
+    async def _store_groups_as_records(self, keys: Iterable[bytes]) -> int:
         """
         Record the groups of waiting counters under these keys, and return the number of records. Groups that
         were recorded before are skipped.
@@ -481,17 +485,17 @@ class WaitingCounters:
             reporters = waiting.reporters
             have_heard = self._shadows.has_any_reported_calls(reporters, waiting.at)
             if renaming := self._renaming():
-                for record in group.records_and_templates():
+                for record in group.records_and_point_templates():
                     rename_person(record, renaming, unknown=NEVER)
-                reporters = reporters_of_record(next(iter(group.records_and_templates())))
+                reporters = reporters_of_record(next(iter(group.records_and_point_templates())))
                 have_heard = have_heard or self._shadows.has_any_reported_calls(reporters, waiting.at)
             if have_heard:
-                for record in group.records_and_templates():
+                for record in group.records_and_point_templates():
                     record.shadow = True
             else:
                 counted = counted_of.get(group.key)
                 if counted is None:
-                    counted = counted_of[group.key] = self._take_backs.new_counted(group.key)
+                    counted = counted_of[group.key] = self._take_backs.new_counted_group(group.key)
                 counted.add_counters(reporters, group.records, group.points)
             everything.add_group(group)
         await pause_for_others()
@@ -520,7 +524,7 @@ class WaitingCounters:
             self._waiting.remove(key, waiting)
         self._take_backs.remove_entries(old)
         for report, counted in reports.items():
-            self._take_backs.remember_counted(report, counted, receipt)
+            self._take_backs.remember_counted_group(report, counted, receipt)
         return everything.count
 
     def _next_key(self) -> bytes:

@@ -22,7 +22,7 @@ from gateway.http.address import API_KEY_HEADER, AS_API_KEY, ERROR, Address, aut
 from gateway.http.admission import hostname_without_port, is_own_name, parse_authority
 from gateway.http.answers import JSON
 from gateway.http.requests import Result, check_json_content_type
-from gateway.mcp.messages import is_slow_call
+from gateway.mcp.messages import is_tool_or_resource_call
 from gateway.mcp.protocol import answer_message
 from gateway.mcp.tool import ToolCallContext
 from gateway.operations.requests.key_requests import KeyRequest
@@ -168,7 +168,7 @@ def _mcp_address(path: str, summary: str, *, name: str = "") -> Address:
         takes={JSON: _QUESTION},
         max_bytes=MAX_BYTES,
         in_turn=True,
-        asks_much=is_slow_call,
+        asks_much=is_tool_or_resource_call,
         gives={200: {JSON: {"anyOf": [_MESSAGE, _FAILURE]}}, 202: {}},
         errors={JSON: {"anyOf": [ERROR, _FAILURE]}},
         refusals=(400, 401, 403, 404, 413, 415, 429, 500, 503),

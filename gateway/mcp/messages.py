@@ -100,7 +100,7 @@ def decode_mcp_message(text: bytes) -> McpMessage:
         raise McpError(PARSE_ERROR, "the message is not JSON", status=400) from None
 
 
-def is_slow_call(text: bytes) -> bool:
+def is_tool_or_resource_call(text: bytes) -> bool:
     """
     Return whether a message calls a tool or reads a resource, because both take time. False if it
     cannot be decoded.

@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.http.lists import ListDefinition, MemoryRows, Sort, yes_no_filter
 from gateway.http.requests import Result
-from gateway.mcp.messages import is_slow_call
+from gateway.mcp.messages import is_tool_or_resource_call
 from gateway.mcp.protocol import answer_message
 from gateway.mcp.tool import ToolCallContext
 from gateway.mcp.tools.list import TOOLS, is_tool_enabled
@@ -30,8 +30,8 @@ class McpLine(RequestBody):
     line: Annotated[str, words("The message as one line of JSON.")]
 
 
-def is_slow_call_on_stdio(mcp_line: McpLine) -> bool:
-    return is_slow_call(_message_bytes(mcp_line))
+def is_tool_or_resource_call_on_stdio(mcp_line: McpLine) -> bool:
+    return is_tool_or_resource_call(_message_bytes(mcp_line))
 
 
 class RelayMcpAnswer(msgspec.Struct, kw_only=True):
@@ -74,7 +74,7 @@ class OneAssistantTool(msgspec.Struct, kw_only=True):
     in_turn=True,
     shows=SLICED,
     asks_cost_type=True,
-    asks_much=is_slow_call_on_stdio,
+    asks_much=is_tool_or_resource_call_on_stdio,
     answers=RelayMcpAnswer,
 )
 async def relay_mcp(request: OperatorRequest[OperatorServices, McpLine]) -> Result:
@@ -87,14 +87,14 @@ async def relay_mcp(request: OperatorRequest[OperatorServices, McpLine]) -> Resu
         rights=request.rights,
         principal=f"person {request.actor.name}",
         count=lambda: None,
-        charge=_count_no_call,
+        charge=_charge_nothing,
         told=lambda *_: None,
     )
     reply = await answer_message(_message_bytes(request.body), asking)
     return {"line": None if reply.body is None else reply.body.decode()}
 
 
-async def _count_no_call() -> None:
+async def _charge_nothing() -> None:
     """Do nothing, because calls on standard input have no limit."""
 
 

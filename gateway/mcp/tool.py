@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 
 from gateway.core.visible import WHOLE
-from gateway.http.requests import holder_type
+from gateway.http.requests import services_type_of_handler
 from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.services import OperatorServices
@@ -126,7 +126,7 @@ class McpTool(Generic[Input]):
     def run_with_services(
         self, arguments: Input, call_context: ToolCallContext[OperatorServices]
     ) -> Awaitable[ToolAnswer]:
-        held = call_context.services.services_of_type(holder_type(self.run))
+        held = call_context.services.services_of_type(services_type_of_handler(self.run))
         return self.run(arguments, replace(call_context, services=held))
 
     def is_permitted(self, rights: Rights) -> bool:
@@ -201,9 +201,11 @@ def answer_within_limit(make: Callable[[int], ToolAnswer], rows: int) -> ToolAns
 _DIGEST = 12
 
 
-def make_cursor(call_context: ToolCallContext[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
-    """Return a cursor for the rows after the first `shown` of the result for these arguments."""
-    return f"{shown}.{_sign_arguments(call_context, tool, arguments, shown)}"
+def make_cursor(
+    call_context: ToolCallContext[Any], tool: str, arguments: msgspec.Struct, shown_count: int
+) -> str:
+    """Return a cursor for the rows after the first `shown_count` of the result for these arguments."""
+    return f"{shown_count}.{_cursor_mac(call_context, tool, arguments, shown_count)}"
 
 
 def verify_cursor(
@@ -218,7 +220,7 @@ def verify_cursor(
     if not (number.isascii() and number.isdecimal() and len(number) < 10):
         raise Invalid("cursor is invalid")
     if not hmac.compare_digest(
-        seal.encode(), _sign_arguments(call_context, tool, arguments, int(number)).encode()
+        seal.encode(), _cursor_mac(call_context, tool, arguments, int(number)).encode()
     ):
         raise Invalid(
             "cursor belongs to other arguments; pass the same arguments as in the call that returned it"
@@ -226,15 +228,15 @@ def verify_cursor(
     return int(number)
 
 
-def _sign_arguments(
-    call_context: ToolCallContext[Any], tool: str, arguments: msgspec.Struct, shown: int
+def _cursor_mac(
+    call_context: ToolCallContext[Any], tool: str, arguments: msgspec.Struct, shown_count: int
 ) -> str:
     rest = {
         name: value
         for name, value in msgspec.structs.asdict(arguments).items()
         if name not in ("cursor", "limit")
     }
-    text = msgspec.json.encode([call_context.principal, tool, shown, rest], order="deterministic")
+    text = msgspec.json.encode([call_context.principal, tool, shown_count, rest], order="deterministic")
     return blake2b(
         text, key=call_context.shared.cursor_secret, digest_size=_DIGEST, person=b"mcp cursor"
     ).hexdigest()

@@ -22,7 +22,7 @@ def strip_response_text(error: str) -> str:
     return error if answered is None else answered[0]
 
 
-def channel_trouble(channel: ChannelState, now: float) -> tuple[str, str] | None:
+def channel_trouble_title_and_text(channel: ChannelState, now: float) -> tuple[str, str] | None:
     """Return a title and a sentence for a channel that is down, or None for any other channel."""
     if not channel.needs_repair(now):
         return None

@@ -64,7 +64,7 @@ class KeptLateReports(KeptCounts[Counts]):
         super().__init__(counter)
         self._table = table
 
-    async def store_and_sum_recent(self) -> Sequence[LateReports]:
+    async def store_and_sum_recent_late_reports(self) -> Sequence[LateReports]:
         """Return the counts of the last seven days from all processes."""
         await self.store_pending()
         sums = Counter(await self._table.sums_since(self._oldest_day))

@@ -61,7 +61,7 @@ class RepeatedLines(logging.Filter):
         self._left_out: OrderedDict[str, int] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        kind = _outsider_line_kind(record)
+        kind = _line_kind_if_caused_by_outsider(record)
         if kind is None:
             return True
         if self._buckets.wait_s(kind):
@@ -76,7 +76,7 @@ class RepeatedLines(logging.Filter):
         return True
 
 
-def _outsider_line_kind(record: logging.LogRecord) -> str | None:
+def _line_kind_if_caused_by_outsider(record: logging.LogRecord) -> str | None:
     if record.name == "asyncio":
         return record.getMessage()[:MAX_KIND]
     address = getattr(record, "address", None)

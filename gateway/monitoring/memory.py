@@ -45,10 +45,10 @@ def trim_and_freeze_memory() -> None:
 
 
 async def collect_garbage_when_idle(
-    until_idle: Callable[[], Awaitable[object]], activity: Callable[[float], Awaitable[object]]
+    wait_until_idle: Callable[[], Awaitable[object]], wait_for_activity: Callable[[float], Awaitable[object]]
 ) -> None:
     """
-    Run full garbage collections between requests, instead of whenever Python would. `activity` waits for the
+    Run full garbage collections between requests, instead of whenever Python would. `wait_for_activity` waits for the
     next request, at most the number of seconds that it receives.
 
     During a full collection, all requests wait. The wait is longest while a large response is built: 0.2 s
@@ -58,11 +58,11 @@ async def collect_garbage_when_idle(
     try:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            await activity(QUIET_LOOK_S)
+            await wait_for_activity(QUIET_LOOK_S)
             if gc.get_count()[2] > NEWER_ROUNDS:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(MOST_WAITED_S):
-                        await until_idle()
+                        await wait_until_idle()
                 gc.collect()
     finally:
         gc.set_threshold(*gc.get_threshold()[:2], NEWER_ROUNDS)

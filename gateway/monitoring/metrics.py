@@ -176,13 +176,13 @@ class ProcessMetrics:
         )
         faults.set_function(lambda: native.native.faults if native.native is not None else 0)
 
-    def watch_memory(self, memory: ReadMemory) -> None:
+    def watch_memory(self, memory: SpanMemoryMetrics) -> None:
         """
         Add metrics of the span memory (`SpanMemory`): its size, the number of spans that it read, why it did
         not know other spans, and how often its results differ from those of the rules for reading spans.
         """
         kinds = Gauge("tollhouse_memory_kinds", "Kinds of spans in the span memory", registry=self.registry)
-        kinds.set_function(lambda: memory.kind_count)
+        kinds.set_function(lambda: memory.span_kind_count)
         size = Gauge(
             "tollhouse_memory_bytes",
             "Bytes of keys, names and texts in the span memory",
@@ -228,9 +228,9 @@ class ProcessMetrics:
     def count_refusal(self, type: str) -> None:
         self._refused.labels(type).inc()
 
-    def count_device_claims(self, records: int) -> None:
+    def count_records_claiming_devices(self, record_count: int) -> None:
         """Count records that named a device but were sent with another key."""
-        self._claimed.inc(records)
+        self._claimed.inc(record_count)
 
     def render(self, snapshot: Snapshot) -> bytes:
         self._snapshot.snapshot = snapshot
@@ -302,7 +302,7 @@ class LoopLag:
             self._samples.append((now, max(0.0, now - due)))
 
 
-class ReadMemory(Protocol):
+class SpanMemoryMetrics(Protocol):
     """The counts of the span memory (results by kind of span, `SpanMemory`) that metrics show."""
 
     @property
@@ -315,7 +315,7 @@ class ReadMemory(Protocol):
     def compared(self) -> Mapping[str, int]: ...
 
     @property
-    def kind_count(self) -> int: ...
+    def span_kind_count(self) -> int: ...
 
     @property
     def size_bytes(self) -> int: ...
@@ -342,7 +342,7 @@ class MemoryCounts(Collector):
     A collector that reads the counts of the span memory (`SpanMemory`) each time the metrics are requested.
     """
 
-    def __init__(self, memory: ReadMemory) -> None:
+    def __init__(self, memory: SpanMemoryMetrics) -> None:
         self._memory = memory
 
     def collect(self) -> Iterator[Metric]:

@@ -47,7 +47,7 @@ def group_by_cause(routes: Iterable[RouteState]) -> list[list[RouteState]]:
     return [*groups.values()]
 
 
-def group_trouble(routes: Sequence[RouteState]) -> tuple[str, str] | None:
+def route_trouble_title_and_text(routes: Sequence[RouteState]) -> tuple[str, str] | None:
     """
     Return a title and a sentence for routes of one group of `group_by_cause` that deliver nothing now. Return None for
     a route that delivers.

@@ -58,9 +58,9 @@ class ServiceManager:
             await asyncio.sleep(STARTING_EVERY_S)
             self.send_state(MORE_TIME)
 
-    async def feed_watchdog(self, live: Callable[[], Awaitable[bool]]) -> None:
-        """Report to the watchdog while `live` returns True, three times per watchdog period."""
+    async def feed_watchdog(self, is_server_live: Callable[[], Awaitable[bool]]) -> None:
+        """Report to the watchdog while `is_server_live` returns True, three times per watchdog period."""
         while self._watchdog_s:
-            if await live():
+            if await is_server_live():
                 self.send_state("WATCHDOG=1")
             await asyncio.sleep(self._watchdog_s / 3)

@@ -72,7 +72,7 @@ class SpendCounts:
     def largest_name_count(self) -> int:
         return max(map(len, self._names))
 
-    def count_totals(self, rows: Sequence[CostRow], month: datetime) -> None:
+    def count_growth_of_totals(self, rows: Sequence[CostRow], month: datetime) -> None:
         """
         Count the growth of the totals of the running `month` and of the previous month. The first reading
         only sets the values from which the growth is counted.
@@ -189,5 +189,5 @@ class SpendSeries:
         )
         if not await self._ledger.has_all_counted_records():
             return False
-        await asyncio.to_thread(self.counts.count_totals, rows, month)
+        await asyncio.to_thread(self.counts.count_growth_of_totals, rows, month)
         return True

@@ -117,18 +117,20 @@ def normalise_body(
 
 
 def _normalise_otlp_body(
-    named: str, body: bytes, options: ReadOptions, allowance: Allowance
+    format_name: str, body: bytes, options: ReadOptions, allowance: Allowance
 ) -> Generator[None, None, ReadOutcome]:
     from gateway.normalise import (
         otlp,  # imported here, because it takes long and other formats do not need it
     )
 
-    signal = cast(Literal["traces", "metrics", "logs"], named.removeprefix("otlp/"))
+    signal = cast(Literal["traces", "metrics", "logs"], format_name.removeprefix("otlp/"))
     if not is_json_body(body):
         return (
             yield from otlp.normalise_otlp(signal, body, json=False, options=options, hold=allowance.hold)
         )
-    request, other_places = yield from join_otlp_requests(named, body, allowance.allowance_for_next_pass())
+    request, other_places = yield from join_otlp_requests(
+        format_name, body, allowance.allowance_for_next_pass()
+    )
     outcome = yield from otlp.normalise_otlp(signal, request, json=True, options=options, hold=allowance.hold)
     for index in other_places:
         outcome.reject_item(outcome.received, MALFORMED, f"request {index} is not an export request")

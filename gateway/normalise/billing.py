@@ -75,7 +75,7 @@ def read_billing_file(body: bytes, *, max_tags: int | None = None) -> Drop:
     operation = fields.get("operation")
     if operation is not None and operation not in OPERATIONS:
         errors.append(f"operation must be one of {', '.join(OPERATIONS)}")
-    month, problem = _parse_month(fields.get("month"))
+    month, problem = _month_and_problem(fields.get("month"))
     if problem:
         errors.append(problem)
     rows = fields.get("data")
@@ -111,7 +111,7 @@ def _unknown_field_names(fields: Mapping[str, Any]) -> list[str]:
     return sorted(fields.keys() - {"month", "operation", "data"})
 
 
-def _parse_month(value: Any) -> tuple[str | None, str | None]:
+def _month_and_problem(value: Any) -> tuple[str | None, str | None]:
     """Accept `YYYY-MM`, and a whole date or time. Return the month and the problem."""
     if value is None:
         return None, None

@@ -193,15 +193,15 @@ class ReadOutcome(msgspec.Struct):
         if self.why is not None:
             self.dropped.append(Dropped(item, f"dropped: {because}"))
 
-    def note_unrecognised_names(self, names: Iterable[str], *, of: Iterable[str] = ()) -> None:
+    def note_unrecognised_names(self, names: Iterable[str], *, leading_names: Iterable[str] = ()) -> None:
         """
-        Note names of an unrecognized item to show to an operator: those in `of` first, then `names`. Values
+        Note names of an unrecognized item to show to an operator: those in `leading_names` first, then `names`. Values
         are never noted.
         """
-        shown = (*of, *sorted(names)[:MOST_NAMES])
+        shown = (*leading_names, *sorted(names)[:MOST_NAMES])
         self.unrecognised.append(tuple(name[:LONGEST_NAME] for name in shown))
 
-    def pack_full_part(self) -> None:
+    def pack_finished_part_if_full(self) -> None:
         """
         Pack a full part of finished records and points, because packed data needs a tenth of the memory.
 
@@ -210,14 +210,14 @@ class ReadOutcome(msgspec.Struct):
         """
         if (len(self.records) < PART and len(self.points) < PART) or self.why is not None:
             return
-        certain, stays = self._split_by_certainty()
+        certain, stays = self._split_by_identity_certainty()
         for name, value in msgspec.structs.asdict(stays).items():
             setattr(self, name, value)
         if certain.records or certain.points:
             self.packed.append(_encoder.encode(certain))
             self.count += len(certain.records) + len(certain.points)
 
-    def _split_by_certainty(self) -> tuple[_OutcomePart, _OutcomePart]:
+    def _split_by_identity_certainty(self) -> tuple[_OutcomePart, _OutcomePart]:
         certain, stays = _OutcomePart(points=self.points, named_points=self.named_points), _OutcomePart()
         for index, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
             part = certain if identity.certain else stays
@@ -234,7 +234,7 @@ class ReadOutcome(msgspec.Struct):
         Yield parts of at most `most` records, in order.
 
         Parts are unpacked one at a time. The last part holds everything that must not be stored while a later
-        part may still fail (see `pack_full_part`). A small payload has only one part, the outcome itself.
+        part may still fail (see `pack_finished_part_if_full`). A small payload has only one part, the outcome itself.
         """
         self.packed.reverse()
         while self.packed:
@@ -253,7 +253,7 @@ class ReadOutcome(msgspec.Struct):
     def _take_parts_with_certain_identity(self, max_items: int) -> Iterator[_OutcomePart]:
         if max(len(self.records), len(self.points)) <= max_items or self.why is not None:
             return
-        certain, stays = self._split_by_certainty()
+        certain, stays = self._split_by_identity_certainty()
         pieces = list(_split_part(certain, max_items))
         last = pieces.pop() if pieces and not stays.records else stays
         for name, value in msgspec.structs.asdict(last).items():

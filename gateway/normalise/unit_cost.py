@@ -278,7 +278,7 @@ def _build_operation(
         dimensions=_read_filter(record.get("filter"))
         if is_allocation
         else _read_associated_cost(record.get("associated_cost")),
-        value=None if is_delete else _parse_value(record.get("value")),
+        value=None if is_delete else _parse_positive_value(record.get("value")),
     )
 
 
@@ -351,7 +351,7 @@ def _require_dimension_names(value: Any, where: str) -> list[str]:
     return sorted(value)
 
 
-def _parse_value(value: Any) -> str:
+def _parse_positive_value(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
         raise _Bad("value is required: a number")
     text = str(value).strip()

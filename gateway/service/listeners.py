@@ -182,7 +182,7 @@ class ServerListeners:
         A sender that finds its connection closed opens a new one before it sends, and the successor accepts that.
         """
         receivers = services.receivers
-        receivers.in_hand.mark_leaving()
+        receivers.in_hand.mark_server_as_leaving()
         calls = None if self._grpc is None else asyncio.create_task(self._grpc.stop(LEAVE_S))
         await asyncio.sleep(SETTLE_S)
         for _ in range(int(LEAVE_S / LOOK_S)):

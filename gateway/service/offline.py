@@ -21,17 +21,19 @@ from spool.storage import Storage
 
 
 @asynccontextmanager
-async def open_offline(config: Config, *, version: str, names_routes: bool = False) -> AsyncIterator[Path]:
+async def open_offline_operator_socket(
+    config: Config, *, version: str, orphans_unnamed_routes: bool = False
+) -> AsyncIterator[Path]:
     """
     Open a socket with the operator API on a data directory. Raises SpoolLocked if another process has it open.
 
     The socket's path differs from a server's, so no other command connects to it and is cut off when this command
-    ends. With `names_routes`, `config` was read from a file, so routes that it does not name become orphaned.
+    ends. With `orphans_unnamed_routes`, `config` was read from a file, so routes that it does not name become orphaned.
     """
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     async with AsyncExitStack() as stack:
         storage = await stack.enter_async_context(open_storage(config, clock=clock))
-        if names_routes:
+        if orphans_unnamed_routes:
             await _mark_orphaned_routes(storage, config)
         services = await stack.enter_async_context(
             open_operator_services(

@@ -119,7 +119,7 @@ def with_module() -> tuple[Reader, Callable[[], object]]:
         return by_rules(body) if remembered is None else remembered
 
     def learn() -> None:
-        while memory.learn_one_kind():
+        while memory.learn_one_span_kind():
             pass
 
     return read, learn

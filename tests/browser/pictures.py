@@ -17,7 +17,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 from gateway.console.joining import imports_by_module, modules_in_import_order
-from gateway.console.pages import load_console, stripped_modules
+from gateway.console.pages import load_console, minified_console_modules
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.console import CHROMIUM, WIDE, Console, filled, launched
 
@@ -28,12 +28,12 @@ def digest() -> str:
     """
     Return a digest of the style sheet and of all modules that draw the overview. Fields of dialogs are not on it.
     """
-    texts = {**stripped_modules(), "style.css": load_console().assets["style.css"].body.decode()}
+    texts = {**minified_console_modules(), "style.css": load_console().assets["style.css"].body.decode()}
     files = sorted(
         {
             "style.css",
             *modules_in_import_order(
-                imports_by_module(stripped_modules()), ("app.mjs", "pages/overview.mjs")
+                imports_by_module(minified_console_modules()), ("app.mjs", "pages/overview.mjs")
             ),
         }
         - {"lib/resource_fields.mjs"}

@@ -268,7 +268,7 @@ def states(root: Path, home: Path, endpoint: str) -> dict[str, dict[str, object]
         ours=[endpoint],
         only_http=[endpoint],
     )
-    looked = probe_and_remember_states(machine, AgentLink(), (), now=time.time(), memories={})
+    looked = probe_and_remember_states(machine, AgentLink(), (), now=time.time(), remembered_uses={})
     found: dict[str, dict[str, object]] = looked["assistants"]
     json.dumps(found)
     return found

@@ -23,7 +23,7 @@ from gateway.configuration.sections import Config, ServerSettings
 from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import send_json
-from gateway.http.turns import Questions
+from gateway.http.turns import QueryTurns
 from gateway.operations.requests import admission
 from gateway.operations.requests.admission import answer_with_etag
 from gateway.people.authentication.bearer import Bearer
@@ -165,7 +165,7 @@ def declared_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return await send_json(request, value, **how)
 
     async def send_in_turn(
-        self: Questions, who: str, request: web.Request, work: Callable[[], Awaitable[Any]], **how: Any
+        self: QueryTurns, who: str, request: web.Request, work: Callable[[], Awaitable[Any]], **how: Any
     ) -> web.StreamResponse:
         async def checked_work() -> Any:
             answer = await work()
@@ -178,9 +178,9 @@ def declared_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         await asyncio.to_thread(check, request, answer)
         return await answer_with_etag(request, answer, **how)
 
-    in_turn = Questions.send_in_turn
+    in_turn = QueryTurns.send_in_turn
     monkeypatch.setattr(answers, "send_json", send)
-    monkeypatch.setattr(Questions, "send_in_turn", send_in_turn)
+    monkeypatch.setattr(QueryTurns, "send_in_turn", send_in_turn)
     monkeypatch.setattr(admission, "answer_with_etag", with_etag)
     yield
     assert not found

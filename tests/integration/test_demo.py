@@ -32,7 +32,7 @@ from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.cli import main
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.core.mounts import OPERATOR_API
-from gateway.devices.machine_state import Evidence, evaluate_machine_state
+from gateway.devices.machine_state import MachineEvidence, evaluate_machine_state
 from gateway.intake.prices import PriceBook
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.insights.facts import reason_impossible_in_demo
@@ -44,7 +44,7 @@ from gateway.operations.money.own_prices import PriceTable
 from gateway.operations.money.reports.declared import ScheduledReportTable
 from gateway.operations.records.event_mappings import EventMappingTable
 from gateway.service.app import TollhouseApp
-from gateway.service.assembly.demo import planted_channels
+from gateway.service.assembly.demo import demo_or_real_channel_builder
 from gateway.service.demo import filling
 from gateway.service.demo.filling import ANTHROPIC, OPENAI, SILENT_KEY, Filled, fill_directory
 from gateway.service.demo.month import DAY_S, Month, Period
@@ -55,9 +55,9 @@ from gateway.service.demo.plants import (
     PLANTS,
     SAVINGS,
     PlantedProblems,
-    least_month,
-    missed_plants,
-    plants_without_room,
+    least_days_and_records,
+    undetected_problem_names,
+    unmet_size_requirements,
 )
 from gateway.service.demo.samples import EVENTS, SENDER
 from gateway.service.demo.workloads import PEOPLE, TUTOR, WORKLOADS
@@ -141,7 +141,7 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
 async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tuple[str, ...]) -> None:
     """Each planted problem is found by its own detector, and by another only if ALSO lists it."""
     period = Period(end=NOON, days=20, records=records)
-    assert [] == plants_without_room(words, days=period.days, records=period.records)
+    assert [] == unmet_size_requirements(words, days=period.days, records=period.records)
     await filled(tmp_path, words, period=period)
     detectors = await findings(tmp_path)
     wanted = {FOUND_BY[word] for word in words}
@@ -211,7 +211,7 @@ FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # two o'clock on a Friday
 async def test_everything_is_found_at_any_hour(tmp_path: Path, hours: int) -> None:
     """`make demo` plants everything in two months that end in the running hour, on a Sunday morning as well."""
     end = SUNDAY + hours * 3600
-    _, records = least_month(tuple(PLANTS), days=62)
+    _, records = least_days_and_records(tuple(PLANTS), days=62)
     done = await fill_directory(
         tmp_path,
         Period(end=end, days=62, records=records),
@@ -227,8 +227,8 @@ async def found_at_least(directory: Path, words: Collection[str], *, days: int, 
     Check that all words are found in a month of at least `days` days with the fewest calls that
     the command accepts.
     """
-    days, records = least_month(words, days=days)
-    assert [] == plants_without_room(words, days=days, records=records)
+    days, records = least_days_and_records(words, days=days)
+    assert [] == unmet_size_requirements(words, days=days, records=records)
     period = Period(end=FRIDAY, days=days, records=records)
     done = await fill_directory(directory, period, seed=seed, plants=words, clock=FakeClock(FRIDAY))
     assert [] == done.missed
@@ -249,7 +249,7 @@ async def test_the_least_month_shows_a_plant(tmp_path: Path, words: tuple[str, .
 
 
 def usual_size(word: str) -> int:
-    return least_month((word,), days=30)[1]
+    return least_days_and_records((word,), days=30)[1]
 
 
 BY_SIZE: list[str] = sorted([*LOUD, "older-model", "paid-retries"], key=usual_size)
@@ -274,19 +274,19 @@ def test_a_pair_needs_what_both_need_and_what_each_takes_from_the_other() -> Non
     Plants that add calls dilute the others, so a pair may need more calls than each plant. A month that is
     too small is refused.
     """
-    alone = {word: least_month((word,), days=20)[1] for word in PLANTS}
+    alone = {word: least_days_and_records((word,), days=20)[1] for word in PLANTS}
     for pair in combinations(PLANTS, 2):
-        days, records = least_month(pair, days=20)
+        days, records = least_days_and_records(pair, days=20)
         assert records >= max(alone[word] for word in pair)
-        assert [] == plants_without_room(pair, days=days, records=records)
-    assert least_month(("nightly-job", "paid-retries"), days=20)[1] > max(
+        assert [] == unmet_size_requirements(pair, days=days, records=records)
+    assert least_days_and_records(("nightly-job", "paid-retries"), days=20)[1] > max(
         alone["nightly-job"], alone["paid-retries"]
     )
-    assert ["paid-retries needs --records 150000 or fewer"] == plants_without_room(
+    assert ["paid-retries needs --records 150000 or fewer"] == unmet_size_requirements(
         ["paid-retries"], days=20, records=150_001
     )
-    assert [] == plants_without_room(["paid-retries"], days=60, records=300_000)
-    [words] = plants_without_room(("spike", "idle-key", "missing-price"), days=20, records=10_000)
+    assert [] == unmet_size_requirements(["paid-retries"], days=60, records=300_000)
+    [words] = unmet_size_requirements(("spike", "idle-key", "missing-price"), days=20, records=10_000)
     assert "spike needs --days 20 --records 10286 or more" == words
 
 
@@ -397,7 +397,7 @@ async def test_only_the_planted_laptop_loses_calls(tmp_path: Path) -> None:
         await spool.close()
     assert len(devices) > 1
     words_of = {
-        device.user: evaluate_machine_state(Evidence(device, 60.0), NOON + 3 * DAY_S).word
+        device.user: evaluate_machine_state(MachineEvidence(device, 60.0), NOON + 3 * DAY_S).word
         for device in devices
     }
     assert {PEOPLE[0]} == {user for user, word in words_of.items() if word == "losing"}
@@ -493,11 +493,11 @@ def test_what_is_planted_and_not_found_is_told(tmp_path: Path, monkeypatch: pyte
     If a planted problem is not found, the exit code is 1 and its word is named. Another finding of the same
     detector does not count.
     """
-    assert ["spike", "idle-key"] == missed_plants(
+    assert ["spike", "idle-key"] == undetected_problem_names(
         ["spike", "no-owner", "idle-key"],
         {"spend_spike": ["Team Support spent"], "no_owner": ["$4 from a has no team or user"]},
     )
-    assert [] == missed_plants(
+    assert [] == undetected_problem_names(
         ["spike", "priority-tier"], {"spend_spike": ["Team Search"], "priority_tier": [""]}
     )
     monkeypatch.setattr(filling, "add_samples", _no_samples)
@@ -540,7 +540,7 @@ def test_a_month_is_as_large_as_its_plants_need(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(filling, "fill_directory", refuse)
     for words in ((), ("--plant", "all"), ("--plant", "all", "--records", "60000")):
         run("demo", "--data", str(tmp_path / "month"), *words, code=2)
-    assert [30_000, least_month([*PLANTS], days=30)[1], 60_000] == sizes
+    assert [30_000, least_days_and_records([*PLANTS], days=30)[1], 60_000] == sizes
     assert 30_000 < sizes[1] < 60_000
 
 
@@ -690,8 +690,8 @@ async def test_examples_fill_each_page(tmp_path: Path) -> None:
     note = read_note(data)
     assert note is not None
     settings = NotifySettings(name=note.channels[0], type="webhook", url="https://chat.example.com/")
-    assert Probe(status=OK) == await planted_channels(note)(settings, clock).probe()
-    assert isinstance(planted_channels(None)(settings, clock), WebhookChannel)
+    assert Probe(status=OK) == await demo_or_real_channel_builder(note)(settings, clock).probe()
+    assert isinstance(demo_or_real_channel_builder(None)(settings, clock), WebhookChannel)
 
 
 async def drained(ask: Callable[[str], Awaitable[Any]]) -> None:

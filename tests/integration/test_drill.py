@@ -14,7 +14,13 @@ from gateway.cli import main
 from gateway.cli.drill import command as drill_command
 from gateway.cli.drill.command import DrillSite
 from gateway.cli.drill.server import DrillServer, drill_config
-from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, DrillTraffic, NoPowerCut, make_calls
+from gateway.cli.drill.surroundings import (
+    CutDisk,
+    DrillReceiver,
+    DrillTraffic,
+    NoPowerCut,
+    build_drill_request,
+)
 from gateway.configuration.reader import load_config
 
 CONFIG = """
@@ -165,7 +171,7 @@ def test_losses_and_repeats_are_counted(tmp_path: Path) -> None:
         traffic=DrillTraffic(server),
         hold_s=0.0,
     )
-    lost, once, again, twice = make_calls(4).names
+    lost, once, again, twice = build_drill_request(4).names
     site.traffic.acknowledged.update((lost, once, again, twice))
     body = json.dumps({"records": [{"request_id": name} for name in (once, twice)]}).encode()
     other = json.dumps({"records": [{"request_id": name} for name in (again, twice)]}).encode()

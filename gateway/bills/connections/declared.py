@@ -67,20 +67,20 @@ class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 ConnectionChanges = changes_struct(
     NewConnection,
     "Omitted fields stay unchanged.",
-    once=("connection_id",),
+    unchangeable_fields=("connection_id",),
     has_version=False,
 )
 _ID = example_id("connection")
 ConnectionItem = item_struct(
     NewConnection,
     "A stored connection. Times are epoch seconds as text.",
-    types={
+    types_by_field={
         "connection_id": Annotated[str, words("The id of the connection."), example(_ID)],
         "upstream_connection_id": Annotated[
             str, words("The connection's id at your cost service."), example(_ID)
         ],
     },
-    answered={
+    answer_only_fields={
         "connection_name": Annotated[
             str,
             words("The name of the connection."),

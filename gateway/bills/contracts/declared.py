@@ -355,5 +355,5 @@ class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
 
 
 ContractChanges = changes_struct(NewContract)
-ContractItem = item_struct(NewContract, "A stored contract. Times are RFC 3339.", answered=KEPT)
+ContractItem = item_struct(NewContract, "A stored contract. Times are RFC 3339.", answer_only_fields=KEPT)
 OneContract = single_item_struct(NewContract, ContractItem)

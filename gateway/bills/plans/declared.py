@@ -253,7 +253,7 @@ PlanChanges = changes_struct(NewPlan)
 PlanItem = item_struct(
     NewPlan,
     "A stored plan. Times are RFC 3339.",
-    answered={
+    answer_only_fields={
         "view_name": Annotated[
             str | None, words("Name of the view; null if the view was deleted."), example("Search")
         ],

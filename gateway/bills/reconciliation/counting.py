@@ -19,7 +19,7 @@ from gateway.bills.reconciliation.sides import (
     WRITE_5M,
     CountedUse,
 )
-from gateway.intake.leaves import UNITS, Unpriced, charged_leaves, quantities_of_sum
+from gateway.intake.leaves import UNITS, Unpriced, charged_quantities, quantities_of_sum
 from gateway.intake.prices import PriceBook
 from gateway.normalise.reading import models
 from spool import providers
@@ -169,7 +169,7 @@ class TokenPrices:
         unknown.
         """
         rate = self._book.part_rate(total)
-        charged = None if rate is None else charged_leaves(rate, quantities_of_sum(total))
+        charged = None if rate is None else charged_quantities(rate, quantities_of_sum(total))
         if rate is None or charged is None or isinstance(charged, Unpriced):
             return None
         places = 10 ** (rate.digits + DECIMALS)

@@ -20,7 +20,13 @@ import click
 from gateway.cli import config_option, exit_with_message, load_config_or_exit
 from gateway.cli.data_directory import require_data_directory
 from gateway.cli.drill.server import MOST_HOLD_S, DrillFailed, DrillServer
-from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, DrillTraffic, NoPowerCut, make_calls
+from gateway.cli.drill.surroundings import (
+    CutDisk,
+    DrillReceiver,
+    DrillTraffic,
+    NoPowerCut,
+    build_drill_request,
+)
 from gateway.cli.output import show_json, show_table
 from spool.disks import nearest_existing_path
 
@@ -151,7 +157,7 @@ def drill(config: Path | None, as_json: bool) -> None:
 
 def _run_all_faults(site: DrillSite, *, shows_progress: bool) -> list[DrillResult]:
     site.server.start()
-    site.traffic.send_until_acknowledged(make_calls(1))
+    site.traffic.send_until_acknowledged(build_drill_request(1))
     results = []
     for number, fault in enumerate(FAULTS, 1):
         if shows_progress:
@@ -171,7 +177,7 @@ def kills(site: DrillSite) -> DrillResult:
             site.server.kill()
         began = time.monotonic()
         site.server.start()
-        site.traffic.send_until_acknowledged(make_calls(1))
+        site.traffic.send_until_acknowledged(build_drill_request(1))
         slowest = max(slowest, time.monotonic() - began)
     site.wait_until_delivered()
     return site.fault_result("kill -9", before, rounds=KILLS, recovery_s=slowest)
@@ -198,7 +204,7 @@ def power_cut(site: DrillSite) -> DrillResult:
 
 def _cut_power(site: DrillSite, disk: CutDisk) -> DrillResult:
     site.server.start()
-    site.traffic.send_until_acknowledged(make_calls(1))
+    site.traffic.send_until_acknowledged(build_drill_request(1))
     slowest = 0.0
     for _ in range(CUTS):
         with site.traffic.sending_continuously():
@@ -212,7 +218,7 @@ def _cut_power(site: DrillSite, disk: CutDisk) -> DrillResult:
         disk.mount()
         began = time.monotonic()
         site.server.start()
-        site.traffic.send_until_acknowledged(make_calls(1))
+        site.traffic.send_until_acknowledged(build_drill_request(1))
         slowest = max(slowest, time.monotonic() - began)
     site.wait_until_delivered()
     note = "ext4 in an image file next to data_dir, shut down without a flush"
@@ -233,7 +239,7 @@ def full_disk(site: DrillSite) -> DrillResult:
         resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE, (SMALL_FILE, unbounded[1]))
         time.sleep(FULL_S)
         resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE, unbounded)
-        recovery_s = site.traffic.send_until_acknowledged(make_calls(1))
+        recovery_s = site.traffic.send_until_acknowledged(build_drill_request(1))
         time.sleep(0.5)
     site.wait_until_delivered()
     waited = site.traffic.refused - refused
@@ -260,7 +266,7 @@ def outage(site: DrillSite) -> DrillResult:
 def poison(site: DrillSite) -> DrillResult:
     """Send one record that the destination always rejects, together with others."""
     before = set(site.traffic.acknowledged)
-    calls = make_calls(50)
+    calls = build_drill_request(50)
     site.receiver.poison = calls.names[17]
     began = time.monotonic()
     site.traffic.send_until_acknowledged(calls)

@@ -37,18 +37,18 @@ _UNMOUNT_TRIES = 50
 
 
 @dataclass(frozen=True)
-class Calls:
+class DrillRequest:
     """One request with generated calls. `names` are the response ids of the calls."""
 
     names: tuple[str, ...]
     body: bytes
 
 
-def make_calls(count: int = CALLS_A_REQUEST) -> Calls:
+def build_drill_request(count: int = CALLS_A_REQUEST) -> DrillRequest:
     names = tuple(f"chatcmpl-{secrets.token_hex(12)}" for _ in range(count))
     now = time.time_ns()
     spans = [_make_span(name, now) for name in names]
-    return Calls(names, json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode())
+    return DrillRequest(names, json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode())
 
 
 class DrillTraffic:
@@ -62,12 +62,12 @@ class DrillTraffic:
         self._server = server
         self._lock = threading.Lock()
         self._waiting: list[
-            Calls
+            DrillRequest
         ] = []  # requests of senders that ended before the server acknowledged the request
         self.acknowledged: set[str] = set()
         self.refused = 0
 
-    def send(self, calls: Calls) -> bool:
+    def send_once(self, request: DrillRequest) -> bool:
         """
         Send the calls; return True if they were acknowledged. Raises OSError or HTTPException if
         no response arrives.
@@ -76,18 +76,18 @@ class DrillTraffic:
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE_S)
         try:
             headers = {"Authorization": self._server.key, "Content-Type": "application/json"}
-            connection.request("POST", "/v1/traces", calls.body, headers)
+            connection.request("POST", "/v1/traces", request.body, headers)
             status = connection.getresponse().status
         finally:
             connection.close()
         with self._lock:
             if status == 200:
-                self.acknowledged.update(calls.names)
+                self.acknowledged.update(request.names)
             else:
                 self.refused += 1
         return status == 200
 
-    def send_until_acknowledged(self, calls: Calls, timeout_s: float = 60.0) -> float:
+    def send_until_acknowledged(self, request: DrillRequest, timeout_s: float = 60.0) -> float:
         """
         Retry until the calls are acknowledged; return how many seconds that took. Raises
         TimeoutError after `timeout_s`.
@@ -95,7 +95,7 @@ class DrillTraffic:
         began = time.monotonic()
         while time.monotonic() - began < timeout_s:
             try:
-                if self.send(calls):
+                if self.send_once(request):
                     return time.monotonic() - began
             except (OSError, http.client.HTTPException):
                 pass  # try again, because the server is down or starting
@@ -130,9 +130,9 @@ class DrillTraffic:
         while not stop.is_set():
             if calls is None:
                 with self._lock:
-                    calls = self._waiting.pop() if self._waiting else make_calls()
+                    calls = self._waiting.pop() if self._waiting else build_drill_request()
             try:
-                if self.send(calls):
+                if self.send_once(calls):
                     calls = None
             except (OSError, http.client.HTTPException):
                 break  # stop sending, because the server was killed

@@ -15,7 +15,7 @@ import click
 from gateway.cli import config_option, exit_with_message, load_config_or_exit
 from gateway.cli.data_directory import load_config_with_data
 from gateway.cli.lake import recounts
-from gateway.cli.lake.recounts import RouteBooks, run_or_fail
+from gateway.cli.lake.recounts import RouteAccounting, run_or_fail
 from gateway.cli.output import JsonObject, show_fields, show_json
 from gateway.cli.parameters import Percent
 
@@ -119,7 +119,7 @@ def verify_lake(
     route = _find_route_or_exit(settings, topic)
     dates = DateRange(_date_text(since), _date_text(until))
     client = None if alone or dates != ALL_DATES else _operator_client_or_none(config)
-    books = None if client is None else RouteBooks.fetch_for_route(client, route)
+    books = None if client is None else RouteAccounting.fetch_for_route(client, route)
     fields, differences = _verify_lake(
         settings, route, level or "listing", dates, _date_text(expired), books, share
     )
@@ -136,41 +136,52 @@ def verify_lake(
 def _verify_lake(
     settings: DestinationSettings,
     route: str,
-    level: str,
+    verification_level: str,
     dates: DateRange,
-    expired: str,
-    books: RouteBooks | None,
-    share: float | None,
+    expired_before_date: str,
+    route_accounting: RouteAccounting | None,
+    sampled_share: float | None,
 ) -> tuple[JsonObject, Sequence[LakeDifference]]:
     from exporters.lake.tables import LakeDays
     from exporters.lake.verification import ALL_DATES, with_expired_marked
 
     if settings.type == "clickhouse":
-        used_options = {"--footers": level == "footers", "--expired-before": expired, "--sample": share}
+        used_options = {
+            "--footers": verification_level == "footers",
+            "--expired-before": expired_before_date,
+            "--sample": sampled_share,
+        }
         recounts.refuse_unsupported_options(settings.type, used_options)
-        return recounts.verify_table(settings, dates, books)
+        return recounts.verify_table(settings, dates, route_accounting)
     if settings.type == "kafka":
         used_options = {
-            "--footers": level == "footers",
-            "--expired-before": expired,
-            "--sample": share,
+            "--footers": verification_level == "footers",
+            "--expired-before": expired_before_date,
+            "--sample": sampled_share,
             "--from, --to": dates != ALL_DATES,
         }
         recounts.refuse_unsupported_options(settings.type, used_options)
-        return recounts.verify_kafka_topic(settings, route, books, reads_all=level == "data")
+        return recounts.verify_kafka_topic(
+            settings, route, route_accounting, reads_all=verification_level == "data"
+        )
     days = (
-        LakeDays() if _can_compare_with_ledger(settings, route, level, share) and books is not None else None
+        LakeDays()
+        if _can_compare_with_ledger(settings, route, verification_level, sampled_share)
+        and route_accounting is not None
+        else None
     )
-    verified = run_or_fail(recounts.verify_files(settings, route, level, dates, share, days))
-    result = with_expired_marked(verified, expired)
+    verified = run_or_fail(
+        recounts.verify_files(settings, route, verification_level, dates, sampled_share, days)
+    )
+    result = with_expired_marked(verified, expired_before_date)
     ledger = {}
-    if books is not None:
-        result = recounts.with_accounting_difference(result, books)
-    if books is not None and level == "data" and share is None:
-        result, message = recounts.compare_with_log(result, books)
+    if route_accounting is not None:
+        result = recounts.with_accounting_difference(result, route_accounting)
+    if route_accounting is not None and verification_level == "data" and sampled_share is None:
+        result, message = recounts.compare_lake_with_log(result, route_accounting)
         ledger["log"] = message
-    if books is not None and days is not None:
-        result, message = recounts.compare_with_ledger(result, books, days)
+    if route_accounting is not None and days is not None:
+        result, message = recounts.compare_with_ledger(result, route_accounting, days)
         ledger["ledger"] = message
     return {**asdict(result), **ledger}, result.differences
 
@@ -238,7 +249,7 @@ def reconcile_with_lake(
     from gateway.cli.lake.filling import adopt_lake
 
     settings = load_config_with_data(config)
-    destination = _require_record_lake(_find_lake_or_exit(config, name))
+    destination = _require_lake_with_records(_find_lake_or_exit(config, name))
     topic = _find_topic_or_exit(destination, topic)
     result = run_or_fail(adopt_lake(settings, destination, topic, leave=leave, dry_run=dry_run))
     if as_json:
@@ -270,7 +281,7 @@ def import_earlier_records(
     """
     from gateway.cli.lake.filling import import_file
 
-    settings = _require_record_lake(_find_lake_or_exit(config, name))
+    settings = _require_lake_with_records(_find_lake_or_exit(config, name))
     topic = _find_topic_or_exit(settings, topic)
     results = [run_or_fail(import_file(settings, topic, source)) for source in sources]
     if as_json:
@@ -397,7 +408,7 @@ def _operator_client(config: Path | None, settings: Config) -> OperatorClient:
     return OperatorClient(settings, local_address(settings), has_file=config is not None)
 
 
-def _require_record_lake(settings: DestinationSettings) -> DestinationSettings:
+def _require_lake_with_records(settings: DestinationSettings) -> DestinationSettings:
     from exporters.lake.destination import has_focus_format
 
     if has_focus_format(settings):

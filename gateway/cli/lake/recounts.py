@@ -30,7 +30,7 @@ Verified: TypeAlias = "tuple[JsonObject, Sequence[LakeDifference]]"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RouteBooks:
+class RouteAccounting:
     """
     The accounting of a route, fetched before its destination is read. All records with a number less than
     `below` are acknowledged.
@@ -42,14 +42,14 @@ class RouteBooks:
     below: int
 
     @classmethod
-    def fetch_for_route(cls, client: OperatorClient, route: str) -> RouteBooks:
-        terms = _fetch_accounting_terms(client, route)
+    def fetch_for_route(cls, client: OperatorClient, route: str) -> RouteAccounting:
+        terms = _fetch_accounting_counts(client, route)
         states = client.request("GET", "/routes", query=[("route", route)])["routes"]
         has_begun = states and terms.get("delivered", 0) + terms.get("damaged", 0)
         return cls(client=client, route=route, terms=terms, below=states[0]["progress"] if has_begun else 1)
 
-    def fetch_current_terms(self) -> Mapping[str, int]:
-        return _fetch_accounting_terms(self.client, self.route)
+    def fetch_current_accounting_counts(self) -> Mapping[str, int]:
+        return _fetch_accounting_counts(self.client, self.route)
 
     def has_waiting_records(self) -> bool:
         states = self.client.request("GET", "/routes", query=[("route", self.route)])["routes"]
@@ -74,7 +74,7 @@ class RouteBooks:
 
 
 def compare_with_ledger(
-    verified_lake: VerifiedLake, books: RouteBooks, days: LakeDays
+    verified_lake: VerifiedLake, route_accounting: RouteAccounting, days: LakeDays
 ) -> tuple[VerifiedLake, str]:
     """
     Add the days on which the lake differs from the totals. Also return a text that says how much was compared.
@@ -85,8 +85,12 @@ def compare_with_ledger(
         return verified_lake, "nothing to compare"
     if verified_lake.left:
         return verified_lake, f"not compared: {verified_lake.left} records are only in the lake"
-    ledger = books.ledger_totals_by_day(min(days.days), max(days.days))
-    if ledger is None or books.has_waiting_records() or books.fetch_current_terms() != books.terms:
+    ledger = route_accounting.ledger_totals_by_day(min(days.days), max(days.days))
+    if (
+        ledger is None
+        or route_accounting.has_waiting_records()
+        or route_accounting.fetch_current_accounting_counts() != route_accounting.terms
+    ):
         return (
             verified_lake,
             "not compared: records wait for the lake (tollhouse lake land), or arrived meanwhile",
@@ -98,7 +102,9 @@ def compare_with_ledger(
     ), f"{len(days.days)} days compared"
 
 
-def compare_with_log(verified_lake: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLake, str]:
+def compare_lake_with_log(
+    verified_lake: VerifiedLake, route_accounting: RouteAccounting
+) -> tuple[VerifiedLake, str]:
     """
     Add differences for deliveries whose rows differ from the log, and for editions that the route never had.
 
@@ -110,10 +116,10 @@ def compare_with_log(verified_lake: VerifiedLake, books: RouteBooks) -> tuple[Ve
     known = set[str]()
     after: int | None = 0
     compared = 0
-    destination, _, topic = books.route.partition("/")
+    destination, _, topic = route_accounting.route.partition("/")
     while after is not None:
         body = {"destination": destination, "topic": topic, "after": after}
-        part = books.client.request("POST", "/lake-repairs", body=body)["recount"]
+        part = route_accounting.client.request("POST", "/lake-repairs", body=body)["recount"]
         for name, message in part["differs"].items():
             differences.append(LakeDifference(CONTENT, name, message))
         known.update(part["editions"])
@@ -128,11 +134,18 @@ def compare_with_log(verified_lake: VerifiedLake, books: RouteBooks) -> tuple[Ve
     return replace(verified_lake, differences=[*differences, *unknown]), f"{compared} deliveries compared"
 
 
-def with_accounting_difference(verified_lake: VerifiedLake, books: RouteBooks) -> VerifiedLake:
+def with_accounting_difference(
+    verified_lake: VerifiedLake, route_accounting: RouteAccounting
+) -> VerifiedLake:
     """Add the difference between a lake of files and the accounting, if there is one."""
     from exporters.lake.verification import accounting_difference
 
-    difference = accounting_difference(verified_lake, books.route, books.terms, books.fetch_current_terms())
+    difference = accounting_difference(
+        verified_lake,
+        route_accounting.route,
+        route_accounting.terms,
+        route_accounting.fetch_current_accounting_counts(),
+    )
     return (
         verified_lake
         if difference is None
@@ -187,7 +200,9 @@ def fraction_sampler(share: float) -> Callable[[], bool]:
     return decide_next_item
 
 
-def verify_table(settings: DestinationSettings, dates: DateRange, books: RouteBooks | None) -> Verified:
+def verify_table(
+    settings: DestinationSettings, dates: DateRange, route_accounting: RouteAccounting | None
+) -> Verified:
     """Return the state of a ClickHouse table, and its differences."""
     import msgspec
 
@@ -200,7 +215,10 @@ def verify_table(settings: DestinationSettings, dates: DateRange, books: RouteBo
         server = ClickHouseServer(settings, destination_secret(settings), clock=SystemClock())
         try:
             return await recount_table(
-                server, settings.table, below=None if books is None else books.below, dates=dates
+                server,
+                settings.table,
+                below=None if route_accounting is None else route_accounting.below,
+                dates=dates,
             )
         finally:
             await server.close()
@@ -208,19 +226,19 @@ def verify_table(settings: DestinationSettings, dates: DateRange, books: RouteBo
     result = run_or_fail(recount_configured_table())
     editions = [msgspec.structs.asdict(edition) for edition in result.editions]
     return {**asdict(result), "editions": editions}, _differences_with_accounting(
-        result.differences, books, result.settled, result.absent
+        result.differences, route_accounting, result.settled, result.absent
     )
 
 
 def verify_kafka_topic(
-    settings: DestinationSettings, route: str, books: RouteBooks | None, *, reads_all: bool
+    settings: DestinationSettings, route: str, route_accounting: RouteAccounting | None, *, reads_all: bool
 ) -> Verified:
     """Return the route's progress by edition in a Kafka topic, and the differences from the accounting."""
     from exporters.destinations.catalogue import destination_secret
     from exporters.kafka.recount import recount_topic
 
     secret = destination_secret(settings)
-    below = None if books is None else books.below
+    below = None if route_accounting is None else route_accounting.below
     result = run_or_fail(recount_topic(settings, secret, route, below=below, reads_all=reads_all))
     editions = [
         {"edition": edition, "first": newest.first, "last": newest.last}
@@ -232,27 +250,32 @@ def verify_kafka_topic(
         "absent": result.absent,
         "editions": editions,
     }
-    return fields, _differences_with_accounting(result.differences, books, result.settled, result.absent or 0)
+    return fields, _differences_with_accounting(
+        result.differences, route_accounting, result.settled, result.absent or 0
+    )
 
 
 def _differences_with_accounting(
-    differences: Sequence[LakeDifference], books: RouteBooks | None, settled: int | None, absent: int
+    differences: Sequence[LakeDifference],
+    route_accounting: RouteAccounting | None,
+    settled_count: int | None,
+    absent_count: int,
 ) -> Sequence[LakeDifference]:
-    if books is None:
+    if route_accounting is None:
         return differences
     from exporters.lake.verification import compare_with_accounting
 
     return compare_with_accounting(
         differences,
-        books.route,
-        settled=settled,
-        absent=absent,
-        before=books.terms,
-        after=books.fetch_current_terms(),
+        route_accounting.route,
+        settled=settled_count,
+        absent=absent_count,
+        before=route_accounting.terms,
+        after=route_accounting.fetch_current_accounting_counts(),
     )
 
 
-def _fetch_accounting_terms(client: OperatorClient, route: str) -> Mapping[str, int]:
+def _fetch_accounting_counts(client: OperatorClient, route: str) -> Mapping[str, int]:
     terms: Mapping[str, int] = client.request("GET", "/books")["routes"].get(route, {})
     return terms
 

@@ -289,11 +289,11 @@ async def _find_or_serve_socket(config: Config, *, names_routes: bool) -> AsyncI
             yield running
             return
         # imported late, because the import takes longer than a whole request to a server
-        from gateway.service.offline import open_offline
+        from gateway.service.offline import open_offline_operator_socket
 
         with suppress(SpoolLocked):  # a server is starting or stopping, or another command uses the directory
-            async with open_offline(
-                config, version=version("tollhouse"), names_routes=names_routes
+            async with open_offline_operator_socket(
+                config, version=version("tollhouse"), orphans_unnamed_routes=names_routes
             ) as socket:
                 yield socket
                 return

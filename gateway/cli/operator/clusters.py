@@ -77,7 +77,7 @@ add_commands(
         "DELETE /clusters/{id}",
         "Delete a cluster from the list. It appears again when it reports.",
         confirm_option("ID", "The cluster's id again, to confirm."),
-        shows="cluster {id} deleted",
+        show_response="cluster {id} deleted",
     ),
 )
 
@@ -312,6 +312,6 @@ files.add_command(
         "POST /container-files/{id}/discard",
         "Discard a file that waits for your cost service, and delete its content.",
         confirm_option("REFERENCE", "The file's reference again, to confirm."),
-        shows="{container_file[reference]} is discarded",
+        show_response="{container_file[reference]} is discarded",
     )
 )

@@ -41,42 +41,48 @@ def show_only_resource(payload: JsonObject) -> None:
 
 def request_command(
     usage: str,
-    call: str,
+    method_and_path: str,
     help: str,
     *parameters: Parameter,
-    sends: JsonObject | Callable[..., JsonObject] | None = None,
-    shows: str | Callable[[JsonObject], None] = show_only_resource,
+    request_body: JsonObject | Callable[..., JsonObject] | None = None,
+    show_response: str | Callable[[JsonObject], None] = show_only_resource,
 ) -> click.Command:
     """
     Make a command that sends one request and shows the response.
 
     `usage` is the command's name with its plain arguments, as in "revoke ID". `parameters` are options, and
-    arguments that have a type. `call` is the method and the path, as in "POST /devices/{id}/revoke". Values
-    that the path does not use become the body, or the query of a GET or DELETE. `sends` replaces that body:
-    it is a fixed body, or a function that makes the body from the values. `shows` prints the response, or is
+    arguments that have a type. `method_and_path` is the method and the path, as in "POST /devices/{id}/revoke". Values
+    that the path does not use become the body, or the query of a GET or DELETE. `request_body` replaces that body:
+    it is a fixed body, or a function that makes the body from the values. `show_response` prints the response, or is
     a sentence such as "device {id} deleted".
     """
     name, *arguments = usage.split()
-    method, path = call.split()
+    method, path = method_and_path.split()
 
     @as_json
     @with_client
     def send_request_and_show_answer(client: OperatorClient, as_json: bool, **given: Any) -> None:
         rest = {field: value for field, value in given.items() if f"{{{field}}}" not in path}
-        fields = sends(**rest) if callable(sends) else _given_options(rest) if sends is None else sends
+        fields = (
+            request_body(**rest)
+            if callable(request_body)
+            else _given_options(rest)
+            if request_body is None
+            else request_body
+        )
         if method in _WITH_BODY:
             payload = client.request(method, _fill_path(path, given), body=fields)
         else:
             payload = client.request(method, _fill_path(path, given), query=list(fields.items()))
         if as_json:
             show_json(payload)
-        elif isinstance(shows, str):
-            click.echo(replace_unprintable(shows.format(**{**payload, **given})))
+        elif isinstance(show_response, str):
+            click.echo(replace_unprintable(show_response.format(**{**payload, **given})))
         else:
-            shows(payload)
+            show_response(payload)
 
     return click.command(name, help=help)(
-        _add_parameters(send_request_and_show_answer, [*map(_argument_named, arguments), *parameters])
+        _with_click_parameters(send_request_and_show_answer, [*map(_argument_named, arguments), *parameters])
     )
 
 
@@ -101,10 +107,12 @@ def _argument_named(typed_name: str) -> Parameter:
     return click.argument(typed_name.lower())
 
 
-def _add_parameters(run: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
+def _with_click_parameters(
+    command_function: Callable[..., None], parameters: Sequence[Parameter]
+) -> Callable[..., None]:
     for parameter in reversed(parameters):
-        run = parameter(run)
-    return run
+        command_function = parameter(command_function)
+    return command_function
 
 
 @dataclass(frozen=True)
@@ -156,7 +164,7 @@ def list_command(
         for field, text in filters.items()
     ]
     group.command(name, help=help)(
-        _add_parameters(show_list_page, [*map(_argument_named, arguments), *parameters, *options])
+        _with_click_parameters(show_list_page, [*map(_argument_named, arguments), *parameters, *options])
     )
 
 

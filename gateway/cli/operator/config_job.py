@@ -128,8 +128,8 @@ class Kubernetes:
         changed = {"metadata": metadata, "data": {CONFIG: config, VALUES: values}}
         self._server.send_request("PATCH", self._map, changed, MERGE_PATCH)
 
-    def restart_workload(self, version: str | None) -> None:
-        template = {"metadata": {"annotations": {VERSION: version or ""}}}
+    def restart_workload(self, config_version: str | None) -> None:
+        template = {"metadata": {"annotations": {VERSION: config_version or ""}}}
         self._server.send_request("PATCH", str(self._workload), {"spec": {"template": template}}, MERGE_PATCH)
 
 

@@ -134,6 +134,6 @@ add_commands(
         "POST /fleet/tokens/{id}/revoke",
         "Revoke a token by its id, or all tokens with a name. Devices that it enrolled remain.",
         click.option("--devices", is_flag=True, help="Also revoke the devices that it enrolled."),
-        shows=_show_revocation,
+        show_response=_show_revocation,
     ),
 )

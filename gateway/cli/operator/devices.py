@@ -79,7 +79,7 @@ add_commands(
         "DELETE /devices/{id}",
         "Delete a device and its key. Its records stay, and it may enrol again.",
         confirm_option("ID", "The device's id again, to confirm."),
-        shows="device {id} deleted",
+        show_response="device {id} deleted",
     ),
     request_command(
         "approve ID",
@@ -110,6 +110,6 @@ add_commands(
             metavar="NAME=VALUE",
             help="Label such as team=search; NAME= removes a label. May repeat.",
         ),
-        sends=_parse_labels,
+        request_body=_parse_labels,
     ),
 )

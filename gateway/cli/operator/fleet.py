@@ -191,7 +191,7 @@ add_commands(
         "show",
         "GET /fleet/inventory",
         "Show from where and when the inventory was imported.",
-        shows=lambda payload: _show_inventory(payload),
+        show_response=lambda payload: _show_inventory(payload),
     ),
 )
 

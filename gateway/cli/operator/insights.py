@@ -90,12 +90,12 @@ add_commands(
     insights,
     request_command("show ID", "GET /insights/{id}",
             "Show one insight: the evidence, the suggested action, and the comments.",
-            shows=_show_insight_fields),
+            show_response=_show_insight_fields),
     request_command("edit ID", "PATCH /insights/{id}",
             "Change the status or the effort of an insight. An addressed insight that recurs becomes new again.",
             click.option("--status", type=click.Choice(STATUSES), help="New status."),
             click.option("--effort", type=click.Choice(EFFORTS), help="Effort of the suggested action."),
-            sends=_status_request_body, shows="{id} is {insight[status]}, effort {insight[effort]}"),
+            request_body=_status_request_body, show_response="{id} is {insight[status]}, effort {insight[effort]}"),
 )  # fmt: skip
 
 
@@ -107,8 +107,8 @@ def comments() -> None:
 add_commands(
     comments,
     request_command("create ID MESSAGE", "POST /insights/{id}/comments", "Comment on an insight.",
-            shows="comment {comment[id]}"),
+            show_response="comment {comment[id]}"),
     request_command("delete ID NUMBER", "DELETE /insights/{id}/comments/{number}",
             "Delete a comment. `tollhouse insights show ID` shows the comments' numbers.",
-            shows="comment {number} deleted"),
+            show_response="comment {number} deleted"),
 )  # fmt: skip

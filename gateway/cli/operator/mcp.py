@@ -68,15 +68,15 @@ add_commands(
         "enable NAME",
         "PATCH /assistant-tools/{name}",
         "Enable an MCP tool for assistants.",
-        sends={"enabled": True},
-        shows="{name} is enabled",
+        request_body={"enabled": True},
+        show_response="{name} is enabled",
     ),
     request_command(
         "disable NAME",
         "PATCH /assistant-tools/{name}",
         "Disable an MCP tool for assistants.",
-        sends={"enabled": False},
-        shows="{name} is disabled",
+        request_body={"enabled": False},
+        show_response="{name} is disabled",
     ),
 )
 

@@ -164,15 +164,15 @@ def _show_account(payload: JsonObject) -> None:
 add_commands(
     operators,
     request_command("delete EMAIL", "DELETE /operators/{email}", "Delete an account and end its sessions.",
-            shows="operator {email} deleted"),
+            show_response="operator {email} deleted"),
     request_command("password EMAIL", "PATCH /operators/{email}",
             "Set a new password for an account, and end its sessions.",
-            sends=lambda: {"password": _prompt_password()}, shows=_show_account),
+            request_body=lambda: {"password": _prompt_password()}, show_response=_show_account),
     request_command("disable EMAIL", "PATCH /operators/{email}",
             "Disable an account: end its sessions and refuse every further sign-in.",
-            sends={"status": "Disabled"}, shows=_show_account),
+            request_body={"status": "Disabled"}, show_response=_show_account),
     request_command("enable EMAIL", "PATCH /operators/{email}", "Enable a disabled account.",
-            sends={"status": "Enabled"}, shows=_show_account),
+            request_body={"status": "Enabled"}, show_response=_show_account),
 )  # fmt: skip
 
 sessions.add_command(
@@ -180,7 +180,7 @@ sessions.add_command(
         "delete ID",
         "DELETE /sessions/{id}",
         "Sign a person out: delete the session, which ends at once.",
-        shows="session {id} deleted",
+        show_response="session {id} deleted",
     )
 )
 
@@ -309,10 +309,10 @@ list_command(
 add_commands(
     people,
     request_command("split USER", "POST /people/split", "Take a name out of its person, to show it as one of its own.",
-            shows="{user} is a person of its own"),
+            show_response="{user} is a person of its own"),
     request_command("link-stated", "POST /people/link-stated",
             "Link each account with the address that its calls state, unless they are a conflict in `people stated`.",
-            shows="{people[kept]} pairs linked, {people[conflicts]} conflicts"),
+            show_response="{people[kept]} pairs linked, {people[conflicts]} conflicts"),
 )  # fmt: skip
 
 

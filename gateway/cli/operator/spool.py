@@ -83,7 +83,7 @@ def show_spool_status(client: OperatorClient, as_json: bool) -> None:
     if as_json:
         show_json(payload)
         return
-    show_table([_with_sums_of_reasons(topic) for topic in payload["topics"]], TOPIC_COLUMNS)
+    show_table([_with_ignored_and_rejected_sums(topic) for topic in payload["topics"]], TOPIC_COLUMNS)
     click.echo()
     show_table(payload["routes"], ROUTE_COLUMNS)
     ambiguous = sum(route["ambiguous"] for route in payload["routes"])
@@ -196,7 +196,7 @@ def recover_data_directory(
     try:
         if file is not None:
             _show_recovery(asyncio.run(_recover_database_file(settings, file)))
-        problem = asyncio.run(_open_storage_once(settings, new_registry=new_registry))
+        problem = asyncio.run(_salvage_storage_and_check_registry(settings, new_registry=new_registry))
     except (SpoolError, OSError) as error:
         exit_because_of(error)
     if problem:
@@ -220,7 +220,7 @@ async def _recover_database_file(config: Config, file: Path) -> RecoveryResult:
     return await engines.import_damaged_file(options, file)
 
 
-async def _open_storage_once(config: Config, *, new_registry: bool) -> str:
+async def _salvage_storage_and_check_registry(config: Config, *, new_registry: bool) -> str:
     """
     Open and close the storage once, which salvages it, and rename people in it who were erased. Return the
     problem of the registry, or "".
@@ -429,7 +429,7 @@ def _show_unsent_events(client: OperatorClient) -> None:
         )
 
 
-def _with_sums_of_reasons(topic: JsonObject) -> JsonObject:
+def _with_ignored_and_rejected_sums(topic: JsonObject) -> JsonObject:
     summed = dict.fromkeys(TOPIC_COLUMNS, 0) | topic
     for term in ("ignored", "rejected"):
         summed[term] = sum(n for name, n in topic.items() if name.partition(".")[0] == term)
@@ -474,15 +474,15 @@ add_commands(
             "Show what became of a request, by the id in its Tollhouse-Receipt header."),
     request_command("accept-clock", "POST /clock/accept",
             "Confirm that the server clock is right after it jumped. It is then trusted at once, and "
-            "retention deletes records by it.", shows=_show_clock_trust),
+            "retention deletes records by it.", show_response=_show_clock_trust),
 )  # fmt: skip
 
 add_commands(
     dead,
     request_command("show", "GET /dead/{id}", "Show one rejected record and its error.", click.argument("id", type=int),
-            shows=_show_dead_letter),
+            show_response=_show_dead_letter),
     request_command("retry", "POST /dead/retry", "Send rejected records again.", _ids, _of_route, _every,
-            sends=_dead_letter_selection_body, shows="{retried} will be sent again"),
+            request_body=_dead_letter_selection_body, show_response="{retried} will be sent again"),
     request_command("discard", "POST /dead/discard", "Discard rejected records. They count as discarded.",
-            _ids, _of_route, _every, sends=_dead_letter_selection_body, shows="{discarded} discarded"),
+            _ids, _of_route, _every, request_body=_dead_letter_selection_body, show_response="{discarded} discarded"),
 )  # fmt: skip

@@ -179,11 +179,11 @@ def update_price_list(
     today = datetime.now(UTC).date().isoformat()
     before = _load_price_book_or_exit(config).card
     try:
-        newer = lists.decode_list(
+        newer = lists.decode_price_list(
             _read_price_list(config, source), day=today, max_bytes=config.prices.max_file_bytes
         )
         after = _price_list_after_update(
-            before, newer, since.date().isoformat() if since else today, is_stated=since is not None
+            before, newer, since.date().isoformat() if since else today, is_since_stated=since is not None
         )
     except CardUnreadable as error:
         exit_with_message(str(error), 2)
@@ -197,7 +197,7 @@ def update_price_list(
     reloaded = None
     if stored:
         try:
-            lists.store_and_trim_lists(config.data_dir, after)
+            lists.store_and_trim_price_lists(config.data_dir, after)
         except OSError as error:
             exit_with_message(f"the list cannot be stored in {config.data_dir}: {error.strerror}")
         reloaded = _reload_running_server(client)
@@ -228,7 +228,7 @@ def undo_price_update(client: OperatorClient, as_json: bool) -> None:
     """Delete the price list of the last `prices update`, so that the list before it applies again."""
     config = client.config
     try:
-        deleted = lists.delete_newest_list(config.data_dir)
+        deleted = lists.delete_newest_price_list(config.data_dir)
     except OSError as error:
         exit_with_message(f"the list in {config.data_dir} cannot be deleted: {error.strerror}")
     if deleted is None:
@@ -260,14 +260,16 @@ def _read_price_list(config: Config, source: str) -> bytes:
         raise CardUnreadable(f"{source}: {error.strerror}") from error
 
 
-def _price_list_after_update(before: RateCard, newer: RateCard, since: str, *, is_stated: bool) -> RateCard:
+def _price_list_after_update(
+    before: RateCard, newer: RateCard, since: str, *, is_since_stated: bool
+) -> RateCard:
     """
     Return the list that would be in use after an update. A list in Tollhouse's format replaces the list
     before, and LiteLLM's list is merged with it.
     """
     if newer.source.get("name") == LITELLM and "merged_with" not in newer.source:
-        return lists.rename_merged(price_updates.update_card(before, newer, since=since), newer)
-    if is_stated:
+        return lists.with_source_of_newer_list(price_updates.update_card(before, newer, since=since), newer)
+    if is_since_stated:
         raise CardUnreadable(
             "--since is only for LiteLLM's list, because this list states the days of its prices"
         )

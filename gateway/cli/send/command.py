@@ -128,7 +128,9 @@ class OlderCalls:
 
         try:
             work = any_format.normalise_body(
-                self._format or recognise_format_or_refuse(body, how=""), body, options=ReadOptions()
+                self._format or recognise_format_or_refuse(body, how_to_name_format=""),
+                body,
+                options=ReadOptions(),
             )
             while True:
                 next(work)

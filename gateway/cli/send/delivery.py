@@ -184,7 +184,9 @@ class _SendRun:
         if answer.hint:
             self._hints[answer.hint] = None
         for item in answer.items:
-            self._report_rejected_item(name, item, item.place_in_file(body, unfolds=answer.unfolds))
+            self._report_rejected_item(
+                name, item, item.place_in_file(body, may_item_become_several=answer.unfolds)
+            )
         return True
 
     def print_result(self) -> None:

@@ -58,10 +58,10 @@ class UploadBody:
     def content(self) -> bytes:
         if self.is_array:
             return b"[" + b",".join(self.items) + b"]"
-        return b"\n".join(self.items[number] for number in self.sending_order)
+        return b"\n".join(self.items[number] for number in self.item_indexes_in_sending_order)
 
     @property
-    def sending_order(self) -> Sequence[int]:
+    def item_indexes_in_sending_order(self) -> Sequence[int]:
         """
         Return the order in which to send the items.
 
@@ -77,7 +77,7 @@ class UploadBody:
         Return the position in the file of the item with this index in the request. None means all items.
         """
         if sent is not None and sent < len(self.places):
-            return self.places[self.sending_order[sent]]
+            return self.places[self.item_indexes_in_sending_order[sent]]
         if not self.places:
             return "the payload"
         first = self.places[0]
@@ -171,7 +171,7 @@ def unreadable_message(name: str, error: Exception) -> str:
 
 def _read_items(content: IO[bytes]) -> Iterator[_Item]:
     """Yield the items of a file of lines, an array or a document. The first lines may be malformed."""
-    number, first = _read_first_line(content)
+    number, first = _read_first_nonblank_line_with_number(content)
     if first[:1] == b"[":
         is_line = first.endswith(b"\n") and _array_items(first) is not None
         return (
@@ -197,7 +197,7 @@ def _read_items(content: IO[bytes]) -> Iterator[_Item]:
     raise BadPayload("a single document of more than 64 MiB cannot be sent; split it into lines")
 
 
-def _read_first_line(content: IO[bytes]) -> tuple[int, bytes]:
+def _read_first_nonblank_line_with_number(content: IO[bytes]) -> tuple[int, bytes]:
     number = 1
     while line := content.readline(MAX_BYTES):
         stripped = payload.remove_byte_order_mark(line).lstrip()
@@ -294,10 +294,10 @@ def _pack_bodies(items: Iterator[_Item], digest: RunningDigest) -> Iterator[Uplo
         alone = _is_otlp_request(item.content)
         if filling.items and (alone or not filling.has_room(item)):
             yield filling.finish_body()
-        known = filling.add_item(item, alone=alone)
+        known = filling.add_item(item, is_alone_in_body=alone)
         # If `known`, an earlier run ended a body at this item, because the file was shorter at that time.
         if alone or known:
-            yield filling.finish_body(known=known)
+            yield filling.finish_body(was_acknowledged=known)
     if filling.items:
         yield filling.finish_body()
     if failure is not None:
@@ -316,21 +316,21 @@ class _OpenBody:
         fits = len(self.items) < MAX_ITEMS and self._size + len(item.content) <= MAX_BYTES
         return fits and item.is_element == self._is_array
 
-    def add_item(self, item: _Item, *, alone: bool) -> bool:
+    def add_item(self, item: _Item, *, is_alone_in_body: bool) -> bool:
         """Add an item. Return whether it is the last item of a body that the gateway acknowledged earlier."""
         self.items.append(item.content)
         self._places.append(item.place)
         self._size += len(item.content) + 1
-        self._is_array = item.is_element and not alone
+        self._is_array = item.is_element and not is_alone_in_body
         return self._digest.add_item(item.content)
 
-    def finish_body(self, *, known: bool = False) -> UploadBody:
+    def finish_body(self, *, was_acknowledged: bool = False) -> UploadBody:
         body = UploadBody(
             items=self.items,
             places=self._places,
             is_array=self._is_array,
             mark=self._digest.mark,
-            known=known,
+            known=was_acknowledged,
         )
         self._digest.end_body()
         self.items, self._places, self._size = [], [], 0

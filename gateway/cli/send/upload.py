@@ -92,12 +92,12 @@ class RejectedItem(NamedTuple):
     def explanation(self) -> str:
         return f"{self.reason}{f': {self.message}' if self.message else ''}"
 
-    def place_in_file(self, body: UploadBody, *, unfolds: bool) -> str:
+    def place_in_file(self, body: UploadBody, *, may_item_become_several: bool) -> str:
         """
-        Return the item's position in the file. If `unfolds`, one sent item may appear as several items
+        Return the item's position in the file. If `may_item_become_several`, one sent item may appear as several items
         in the response.
         """
-        if self.item is None or not unfolds:
+        if self.item is None or not may_item_become_several:
             return body.place_in_file(self.item)
         return f"{body.place_in_file(None)}, item {self.item + 1}"
 
@@ -236,7 +236,7 @@ def _parse_answer(body: bytes, receipt: str) -> UploadAnswer:
     if unnamed > 0:
         reasons[UNNAMED] += unnamed
         items += [RejectedItem(None, UNNAMED, "")] * unnamed
-    unfolds = "events" not in answer and _may_unfold_items(str(answer.get("format")))
+    unfolds = "events" not in answer and _may_item_become_several(str(answer.get("format")))
     return UploadAnswer(
         accepted=_parse_count(counts.get("records")),
         ignored=_parse_count(counts.get("ignored")),
@@ -247,12 +247,12 @@ def _parse_answer(body: bytes, receipt: str) -> UploadAnswer:
     )
 
 
-def _may_unfold_items(format: str) -> bool:
+def _may_item_become_several(format_name: str) -> bool:
     # loaded late, because usage events need no formats
     from gateway.normalise.formats.engine.declaration import ItemFormat
     from gateway.normalise.formats.list import BY_NAME
 
-    found = BY_NAME.get(format)
+    found = BY_NAME.get(format_name)
     return not isinstance(found, ItemFormat) or found.unwrap is not None
 
 

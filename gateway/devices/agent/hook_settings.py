@@ -40,11 +40,11 @@ def own_hook_entries(present: Any) -> Sequence[Any]:
     return [each for each in present if _is_own_hook_entry(each)] if isinstance(present, list) else []
 
 
-def without_written_entries(present: Any, written: Sequence[Any]) -> Any:
-    """Return the hooks of an event without those in `written`. Return MISSING if no other hook is left."""
-    if not written or not isinstance(present, list):
-        return present
-    return [each for each in present if each not in written] or MISSING
+def hooks_without_entries(hooks: Any, entries_to_remove: Sequence[Any]) -> Any:
+    """Return the hooks of an event without those in `entries_to_remove`. Return MISSING if no other hook is left."""
+    if not entries_to_remove or not isinstance(hooks, list):
+        return hooks
+    return [each for each in hooks if each not in entries_to_remove] or MISSING
 
 
 def _is_own_hook_entry(found: Any) -> bool:

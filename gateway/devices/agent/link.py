@@ -95,7 +95,7 @@ class ProbedStates:
                 return
             await sleep(0.5)
 
-    def change_marker(self) -> object:
+    def states_to_compare(self) -> object:
         """
         Return a value that changes if a state, a version or the policy changes, but not with each use of an
         assistant.
@@ -128,7 +128,7 @@ class _Numbers(msgspec.Struct):
 
 class HeartbeatNumbers:
     """
-    The number of each heartbeat, and the word that the gateway returned to the last one, which the next
+    The number of each heartbeat, and the token that the gateway returned to the last one, which the next
     heartbeat repeats. Both are stored before they are used. So the gateway notices a copy of this disk, and
     does not mistake a crash for one.
     """
@@ -145,9 +145,9 @@ class HeartbeatNumbers:
         self._store_numbers(_Numbers(self._numbers.seq + 1, self._numbers.next))
         return {"seq": self._numbers.seq, **({"next": self._numbers.next} if self._numbers.next else {})}
 
-    def store_word(self, heartbeat_word: str) -> None:
-        if len(heartbeat_word) <= MOST_WORD:
-            self._store_numbers(_Numbers(self._numbers.seq, heartbeat_word))
+    def store_heartbeat_token(self, heartbeat_token: str) -> None:
+        if len(heartbeat_token) <= MOST_WORD:
+            self._store_numbers(_Numbers(self._numbers.seq, heartbeat_token))
 
     def _store_numbers(self, numbers: _Numbers) -> None:
         write_private_file(self._path, msgspec.json.encode(numbers).decode())

@@ -20,7 +20,7 @@ import msgspec
 
 from gateway.devices.agent.assistants import Assistant
 from gateway.devices.agent.edits import MISSING, NotEditable
-from gateway.devices.agent.hook_settings import own_hook_entries, with_hook_entry, without_written_entries
+from gateway.devices.agent.hook_settings import hooks_without_entries, own_hook_entries, with_hook_entry
 from gateway.devices.agent.identity import write_private_file
 from spool.disks import replace_file
 
@@ -160,7 +160,7 @@ def _without_own_values(
     for key, written in values:
         old_value, present_value = editor.get_value(old, key), editor.get_value(text, key)
         if tuple(key) in assistant.hook_paths:  # only the entry of Tollhouse is removed from a list of hooks
-            old_value, written = without_written_entries(present_value, written), present_value
+            old_value, written = hooks_without_entries(present_value, written), present_value
         if present_value != written:
             continue  # the user has changed this key since Tollhouse wrote it
         if old_value is MISSING:

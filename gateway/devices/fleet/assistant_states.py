@@ -122,7 +122,7 @@ class AssistantEvidence(NamedTuple):
     missed: float = 0.0
 
 
-class Memory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class RememberedEvidence(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """
     The part of `AssistantEvidence` that is stored between two heartbeats. `heard` is the hour (by the agent's
     clock) of the newest call that the agent had sent when it last had no waiting records. After the clock was
@@ -137,11 +137,11 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     missed: float = 0.0
 
 
-_MEMORIES = msgspec.json.Decoder(dict[str, Memory])
-_NO_MEMORY = Memory("", 0.0)
+_MEMORIES = msgspec.json.Decoder(dict[str, RememberedEvidence])
+_NO_MEMORY = RememberedEvidence("", 0.0)
 
 
-def state_from_evidence(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, str]:
+def state_cause_setting_and_use(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, str]:
     claim, cause, stated, newest, since, unheard, missing, missed = evidence
     is_recent = newest is not None and at - newest <= RECENT_S
     if not claim:
@@ -177,7 +177,7 @@ def assistant_states_of_device(device: Device, *, at: float) -> list[AssistantSt
     Return the states of a device's assistants, by name: those that the agent reports, and those whose calls
     arrived.
     """
-    claims, memories = _decode_claims(device.heartbeat).assistants, stored_memories(device)
+    claims, memories = _decode_claims(device.heartbeat).assistants, remembered_evidence_by_assistant(device)
     names = (claims.keys() | device.newest_calls.keys()) - {OTHER_CALLS}
     return [
         _evaluate_assistant(device, name, claims.get(name, _NO_CLAIM), memories.get(name, _NO_MEMORY), at)
@@ -185,13 +185,13 @@ def assistant_states_of_device(device: Device, *, at: float) -> list[AssistantSt
     ]
 
 
-def state_holds_until(device: Device, *, at: float) -> float:
+def assistant_states_valid_until(device: Device, *, at: float) -> float:
     """
     Return the time until which the states of a device's assistants stay the same if the device reports
     nothing new.
     """
     times = [time + RECENT_S for time in device.newest_calls.values()]
-    for memory in stored_memories(device).values():
+    for memory in remembered_evidence_by_assistant(device).values():
         if memory.unheard is not None:
             times.append(memory.unheard + GRACE_S)
         if memory.missing is not None:
@@ -199,15 +199,15 @@ def state_holds_until(device: Device, *, at: float) -> float:
     return min((time for time in times if time >= at), default=inf)
 
 
-def stored_memories(device: Device) -> Mapping[str, Memory]:
+def remembered_evidence_by_assistant(device: Device) -> Mapping[str, RememberedEvidence]:
     return _MEMORIES.decode(device.uses)
 
 
-def encode_memories(memories: Mapping[str, Memory]) -> str:
+def encode_remembered_evidence(memories: Mapping[str, RememberedEvidence]) -> str:
     return msgspec.json.encode(memories).decode()
 
 
-def updated_memories_json(
+def updated_remembered_evidence_json(
     device: Device, heartbeat: bytes, *, now: float, is_clock_moved: bool = False
 ) -> str:
     """
@@ -215,7 +215,7 @@ def updated_memories_json(
     call is stored, so that later uses do not delay the time at which its calls count as lost. A repaired
     setting deletes it.
     """
-    found, known = {}, stored_memories(device)
+    found, known = {}, remembered_evidence_by_assistant(device)
     claims = _decode_claims(heartbeat)
     is_empty = claims.spool is not None and claims.spool.records == 0
     for name, claim in claims.assistants.items():
@@ -232,21 +232,23 @@ def updated_memories_json(
         if used is not None and unheard is None:
             used = to_gateway_time(device, used, now=now)
             unheard = used if used >= since and is_use_without_call(used, newest) else None
-        memory = before or Memory(setting, since)
+        memory = before or RememberedEvidence(setting, since)
         memory = msgspec.structs.replace(memory, setting=setting, since=since, unheard=unheard)
         heard = parse_time_to_epoch(claim.heard_at)
         if is_clock_moved:  # if the clock was set, this time cannot be compared with the earlier hours
             memory = msgspec.structs.replace(memory, heard=LATEST_TIME)
         if is_empty and heard is not None:
-            memory = _memory_after_sent_call(memory, None if before is None else heard, newest, device, now)
+            memory = _remembered_evidence_after_sent_call(
+                memory, None if before is None else heard, newest, device, now
+            )
             memory = msgspec.structs.replace(memory, heard=heard)
         found[name] = memory
-    return encode_memories(found)
+    return encode_remembered_evidence(found)
 
 
-def _memory_after_sent_call(
-    memory: Memory, sent: float | None, newest: float | None, device: Device, now: float
-) -> Memory:
+def _remembered_evidence_after_sent_call(
+    memory: RememberedEvidence, sent: float | None, newest: float | None, device: Device, now: float
+) -> RememberedEvidence:
     """
     Return what is stored about an assistant after the agent stated that no records wait, and that it `sent` a
     call in this hour.
@@ -292,7 +294,7 @@ def set_clock_offset(device: Device, offset_s: float | None, *, now: float) -> D
 
 
 def _evaluate_assistant(
-    device: Device, name: str, claim: _Claim, memory: Memory, at: float
+    device: Device, name: str, claim: _Claim, memory: RememberedEvidence, at: float
 ) -> AssistantState:
     newest = device.newest_calls.get(name)
     evidence = AssistantEvidence(
@@ -305,7 +307,7 @@ def _evaluate_assistant(
         memory.missing,
         memory.missed,
     )
-    state, cause, setting, use = state_from_evidence(evidence, at=at)
+    state, cause, setting, use = state_cause_setting_and_use(evidence, at=at)
     # shared texts, because a large fleet has 60,000 states with few different texts
     return AssistantState(
         intern(name), intern(state), intern(cause), intern(claim.version), newest, setting, intern(use)

@@ -73,7 +73,7 @@ class FleetRow:
     system: str = ""
 
     @property
-    def is_expected(self) -> bool:
+    def is_in_inventory(self) -> bool:
         return self.machine is not None
 
     @property
@@ -185,7 +185,7 @@ class FleetCoverage:
     systems: Sequence[CoveragePart]
 
 
-def counted_machines(rows: Iterable[FleetRow], *, has_inventory: bool) -> list[FleetRow]:
+def machines_to_count(rows: Iterable[FleetRow], *, has_inventory: bool) -> list[FleetRow]:
     """
     Return the machines to count: the expected ones, or without an inventory all that did not leave and are
     not revoked.
@@ -198,7 +198,7 @@ def measure_coverage(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetC
     """
     Return the coverage of a fleet. Each machine counts once. Between two reports, only `offline` changes.
     """
-    there = counted_machines(rows, has_inventory=has_inventory)
+    there = machines_to_count(rows, has_inventory=has_inventory)
     expected = [row for row in there if not row.is_away]
     states = Counter(row.state for row in expected)
     devices_of = Counter(cause for row in expected for cause in row.causes)

@@ -98,11 +98,11 @@ def valid_facts(reported: Mapping[str, Any]) -> dict[str, Any]:
     return _read_valid_fields(reported, FACTS)
 
 
-def with_earlier_facts(earlier: bytes, heartbeat: bytes) -> bytes:
+def heartbeat_with_earlier_facts(earlier_heartbeat: bytes, heartbeat: bytes) -> bytes:
     """Return a heartbeat with those earlier facts that it does not state itself. Both are JSON."""
-    if not earlier:
+    if not earlier_heartbeat:
         return heartbeat
-    before, now = decode_heartbeat(earlier), decode_heartbeat(heartbeat)
+    before, now = decode_heartbeat(earlier_heartbeat), decode_heartbeat(heartbeat)
     kept = {name: before[name] for name in FACTS if name in before and name not in now}
     return msgspec.json.encode({**now, **kept}) if kept else heartbeat
 
@@ -215,14 +215,14 @@ def _group_reader(readers: Mapping[str, Reader]) -> Reader:
     return lambda value: _read_valid_fields(value, readers) or None
 
 
-def _named_groups_reader(readers: Mapping[str, Reader], limit: int) -> Reader:
-    def read_named_groups(value: Any) -> dict[str, dict[str, Any]] | None:
+def _reader_of_named_objects(field_readers: Mapping[str, Reader], limit: int) -> Reader:
+    def read_named_objects(value: Any) -> dict[str, dict[str, Any]] | None:
         if not isinstance(value, Mapping):
             return None
         names = (name for name in value if isinstance(name, str) and _NAME.fullmatch(name))
-        return {name: _read_valid_fields(value[name], readers) for name in islice(names, limit)}
+        return {name: _read_valid_fields(value[name], field_readers) for name in islice(names, limit)}
 
-    return read_named_groups
+    return read_named_objects
 
 
 _ASSISTANT: Mapping[str, Reader] = {
@@ -246,7 +246,7 @@ _INSTANCE: Mapping[str, Reader] = {
     "version": _pattern_reader(_TEXT),
     "connected": _valid_flag,
     **_HEALTH,
-    "components": _named_groups_reader(_HEALTH, COMPONENTS),
+    "components": _reader_of_named_objects(_HEALTH, COMPONENTS),
 }
 FACTS: Mapping[str, Reader] = {
     "serial": _pattern_reader(_TEXT),
@@ -265,5 +265,5 @@ FACTS: Mapping[str, Reader] = {
     ),
     "key_storage": lambda value: value if isinstance(value, str) and value in KEY_STORAGES else None,
     "assistants": _valid_assistants,
-    OPAMP: _named_groups_reader(_INSTANCE, INSTANCES),
+    OPAMP: _reader_of_named_objects(_INSTANCE, INSTANCES),
 }

@@ -21,7 +21,7 @@ from gateway.devices.fleet.coverage import (
 from gateway.devices.fleet.facts import decode_heartbeat
 from gateway.devices.fleet.matching import NOBODY, ExpectedMachines
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.devices.machine_state import MachineState, is_other_agent
+from gateway.devices.machine_state import MachineState, is_collector_or_in_cluster
 from spool.devices.device import Device, is_device_id
 from spool.registry.operators import Actor
 from spool.registry.tables.inventory import Inventory, Machine
@@ -66,7 +66,7 @@ class Fleet:
         return [
             device
             for device in self._lifecycle.table.all()
-            if not (device.replaced_by or is_other_agent(device))
+            if not (device.replaced_by or is_collector_or_in_cluster(device))
         ]
 
     async def machine_rows(self) -> list[FleetRow]:

@@ -18,25 +18,32 @@ from spool.devices.device import HEARD_EVERY_S, Device
 
 
 def adjust_heartbeat_for_upstream(
-    heartbeat: dict[str, Any], device: Device, waiting_since: float | None, *, hold_s: float, now: float
+    heartbeat: dict[str, Any],
+    device: Device,
+    oldest_waiting_since: float | None,
+    *,
+    record_hold_s: float,
+    now: float,
 ) -> None:
     """
-    Change a stored heartbeat in place to the one for the next Tollhouse. `waiting_since` is the time from
-    which the oldest record waits for delivery here, or None. Each record was open for `hold_s` before it
+    Change a stored heartbeat in place to the one for the next Tollhouse. `oldest_waiting_since` is the time from
+    which the oldest record waits for delivery here, or None. Each record was open for `record_hold_s` before it
     waited.
     """
     assistants = heartbeat.get("assistants") or {}
     beaten_at = device.last_heartbeat or 0.0
-    if beaten_at > now - hold_s or (waiting_since is not None and waiting_since <= beaten_at):
+    if beaten_at > now - record_hold_s or (
+        oldest_waiting_since is not None and oldest_waiting_since <= beaten_at
+    ):
         for fields in assistants.values():
             fields.pop("heard_at", None)
-    if waiting_since is None or now - waiting_since <= BACKLOG_S:
+    if oldest_waiting_since is None or now - oldest_waiting_since <= BACKLOG_S:
         return
-    if (device.last_telemetry or 0.0) < waiting_since - hold_s - HEARD_EVERY_S:
+    if (device.last_telemetry or 0.0) < oldest_waiting_since - record_hold_s - HEARD_EVERY_S:
         return
     for name, fields in assistants.items():
         is_fine = fields.get("state") in FINE and fields.get("use") != LOSING
-        if is_fine and device.newest_calls.get(name, 0.0) >= waiting_since - BACKLOG_S:
+        if is_fine and device.newest_calls.get(name, 0.0) >= oldest_waiting_since - BACKLOG_S:
             fields.update(state=UNREACHABLE, cause=BACKLOG)
             spool = heartbeat.setdefault("spool", {})
-            spool["oldest_age_s"] = max(spool.get("oldest_age_s") or 0.0, now - waiting_since)
+            spool["oldest_age_s"] = max(spool.get("oldest_age_s") or 0.0, now - oldest_waiting_since)

@@ -67,10 +67,10 @@ class InventoryList:
 
 
 def read_inventory_list(
-    name: str, content: bytes, *, carried: Callable[[str], str | None] = lambda user: user
+    name: str, content: bytes, *, to_recorded_user: Callable[[str], str | None] = lambda user: user
 ) -> InventoryList:
     """
-    Read a list of machines. `carried` returns the form in which records name a user. Of a repeated machine,
+    Read a list of machines. `to_recorded_user` returns the form in which records name a user. Of a repeated machine,
     the newest check-in counts.
 
     Raises Invalid if any row cannot be read.
@@ -78,7 +78,7 @@ def read_inventory_list(
     machines: dict[tuple[str, str], Machine] = {}
     repeated = no_laptops = 0
     try:
-        for machine in _parse_machines(name, content, carried):
+        for machine in _parse_machines(name, content, to_recorded_user):
             if machine is None:
                 no_laptops += 1
                 continue
@@ -94,7 +94,7 @@ def read_inventory_list(
 
 
 def _parse_machines(
-    name: str, content: bytes, carried: Callable[[str], str | None]
+    name: str, content: bytes, to_recorded_user: Callable[[str], str | None]
 ) -> Iterator[Machine | None]:
     rows = table_rows(name, content, SEPARATORS)
     _, head = next(rows, (1, []))
@@ -129,7 +129,7 @@ def _parse_machines(
         yield Machine(
             serial=cells["serial"],
             hostname=cells["hostname"],
-            user=carried(cells["email"] or cells["user"]) or "",
+            user=to_recorded_user(cells["email"] or cells["user"]) or "",
             team=cells["team"],
             os=cells["os"],
             last_seen=last_seen,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from gateway.devices.fleet.coverage import FleetRow, counted_machines
+from gateway.devices.fleet.coverage import FleetRow, machines_to_count
 from gateway.devices.fleet.uses import LOSING
 from gateway.devices.machine_state import AGENT_STOPPED
 from spool.registry.notices import CRITICAL, INFO, SEVERITIES, WARNING
@@ -21,7 +21,7 @@ def severity_of_machines(rows: Collection[FleetRow], fleet: Sequence[FleetRow]) 
     Return the severity of a problem of the machines in `rows`. `fleet` must have no machine that is away.
     Machines outside of the inventory count as part of the fleet, because they may be among the rows.
     """
-    machines = len(counted_machines(fleet, has_inventory=False))
+    machines = len(machines_to_count(fleet, has_inventory=False))
     losing = sum(row.state in _LOSES for row in rows)
     lowered = max(0, _severity_by_share(len(rows), machines) - 1)
     return SEVERITIES[max(_severity_by_share(losing, machines), lowered)]

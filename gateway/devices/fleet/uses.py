@@ -31,12 +31,12 @@ LOSSES_OF_A_DAY: Final = 3  # number of losses on a day after which the loss las
 DAY_S: Final = 86_400.0
 
 
-def is_use_without_call(used: float, heard: float | None) -> bool:
+def is_use_without_call(used_at: float, newest_call_at: float | None) -> bool:
     """
-    Return whether an assistant was used without a call. A call that ended (`heard`) shortly before the use,
+    Return whether an assistant was used without a call. A call that ended (`newest_call_at`) shortly before the use,
     or later, belongs to it.
     """
-    return heard is None or heard + CALL_BEFORE_USE_S < used
+    return newest_call_at is None or newest_call_at + CALL_BEFORE_USE_S < used_at
 
 
 class UseLook(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class UseLook(msgspec.Struct, frozen=True, kw_only=True):
     heard: float | None = None
 
 
-class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class RememberedUses(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
     What is remembered between two runs of the probe (looks) about an assistant in a user's home directory. If
     the assistant appeared since the last look, only `looked` is set, and its setting applies from then on.
@@ -80,18 +80,18 @@ class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     lost: float | None = None
 
     def use_state(self, *, now: float) -> str:
-        if self.is_losing or self._has_frequent_losses(now):
+        if self.is_losing or self._has_frequent_call_losses(now):
             return LOSING
         if self.unheard is not None:
             return WAITING
         return NONE if self.used is None or now - self.used > RECENT_S else HEARD
 
-    def _has_frequent_losses(self, now: float) -> bool:
+    def _has_frequent_call_losses(self, now: float) -> bool:
         is_often = len(self.begun) == LOSSES_OF_A_DAY and self.begun[-1] - self.begun[0] <= DAY_S
         return is_often and self.lost is not None and now - self.lost < DAY_S
 
 
-def memory_after_probe(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
+def remembered_uses_after_probe(before: RememberedUses, look: UseLook, *, now: float) -> RememberedUses:
     """
     Return what is remembered after a run of the probe (a look). A loss of calls ends with a later call or a
     repaired setting, but not with time alone.
@@ -116,15 +116,17 @@ def memory_after_probe(before: UseMemory, look: UseLook, *, now: float) -> UseMe
         memory = msgspec.structs.replace(memory, unheard=None, newest=(), is_losing=False, cut="")
     for each in sorted({time for time in (before.used, used) if time is not None}):
         if each >= memory.since and now - each >= JUDGED_AFTER_S and is_use_without_call(each, heard):
-            memory = _with_use_without_call(memory, each, is_certain=_is_certain_loss(memory, look, each))
+            memory = _with_use_without_call(
+                memory, each, is_certain_loss=_is_certain_loss(memory, look, each)
+            )
     if not memory.is_losing:
         return memory
     if look.cut and used is not None and used > min(before.looked, memory.cut_since or now):
         memory = msgspec.structs.replace(memory, cut=look.cut)
-    return _with_loss_at(memory, now, is_new=not before.is_losing)
+    return _with_call_loss_at(memory, now, is_new=not before.is_losing)
 
 
-def _shift_out_of_future(memory: UseMemory, now: float) -> UseMemory:
+def _shift_out_of_future(memory: RememberedUses, now: float) -> RememberedUses:
     """Return the memory without times in the future: the clock may have been set back since the last look."""
     by = memory.looked - now
     if by <= 0:
@@ -137,26 +139,28 @@ def _shift_out_of_future(memory: UseMemory, now: float) -> UseMemory:
     return msgspec.structs.replace(memory, **earlier, **lists)
 
 
-def _is_certain_loss(memory: UseMemory, look: UseLook, used: float) -> bool:
+def _is_certain_loss(memory: RememberedUses, look: UseLook, used: float) -> bool:
     if memory.cut_since is not None and used >= memory.cut_since:
         return True
     return look.is_bad and (memory.heard is None or memory.heard < memory.since)
 
 
-def _with_use_without_call(memory: UseMemory, used: float, *, is_certain: bool) -> UseMemory:
+def _with_use_without_call(
+    memory: RememberedUses, used_at: float, *, is_certain_loss: bool
+) -> RememberedUses:
     newest = memory.newest
-    if not newest or used - newest[-1] >= USES_APART_S:
-        newest = (*newest, used)[-USES_OF_A_SLOW_LOSS:]
+    if not newest or used_at - newest[-1] >= USES_APART_S:
+        newest = (*newest, used_at)[-USES_OF_A_SLOW_LOSS:]
     within = newest[-USES_OF_A_LOSS:]
     is_loss = len(within) == USES_OF_A_LOSS and within[-1] - within[0] <= LOSS_WITHIN_S
     return msgspec.structs.replace(
         memory,
-        unheard=used if memory.unheard is None else memory.unheard,
+        unheard=used_at if memory.unheard is None else memory.unheard,
         newest=newest,
-        is_losing=memory.is_losing or is_certain or is_loss or len(newest) == USES_OF_A_SLOW_LOSS,
+        is_losing=memory.is_losing or is_certain_loss or is_loss or len(newest) == USES_OF_A_SLOW_LOSS,
     )
 
 
-def _with_loss_at(memory: UseMemory, now: float, *, is_new: bool) -> UseMemory:
+def _with_call_loss_at(memory: RememberedUses, now: float, *, is_new: bool) -> RememberedUses:
     begun = (*memory.begun, now)[-LOSSES_OF_A_DAY:] if is_new else memory.begun
     return msgspec.structs.replace(memory, begun=begun, lost=now)

@@ -68,10 +68,10 @@ def _text_of_scalar(value: Any) -> str:
         return ""
     scalar = getattr(value, kind)
     text = str(scalar).lower() if kind == "bool_value" else str(scalar)
-    return _word_or_empty(text)
+    return _single_word_or_empty(text)
 
 
-def _word_or_empty(text: str) -> str:
+def _single_word_or_empty(text: str) -> str:
     """Return a text of one word, and "" for any other, because several words may be content."""
     word = "".join(filter(str.isprintable, text))[:MAX_TEXT]
     return word if len(word.split()) == 1 else ""
@@ -99,7 +99,9 @@ def read_health(health: Any) -> dict[str, object]:
 
 def _health_by_component(health: Any, prefix: str) -> Iterator[tuple[str, dict[str, object]]]:
     entries = [
-        (word, entry.value) for entry in health.component_health_map if (word := _word_or_empty(entry.key))
+        (word, entry.value)
+        for entry in health.component_health_map
+        if (word := _single_word_or_empty(entry.key))
     ]
     for word, component in entries:
         yield f"{prefix}{word}", _health_fields(component)
@@ -110,7 +112,7 @@ def _health_by_component(health: Any, prefix: str) -> Iterator[tuple[str, dict[s
 
 def _health_fields(health: Any) -> dict[str, object]:
     state: dict[str, object] = {"healthy": health.healthy}
-    if status := _word_or_empty(health.status):
+    if status := _single_word_or_empty(health.status):
         state["status"] = status
     if health.last_error:
         state["error"] = True

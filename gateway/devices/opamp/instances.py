@@ -172,18 +172,20 @@ class OpampInstances:
             for device in found
             if device is not None
             and _collector_identity(device) == machine
-            and self._may_take_over(device, uid)
+            and self._can_instance_take_over_device(device, uid)
         ]
         own = [device for device in devices if _uid_text(uid) in decode_instances(device.heartbeat)]
         return max(own or devices, key=lambda device: device.last_seen).id if devices else None
 
-    def _may_take_over(self, device: Device, uid: bytes) -> bool:
+    def _can_instance_take_over_device(self, device: Device, instance_uid: bytes) -> bool:
         if device.key_used:  # the device then sends under its own key
             return False
         if device.state == REVOKED or self.devices.machine_state(device).link != ONLINE:
             return True
         instances = decode_instances(device.heartbeat)
-        return _uid_text(uid) in instances or not any(part.get(CONNECTED) for part in instances.values())
+        return _uid_text(instance_uid) in instances or not any(
+            part.get(CONNECTED) for part in instances.values()
+        )
 
     def _devices_of_machine(self, machine: tuple[str, str, str]) -> set[str]:
         now = self._clock.monotonic()

@@ -293,7 +293,7 @@ async def handle_in_turns(turns: FairTurns, handle: Handle, request: web.Request
     """
     connection = request.protocol
     assert isinstance(connection, PlainRequests)
-    with turns.new_request(address_party(request.remote or "")) as work:
+    with turns.new_request(fair_turn_party_of_address(request.remote or "")) as work:
         connection.work = work
         response: web.StreamResponse = await work.run_and_charge(handle(request))
         if work.party is None or turns.are_shared:
@@ -307,12 +307,12 @@ def _unchanged_handler(handle: Handle) -> Handle:
 
 
 @lru_cache(maxsize=4096)  # cached, because every request calls this
-def address_party(address: str) -> str:
+def fair_turn_party_of_address(address: str) -> str:
     return f"address {address_network(address)}"
 
 
-def key_party(name: str) -> str:
-    return f"key {name}"
+def fair_turn_party_of_key(key_name: str) -> str:
+    return f"key {key_name}"
 
 
 async def wait_for_turn(party: str = "") -> None:

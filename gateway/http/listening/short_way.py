@@ -172,7 +172,7 @@ class PlainRequests(web.RequestHandler):
             return
         if self._head is not None and not self._left and self._take_whole_request(data, self._head):
             return
-        end = self._turn_end(data)
+        end = self._end_of_bytes_parsed_in_turn(data)
         if end < len(data):
             self._held += memoryview(data)[end:]
             data = data[:end]
@@ -186,7 +186,7 @@ class PlainRequests(web.RequestHandler):
         if self._left != _UNKNOWN:
             self._left = self._remaining_body_bytes(data, self._request_count - count_before)
 
-    def _turn_end(self, data: bytes | bytearray) -> int:
+    def _end_of_bytes_parsed_in_turn(self, data: bytes | bytearray) -> int:
         size = len(data)
         # the body of a request has no lines to count if its length is known
         if size <= max(2 * LINES_A_TURN, self._left):
@@ -219,7 +219,7 @@ class PlainRequests(web.RequestHandler):
         if self.transport is None:
             return
         began = time.perf_counter()
-        end = self._turn_end(self._held)
+        end = self._end_of_bytes_parsed_in_turn(self._held)
         data = bytes(memoryview(self._held)[:end])
         del self._held[:end]
         self._receive_or_close(self._parse_and_count, data)
@@ -339,18 +339,18 @@ class PlainRequests(web.RequestHandler):
         if self._short is not None:
             self._short.cancel()
 
-    def _remaining_body_bytes(self, data: bytes, requests: int) -> int:
+    def _remaining_body_bytes(self, data: bytes, parsed_request_count: int) -> int:
         """
-        Return the number of body bytes that are missing after the parser found `requests` requests in `data`.
-        Also remember the head if it may be repeated.
+        Return the number of body bytes that are missing after the parser found `parsed_request_count`
+        requests in `data`. Also remember the head if it may be repeated.
         """
         if not data:
-            return _UNKNOWN if requests else self._left
+            return _UNKNOWN if parsed_request_count else self._left
         if self._left:
-            return _UNKNOWN if requests or len(data) > self._left else self._left - len(data)
+            return _UNKNOWN if parsed_request_count or len(data) > self._left else self._left - len(data)
         self._head = None
         end = data.find(b"\r\n\r\n") + 4
-        if requests != 1 or not self._messages or end < 4:
+        if parsed_request_count != 1 or not self._messages or end < 4:
             return _UNKNOWN
         message, payload = self._messages[-1]
         received = len(data) - end

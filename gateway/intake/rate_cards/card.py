@@ -314,7 +314,7 @@ def is_audio_model(model: str) -> bool:
     return any(word in model for word in _SOUND)
 
 
-def directions_priced_by_kind(model: str, meters: Collection[str]) -> tuple[str, ...]:
+def directions_priced_by_token_kind(model: str, meters: Collection[str]) -> tuple[str, ...]:
     """
     Return the directions (input, output) in which a model's prices depend on the kind of token, such as
     audio. `meters` are those that have a price.

@@ -29,15 +29,15 @@ DIRECTORY: Final = "prices"
 _KEPT: Final = 5  # number of stored price lists; older ones are deleted
 
 
-def read_list_in_use(section: PriceSettings, data_dir: Path | None) -> RateCard:
+def read_price_list_in_use(section: PriceSettings, data_dir: Path | None) -> RateCard:
     """Return the list in use. Raises CardUnreadable with the file and the problem."""
     if section.file is not None:
         try:
-            return read_list(section.file, max_bytes=section.max_file_bytes)
+            return read_price_list(section.file, max_bytes=section.max_file_bytes)
         except CardUnreadable as error:
             raise CardUnreadable(f"prices.file: {error}") from error
     packaged = cards.packaged_card()
-    stored = [] if data_dir is None else stored_lists(data_dir)
+    stored = [] if data_dir is None else stored_price_list_paths(data_dir)
     if not stored:
         return packaged
     try:
@@ -47,7 +47,7 @@ def read_list_in_use(section: PriceSettings, data_dir: Path | None) -> RateCard:
     return card if card.source["date"] >= packaged.source["date"] else packaged
 
 
-def read_list(path: Path, *, max_bytes: int) -> RateCard:
+def read_price_list(path: Path, *, max_bytes: int) -> RateCard:
     """Read a price list in Tollhouse's or LiteLLM's format. Raises CardUnreadable with the problem."""
     try:
         with path.open("rb") as file:
@@ -56,16 +56,16 @@ def read_list(path: Path, *, max_bytes: int) -> RateCard:
     except OSError as error:
         raise CardUnreadable(f"{path}: {error.strerror}") from error
     try:
-        return decode_list(content, day=day, max_bytes=max_bytes)
+        return decode_price_list(content, day=day, max_bytes=max_bytes)
     except CardUnreadable as error:
         raise CardUnreadable(f"{path}: {error}") from error
 
 
-def decode_list(content: bytes, *, day: str, max_bytes: int) -> RateCard:
+def decode_price_list(content: bytes, *, day: str, max_bytes: int) -> RateCard:
     """Decode a price list. `day` is used if the list states no day."""
     if len(content) > max_bytes:
         raise CardUnreadable(f"the list is larger than prices.max_file_bytes ({max_bytes} bytes)")
-    document = litellm.parse_list(content)
+    document = litellm.parse_price_list_json(content)
     if not litellm.is_litellm_list(document):
         return cards.decode_card(content)
     digest = blake2b(content, digest_size=4).hexdigest()
@@ -77,21 +77,21 @@ def decode_list(content: bytes, *, day: str, max_bytes: int) -> RateCard:
         raise CardUnreadable(f"a name of the list is not text: {error}") from error
 
 
-def rename_merged(card: RateCard, newer: RateCard) -> RateCard:
+def with_source_of_newer_list(merged_list: RateCard, newer_list: RateCard) -> RateCard:
     """
     Return a merged price list with the name and the source of the newer list. The source also names the older
     list.
     """
-    source: Mapping[str, Any] = {**newer.source, "merged_with": card.version}
-    return replace(card, version=newer.version, source=source)
+    source: Mapping[str, Any] = {**newer_list.source, "merged_with": merged_list.version}
+    return replace(merged_list, version=newer_list.version, source=source)
 
 
-def stored_lists(data_dir: Path) -> list[Path]:
+def stored_price_list_paths(data_dir: Path) -> list[Path]:
     files = (data_dir / DIRECTORY).glob("*.json")
     return sorted(file for file in files if file.stem.isdigit())
 
 
-def store_and_trim_lists(data_dir: Path, card: RateCard) -> Path:
+def store_and_trim_price_lists(data_dir: Path, card: RateCard) -> Path:
     """
     Store a list as the newest one, and delete the oldest lists.
 
@@ -100,7 +100,7 @@ def store_and_trim_lists(data_dir: Path, card: RateCard) -> Path:
     directory = data_dir / DIRECTORY
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     _give_file_to_owner(data_dir, directory)
-    existing = stored_lists(data_dir)
+    existing = stored_price_list_paths(data_dir)
     number = int(existing[-1].stem) + 1 if existing else 1
     path = directory / f"{number:06}.json"
     handle, draft = tempfile.mkstemp(dir=directory, suffix=".draft")
@@ -119,8 +119,8 @@ def store_and_trim_lists(data_dir: Path, card: RateCard) -> Path:
     return path
 
 
-def delete_newest_list(data_dir: Path) -> Path | None:
-    existing = stored_lists(data_dir)
+def delete_newest_price_list(data_dir: Path) -> Path | None:
+    existing = stored_price_list_paths(data_dir)
     if not existing:
         return None
     existing[-1].unlink()

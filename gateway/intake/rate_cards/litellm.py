@@ -27,7 +27,7 @@ from gateway.intake.rate_cards.card import (
     RateCard,
     Seller,
     Tier,
-    directions_priced_by_kind,
+    directions_priced_by_token_kind,
 )
 from spool import providers
 
@@ -98,7 +98,7 @@ def convert_list(document: Mapping[str, Any], *, day: str, version: str) -> Rate
     with the model and the field if an entry is damaged.
     """
     sellers: dict[str, dict[str, Model]] = {}
-    for key in sorted(document, key=lambda key: _has_less_precedence(key, document[key])):
+    for key in sorted(document, key=lambda key: _is_outranked_for_same_model(key, document[key])):
         entry = document[key]
         if key == _SAMPLE:
             continue
@@ -113,7 +113,7 @@ def convert_list(document: Mapping[str, Any], *, day: str, version: str) -> Rate
         name = _model_name_without_seller(key, provider, seller)
         prices = tuple(_price_rows(key, entry, seller))
         if name is not None and prices:
-            apart = directions_priced_by_kind(name, {meter for row in prices for meter in row.meters})
+            apart = directions_priced_by_token_kind(name, {meter for row in prices for meter in row.meters})
             regional = _regional_factors(key, entry)
             model = Model(
                 id=name, match=Clause(equals=(name,)), prices=prices, apart=apart, regional=regional
@@ -139,7 +139,7 @@ def convert_list(document: Mapping[str, Any], *, day: str, version: str) -> Rate
     )
 
 
-def parse_list(content: bytes) -> Any:
+def parse_price_list_json(content: bytes) -> Any:
     try:
         return json.loads(content, parse_float=Decimal, parse_int=Decimal, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -150,7 +150,7 @@ def _refuse_constant(constant: str) -> Decimal:
     raise ValueError(f"{constant} is not a number")
 
 
-def _has_less_precedence(key: str, entry: object) -> bool:
+def _is_outranked_for_same_model(key: str, entry: object) -> bool:
     """
     Return whether another entry for the model takes precedence: Gemini's API over Vertex AI; for Azure, the
     service made for the model.
@@ -158,7 +158,9 @@ def _has_less_precedence(key: str, entry: object) -> bool:
     provider = entry.get("litellm_provider") if isinstance(entry, dict) else None
     if provider in ("azure", "azure_ai"):
         service = (
-            "azure" if names.card_name_of_maker(key.rpartition("/")[2].lower()) == "openai" else "azure_ai"
+            "azure"
+            if names.maker_name_in_price_lists(key.rpartition("/")[2].lower()) == "openai"
+            else "azure_ai"
         )
         return bool(provider != service)
     return str(provider).startswith("vertex_ai")
@@ -202,7 +204,7 @@ def _price_rows(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Pri
     if standard.get("reasoning") == standard.get("output"):
         # without a separate price, reasoning has the price of other output in every tier
         standard.pop("reasoning", None)
-    fast = _fast_factor(key, entry)
+    fast = _fast_mode_price_factor(key, entry)
     if fast is not None:
         amounts["fast"] = {
             above: {name: _plain_decimal(amount * fast) for name, amount in row.items()}
@@ -255,7 +257,7 @@ def _regional_factors(key: str, entry: Mapping[str, Any]) -> dict[str, Decimal]:
     return {region: _plain_decimal(factor) for region, factor in factors.items() if factor not in (None, 1)}
 
 
-def _fast_factor(key: str, entry: Mapping[str, Any]) -> Decimal | None:
+def _fast_mode_price_factor(key: str, entry: Mapping[str, Any]) -> Decimal | None:
     specific = entry.get("provider_specific_entry")
     factor = specific.get("fast") if isinstance(specific, dict) else None
     if factor is None:

@@ -32,7 +32,7 @@ _MARKS = re.compile(r"[^a-z0-9]+")
 _LATEST = re.compile(r"(?:-latest|@latest|@default|:latest)$")
 
 
-def card_name_of_maker(model: str) -> str | None:
+def maker_name_in_price_lists(model: str) -> str | None:
     """Return the maker of a model, as price lists name it, or None. `model` is in lower case."""
     if model.startswith("gpt-oss"):  # gpt-oss is an open model, so each provider sets its own price
         return None
@@ -78,7 +78,7 @@ BUILT_IN = tuple(
 
 
 @lru_cache(maxsize=4096)
-def makers_name(model: str) -> str:
+def model_name_used_by_maker(model: str) -> str:
     """
     Return the maker's name of a model in lower case, without a seller's prefix or a Bedrock id's other parts.
 
@@ -110,7 +110,7 @@ def possible_spellings(model: str) -> Iterator[str]:
         name = name.partition("/")[2]
         yield name
     if models.BEDROCK_ID.fullmatch(name):
-        name = makers_name(name)
+        name = model_name_used_by_maker(name)
         yield name
     dated = _DATED.search(name)
     if dated:
@@ -139,7 +139,7 @@ _GPT = re.compile(
 _GEMINI = re.compile(r"gemini-(?P<version>\d+(?:\.\d+)?)-(?P<rank>pro|flash|flash-lite)")
 
 
-def model_line_and_version(model: str) -> ModelVersion | None:
+def model_family_rank_and_version(model: str) -> ModelVersion | None:
     """
     Return family, rank and version of a model, or None. `model` is the maker's name without a date. Only
     makers whose model names state these are supported.

@@ -41,7 +41,7 @@ from gateway.mcp.writing import (
     format_percent,
     last_day_text,
     markdown_table,
-    remove_hidden_or_none,
+    remove_hidden_characters_or_none,
 )
 from gateway.money.comparison.comparing import ComparedAnswer, answer_comparison
 from gateway.money.comparison.sentence import comparable_days_hint, comparison_sentence
@@ -234,7 +234,9 @@ class _ComparisonPage:
         return ToolAnswer(text=self._format_comparison(content), content=content, link=self.link)
 
     def _value_by_dimension(self, driver: CostDriver) -> dict[str, str | None]:
-        return dict(zip(self.arguments.group_by, map(remove_hidden_or_none, driver.group), strict=True))
+        return dict(
+            zip(self.arguments.group_by, map(remove_hidden_characters_or_none, driver.group), strict=True)
+        )
 
     def _page_notes(self) -> Iterator[str]:
         yield from self.notes

@@ -32,7 +32,7 @@ from gateway.mcp.writing import (
     format_dollars,
     format_percent,
     markdown_table,
-    remove_hidden_or_none,
+    remove_hidden_characters_or_none,
 )
 from gateway.money.costs.answer import CostAnswer, answer_costs
 from gateway.money.costs.measures import (
@@ -226,7 +226,7 @@ class _CostDataPage:
     now: float
     link: str
 
-    def build_page_answer(self, seal: Callable[[int], str]) -> ToolAnswer:
+    def build_page_answer(self, cursor_after: Callable[[int], str]) -> ToolAnswer:
         """Return the result with one page of rows, by period and then the largest first."""
         rows = sort_in_steps(
             self.cost_answer.rows,
@@ -239,7 +239,7 @@ class _CostDataPage:
         page_rows = rows[self.first : self.first + self.arguments.limit]
         total = _sum_rows(rows)
         return answer_within_limit(
-            lambda count: self._build_answer(rows, page_rows[:count], total, seal), len(page_rows)
+            lambda count: self._build_answer(rows, page_rows[:count], total, cursor_after), len(page_rows)
         )
 
     def _build_answer(
@@ -247,7 +247,7 @@ class _CostDataPage:
         rows: Sequence[CostRow],
         page_rows: Sequence[CostRow],
         total: CostRow,
-        seal: Callable[[int], str],
+        cursor_after: Callable[[int], str],
     ) -> ToolAnswer:
         end = self.first + len(page_rows)
         elsewhere = [*rows[: self.first], *rows[end:]]
@@ -269,7 +269,7 @@ class _CostDataPage:
             row_count=len(rows),
             estimated_percent=format_percent(estimated_cost(total), money.text_to_units(total.cost)),
             truncated=end < len(rows),
-            next_cursor=seal(end) if end < len(rows) else None,
+            next_cursor=cursor_after(end) if end < len(rows) else None,
             notes=list(self._page_notes(total)),
         )
         return ToolAnswer(
@@ -285,7 +285,9 @@ class _CostDataPage:
         names = (
             {}
             if whole
-            else dict(zip(self.arguments.group_by, map(remove_hidden_or_none, row.group), strict=True))
+            else dict(
+                zip(self.arguments.group_by, map(remove_hidden_characters_or_none, row.group), strict=True)
+            )
         )
         period = None
         if not whole and self.arguments.granularity != TOTAL:
@@ -343,7 +345,7 @@ class _CostDataPage:
             notes.append(f"these periods are not complete: {', '.join(start.isoformat() for start in parts)}")
         return notes
 
-    def _format_cost_table(self, content: CostData, total: CostRow, elsewhere: int) -> str:
+    def _format_cost_table(self, content: CostData, total: CostRow, rows_on_other_pages: int) -> str:
         query = self.cost_answer.query
         unit = content.unit
         names_type = query.arranged or content.cost_type in PLAN_TYPES
@@ -370,7 +372,7 @@ class _CostDataPage:
                 parts.append(f"{len(content.rows) - len(lines)} more rows are in the structured content.")
             if content.other is not None:
                 cost = format_dollars(content.other.cost)
-                parts.append(f"Rows on other pages: {elsewhere}, with {cost} {CURRENCY_UNIT}.")
+                parts.append(f"Rows on other pages: {rows_on_other_pages}, with {cost} {CURRENCY_UNIT}.")
         if content.truncated:
             parts.append("For the next rows, repeat the call with cursor = next_cursor, or narrow the query.")
         return "\n\n".join(parts)

@@ -28,7 +28,7 @@ from gateway.mcp.writing import (
     format_percent,
     markdown_table,
     remove_hidden_characters,
-    remove_hidden_or_none,
+    remove_hidden_characters_or_none,
 )
 from gateway.money.costs.answer import ledger_for_question
 from gateway.money.costs.measures import CURRENCY_UNIT, estimated_cost
@@ -146,7 +146,7 @@ def _rows_with_matching_name(rows: Sequence[CostRow], name_forms: Sequence[str])
 
 
 def _value_line(row: CostRow) -> ValueLine:
-    return ValueLine(value=remove_hidden_or_none(row.group[0]), cost=row.cost, calls=row.calls)
+    return ValueLine(value=remove_hidden_characters_or_none(row.group[0]), cost=row.cost, calls=row.calls)
 
 
 TOOL = McpTool(

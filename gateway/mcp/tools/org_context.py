@@ -24,7 +24,7 @@ from gateway.mcp.writing import (
     format_dollars,
     format_percent,
     remove_hidden_characters,
-    remove_hidden_or_none,
+    remove_hidden_characters_or_none,
 )
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.costs.measures import CURRENCY_UNIT, estimated_cost
@@ -100,7 +100,7 @@ async def answer_org_context(_: ContextQuestion, call_context: ToolCallContext[M
         for name in _TOPS
     }
     total = await asyncio.to_thread(partial(combine_rows, month["team"], start=since, group=()))
-    known_days = await _first_and_last_day(call_context)
+    known_days = await _visible_data_span(call_context)
     views = (
         [] if registry is None else [view.name for view in registry.views.all() if sees.can_see_view(view)]
     )
@@ -133,9 +133,9 @@ async def answer_org_context(_: ContextQuestion, call_context: ToolCallContext[M
             dimension.name: dimension.value_count for dimension in await describe_dimensions(call_context)
         },
         top={name: await asyncio.to_thread(_largest_spenders, rows) for name, rows in month.items()},
-        views=[remove_hidden_or_none(name) or "" for name in views[:_NAMES]],
+        views=[remove_hidden_characters_or_none(name) or "" for name in views[:_NAMES]],
         view_count=len(views),
-        budgets=[remove_hidden_or_none(name) or "" for name in budgets[:_NAMES]],
+        budgets=[remove_hidden_characters_or_none(name) or "" for name in budgets[:_NAMES]],
         budget_count=len(budgets),
         price_book=call_context.services.prices().version,
         is_complete=is_complete,
@@ -149,7 +149,7 @@ async def answer_org_context(_: ContextQuestion, call_context: ToolCallContext[M
     )
 
 
-async def _first_and_last_day(
+async def _visible_data_span(
     call_context: ToolCallContext[MoneyServices],
 ) -> tuple[datetime, datetime] | None:
     span = await call_context.services.ledger.stored_span()
@@ -180,7 +180,7 @@ def _format_day(moment: datetime) -> str:
 
 def _largest_spenders(rows: Sequence[CostRow]) -> list[Spender]:
     largest = nsmallest(_TOP, rows, key=lambda row: (-money.text_to_units(row.cost), row.group[0] or ""))
-    return [Spender(name=remove_hidden_or_none(row.group[0]), cost=row.cost) for row in largest]
+    return [Spender(name=remove_hidden_characters_or_none(row.group[0]), cost=row.cost) for row in largest]
 
 
 def _format_context(context: ContextAnswer) -> str:

@@ -197,11 +197,11 @@ KINDS: Mapping[str, Callable[[SenderServices], Awaitable[Sequence[ResourceRow]]]
 }
 
 
-async def fetch_calls_and_costs(
-    call_context: ToolCallContext[Any], kind: str
+async def fetch_calls_and_costs_by_row_id(
+    call_context: ToolCallContext[Any], resource_kind: str
 ) -> Mapping[str, tuple[int, int]]:
     """Return calls and cost of the last 30 days by row id; empty for a kind without costs."""
-    dimension = COSTED_BY.get(kind)
+    dimension = COSTED_BY.get(resource_kind)
     if dimension is None:
         return {}
     until = next_full_hour(call_context.shared.clock.now())
@@ -340,7 +340,7 @@ async def answer_resource_metadata(
             text=_format_counts(content), content=content, link=console_page_link(call_context, "/devices")
         )
     known = await KINDS[arguments.kind](call_context.services)
-    costs = await fetch_calls_and_costs(call_context, arguments.kind)
+    costs = await fetch_calls_and_costs_by_row_id(call_context, arguments.kind)
     first = verify_cursor(call_context, NAME, arguments, arguments.cursor)
     tags = [name for name in call_context.visible_ledger.underived_dimensions() if name.startswith(TAG)]
     link = console_page_link(call_context, _PAGES[arguments.kind]) if arguments.kind in _PAGES else ""
@@ -364,7 +364,7 @@ class _MetadataPage:
         self,
         known_rows: Sequence[ResourceRow],
         costs: Mapping[str, tuple[int, int]],
-        seal: Callable[[int], str],
+        cursor_after: Callable[[int], str],
     ) -> ToolAnswer:
         rows = [
             _with_calls_and_cost(row, costs)
@@ -373,14 +373,14 @@ class _MetadataPage:
         rows = sort_in_steps(rows, key=_SORTS[self.arguments.sort])
         page_rows = rows[self.first : self.first + self.arguments.limit]
         return answer_within_limit(
-            lambda count: self._build_answer(rows, page_rows[:count], seal), len(page_rows)
+            lambda count: self._build_answer(rows, page_rows[:count], cursor_after), len(page_rows)
         )
 
     def _build_answer(
         self,
         matching_rows: Sequence[ResourceRow],
         page_rows: Sequence[ResourceRow],
-        seal: Callable[[int], str],
+        cursor_after: Callable[[int], str],
     ) -> ToolAnswer:
         end = self.first + len(page_rows)
         is_one = self.arguments.id is not None
@@ -397,7 +397,7 @@ class _MetadataPage:
             },
             as_of=self.now,
             truncated=end < len(matching_rows),
-            next_cursor=seal(end) if end < len(matching_rows) else None,
+            next_cursor=cursor_after(end) if end < len(matching_rows) else None,
         )
         return ToolAnswer(text=_format_resources(content, self.arguments), content=content, link=self.link)
 

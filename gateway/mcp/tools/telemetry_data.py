@@ -134,7 +134,7 @@ class _TelemetryPage:
     now: float
 
     def build_page_answer(
-        self, totals: Sequence[StreamTotal], part: TotalsPart, seal: Callable[[int], str]
+        self, totals: Sequence[StreamTotal], part: TotalsPart, cursor_after: Callable[[int], str]
     ) -> ToolAnswer:
         sorted_totals = sort_in_steps(
             filter(part.has_total, totals),
@@ -143,7 +143,7 @@ class _TelemetryPage:
         page_totals = sorted_totals[self.first : self.first + self.arguments.limit]
         total = _sum_totals(sorted_totals)
         return answer_within_limit(
-            lambda count: self._build_answer(len(sorted_totals), total, page_totals[:count], seal),
+            lambda count: self._build_answer(len(sorted_totals), total, page_totals[:count], cursor_after),
             len(page_totals),
         )
 
@@ -152,7 +152,7 @@ class _TelemetryPage:
         record_count: int,
         total: Decimal,
         page_totals: Sequence[StreamTotal],
-        seal: Callable[[int], str],
+        cursor_after: Callable[[int], str],
     ) -> ToolAnswer:
         end = self.first + len(page_totals)
         since, until = self.span
@@ -169,7 +169,7 @@ class _TelemetryPage:
             other=decimal_text(_EXACT.subtract(total, _sum_totals(page_totals))),
             total=decimal_text(total),
             truncated=end < record_count,
-            next_cursor=seal(end) if end < record_count else None,
+            next_cursor=cursor_after(end) if end < record_count else None,
         )
         return ToolAnswer(text=self._format_telemetry(content), content=content)
 

@@ -58,7 +58,7 @@ async def answer_telemetry_streams(
     )
 
     def answer_with_streams(count: int) -> ToolAnswer:
-        lines = [_stream_line(stream) for stream in matching_streams[:count]]
+        lines = [_stream_answer_line(stream) for stream in matching_streams[:count]]
         content = Streams(
             streams=lines, stream_count=len(matching_streams), truncated=count < len(matching_streams)
         )
@@ -71,7 +71,7 @@ async def answer_telemetry_streams(
     return answer_within_limit(answer_with_streams, min(arguments.limit, len(matching_streams)))
 
 
-def _stream_line(stream: TelemetryStream) -> StreamLine:
+def _stream_answer_line(stream: TelemetryStream) -> StreamLine:
     return StreamLine(
         name=clean_and_shorten(stream.name, MAX_SHOWN),
         type=stream.type,

@@ -189,15 +189,15 @@ class NewNamespaceOfId(NewNamespace, frozen=True):
 NamespaceChanges = changes_struct(
     NewNamespace,
     "Omitted fields stay as they are.",
-    types={"name": str},
+    types_by_field={"name": str},
     has_version=False,
 )
 NamespaceItem = item_struct(
     NewNamespace,
     "A namespace in a response. `version` is the newest version; `broken` is the reason why that "
     "version is not in force.",
-    types={"id": Annotated[str, words("The id of the namespace."), example("models")], "name": str},
-    answered={
+    types_by_field={"id": Annotated[str, words("The id of the namespace."), example("models")], "name": str},
+    answer_only_fields={
         "version": Annotated[str | None, words("The newest version of its definition."), example(None)],
         "dimensions": Annotated[list[str], words("The dimensions of the namespace."), example([])],
         "broken": Annotated[str | None, words("Why its newest version is not in force."), example(None)],

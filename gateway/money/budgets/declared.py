@@ -624,7 +624,7 @@ EXPANSIONS = (CURRENT, HISTORY, BURNUP, FORECAST)
 
 # Granularity of an existing budget; unlike that of a new budget, it has no default.
 _Granularity = Annotated[Granularity, words("The length of a period."), example(MONTHLY)]
-BudgetChanges = changes_struct(NewBudget, types={"granularity": _Granularity})
+BudgetChanges = changes_struct(NewBudget, types_by_field={"granularity": _Granularity})
 Expansion = dict[str, Any] | UnsetType | None
 _RUNNING_PERIOD = {
     "actual": "4.3096606", "planned": "5", "percent": 86,
@@ -637,8 +637,8 @@ BudgetItem = item_struct(
     A budget in a response. Times of the published interface are epoch seconds as text. `problem` is the reason why
     it is not evaluated. `current`, `history`, `burnup` and `forecast` are included if they were requested.
     """,
-    types={"cost_type": str, "granularity": _Granularity, "default_amount": str | None},
-    answered={
+    types_by_field={"cost_type": str, "granularity": _Granularity, "default_amount": str | None},
+    answer_only_fields={
         "per_label": Annotated[str | None, words("Label of the dimension `per`."), example(None)],
         "problem": Annotated[str | None, words("Why the budget is not evaluated."), example(None)],
         "state": Annotated[

@@ -170,7 +170,9 @@ async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float 
         channels=await sources.channels(),
         shapes=await _unrecognised_shapes(sources.log),
         read_otherwise=sources.read_otherwise(),
-        late_reports=await sources.late_reports.store_and_sum_recent() if sources.late_reports else (),
+        late_reports=await sources.late_reports.store_and_sum_recent_late_reports()
+        if sources.late_reports
+        else (),
         sender_fields=await sources.sender_fields(),
         enforcer_faults=await sources.enforcer_faults(),
         unmapped=[seen for seen in await sources.log.event_types() if sources.is_unmapped(seen.type)],

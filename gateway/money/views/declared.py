@@ -12,7 +12,7 @@ ViewChanges = changes_struct(NewView)
 ViewItem = item_struct(
     NewView,
     "A view in a response. Times are epoch seconds as text. `broken` is the reason why it cannot be used.",
-    answered={
+    answer_only_fields={
         "broken": Annotated[
             str | None,
             words("Why the view cannot be used: a dimension of its filter no longer exists."),

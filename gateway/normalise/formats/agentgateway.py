@@ -10,7 +10,7 @@ from gateway.normalise.formats.engine.declaration import (
     ItemFormat,
     RawMembers,
     ReadCall,
-    field_named,
+    field_with_payload_name,
     mark_as_failed_if_http_error,
     set_normalised_counts,
 )
@@ -34,21 +34,21 @@ class AgentgatewayEvent(WorkFields):
     duration: Any = None
     route: Any = None
     endpoint: Any = None
-    http_path: Any = field_named("http.path")
-    http_status: Any = field_named("http.status")
-    trace_id: Any = field_named("trace.id")
-    span_id: Any = field_named("span.id")
-    subject: Any = field_named("jwt.sub")
-    operation: Any = field_named("gen_ai.operation.name")
-    provider: Any = field_named("gen_ai.provider.name")
-    request_model: Any = field_named("gen_ai.request.model")
-    response_model: Any = field_named("gen_ai.response.model")
-    input_tokens: Any = field_named("gen_ai.usage.input_tokens")
-    output_tokens: Any = field_named("gen_ai.usage.output_tokens")
-    cache_read_tokens: Any = field_named("gen_ai.usage.cache_read.input_tokens")
-    cache_write_tokens: Any = field_named("gen_ai.usage.cache_creation.input_tokens")
-    reasoning_tokens: Any = field_named("gen_ai.usage.reasoning_tokens")
-    cost: Any = field_named("agw.ai.usage.cost.total")
+    http_path: Any = field_with_payload_name("http.path")
+    http_status: Any = field_with_payload_name("http.status")
+    trace_id: Any = field_with_payload_name("trace.id")
+    span_id: Any = field_with_payload_name("span.id")
+    subject: Any = field_with_payload_name("jwt.sub")
+    operation: Any = field_with_payload_name("gen_ai.operation.name")
+    provider: Any = field_with_payload_name("gen_ai.provider.name")
+    request_model: Any = field_with_payload_name("gen_ai.request.model")
+    response_model: Any = field_with_payload_name("gen_ai.response.model")
+    input_tokens: Any = field_with_payload_name("gen_ai.usage.input_tokens")
+    output_tokens: Any = field_with_payload_name("gen_ai.usage.output_tokens")
+    cache_read_tokens: Any = field_with_payload_name("gen_ai.usage.cache_read.input_tokens")
+    cache_write_tokens: Any = field_with_payload_name("gen_ai.usage.cache_creation.input_tokens")
+    reasoning_tokens: Any = field_with_payload_name("gen_ai.usage.reasoning_tokens")
+    cost: Any = field_with_payload_name("agw.ai.usage.cost.total")
 
 
 def has_agentgateway_fields(members: RawMembers) -> bool:

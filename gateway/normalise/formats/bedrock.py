@@ -132,48 +132,52 @@ def has_bedrock_fields(members: RawMembers) -> bool:
     )
 
 
-def unwrap_log_records(raw: payload.Raw, unfolding: NestedUnpacking) -> Items:
+def unwrap_log_records(raw: payload.Raw, nested_unpacking: NestedUnpacking) -> Items:
     """
     Yield the log records in one item, without any wrappers (lists, CloudWatch, Firehose). An unreadable
     wrapper affects only its own contents.
     """
-    return _unwrap_layers(raw, unfolding, _MAX_WRAPPERS)
+    return _unwrap_log_record_layers(raw, nested_unpacking, _MAX_WRAPPERS)
 
 
-def _unwrap_layers(raw: payload.Raw, unfolding: NestedUnpacking, wrappers: int) -> Items:
+def _unwrap_log_record_layers(
+    raw: payload.Raw, nested_unpacking: NestedUnpacking, max_wrappers: int
+) -> Items:
     members = payload.undecoded_members(raw)
-    if wrappers and "awslogs" in members:
-        yield from _unwrap_packed(members["awslogs"], "awslogs.data", unfolding, wrappers - 1)
-    elif wrappers and "records" in members and "schemaType" not in members:
-        yield from _unwrap_firehose(members["records"], unfolding, wrappers - 1)
-    elif wrappers and "logEvents" in members:
-        yield from _unwrap_subscription(members, unfolding, wrappers - 1)
+    if max_wrappers and "awslogs" in members:
+        yield from _unwrap_packed(members["awslogs"], "awslogs.data", nested_unpacking, max_wrappers - 1)
+    elif max_wrappers and "records" in members and "schemaType" not in members:
+        yield from _unwrap_firehose(members["records"], nested_unpacking, max_wrappers - 1)
+    elif max_wrappers and "logEvents" in members:
+        yield from _unwrap_subscription(members, nested_unpacking, max_wrappers - 1)
     else:
         del members  # release these references before reading a large record, because they hold a copy of it
         yield raw
 
 
-def _unwrap_firehose(records: payload.Raw, unfolding: NestedUnpacking, wrappers: int) -> Items:
+def _unwrap_firehose(records: payload.Raw, nested_unpacking: NestedUnpacking, max_wrappers: int) -> Items:
     index = 0
     for record in payload.array_elements(records):
         if not len(record):
             yield record
             continue
-        yield from unfolding.count_wrapper(record)
-        yield from _unwrap_packed(record, f"records[{index}].data", unfolding, wrappers)
+        yield from nested_unpacking.count_wrapper_as_item(record)
+        yield from _unwrap_packed(record, f"records[{index}].data", nested_unpacking, max_wrappers)
         index += 1
 
 
-def _unwrap_packed(packed: payload.Raw, field: str, unfolding: NestedUnpacking, wrappers: int) -> Items:
+def _unwrap_packed(
+    packed: payload.Raw, field: str, nested_unpacking: NestedUnpacking, max_wrappers: int
+) -> Items:
     if payload.is_null(packed):
         yield packed
         return
     try:
-        body = yield from unfolding.decode_and_inflate(msgspec.json.decode(packed, type=_Packed).data)
+        body = yield from nested_unpacking.decode_and_inflate(msgspec.json.decode(packed, type=_Packed).data)
         for item in payload.items_of_body(body):
             if len(item):
-                yield from unfolding.count_wrapper(item)
-                yield from _unwrap_layers(item, unfolding, wrappers)
+                yield from nested_unpacking.count_wrapper_as_item(item)
+                yield from _unwrap_log_record_layers(item, nested_unpacking, max_wrappers)
             else:
                 yield item
     except payload.TooBig:
@@ -186,7 +190,7 @@ def _unwrap_packed(packed: payload.Raw, field: str, unfolding: NestedUnpacking, 
         yield Unreadable(f"{field} is {error}")
 
 
-def _unwrap_subscription(members: RawMembers, unfolding: NestedUnpacking, wrappers: int) -> Items:
+def _unwrap_subscription(members: RawMembers, nested_unpacking: NestedUnpacking, max_wrappers: int) -> Items:
     # ignore control messages, with which CloudWatch tests the subscription
     if payload.is_equal_text(members.get("messageType"), b'"CONTROL_MESSAGE"'):
         yield b"{}"
@@ -196,12 +200,14 @@ def _unwrap_subscription(members: RawMembers, unfolding: NestedUnpacking, wrappe
         if not len(event):
             yield event
             continue
-        yield from unfolding.count_wrapper(event)
-        yield from _unwrap_log_event(event, index, unfolding, wrappers)
+        yield from nested_unpacking.count_wrapper_as_item(event)
+        yield from _unwrap_log_event(event, index, nested_unpacking, max_wrappers)
         index += 1
 
 
-def _unwrap_log_event(event: payload.Raw, index: int, unfolding: NestedUnpacking, wrappers: int) -> Items:
+def _unwrap_log_event(
+    event: payload.Raw, index: int, nested_unpacking: NestedUnpacking, max_wrappers: int
+) -> Items:
     if payload.is_null(event):
         yield event
         return
@@ -210,7 +216,9 @@ def _unwrap_log_event(event: payload.Raw, index: int, unfolding: NestedUnpacking
     except payload.UNREADABLE:
         yield Unreadable(f"logEvents[{index}].message is not text")
     else:
-        yield from _unwrap_layers(message.encode("utf-8", "surrogatepass"), unfolding, wrappers)
+        yield from _unwrap_log_record_layers(
+            message.encode("utf-8", "surrogatepass"), nested_unpacking, max_wrappers
+        )
 
 
 def read_calls(event: BedrockEvent) -> Iterable[ReadCall]:
@@ -291,7 +299,7 @@ def _operation_of_bedrock_api(written: str | None, model: str | None) -> str | N
     return None
 
 
-def firehose_acceptance(body: bytes, outcome: ReadOutcome, now: float) -> FormatAnswer | None:
+def firehose_answer_or_none(body: bytes, outcome: ReadOutcome, now: float) -> FormatAnswer | None:
     """
     Return Firehose's response format. Firehose repeats a delivery until the response has its request id and a
     time in milliseconds.
@@ -352,7 +360,7 @@ FORMAT = ItemFormat(
     unwrap=unwrap_log_records,
     signs_of_packing=_PACKED,
     key_header="X-Amz-Firehose-Access-Key",
-    answer=firehose_acceptance,
+    answer=firehose_answer_or_none,
     answer_schemas={200: FIREHOSE_ANSWER},
     refuse=firehose_refusal,
     refusal_schema=FIREHOSE_ANSWER,

@@ -19,7 +19,7 @@ from gateway.normalise.formats.engine.declaration import (
     Items,
     ReadCall,
     add_tier_tag,
-    field_named,
+    field_with_payload_name,
     has_any_member,
     mark_as_failed,
     set_normalised_counts,
@@ -54,28 +54,34 @@ _MAX_ID: Final = 1024
 class BifrostAttributes(msgspec.Struct):
     """The attributes of a Bifrost span that are decoded, without those that have content."""
 
-    operation: Any = field_named("gen_ai.operation.name")
-    service_tier: Any = field_named("gen_ai.response.service_tier")
-    provider: Any = field_named("gen_ai.provider.name")
-    request_model: Any = field_named("gen_ai.request.model")
-    response_model: Any = field_named("gen_ai.response.model")
-    response_id: Any = field_named("gen_ai.response.id")
-    input_tokens: Any = field_named("gen_ai.usage.input_tokens")
-    prompt_tokens: Any = field_named("gen_ai.usage.prompt_tokens")
-    output_tokens: Any = field_named("gen_ai.usage.output_tokens")
-    completion_tokens: Any = field_named("gen_ai.usage.completion_tokens")
-    cache_read_tokens: Any = field_named("gen_ai.usage.cache_read.input_tokens")
-    older_cache_read_tokens: Any = field_named("gen_ai.usage.prompt_token_details.cached_read_tokens")
-    cache_write_tokens: Any = field_named("gen_ai.usage.cache_creation.input_tokens")
-    older_cache_write_tokens: Any = field_named("gen_ai.usage.prompt_token_details.cached_write_tokens")
-    reasoning_tokens: Any = field_named("gen_ai.usage.reasoning.output_tokens")
-    older_reasoning_tokens: Any = field_named("gen_ai.usage.completion_token_details.reasoning_tokens")
-    plain_reasoning_tokens: Any = field_named("gen_ai.usage.reasoning_tokens")
-    cost: Any = field_named("gen_ai.usage.cost")
-    key_name: Any = field_named("bifrost.virtual_key.name")
-    older_key_name: Any = field_named("gen_ai.virtual_key_name")
-    error_type: Any = field_named("error.type")
-    older_error_type: Any = field_named("gen_ai.error.type")
+    operation: Any = field_with_payload_name("gen_ai.operation.name")
+    service_tier: Any = field_with_payload_name("gen_ai.response.service_tier")
+    provider: Any = field_with_payload_name("gen_ai.provider.name")
+    request_model: Any = field_with_payload_name("gen_ai.request.model")
+    response_model: Any = field_with_payload_name("gen_ai.response.model")
+    response_id: Any = field_with_payload_name("gen_ai.response.id")
+    input_tokens: Any = field_with_payload_name("gen_ai.usage.input_tokens")
+    prompt_tokens: Any = field_with_payload_name("gen_ai.usage.prompt_tokens")
+    output_tokens: Any = field_with_payload_name("gen_ai.usage.output_tokens")
+    completion_tokens: Any = field_with_payload_name("gen_ai.usage.completion_tokens")
+    cache_read_tokens: Any = field_with_payload_name("gen_ai.usage.cache_read.input_tokens")
+    older_cache_read_tokens: Any = field_with_payload_name(
+        "gen_ai.usage.prompt_token_details.cached_read_tokens"
+    )
+    cache_write_tokens: Any = field_with_payload_name("gen_ai.usage.cache_creation.input_tokens")
+    older_cache_write_tokens: Any = field_with_payload_name(
+        "gen_ai.usage.prompt_token_details.cached_write_tokens"
+    )
+    reasoning_tokens: Any = field_with_payload_name("gen_ai.usage.reasoning.output_tokens")
+    older_reasoning_tokens: Any = field_with_payload_name(
+        "gen_ai.usage.completion_token_details.reasoning_tokens"
+    )
+    plain_reasoning_tokens: Any = field_with_payload_name("gen_ai.usage.reasoning_tokens")
+    cost: Any = field_with_payload_name("gen_ai.usage.cost")
+    key_name: Any = field_with_payload_name("bifrost.virtual_key.name")
+    older_key_name: Any = field_with_payload_name("gen_ai.virtual_key_name")
+    error_type: Any = field_with_payload_name("error.type")
+    older_error_type: Any = field_with_payload_name("gen_ai.error.type")
 
 
 class BifrostSpan(msgspec.Struct):

@@ -83,17 +83,19 @@ def recognise_format(body: bytes) -> str | None:
     return None
 
 
-def recognise_format_or_refuse(body: bytes, *, how: str) -> str:
+def recognise_format_or_refuse(body: bytes, *, how_to_name_format: str) -> str:
     """
     Return the format of a body. If there is none, raise BadPayload. Its message states why the body is
-    unreadable, or contains `how`, the way to name a format.
+    unreadable, or contains `how_to_name_format`, the way to name a format.
     """
     if (recognised_format := recognise_format(body)) is not None:
         return recognised_format
     payload.items_of_body(
         body
     )  # check the body first: payload.items_of_body raises BadPayload if the body is not JSON
-    raise BadPayload(f"the format was not recognized; {how}; known formats: {', '.join(FORMAT_NAMES)}")
+    raise BadPayload(
+        f"the format was not recognized; {how_to_name_format}; known formats: {', '.join(FORMAT_NAMES)}"
+    )
 
 
 def recognise_item_format(members: RawMembers) -> str | None:

@@ -34,7 +34,7 @@ from gateway.normalise.outcome import NOT_AI
 from gateway.normalise.payload.literal import read_python_literal
 from gateway.normalise.payload.provider_bodies import (
     CohereMeta,
-    PagesRead,
+    DocumentPageCounts,
     billed_unit_tokens,
     count_searches_in_output,
     image_meters,
@@ -118,7 +118,7 @@ class LiteLLMResponse(msgspec.Struct):
     size: Any = None
     quality: Any = None
     meta: CohereMeta | Other = None
-    usage_info: PagesRead | Other = None
+    usage_info: DocumentPageCounts | Other = None
 
 
 class LiteLLMAsked(msgspec.Struct):
@@ -176,11 +176,11 @@ def has_litellm_fields(members: RawMembers) -> bool:
 def read_calls(event: LiteLLMEvent) -> Iterable[ReadCall]:
     """Read one event or row. Return its call, or nothing if it is not a call."""
     if event.id is None and event.request_id is not None:
-        record, left_out = _read_spend_log_row(event)
+        record, left_out = _spend_log_record_and_left_out(event)
     elif isinstance(event.modelParameters, str) and isinstance(event.usage, str):
-        record, left_out = _read_old_payload(event)
+        record, left_out = _old_payload_record_and_left_out(event)
     else:
-        record, left_out = _read_standard_payload(event)
+        record, left_out = _standard_payload_record_and_left_out(event)
     if _is_tool_call(event, record):
         return ()
     call_id = text_or_none(event.litellm_call_id)
@@ -220,7 +220,7 @@ def _dedup_keys_of_provider_request(event: LiteLLMEvent, record: Inference) -> t
     return dedup_keys_from_ids(record, failure.error_provider_request_id)
 
 
-def _read_standard_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
+def _standard_payload_record_and_left_out(event: LiteLLMEvent) -> tuple[Inference, int]:
     meta = struct_or_empty(event.metadata, LiteLLMMeta)
     record = _build_record(event, meta, event.id, parse_amount(event.response_cost, "response_cost"))
     record.trace_id = text_or_none(event.trace_id)
@@ -237,7 +237,7 @@ def _read_standard_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
     return record, _add_metadata(record, event, meta, text_or_none(meta.user_api_key_user_id), end_user)
 
 
-def _read_spend_log_row(event: LiteLLMEvent) -> tuple[Inference, int]:
+def _spend_log_record_and_left_out(event: LiteLLMEvent) -> tuple[Inference, int]:
     meta = struct_or_empty(event.metadata, LiteLLMMeta)
     record = _build_record(event, meta, event.request_id, parse_amount(event.spend, "spend"))
     record.team = first_text(event.team_id, meta.user_api_key_team_alias)
@@ -247,7 +247,7 @@ def _read_spend_log_row(event: LiteLLMEvent) -> tuple[Inference, int]:
     return record, _add_metadata(record, event, meta, text_or_none(event.user), text_or_none(event.end_user))
 
 
-def _read_old_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
+def _old_payload_record_and_left_out(event: LiteLLMEvent) -> tuple[Inference, int]:
     meta = read_python_literal(event.metadata, LiteLLMMeta)
     event.usage = read_python_literal(event.usage, Usage)
     record = _build_record(event, meta, event.id, parse_amount(event.cost, "cost"))
@@ -353,7 +353,7 @@ def _with_facts_of_response(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
             else image_meters(asked.n, size, quality)
         )
     if answer.usage_info is not None:
-        extra_meters = struct_or_empty(answer.usage_info, PagesRead).tokens_with_pages().meters
+        extra_meters = struct_or_empty(answer.usage_info, DocumentPageCounts).page_meters_as_tokens().meters
     if answer.meta is not None:
         billed = struct_or_empty(answer.meta, CohereMeta).billed_units
         extra_meters = billed_unit_tokens(billed).meters if isinstance(billed, BilledUnits) else extra_meters

@@ -19,7 +19,7 @@ from gateway.normalise.formats.engine.declaration import (
     RawMembers,
     ReadCall,
     add_tier_tag,
-    field_named,
+    field_with_payload_name,
     has_object_with,
     is_model_call,
     mark_as_failed,
@@ -86,11 +86,11 @@ class PortkeyConfig(msgspec.Struct):
 class PortkeyHeaders(RequestIdHeaders):
     """The headers of a Portkey log that are read. All other headers may hold masked provider keys."""
 
-    config: Any = field_named("x-portkey-config")
-    provider: Any = field_named("x-portkey-provider")
-    trace_id: Any = field_named("x-portkey-trace-id")
-    metadata: Any = field_named("x-portkey-metadata")
-    cache_status: Any = field_named("x-portkey-cache-status")
+    config: Any = field_with_payload_name("x-portkey-config")
+    provider: Any = field_with_payload_name("x-portkey-provider")
+    trace_id: Any = field_with_payload_name("x-portkey-trace-id")
+    metadata: Any = field_with_payload_name("x-portkey-metadata")
+    cache_status: Any = field_with_payload_name("x-portkey-cache-status")
 
 
 class PortkeyRequest(msgspec.Struct):
@@ -126,15 +126,15 @@ class PortkeyEvent(msgspec.Struct):
     is_success: Any = None
     cache_status: Any = None
     metadata: Any = None
-    metadata_keys: Any = field_named("metadata.key")  # Portkey's table has this column name
-    metadata_values: Any = field_named("metadata.value")
-    environment: Any = field_named("_environment")
-    end_user: Any = field_named("_user")
+    metadata_keys: Any = field_with_payload_name("metadata.key")  # Portkey's table has this column name
+    metadata_values: Any = field_with_payload_name("metadata.value")
+    environment: Any = field_with_payload_name("_environment")
+    end_user: Any = field_with_payload_name("_user")
     user_id: Any = None
     workspace_slug: Any = None
     api_key_id: Any = None
     # Fields of Portkey's JSON file of a single log.
-    file_id: Any = field_named("_id")
+    file_id: Any = field_with_payload_name("_id")
     organisation_id: Any = None
     request: PortkeyRequest | Other = None
     response: PortkeyResponse | Other = None

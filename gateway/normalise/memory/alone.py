@@ -56,7 +56,7 @@ FIRST_PLACE: Final = 4  # index of the first of `VaryingValues.all_values` in a 
 _AT_ONCE: Final = 64  # number of spans that are counted between two checks of the clock
 
 
-class CallAlone(msgspec.Struct, frozen=True, eq=False):
+class LoneSpanTemplate(msgspec.Struct, frozen=True, eq=False):
     """
     A template for the result of a span without related spans. `record` is None if the span is not a call.
 
@@ -138,10 +138,10 @@ def add_rows_to_outcome(
     kinds: Sequence[LearnedKind | None], rows: Sequence[Sequence[Any]], outcome: ReadOutcome, version: str
 ) -> None:
     """
-    Add the results of spans to the outcome, faster than `CallAlone.add_to_outcome` for each span and with the
+    Add the results of spans to the outcome, faster than `LoneSpanTemplate.add_to_outcome` for each span and with the
     same result: the rows already have the hashes of the response ids.
     """
-    records, identities, counted = outcome.records, outcome.identities, list[CallAlone]()
+    records, identities, counted = outcome.records, outcome.identities, list[LoneSpanTemplate]()
     for kind, row in zip(kinds, rows, strict=True):
         assert kind is not None and kind.alone is not None
         alone, record_id = kind.alone, row[ID_PLACE]
@@ -169,7 +169,7 @@ class LearnedKind(NamedTuple):
     """
 
     form: SpanForm
-    alone: CallAlone | None
+    alone: LoneSpanTemplate | None
 
 
 class LookedUpSpans(NamedTuple):
@@ -190,12 +190,12 @@ class LookedUpSpans(NamedTuple):
 def row_of_unknown_span(span: Span) -> tuple[Any, ...]:
     """
     Return the row for a span that the compiled module did not find. It has only the ids, which
-    `are_unrelated_rows` reads.
+    `has_no_repeats_or_parents` reads.
     """
     return None, False, (), None, span.trace_id, span.span_id, span.parent_id
 
 
-def are_unrelated_rows(rows: Sequence[Sequence[Any]]) -> bool:
+def has_no_repeats_or_parents(rows: Sequence[Sequence[Any]]) -> bool:
     """
     Return True if no span appears twice, and if no span is the parent of another of these spans. `rows` come
     from the compiled module.
@@ -206,14 +206,16 @@ def are_unrelated_rows(rows: Sequence[Sequence[Any]]) -> bool:
     return len(ids) == len(rows) and None not in ids and ids.isdisjoint([row[6] for row in rows])
 
 
-def read_unknown_spans_if_independent(looked_up_spans: Sequence[LookedUpSpans], options: ReadOptions) -> bool:
+def read_unknown_spans_if_none_related(
+    looked_up_spans: Sequence[LookedUpSpans], options: ReadOptions
+) -> bool:
     """
     Return True if no result depends on another of these spans. Then also replace each span of an unknown kind
     in `looked_up_spans` by the result of reading it with the rules.
     """
     if any(kind is not None and kind.alone is None for part in looked_up_spans for kind in part.kinds):
         return False
-    if not are_unrelated_rows([row for part in looked_up_spans for row in part.rows]):
+    if not has_no_repeats_or_parents([row for part in looked_up_spans for row in part.rows]):
         return False
     unknown = [
         (part.spans, place)
@@ -222,14 +224,14 @@ def read_unknown_spans_if_independent(looked_up_spans: Sequence[LookedUpSpans], 
         if kind is None
     ]
     reads = [read_span_alone(spans[place], options) for spans, place in unknown]
-    if not all(read is not None and _is_independent_of_spans(read) for read in reads):
+    if not all(read is not None and _is_independent_of_other_spans(read) for read in reads):
         return False
     for (spans, place), read in zip(unknown, reads, strict=True):
         spans[place] = read
     return True
 
 
-def _is_independent_of_spans(read_span: ReadSpan) -> bool:
+def _is_independent_of_other_spans(read_span: ReadSpan) -> bool:
     call, node = read_span.call, read_span.node
     if node is not None and node.began is not None:
         return False
@@ -256,7 +258,7 @@ def _has_facts_beyond_record(call: SpanCall) -> bool:
     )
 
 
-def add_independent_spans(
+def add_mutually_independent_spans(
     looked_up_spans: Sequence[LookedUpSpans], outcome: ReadOutcome, options: ReadOptions, clock: SliceClock
 ) -> Iterator[None]:
     entered: EncodedResource | None = None
@@ -273,10 +275,10 @@ def add_independent_spans(
                 begin = place + 1
             add_rows_to_outcome(part.kinds[begin:end], part.rows[begin:end], outcome, version)
             if clock.is_over():
-                outcome.pack_full_part()
+                outcome.pack_finished_part_if_full()
                 yield
                 clock.begin_slice()
-    outcome.pack_full_part()
+    outcome.pack_finished_part_if_full()
 
 
 def _add_read_span(
@@ -284,7 +286,7 @@ def _add_read_span(
 ) -> None:
     left_out = outcome.left_out
     reader = SpanReader(outcome, options)
-    reader.enter_resource_and_scope(looked_up_spans.context.resource, looked_up_spans.context.scope)
+    reader.set_current_resource_and_scope(looked_up_spans.context.resource, looked_up_spans.context.scope)
     # values that the resource leaves out are counted once, and not for each of its spans
     outcome.left_out = left_out
     reader.add_read_span(place, looked_up_spans.spans[place])
@@ -292,41 +294,42 @@ def _add_read_span(
         pass
 
 
-def build_call_alone(
-    form: SpanForm, spans: Sequence[Span], varying: Sequence[VaryingValues], options: ReadOptions
-) -> CallAlone | None:
+def build_lone_span_template(
+    form: SpanForm, spans: Sequence[Span], varying_values: Sequence[VaryingValues], options: ReadOptions
+) -> LoneSpanTemplate | None:
     """
     Return a template of the result for spans of this form without related spans in their request. Return None
-    if the rules give another result. `spans` are the spans from which the form was learned, and `varying`
+    if the rules give another result. `spans` are the spans from which the form was learned, and `varying_values`
     their varying values.
     """
     call = form.read.call
     found = (
-        _learned_result_without_call(form)
+        _lone_span_template_without_call(form)
         if call is None
-        else _learned_result_with_call(form, call, spans[0].scope.name)
+        else _lone_span_template_with_call(form, call, spans[0].scope.name)
     )
     if found is None:
         return None
     kind = LearnedKind(form, found)
     holds = all(
-        gives_same_outcome(kind, span, slots, options) for span, slots in zip(spans, varying, strict=True)
+        gives_same_outcome_as_rules(kind, span, slots, options)
+        for span, slots in zip(spans, varying_values, strict=True)
     )
     return found if holds else None
 
 
-def _learned_result_without_call(form: SpanForm) -> CallAlone | None:
+def _lone_span_template_without_call(form: SpanForm) -> LoneSpanTemplate | None:
     read, node = form.read, form.read.node
     if node is not None and (node.caller is not NO_CALLER or node.agent is not None):
         # a span with a caller or an agent changes calls of other requests, so it cannot be read on its own
         return None
     step = PLAIN if node is None else RUN if node.is_run else STEP if node.is_ai else PLAIN
-    return CallAlone(
+    return LoneSpanTemplate(
         None, (), (), (), None, 0, None, 0, None, "", None, read.ignored, read.shown, read.left_out, step=step
     )
 
 
-def _learned_result_with_call(form: SpanForm, call: SpanCall, scope: str) -> CallAlone | None:
+def _lone_span_template_with_call(form: SpanForm, call: SpanCall, scope: str) -> LoneSpanTemplate | None:
     own = dict(form.call)
     if (
         _has_facts_beyond_record(call)
@@ -351,7 +354,7 @@ def _learned_result_with_call(form: SpanForm, call: SpanCall, scope: str) -> Cal
     if any(at >= len(_COUNTS) for at, _, _ in form.tokens):
         return None
     counts = tuple([(_COUNTS[at], stated, factors) for at, stated, factors in form.tokens])
-    return CallAlone(
+    return LoneSpanTemplate(
         record,
         tuple([(name, FIRST_PLACE + place) for name, place in fields.items()]),
         tuple([(name, FIRST_PLACE + place) for name, place in tags.items()]),
@@ -372,21 +375,27 @@ def _learned_result_with_call(form: SpanForm, call: SpanCall, scope: str) -> Cal
     )
 
 
-def gives_same_outcome(
-    kind: LearnedKind, span: Span, slots: VaryingValues, options: ReadOptions, id: bytes | None = None
+def gives_same_outcome_as_rules(
+    kind: LearnedKind,
+    span: Span,
+    varying_values: VaryingValues,
+    options: ReadOptions,
+    response_id_hash: bytes | None = None,
 ) -> bool:
     """
-    Return True if the learned kind of span and `SpanReader` give the same outcome for a span. `id` is the
-    hash of the response id from the span's row.
+    Return True if the learned kind of span and `SpanReader` give the same outcome for a span.
+    `response_id_hash` is from the span's row.
     """
     resource, scope = span.resource, span.scope
     by_rules, found = ReadOutcome(keep_tags=options.keep_tags), ReadOutcome(keep_tags=options.keep_tags)
     reader = SpanReader(by_rules, options)
-    reader.enter_resource_and_scope(resource, scope)
-    reader.add_read_span(0, kind.form.read_span(slots.all_values, slots.counts))
+    reader.set_current_resource_and_scope(resource, scope)
+    reader.add_read_span(
+        0, kind.form.read_span_without_rules(varying_values.all_values, varying_values.counts)
+    )
     for _ in reader.add_remaining_items():
         pass
-    SpanReader(found, options).enter_resource_and_scope(resource, scope)
-    row = (0, False, slots.counts, id, *slots.all_values)
+    SpanReader(found, options).set_current_resource_and_scope(resource, scope)
+    row = (0, False, varying_values.counts, response_id_hash, *varying_values.all_values)
     add_rows_to_outcome((kind,), (row,), found, version_of_sender(resource, scope))
     return by_rules == found

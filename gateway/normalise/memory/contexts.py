@@ -148,7 +148,7 @@ class SpanContexts:
             self._memory.context(number, [text.encode() for text in fixed if type(text) is str])
         return number, tuple(varying.values())
 
-    def distinguish_by_attributes(self, names: set[str]) -> bool:
+    def add_distinguishing_attributes(self, names: set[str]) -> bool:
         """
         Let further resource attributes distinguish contexts (resource and scope), and forget the contexts
         that have them. Return False if all of `names` already did.
@@ -163,5 +163,5 @@ class SpanContexts:
 
 def _count_left_out_of_resource(resource: Resource, options: ReadOptions) -> int:
     outcome = ReadOutcome(keep_tags=options.keep_tags)
-    Senders(outcome, options).enter_resource(resource)
+    Senders(outcome, options).set_current_resource(resource)
     return outcome.left_out

@@ -124,13 +124,15 @@ class SpanForm(msgspec.Struct, frozen=True):
     # of the counts.
     tokens: tuple[tuple[int, int, tuple[int, ...]], ...]
 
-    def read_span(self, varying: tuple[Any, ...], counts: Sequence[int]) -> ReadSpan:
+    def read_span_without_rules(
+        self, varying_values: tuple[Any, ...], token_counts: Sequence[int]
+    ) -> ReadSpan:
         """
         Return the result for a span with these varying values (`VaryingValues.all_values`) and counts,
         without the
         rules.
         """
-        trace_id, span_id, parent_id = varying[:3]
+        trace_id, span_id, parent_id = varying_values[:3]
         sample = self.read
         template, sample_node = sample.call, sample.node
         key = None if trace_id is None or span_id is None else (trace_id, span_id)
@@ -144,30 +146,30 @@ class SpanForm(msgspec.Struct, frozen=True):
         if self.caller:
             fields = [caller.user, caller.team, caller.session, caller.api_key, caller.email]
             for at, place in self.caller:
-                fields[at] = varying[place]
+                fields[at] = varying_values[place]
             caller = Caller(*fields)
         if template is not None:
             call = read.call = _copied_call(template)
             record = call.record = _copied_record(template.record)
             for name, place in self.record:
-                setattr(record, name, varying[place])
+                setattr(record, name, varying_values[place])
             tags = record.tags = dict(template.record.tags)
             for name, place in self.tags:
-                tags[name] = varying[place]
+                tags[name] = varying_values[place]
             for name, place in self.call:
-                setattr(call, name, varying[place])
+                setattr(call, name, varying_values[place])
             call.caller = caller
             if self.tokens:
                 numbers: list[Any] = list(template.tokens)
                 for at, stated, factors in self.tokens:
-                    numbers[at] = counts[stated] if stated >= 0 else weighted_sum(factors, counts)
+                    numbers[at] = token_counts[stated] if stated >= 0 else weighted_sum(factors, token_counts)
                 tokens = call.tokens = _tokens(Tokens, numbers)
                 set_token_counts(record, tokens)
         if sample_node is not None:
             node = read.node = TraceNode(parent, caller, sample_node.agent, sample_node.is_border, read.call)
             node.is_run, node.is_ai = sample_node.is_run, sample_node.is_ai
             for name, place in self.node:
-                setattr(node, name, varying[place])
+                setattr(node, name, varying_values[place])
         return read
 
 
@@ -182,9 +184,11 @@ def weighted_sum(factors: Sequence[int], counts: Sequence[int]) -> int:
     return sum([a * b for a, b in zip(factors, counts, strict=True)])
 
 
-def derive_common_form(reads: Sequence[ReadSpan], varying: Sequence[VaryingValues]) -> SpanForm | None:
-    """Return the `SpanForm` that gives each of `reads` from the varying values of the same span, or None."""
-    found = [values_by_path(read) for read in reads]
+def derive_common_form(
+    read_spans: Sequence[ReadSpan], varying_values: Sequence[VaryingValues]
+) -> SpanForm | None:
+    """Return the `SpanForm` that gives each of `read_spans` from the varying values of the same span, or None."""
+    found = [values_by_path(read) for read in read_spans]
     known = [one for one in found if one is not None]
     if len(known) < len(found) or any(one.keys() != known[0].keys() for one in known):
         return None
@@ -193,14 +197,14 @@ def derive_common_form(reads: Sequence[ReadSpan], varying: Sequence[VaryingValue
     }
     tokens: list[tuple[int, int, tuple[int, ...]]] = []
     counted = _paths_of_token_counts(known[0])
-    columns = list(zip(*[one.all_values for one in varying], strict=True))
+    columns = list(zip(*[one.all_values for one in varying_values], strict=True))
     for path in known[0]:
         column = [one[path] for one in known]
         if all(value == column[0] and type(value) is type(column[0]) for value in column):
             continue
         kind, name = path
         if kind == "token":
-            factors = _factors_that_give_column(column, [one.counts for one in varying])
+            factors = _count_factors_that_give_values(column, [one.counts for one in varying_values])
             if factors is None:
                 return None
             is_one = sorted(factors)[-1] == sum(map(abs, factors)) == 1
@@ -212,7 +216,7 @@ def derive_common_form(reads: Sequence[ReadSpan], varying: Sequence[VaryingValue
         else:
             return None
     return SpanForm(
-        reads[0],
+        read_spans[0],
         tuple(places["record"]),
         tuple(places["call"]),
         tuple(places["node"]),
@@ -240,12 +244,15 @@ def _position_of_equal_column(
     return None
 
 
-def _factors_that_give_column(
-    column: Sequence[Any], counts: Sequence[tuple[int, ...]]
+def _count_factors_that_give_values(
+    wanted_values: Sequence[Any], token_counts: Sequence[tuple[int, ...]]
 ) -> tuple[int, ...] | None:
-    if not all(type(value) is int for value in column):
+    if not all(type(value) is int for value in wanted_values):
         return None
     for factors in _FACTORS:
-        if all(weighted_sum(factors, stated) == value for value, stated in zip(column, counts, strict=True)):
+        if all(
+            weighted_sum(factors, stated) == value
+            for value, stated in zip(wanted_values, token_counts, strict=True)
+        ):
             return factors
     return None

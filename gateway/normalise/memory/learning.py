@@ -20,8 +20,8 @@ from gateway.normalise.memory.alone import (
     FIRST_PLACE,
     ID_PLACE,
     LearnedKind,
-    build_call_alone,
-    gives_same_outcome,
+    build_lone_span_template,
+    gives_same_outcome_as_rules,
 )
 from gateway.normalise.memory.forms import SpanForm, VaryingValues, derive_common_form, values_by_path
 from gateway.normalise.memory.slots import (
@@ -29,10 +29,10 @@ from gateway.normalise.memory.slots import (
     FIRST_TEXT,
     OF_RESOURCE,
     TEXTS,
-    class_of_counts,
-    has_class_of_counts,
+    has_sign_class,
     may_be_tag,
-    slot_number_or_zero,
+    sign_class_of_counts,
+    varying_value_slot_or_zero,
 )
 from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.model import Attributes, Resource, Span
@@ -49,35 +49,41 @@ _LENGTHS: Final = (1, 2, 7, 15, 16, 17, 24, 31, 32, 36, 48, 64, 70, 90)
 
 def vary_span(
     span: Span,
-    texts: tuple[str, ...],
-    outside: tuple[str, ...],
-    counts: tuple[int, ...],
-    reads: set[str],
-    tags: Set[str],
+    varying_texts: tuple[str, ...],
+    resource_texts: tuple[str, ...],
+    token_counts: tuple[int, ...],
+    names_read_by_rules: set[str],
+    tag_only_names: Set[str],
     chance: random.Random,
 ) -> Iterator[tuple[Span, VaryingValues]]:
     """
-    Yield the span itself, then variations of it, each with its varying values. `texts` and `outside` are the
-    varying texts of the span and of its resource, and `tags` the names of attributes that only become tags.
+    Yield the span itself, then variations of it, each with its varying values. `resource_texts` are the
+    varying texts of its resource, and `tag_only_names` the names of attributes that only become tags.
     """
-    yield span, _varying_values_of_span(span, (*texts, *outside), counts)
+    yield span, _varying_values_of_span(span, (*varying_texts, *resource_texts), token_counts)
     for number in range(WANTED):
-        new_counts = _random_counts_of_class(counts, chance)
+        new_counts = _random_counts_of_same_sign_class(token_counts, chance)
         if new_counts is None:
             return
-        new_texts = tuple([_random_text_of_class(text, number, chance) for text in texts])
-        new_outside = tuple([_random_text_of_class(text, number, chance) for text in outside])
+        new_texts = tuple([_random_text_of_same_class(text, number, chance) for text in varying_texts])
+        new_outside = tuple([_random_text_of_same_class(text, number, chance) for text in resource_texts])
         start, end = _random_times(span.start_time, span.end_time, chance)
         other = msgspec.structs.replace(
             span,
-            resource=_with_replaced_texts(span.resource, outside, new_outside),
+            resource=_with_replaced_texts(span.resource, resource_texts, new_outside),
             trace_id=span.trace_id and f"{chance.getrandbits(128) | 1:032x}",
             span_id=span.span_id and f"{chance.getrandbits(64) | 1:016x}",
             parent_id=span.parent_id and f"{chance.getrandbits(64) | 1:016x}",
             start_time=start,
             end_time=end,
             attributes=_with_varied_attributes(
-                span.attributes, texts, new_texts, new_counts, reads, tags, chance
+                span.attributes,
+                varying_texts,
+                new_texts,
+                new_counts,
+                names_read_by_rules,
+                tag_only_names,
+                chance,
             ),
         )
         yield other, _varying_values_of_span(other, (*new_texts, *new_outside), new_counts)
@@ -92,9 +98,17 @@ def _with_replaced_texts(resource: Resource, texts: tuple[str, ...], new_texts: 
     return Resource(attributes)
 
 
-def _varying_values_of_span(span: Span, texts: tuple[str, ...], counts: tuple[int, ...]) -> VaryingValues:
+def _varying_values_of_span(
+    span: Span, varying_texts: tuple[str, ...], token_counts: tuple[int, ...]
+) -> VaryingValues:
     return VaryingValues(
-        span.trace_id, span.span_id, span.parent_id, span.start_time, span.end_time, texts, counts
+        span.trace_id,
+        span.span_id,
+        span.parent_id,
+        span.start_time,
+        span.end_time,
+        varying_texts,
+        token_counts,
     )
 
 
@@ -110,7 +124,7 @@ def _with_varied_attributes(
     found: Attributes = {}
     at = 0
     for name, value in attributes.items():
-        slot = slot_number_or_zero(name)
+        slot = varying_value_slot_or_zero(name)
         # A tag that is not plain does not vary. Its text is skipped here, because it differs from all texts
         # that vary.
         if (slot >= FIRST_TEXT or name in tags) and at < len(texts) and value == texts[at]:
@@ -121,11 +135,11 @@ def _with_varied_attributes(
         elif name in reads:
             found[name] = value
         else:
-            found[name] = _random_value(value, chance)
+            found[name] = _random_value_of_same_type(value, chance)
     return found
 
 
-def _random_value(value: Any, chance: random.Random) -> Any:
+def _random_value_of_same_type(value: Any, chance: random.Random) -> Any:
     if type(value) is str:
         return "".join(chance.choices(_LETTERS, k=chance.randrange(0, 40)))
     if type(value) is bool:
@@ -135,17 +149,17 @@ def _random_value(value: Any, chance: random.Random) -> Any:
     return chance.random() * 1000 if type(value) is float else value
 
 
-def _random_text_of_class(text: str, number: int, chance: random.Random) -> str:
+def _random_text_of_same_class(text: str, variation_number: int, chance: random.Random) -> str:
     """
     Return a random text of the same class, which the rules read in the same way. It keeps the beginning up to
     the first `-` or `_`, and an e-mail address becomes another one.
     """
     if "@" in text:
-        local, domain = ("".join(chance.choices(_LETTERS, k=1 + number)) for _ in range(2))
+        local, domain = ("".join(chance.choices(_LETTERS, k=1 + variation_number)) for _ in range(2))
         return f"Z{local}@{domain}.org"
     ends = [at for at in (text.find("-"), text.find("_")) if at >= 0]
     begin = text[: min(ends) + 1] if ends else ""
-    length = max(1, min(_LENGTHS[number % len(_LENGTHS)], 96 - len(begin)))
+    length = max(1, min(_LENGTHS[variation_number % len(_LENGTHS)], 96 - len(begin)))
     rest = "".join(chance.choices(_LETTERS, k=length))
     # `Z` marks a text without letters before its first separator, because no secret starts with this letter.
     return begin + rest if begin else "Z" + rest[: 95 if text else 0]
@@ -159,21 +173,23 @@ def _random_times(start: int | None, end: int | None, chance: random.Random) -> 
     return begin, begin + sign * chance.choice((1, 999_999, chance.randrange(1, 10**12)))
 
 
-def _random_counts_of_class(counts: tuple[int, ...], chance: random.Random) -> tuple[int, ...] | None:
-    wanted = class_of_counts(counts)
+def _random_counts_of_same_sign_class(
+    token_counts: tuple[int, ...], chance: random.Random
+) -> tuple[int, ...] | None:
+    wanted = sign_class_of_counts(token_counts)
     for _ in range(_TRIES):
         largest = chance.choice((10, 1000, 10**5, 10**7))
-        i, o, r, w, t, s = (0 if count == 0 else chance.randrange(1, largest) for count in counts)
-        if counts[2] + counts[3] == counts[0] and counts[0]:
+        i, o, r, w, t, s = (0 if count == 0 else chance.randrange(1, largest) for count in token_counts)
+        if token_counts[2] + token_counts[3] == token_counts[0] and token_counts[0]:
             i = r + w
-        if counts[4] == counts[1] and counts[1]:
+        if token_counts[4] == token_counts[1] and token_counts[1]:
             t = o
-        if counts[5]:
+        if token_counts[5]:
             s = chance.choice((s, i + o, i + o + r + w, i + o + r + w + t, i + o + t)) + chance.choice(
                 (0, 0, 0, t, 7)
             )
         found = (i, o, r, w, t, s)
-        if max(found) <= 10**8 and has_class_of_counts(found, wanted):
+        if max(found) <= 10**8 and has_sign_class(found, wanted):
             return found
     return None
 
@@ -187,7 +203,7 @@ class NotObserved(Exception):
     """
 
 
-def _refuse_unobserved(*_: object) -> NoReturn:
+def _raise_not_observed(*_: object) -> NoReturn:
     raise NotObserved
 
 
@@ -237,21 +253,21 @@ class ObservedAttributes(dict[str, Any]):
         return name in self._attributes
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._attributes_if_read_by_shapes())
+        return iter(self._attributes_if_called_by_shapes_module())
 
     def __len__(self) -> int:
-        return len(self._attributes_if_read_by_shapes())
+        return len(self._attributes_if_called_by_shapes_module())
 
     def keys(self) -> KeysView[str]:  # type: ignore[override]
-        return self._attributes_if_read_by_shapes().keys()
+        return self._attributes_if_called_by_shapes_module().keys()
 
-    def _attributes_if_read_by_shapes(self) -> Attributes:
+    def _attributes_if_called_by_shapes_module(self) -> Attributes:
         if sys._getframe(2).f_globals is not vars(shapes):
             raise NotObserved
         return self._attributes
 
-    __eq__ = __ne__ = __or__ = __ror__ = __ior__ = __setitem__ = __delitem__ = _refuse_unobserved
-    values = items = copy = __reversed__ = pop = popitem = setdefault = update = clear = _refuse_unobserved  # type: ignore[assignment]
+    __eq__ = __ne__ = __or__ = __ror__ = __ior__ = __setitem__ = __delitem__ = _raise_not_observed
+    values = items = copy = __reversed__ = pop = popitem = setdefault = update = clear = _raise_not_observed  # type: ignore[assignment]
     __hash__ = None
 
 
@@ -283,58 +299,65 @@ class ReadOtherwise(NamedTuple):
     fields: tuple[str, ...]
 
 
-def learn_kind(
+def learn_span_kind(
     span: Span,
-    texts: tuple[str, ...],
-    outside: tuple[str, ...],
-    counts: tuple[int, ...],
-    reads: set[str],
-    tags: Set[str],
+    varying_texts: tuple[str, ...],
+    resource_texts: tuple[str, ...],
+    token_counts: tuple[int, ...],
+    names_read_by_rules: set[str],
+    tag_only_names: Set[str],
     options: ReadOptions,
     chance: random.Random,
 ) -> Generator[None, None, Learned]:
     """
-    Learn how to read a kind of span, in short steps. `reads` are the attribute names that the rules read for
-    other kinds of the same shape. `texts` and `outside` are the varying texts of the span and of its
-    resource. `tags` are the names of attributes that only become tags.
+    Learn how to read a kind of span, in short steps. `names_read_by_rules` are the attribute names that the
+    rules read for other kinds of the same shape. `resource_texts` are the varying texts of the span's
+    resource. `tag_only_names` are the names of attributes that only become tags.
 
-    No kind is learned if a rule reads an attribute in `tags` for another purpose as well. If the rules read
-    names that are not in `reads`, only the names are returned, because the trial spans had arbitrary values
-    under them.
+    No kind is learned if a rule reads an attribute in `tag_only_names` for another purpose as well. If the rules read
+    names that are not in `names_read_by_rules`, only the names are returned, because the trial spans had
+    arbitrary values under them.
     """
-    known, reads, asked, of_resource = len(reads), set(reads), set[str](), set[str]()
+    known, names_read_by_rules, asked, of_resource = (
+        len(names_read_by_rules),
+        set(names_read_by_rules),
+        set[str](),
+        set[str](),
+    )
     found: list[ReadSpan] = []
     varying: list[VaryingValues] = []
     varied: list[Span] = []
-    for other, slots in vary_span(span, texts, outside, counts, reads, tags, chance):
-        notes = SpanNotes(reads, set(), asked)
-        read = _read_span_observed(other, notes, of_resource, options)
-        if len(reads) > known or read is None or not notes.often.isdisjoint(tags):
-            return Learned(reads, asked, of_resource, None)
-        if _has_token_counts(span) and _has_figure_outside_counts(span, reads - tags):
-            return Learned(reads, asked, of_resource, None)
+    for other, slots in vary_span(
+        span, varying_texts, resource_texts, token_counts, names_read_by_rules, tag_only_names, chance
+    ):
+        notes = SpanNotes(names_read_by_rules, set(), asked)
+        read = _read_span_and_note_names(other, notes, of_resource, options)
+        if len(names_read_by_rules) > known or read is None or not notes.often.isdisjoint(tag_only_names):
+            return Learned(names_read_by_rules, asked, of_resource, None)
+        if _has_token_counts(span) and _has_figure_outside_counts(span, names_read_by_rules - tag_only_names):
+            return Learned(names_read_by_rules, asked, of_resource, None)
         found.append(read)
         varying.append(slots)
         varied.append(other)
         yield
     form = derive_common_form(found, varying) if len(found) > LEAST else None
     if form is None or not _is_form_confirmed(form, found, varying):
-        return Learned(reads, asked, of_resource, None)
+        return Learned(names_read_by_rules, asked, of_resource, None)
     yield
-    alone = build_call_alone(form, varied, varying, options)
-    return Learned(reads, asked, of_resource, LearnedKind(form, alone))
+    alone = build_lone_span_template(form, varied, varying, options)
+    return Learned(names_read_by_rules, asked, of_resource, LearnedKind(form, alone))
 
 
 def names_read_only_for_tags(span: Span, options: ReadOptions) -> set[str]:
     """Return the names of a span's attributes that rules read once, to copy the text to a tag."""
     notes = SpanNotes(set(), set(), set())
-    if _read_span_observed(span, notes, set(), options) is None:
+    if _read_span_and_note_names(span, notes, set(), options) is None:
         return set()
     return {name for name in notes.read - notes.often if may_be_tag(name, options.keep_attributes)}
 
 
-def _read_span_observed(
-    span: Span, notes: SpanNotes, of_resource: set[str], options: ReadOptions
+def _read_span_and_note_names(
+    span: Span, name_notes: SpanNotes, resource_names_read: set[str], options: ReadOptions
 ) -> ReadSpan | None:
     """
     Read a span and note the attribute names that rules read. Return None if a rule hides which names it
@@ -342,8 +365,10 @@ def _read_span_observed(
     """
     observed = msgspec.structs.replace(
         span,
-        attributes=ObservedAttributes(span.attributes, notes),
-        resource=Resource(ObservedAttributes(span.resource.attributes, SpanNotes(of_resource, set(), set()))),
+        attributes=ObservedAttributes(span.attributes, name_notes),
+        resource=Resource(
+            ObservedAttributes(span.resource.attributes, SpanNotes(resource_names_read, set(), set()))
+        ),
     )
     try:
         read = read_span_alone(observed, options)
@@ -366,7 +391,7 @@ def _has_equal_values(one: ReadSpan, other: ReadSpan) -> bool:
 
 def _is_form_confirmed(form: SpanForm, found: Sequence[ReadSpan], varying: Sequence[VaryingValues]) -> bool:
     return all(
-        _has_equal_values(form.read_span(slots.all_values, slots.counts), read)
+        _has_equal_values(form.read_span_without_rules(slots.all_values, slots.counts), read)
         for slots, read in zip(varying, found, strict=True)
     )
 
@@ -380,25 +405,28 @@ def differing_fields(
     """
     values = row[FIRST_PLACE:]
     varying = VaryingValues._make([*values[:5], values[5:], row[2]])
-    read, by_form = read_span_alone(span, options), kind.form.read_span(varying.all_values, varying.counts)
+    read, by_form = (
+        read_span_alone(span, options),
+        kind.form.read_span_without_rules(varying.all_values, varying.counts),
+    )
     if read is None:
         return ("read",)
     if not _has_equal_values(by_form, read):
         one, other = values_by_path(read) or {}, values_by_path(by_form) or {}
         paths = {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
         return tuple(sorted([f"{kind} {name}" for kind, name in paths])) or ("ids",)
-    is_same = kind.alone is None or gives_same_outcome(kind, span, varying, options, row[ID_PLACE])
+    is_same = kind.alone is None or gives_same_outcome_as_rules(kind, span, varying, options, row[ID_PLACE])
     return () if is_same else ("booked",)
 
 
 def _has_token_counts(span: Span) -> bool:
-    return any(0 < slot_number_or_zero(name) <= len(COUNTS) for name in span.attributes)
+    return any(0 < varying_value_slot_or_zero(name) <= len(COUNTS) for name in span.attributes)
 
 
 def _has_figure_outside_counts(span: Span, reads: set[str]) -> bool:
     for name in reads - _APART:
         value = span.attributes.get(name)
-        if slot_number_or_zero(name) or value is None or type(value) is bool:
+        if varying_value_slot_or_zero(name) or value is None or type(value) is bool:
             continue
         if type(value) is not str or _FIGURE.fullmatch(value):
             return type(value) is not list

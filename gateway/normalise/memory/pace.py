@@ -64,7 +64,7 @@ class TriedSender:
         self.is_known = False  # True if the latest request had enough known spans
 
 
-class LookupTrials:
+class SpanLookupPacer:
     """
     Decides which requests are looked up in the span memory.
 
@@ -81,7 +81,7 @@ class LookupTrials:
         # numbers of requests that will skip the lookup of spans, and that have skipped it
         self._rests = self._rested = 0
 
-    def skip_request_if_resting(self) -> bool:
+    def skip_memory_if_resting(self) -> bool:
         """
         Return True if the next request is not looked up in the span memory, whatever its scopes are. Counts
         it as skipped.
@@ -92,7 +92,7 @@ class LookupTrials:
         self._rested += 1
         return True
 
-    def note_request_for_rules(self) -> None:
+    def note_request_read_by_rules(self) -> None:
         """
         Note that the rules, and not the span memory, read a request. After many such requests in a row, some
         of the next ones are not looked up.
@@ -100,7 +100,7 @@ class LookupTrials:
         self._refused += 1
         self._rests = min(max(0, self._refused - _UNRESTED) // _RESTED, self._pace.most_rested)
 
-    def take_represented_requests(self) -> int:
+    def take_represented_request_count(self) -> int:
         """
         Return the number of requests that this request represents: itself, and those that were not looked up
         in the span memory since the last call. Resets their number.
@@ -118,45 +118,49 @@ class LookupTrials:
         return found
 
     @property
-    def has_large_budget(self) -> bool:
+    def has_large_lookup_budget(self) -> bool:
         """
         Return True while so many spans may still be looked up in vain that no request has to be skipped.
         """
         return self._free > self._pace.free_looks / 2
 
-    def decide_lookup(self, sender: TriedSender, spans: int, rested: int = 1) -> int:
+    def decide_represented_requests(
+        self, sender: TriedSender, span_count: int, represented_requests: int = 1
+    ) -> int:
         """
         Return 0 if a request is not to be looked up in the span memory. Otherwise return the number of
         requests that it represents.
 
-        `spans` is the number of spans of the request. `rested` is the number of requests that were not looked
-        up before, plus this request. If the result is not 0, call `note_lookup_result` afterwards.
+        `represented_requests` is the number of requests that were not looked up before, plus this request. If
+        the result is not 0, call `note_lookup_result` afterwards.
         """
         pace = self._pace
-        self._free = min(self._free + spans * pace.look_share, pace.free_looks)
+        self._free = min(self._free + span_count * pace.look_share, pace.free_looks)
         if sender.skips or not (sender.is_known or self._free > 0):
-            sender.skips = max(0, sender.skips - rested)
-            sender.skipped += rested
-            self.note_request_for_rules()
+            sender.skips = max(0, sender.skips - represented_requests)
+            sender.skipped += represented_requests
+            self.note_request_read_by_rules()
             return 0
-        times, sender.skipped = sender.skipped + rested, 0
+        times, sender.skipped = sender.skipped + represented_requests, 0
         return times
 
-    def note_lookup_result(self, sender: TriedSender, *, in_vain: int, is_hopeless: bool = False) -> None:
+    def note_lookup_result(
+        self, sender: TriedSender, *, failed_span_count: int, is_hopeless: bool = False
+    ) -> None:
         """
-        Note the result of a lookup. `in_vain` is the number of spans looked up without success, or 0 if
+        Note the result of a lookup. `failed_span_count` is the number of spans looked up without success, or 0 if
         enough spans were known. `is_hopeless` means that requests of this kind can never be known well
         enough.
         """
-        sender.is_known = not in_vain
+        sender.is_known = not failed_span_count
         if sender.is_known:
             sender.next //= 2
             self._refused = 0
             return
-        self.note_request_for_rules()
-        self._free -= in_vain
+        self.note_request_read_by_rules()
+        self._free -= failed_span_count
         most = self._pace.most_skipped
-        if is_hopeless or not self.has_large_budget:
+        if is_hopeless or not self.has_large_lookup_budget:
             sender.next = most if is_hopeless else min(2 * sender.next + 1, most)
         sender.skips = max(sender.next, min(1, most))
 
@@ -210,26 +214,26 @@ class WaitingSamples:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add_to_budget(self, spans: int) -> None:
-        self._came += spans
+    def add_spans_to_learning_budget(self, span_count: int) -> None:
+        self._came += span_count
         if self.pace.spans_a_kind:
             most = max(self.pace.most_in_turn, self._credit)
-            self._credit = min(self._credit + spans / self.pace.spans_a_kind, most)
+            self._credit = min(self._credit + span_count / self.pace.spans_a_kind, most)
 
-    def count_and_check_if_wanted(self, kind: int, times: int) -> bool:
+    def count_span_and_check_if_sample_wanted(self, kind_number: int, represented_spans: int) -> bool:
         """
-        Count a span of a kind. The span represents `times` spans. Return True if the caller should pass a
+        Count a span of a kind. The span represents `represented_spans` spans. Return True if the caller should pass a
         sample of the kind to `add_sample`.
         """
-        counted = self._counts.pop(kind, None) or Sightings(self._came)
+        counted = self._counts.pop(kind_number, None) or Sightings(self._came)
         counted.seen += 1
-        counted.stands_for += times
-        self._counts[kind] = counted
+        counted.stands_for += represented_spans
+        self._counts[kind_number] = counted
         if len(self._counts) > MOST_COUNTED:
             del self._counts[next(iter(self._counts))]
         came = self._came - counted.came
         is_often = counted.seen >= self.pace.least_seen and counted.stands_for >= came * self.pace.least_share
-        return is_often and kind not in self._waiting
+        return is_often and kind_number not in self._waiting
 
     def add_sample(self, kind: int, sample: Sample) -> None:
         """Store a sample of a kind. If there are too many, the oldest samples are removed."""

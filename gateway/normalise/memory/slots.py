@@ -27,7 +27,7 @@ from gateway.normalise.otlp.shapes import (
     TAG_LISTS,
 )
 from gateway.normalise.reading.ai_names import AI_PARTS, CONVENTION_BEGINNINGS
-from gateway.normalise.reading.content import CONTENT_BEGINNINGS, NOT_CONTENT, is_doubtful_name
+from gateway.normalise.reading.content import CONTENT_BEGINNINGS, NOT_CONTENT, needs_operator_permission
 from gateway.normalise.reading.tags import SECRET_STARTS
 from gateway.normalise.reading.values import ABSENT
 from spool import identity
@@ -61,7 +61,7 @@ SUMS: Final = (
 _RULES: Final = {admission.SCALAR: 0, admission.WORDS: 1, admission.DROPPED: 2, admission.REDUCED: 3}
 
 
-def _build_slot_numbers() -> dict[str, int]:
+def _build_slot_number_by_attribute() -> dict[str, int]:
     slots: dict[str, int] = {}
     numbers = {field: number for number, field in enumerate(COUNTS, start=1)} | TEXTS
     for field, number in numbers.items():
@@ -70,7 +70,7 @@ def _build_slot_numbers() -> dict[str, int]:
     return slots
 
 
-_SLOTS: Final = _build_slot_numbers()
+_SLOTS: Final = _build_slot_number_by_attribute()
 _NAMED: Final = frozenset(
     name
     for tag in ("environment", "organization", "department", "cost_center")
@@ -79,8 +79,8 @@ _NAMED: Final = frozenset(
 _NO_TAGS: Final = (*NO_METADATA, *QUOTED_METADATA)
 
 
-def slot_number_or_zero(name: str) -> int:
-    return _SLOTS.get(name, 0)
+def varying_value_slot_or_zero(attribute_name: str) -> int:
+    return _SLOTS.get(attribute_name, 0)
 
 
 def may_be_tag(name: str, kept_names: frozenset[str]) -> bool:
@@ -96,11 +96,11 @@ def may_be_tag(name: str, kept_names: frozenset[str]) -> bool:
     if name in TAG_LISTS or not name.startswith(METADATA_BEGINNINGS) or name.startswith(_NO_TAGS):
         return False
     key = next(name.removeprefix(begin) for begin in METADATA_BEGINNINGS if name.startswith(begin))
-    return not is_doubtful_name(key)
+    return not needs_operator_permission(key)
 
 
-def rule_number_of_attribute(name: str) -> int:
-    return _RULES[RULES[name]]
+def decoding_rule_number(attribute_name: str) -> int:
+    return _RULES[RULES[attribute_name]]
 
 
 def has_readable_figures(name: bytes, text: bytes) -> bool:
@@ -110,15 +110,15 @@ def has_readable_figures(name: bytes, text: bytes) -> bool:
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,96}")
 
 
-def varying_resource_texts(attributes: Attributes, fixed: Sequence[object]) -> dict[str, str]:
+def varying_resource_texts(attributes: Attributes, fixed_values: Sequence[object]) -> dict[str, str]:
     """
     Return by name the texts of a resource that may vary within a kind: plain texts that name no product, and
-    that differ from the values in `fixed`.
+    that differ from the values in `fixed_values`.
     """
     found = {}
     for name in OF_RESOURCE:
         text = attributes.get(name)
-        if type(text) is str and text not in fixed and _is_plain_service_name(text):
+        if type(text) is str and text not in fixed_values and _is_plain_service_name(text):
             found[name] = text
     return found
 
@@ -157,20 +157,23 @@ def settings_of_compiled_module() -> dict[str, object]:
 _FACTORS: Final = (*[tuple([int(a == b) for b in range(len(COUNTS))]) for a in range(len(COUNTS))], *SUMS)
 
 
-def class_of_counts(counts: tuple[int, ...]) -> tuple[int, ...]:
+def sign_class_of_counts(token_counts: tuple[int, ...]) -> tuple[int, ...]:
     """
     Return the class of token counts: the sign (-1, 0 or 1) of each count, and of each sum in `SUMS`. The
     compiled module compares the same signs.
     """
-    return tuple([_sign_of_sum(factors, counts) for factors in _FACTORS])
+    return tuple([_sign_of_weighted_sum(factors, token_counts) for factors in _FACTORS])
 
 
-def has_class_of_counts(counts: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    return all(_sign_of_sum(factors, counts) == sign for factors, sign in zip(_FACTORS, wanted, strict=True))
+def has_sign_class(token_counts: tuple[int, ...], sign_class: tuple[int, ...]) -> bool:
+    return all(
+        _sign_of_weighted_sum(factors, token_counts) == sign
+        for factors, sign in zip(_FACTORS, sign_class, strict=True)
+    )
 
 
-def _sign_of_sum(factors: tuple[int, ...], counts: tuple[int, ...]) -> int:
+def _sign_of_weighted_sum(factors: tuple[int, ...], token_counts: tuple[int, ...]) -> int:
     a, b, c, d, e, f = factors
-    i, o, r, w, t, s = counts
+    i, o, r, w, t, s = token_counts
     value = a * i + b * o + c * r + d * w + e * t + f * s
     return (value > 0) - (value < 0)

@@ -23,21 +23,21 @@ from gateway.normalise.memory.alone import (
     FIRST_PLACE,
     LearnedKind,
     LookedUpSpans,
-    add_independent_spans,
-    read_unknown_spans_if_independent,
+    add_mutually_independent_spans,
+    read_unknown_spans_if_none_related,
     row_of_unknown_span,
 )
 from gateway.normalise.memory.contexts import EncodedResource, SpanContext, SpanContexts
 from gateway.normalise.memory.learning import (
     ReadOtherwise,
     differing_fields,
-    learn_kind,
+    learn_span_kind,
     names_read_only_for_tags,
 )
 from gateway.normalise.memory.pace import (
-    LookupTrials,
     MemoryPace,
     Sample,
+    SpanLookupPacer,
     TriedSender,
     WaitingSamples,
     span_attribute_names,
@@ -96,16 +96,16 @@ class SpanMemory:
         self._pace = pace or MemoryPace()
         self._options = ReadOptions()
         self._chance = random.Random(secrets.randbits(64))
-        self._hits = self._draw_hits_until_check()
+        self._hits = self._draw_hit_count_until_check()
         self._kinds: dict[int, LearnedKind] = {}
         # A number of a kind is never used again: when all kinds are forgotten, a body that is half read may still
         # have numbers of earlier ones.
         self._last_kind = 0
-        self._contexts = SpanContexts(self._memory, self.forget_learned_kinds)
+        self._contexts = SpanContexts(self._memory, self.forget_learned_span_kinds)
         self._reads: dict[tuple[int | str, ...], set[str]] = {}
         self._names: set[str] = set()
         self._tags: set[str] = set()  # names of attributes whose texts become only tags
-        self._trials = LookupTrials(self._pace)
+        self._trials = SpanLookupPacer(self._pace)
         self._samples = WaitingSamples(self._pace)
         self.spans: Counter[str] = Counter()  # number of spans by reader: rules or memory
         self.misses: Counter[str] = Counter()
@@ -114,21 +114,21 @@ class SpanMemory:
         self.different: list[ReadOtherwise] = []
 
     @property
-    def kind_count(self) -> int:
+    def span_kind_count(self) -> int:
         return self._memory.size()[0]
 
     @property
     def size_bytes(self) -> int:
         return self._memory.size()[1]
 
-    def forget_learned_kinds(self) -> None:
+    def forget_learned_span_kinds(self) -> None:
         self._memory.clear()
         self._contexts.forget_contexts()
         self._kinds = {}
         self._reads = {}
         self._names = set()
         self._tags = set()
-        self._trials = LookupTrials(self._pace)
+        self._trials = SpanLookupPacer(self._pace)
         self._samples.clear()
         self._memory.ask(slots.encode_texts(self._options.keep_attributes))
 
@@ -136,16 +136,16 @@ class SpanMemory:
         self, body: bytes, options: ReadOptions
     ) -> Generator[None, None, ReadOutcome | None]:
         """Read a traces request with the span memory. Return None if the rules must read it."""
-        selected = self.select_body_for_lookup(body, options)
+        selected = self.select_body_for_span_lookup(body, options)
         return None if selected is None else (yield from self.read_body_if_known(selected))
 
-    def select_body_for_lookup(self, body: bytes, options: ReadOptions) -> SelectedBody | None:
+    def select_body_for_span_lookup(self, body: bytes, options: ReadOptions) -> SelectedBody | None:
         """
         Select a request body to look up in the span memory, at little cost. Return None if the rules must
         read it.
         """
         if (
-            self._trials.skip_request_if_resting()
+            self._trials.skip_memory_if_resting()
             or len(body) > LARGEST
             or options.explain
             or not self._native.is_on
@@ -153,7 +153,7 @@ class SpanMemory:
             return None
         if options is not self._options and options != self._options:
             self._options = options
-            self.forget_learned_kinds()
+            self.forget_learned_span_kinds()
         try:
             shape = self._memory.scopes(body, min(MOST_ITEMS, options.max_items))
         except self._native.panic as error:
@@ -161,17 +161,17 @@ class SpanMemory:
             return None
         if shape is None:
             self.misses["layout"] += 1
-            self._trials.note_request_for_rules()
+            self._trials.note_request_read_by_rules()
             return None
         scopes, count = shape
         items = 2 * len(scopes) + count
         if items > options.max_items or items * ITEM_BYTES - len(body) >= SLICE_BYTES:
             return None
-        rested = self._trials.take_represented_requests()
+        rested = self._trials.take_represented_request_count()
         came = count * rested
-        self._samples.add_to_budget(came)
+        self._samples.add_spans_to_learning_budget(came)
         sender = self._trials.find_or_add_sender(scopes)
-        times = self._trials.decide_lookup(sender, came, rested)
+        times = self._trials.decide_represented_requests(sender, came, rested)
         self.spans["rules"] += came - count if times else came
         return SelectedBody(body, sender, count, times) if times else None
 
@@ -194,17 +194,17 @@ class SpanMemory:
         self.spans["reading"] += selected.spans - unknown
         self.spans["rules"] += unknown
         outcome = ReadOutcome(keep_tags=options.keep_tags, received=selected.spans)
-        if read_unknown_spans_if_independent(found, options):
-            yield from add_independent_spans(found, outcome, options, clock)
+        if read_unknown_spans_if_none_related(found, options):
+            yield from add_mutually_independent_spans(found, outcome, options, clock)
             return outcome
         reader = SpanReader(outcome, options)
-        yield from self._add_looked_up_spans(found, reader, outcome, clock)
+        yield from self._add_spans_from_memory_or_rules(found, reader, outcome, clock)
         for _ in reader.add_remaining_items():
-            outcome.pack_full_part()
+            outcome.pack_finished_part_if_full()
             yield
         return outcome
 
-    def _add_looked_up_spans(
+    def _add_spans_from_memory_or_rules(
         self,
         looked_up_spans: Sequence[LookedUpSpans],
         reader: SpanReader,
@@ -215,19 +215,19 @@ class SpanMemory:
         entered: SpanContext | None = None
         for part in looked_up_spans:
             if part.context is not entered:
-                reader.enter_resource_and_scope(part.context.resource, part.context.scope)
+                reader.set_current_resource_and_scope(part.context.resource, part.context.scope)
                 entered = part.context
             for kind, row, span in zip(part.kinds, part.rows, part.spans, strict=True):
                 if kind is None:
                     reader.read_item(place, span)
                 else:
-                    reader.add_read_span(place, kind.form.read_span(row[FIRST_PLACE:], row[2]))
+                    reader.add_read_span(place, kind.form.read_span_without_rules(row[FIRST_PLACE:], row[2]))
                 if place % _TURN == 0 and clock.is_over():
-                    outcome.pack_full_part()
+                    outcome.pack_finished_part_if_full()
                     yield
                     clock.begin_slice()
                 place += 1
-        outcome.pack_full_part()
+        outcome.pack_finished_part_if_full()
         yield
 
     def _look_up_spans(
@@ -261,7 +261,7 @@ class SpanMemory:
         if unknown > most:
             self._note_failed_lookup(selected, found, most)
             return None
-        self._trials.note_lookup_result(selected.sender, in_vain=0)
+        self._trials.note_lookup_result(selected.sender, failed_span_count=0)
         if not unknown and self._hits > selected.spans:
             is_compared = [row[1] for part in found for row in part.rows]
             if True not in is_compared:
@@ -269,7 +269,7 @@ class SpanMemory:
                 return found
         for part in found:
             for place in range(len(part.rows)):
-                if not self._accept_or_demand_check(part, place):
+                if not self._accept_hit_unless_check_due(part, place):
                     if not self._compare_or_prepare_span(part, place, selected.times):
                         return None
                     if clock.is_over():
@@ -292,22 +292,24 @@ class SpanMemory:
         is_hopeless = len(unknown) - len(new) > most
         self.misses.update([REASONS[reason] for _, reason, _ in unknown])
         first = self._chance.randrange(len(new)) if new else 0
-        wanted = MOST_SEEN if self._trials.has_large_budget else int(most) + 1
+        wanted = MOST_SEEN if self._trials.has_large_lookup_budget else int(most) + 1
         seen = [] if is_hopeless else [*new[first:], *new[:first]][:wanted]
         for context, _, encoded in seen:
             span = protobuf_decoder.decode_span(context.resource, context.scope, encoded)
             self._note_sample_of_kind(context, span, encoded, selected.times)
         # cost of lookups without success, in the time that it takes to read a span
         in_vain = len(seen) + len(unknown) // 4 + 1
-        self._trials.note_lookup_result(selected.sender, in_vain=in_vain, is_hopeless=is_hopeless)
+        self._trials.note_lookup_result(selected.sender, failed_span_count=in_vain, is_hopeless=is_hopeless)
 
-    def _accept_or_demand_check(self, looked_up_spans: LookedUpSpans, place: int) -> bool:
-        if looked_up_spans.kinds[place] is None:
+    def _accept_hit_unless_check_due(self, looked_up_spans: LookedUpSpans, span_index: int) -> bool:
+        if looked_up_spans.kinds[span_index] is None:
             return False
         self._hits -= 1
-        return self._hits > 0 and not looked_up_spans.rows[place][1]
+        return self._hits > 0 and not looked_up_spans.rows[span_index][1]
 
-    def _compare_or_prepare_span(self, looked_up_spans: LookedUpSpans, place: int, times: int) -> bool:
+    def _compare_or_prepare_span(
+        self, looked_up_spans: LookedUpSpans, span_index: int, represented_spans: int
+    ) -> bool:
         """
         Compare a known span with the result of the rules, or decode an unknown span in `looked_up_spans` for the rules.
 
@@ -316,34 +318,34 @@ class SpanMemory:
         """
         context, kind, row = (
             looked_up_spans.context,
-            looked_up_spans.kinds[place],
-            looked_up_spans.rows[place],
+            looked_up_spans.kinds[span_index],
+            looked_up_spans.rows[span_index],
         )
-        encoded = looked_up_spans.spans[place]
+        encoded = looked_up_spans.spans[span_index]
         span = protobuf_decoder.decode_span(context.resource, context.scope, encoded)
         if kind is not None:
-            return self._compare_with_rules(looked_up_spans, place, kind, span)
+            return self._compare_with_rules_or_forget(looked_up_spans, span_index, kind, span)
         self.misses[REASONS[row[0]]] += 1
         if row[0] == _NEW and context.number:
-            self._note_sample_of_kind(context, span, encoded, times)
-        looked_up_spans.spans[place], looked_up_spans.rows[place] = span, row_of_unknown_span(span)
+            self._note_sample_of_kind(context, span, encoded, represented_spans)
+        looked_up_spans.spans[span_index], looked_up_spans.rows[span_index] = span, row_of_unknown_span(span)
         return True
 
-    def _draw_hits_until_check(self) -> int:
+    def _draw_hit_count_until_check(self) -> int:
         return self._chance.randrange(1, 2 * ONE_IN)
 
-    def _compare_with_rules(
-        self, looked_up_spans: LookedUpSpans, place: int, kind: LearnedKind, span: Span
+    def _compare_with_rules_or_forget(
+        self, looked_up_spans: LookedUpSpans, span_index: int, kind: LearnedKind, span: Span
     ) -> bool:
         if self._hits <= 0:
-            self._hits = self._draw_hits_until_check()
+            self._hits = self._draw_hit_count_until_check()
         context = looked_up_spans.context
-        fields = differing_fields(kind, looked_up_spans.rows[place], span, self._options)
+        fields = differing_fields(kind, looked_up_spans.rows[span_index], span, self._options)
         if not fields:
             self.compared["same"] += 1
             return True
         self.compared["different"] += 1
-        self._memory.learn(context.number, looked_up_spans.spans[place], None)
+        self._memory.learn(context.number, looked_up_spans.spans[span_index], None)
         call, scope = kind.form.read.call, context.scope.name[:64] or "no scope"
         source = "" if call is None else call.record.source
         if len(self.different) < MOST_DIFFERENCES:
@@ -357,7 +359,9 @@ class SpanMemory:
         )
         return False
 
-    def _note_sample_of_kind(self, context: SpanContext, span: Span, encoded: bytes, times: int) -> None:
+    def _note_sample_of_kind(
+        self, context: SpanContext, span: Span, encoded: bytes, represented_spans: int
+    ) -> None:
         """
         Count a span of an unknown kind, and store it as a sample to learn from if the kind is frequent. A
         kind with token counts inside content is never learned, because the text differs in each span.
@@ -365,98 +369,100 @@ class SpanMemory:
         is_free = self._memory.is_free
         attributes = {name: value for name, value in span.attributes.items() if not is_free(name.encode())}
         kind = hash((context.number, span.name, tuple(attributes)))
-        if not self._samples.count_and_check_if_wanted(kind, times):
+        if not self._samples.count_span_and_check_if_sample_wanted(kind, represented_spans):
             return
         if any(RULES[name] is REDUCED for name in attributes):
             return
         sample = msgspec.structs.replace(span, attributes=attributes)
         self._samples.add_sample(kind, Sample(sample, without_content(encoded, is_free)))
-        while self._pace.spans_a_kind == 0 and self.learn_one_kind():
+        while self._pace.spans_a_kind == 0 and self.learn_one_span_kind():
             pass
 
-    def learn_one_kind(self) -> bool:
+    def learn_one_span_kind(self) -> bool:
         """Learn to read the most frequent waiting kind of span, at once. Return False if no kind is due."""
-        learning = self.begin_learning_next_kind()
+        learning = self.begin_learning_next_span_kind()
         return learning is not None and all(True for _ in learning)
 
-    def begin_learning_next_kind(self) -> Iterator[None] | None:
+    def begin_learning_next_span_kind(self) -> Iterator[None] | None:
         sample = self._samples.pop_most_frequent()
-        return None if sample is None else self._learn_kind_of_sample(sample)
+        return None if sample is None else self._learn_span_kind_of_sample(sample)
 
-    def _learn_kind_of_sample(self, sample: Sample) -> Iterator[None]:
+    def _learn_span_kind_of_sample(self, sample: Sample) -> Iterator[None]:
         span, encoded = sample.span, sample.encoded
         try:
             context, texts = self._contexts.find_or_assign_context_number(span.resource, span.scope)
-            if not context or not self._make_room():
+            if not context or not self._free_room_for_new_kind():
                 return
             new_names = span_attribute_names(encoded) - self._names
             try:
-                self._add_attribute_names(
+                self._declare_attribute_names(
                     new_names, names_read_only_for_tags(span, self._options) if new_names else set()
                 )
                 if self._memory.find(context, [encoded], texts)[0] != (_NEW,):
                     return
-                yield from self._learn_kind_in_rounds(context, texts, span, encoded)
+                yield from self._learn_span_kind_in_rounds(context, texts, span, encoded)
             except Exception:  # noqa: BLE001 - the rules read the span in any case
-                self._add_attribute_names(new_names - self._names, set())
+                self._declare_attribute_names(new_names - self._names, set())
                 self._memory.learn(context, encoded, None)
                 _log.exception("a kind of spans could not be learned", extra={"action": "memory_not_learned"})
         except self._native.panic as error:
             self._native.count_fault(error)
 
-    def _add_attribute_names(self, names: Set[str], tags: Set[str]) -> None:
+    def _declare_attribute_names(self, attribute_names: Set[str], tag_only_names: Set[str]) -> None:
         """
-        Tell the compiled module which attribute names the rules for spans read. `tags` are the names whose
+        Tell the compiled module which attribute names the rules for spans read. `tag_only_names` are the names whose
         texts only become tags.
         """
-        for name in names:
+        for name in attribute_names:
             self._names.add(name)
-            slot = slots.slot_number_or_zero(name)
-            if name in tags:
+            slot = slots.varying_value_slot_or_zero(name)
+            if name in tag_only_names:
                 self._tags.add(name)
                 slot = slots.TAG
-            self._memory.name(name.encode(), slots.rule_number_of_attribute(name), slot)
+            self._memory.name(name.encode(), slots.decoding_rule_number(name), slot)
 
-    def _make_room(self) -> bool:
+    def _free_room_for_new_kind(self) -> bool:
         if self._is_below_limits(1):
             return True
         kept = set(self._memory.sweep())
         self._kinds = {number: kind for number, kind in self._kinds.items() if number in kept}
         if self._is_below_limits(0.75):
             return True
-        self.forget_learned_kinds()
+        self.forget_learned_span_kinds()
         return False
 
-    def _is_below_limits(self, part: float) -> bool:
+    def _is_below_limits(self, fraction: float) -> bool:
         kinds, size = self._memory.size()
         if len(self._names) >= MOST_NAMES or len(self._reads) >= MOST_SHAPES:
             return False
-        return kinds < MOST_KINDS * part and size < MOST_BYTES * part
+        return kinds < MOST_KINDS * fraction and size < MOST_BYTES * fraction
 
-    def _learn_kind_in_rounds(
-        self, context: int, texts: tuple[str, ...], span: Span, encoded: bytes
+    def _learn_span_kind_in_rounds(
+        self, context_number: int, resource_texts: tuple[str, ...], span: Span, encoded: bytes
     ) -> Iterator[None]:
         options, reads, kind = self._options, set[str](), None
         for _ in range(_ROUNDS):
-            reads |= self._reads.get((context, *span.attributes), set())
-            varying = self._memory.learn(context, encoded, slots.encode_texts(reads))
+            reads |= self._reads.get((context_number, *span.attributes), set())
+            varying = self._memory.learn(context_number, encoded, slots.encode_texts(reads))
             if varying is None:
                 return  # such a span is unusual, so it has no kind
-            learned = yield from learn_kind(
-                span, varying[0], texts, varying[1], reads, self._tags, options, self._chance
+            learned = yield from learn_span_kind(
+                span, varying[0], resource_texts, varying[1], reads, self._tags, options, self._chance
             )
             if self._options != options:
                 return
             self._memory.ask(slots.encode_texts(learned.asked))
-            if self._contexts.distinguish_by_attributes(learned.of_resource):
-                context, texts = self._contexts.find_or_assign_context_number(span.resource, span.scope)
+            if self._contexts.add_distinguishing_attributes(learned.of_resource):
+                context_number, resource_texts = self._contexts.find_or_assign_context_number(
+                    span.resource, span.scope
+                )
             elif learned.reads == reads:
                 kind = learned.kind
                 break
             reads = learned.reads
-        self._reads[context, *span.attributes] = reads
+        self._reads[context_number, *span.attributes] = reads
         number = NEVER
         if kind is not None:
             number = self._last_kind = self._last_kind + 1
             self._kinds[number] = kind
-        self._memory.learn(context, encoded, slots.encode_texts(reads), number)
+        self._memory.learn(context_number, encoded, slots.encode_texts(reads), number)

@@ -45,14 +45,14 @@ def normalise_otlp(
             reader.read_item(index, item)
             # check within a metric as well, because one metric may have any number of points
             if number % TURN == 0 and clock.is_over():
-                outcome.pack_full_part()
+                outcome.pack_finished_part_if_full()
                 yield
                 clock.begin_slice()
         if part.ended:
             yield from reader.add_calls_of_ended_traces(part.ended)
-        outcome.pack_full_part()
+        outcome.pack_finished_part_if_full()
         yield
     for _ in reader.add_remaining_items() or ():
-        outcome.pack_full_part()
+        outcome.pack_finished_part_if_full()
         yield
     return outcome

@@ -63,7 +63,7 @@ DECLARED_RULES = {
 }
 
 
-def decoding_rule_of(name: str) -> str:
+def decoding_rule_of_attribute(name: str) -> str:
     if (declared := DECLARED_RULES.get(name)) is not None:
         return declared
     if is_name_of_content(name) or (semconv.is_email_attribute(name) and name not in _USER_EMAILS):
@@ -71,7 +71,7 @@ def decoding_rule_of(name: str) -> str:
     return SCALAR
 
 
-RULES = CachedResults(decoding_rule_of)
+RULES = CachedResults(decoding_rule_of_attribute)
 
 
 def reduced_content(name: str, value: str) -> dict[str, Any] | None:

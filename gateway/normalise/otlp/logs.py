@@ -73,7 +73,7 @@ def find_call_event(name: str, sender: TelemetryProduct) -> tuple[TelemetryProdu
     return _EVENTS.get(name)
 
 
-def is_known_as_no_call(name: str, attributes: Attributes) -> bool:
+def is_event_known_as_no_call(name: str, attributes: Attributes) -> bool:
     return name in _NO_CALLS or (name.startswith(_UNDERSTOOD) and not _has_usage(attributes))
 
 
@@ -83,10 +83,10 @@ def is_copy_of_counters(attributes: Attributes) -> bool:
     and also logs them.
     """
     counted = [name for name in attributes if is_usage_name(name)]
-    return bool(counted) and all(_is_counter_step(name) for name in counted)
+    return bool(counted) and all(_is_logged_counter_increment(name) for name in counted)
 
 
-def _is_counter_step(name: str) -> bool:
+def _is_logged_counter_increment(name: str) -> bool:
     kind, _, metric = name.partition(".")
     return kind in _STEPS_OF_COUNTERS and (
         find_metric_family(metric) is not None or is_repeated_metric(metric)
@@ -134,7 +134,7 @@ class LogReader:
         name = event_name(record, sender)
         event_of_product = find_call_event(name, sender)
         if event_of_product is None:
-            if not self._read_record_of_tollhouse(place, record):
+            if not self._read_record_if_from_tollhouse(place, record):
                 self._ignore_record(name, record)
             return
         product, event = event_of_product
@@ -143,29 +143,29 @@ class LogReader:
             self._add_call_or_reject(place, record, product, event)
         elif name == DETAILS:
             # The product's own record of the call counts, and may be in an earlier payload.
-            if twins.hold_event_of_conventions(record):
+            if twins.hold_genai_event_as_twin(record):
                 self._outcome.ignored[MERGED] += 1
                 because = f"repeats the call that {product.source} reports with an event of its own"
                 self._outcome.note_dropped(f"log record {place}", because)
             else:
                 self._outcome.ignored[NOT_AI] += 1
         else:
-            twins.hold_own_event(place, record, event)
+            twins.hold_product_event(place, record, event)
 
     def add_calls_of_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
         return iter(())
 
     def add_remaining_items(self) -> Iterator[None]:
         for product, twins in self._twins.items():
-            for number, (index, record, event) in enumerate(twins.complete_held_calls(), start=1):
+            for number, (index, record, event) in enumerate(twins.complete_calls_from_twins(), start=1):
                 self._add_call_or_reject(index, record, product, event)
                 if number % TURN == 0:
                     yield
 
-    def _read_record_of_tollhouse(self, index: int, record: LogRecord) -> bool:
+    def _read_record_if_from_tollhouse(self, index: int, record: LogRecord) -> bool:
         for product in find_or_build_shape(record.attributes).taken_by:
             if product.take_log is not None:
-                self._senders.enter_resource(record.resource)
+                self._senders.set_current_resource(record.resource)
                 tags, device = self._senders.tags, self._senders.device
                 version = self._senders.sender_version(record.resource, record.scope)
                 if not product.take_log(
@@ -177,7 +177,7 @@ class LogReader:
 
     def _ignore_record(self, name: str, record: LogRecord) -> None:
         if (
-            is_known_as_no_call(name, record.attributes)
+            is_event_known_as_no_call(name, record.attributes)
             or not find_or_build_shape(record.attributes).names_ai
         ):
             self._outcome.ignored[NOT_AI] += 1
@@ -233,7 +233,7 @@ class LogReader:
             identity = identity._replace(links=identity.links + event.links(attributes, call))
         assistant = ASSISTANTS.get(product.source)
         if assistant is not None and not event.adds_to_call:
-            session = assistant.session_if_relayed(attributes)
+            session = assistant.session_if_sent_to_gateways(attributes)
             relay = build_relay(call, session, reporting_side=AS_ASSISTANT, states_request_id=bool(also))
             identity = identity._replace(relay=relay, is_guess=not assistant.knows_price)
         why = _field_origins_of_call(record, product, event, call) if self._outcome.why is not None else None

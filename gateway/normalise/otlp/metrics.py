@@ -236,12 +236,12 @@ class SeriesKeys:
         self._prefix.update(b"".join(map(encode_canonically, metric)))
 
 
-def hash_of_undecoded_attributes(outside: Mapping[str, object]) -> bytes:
+def hash_of_undecoded_attributes(undecoded: Mapping[str, object]) -> bytes:
     """
     Return a hash that distinguishes two series by attributes that were not decoded, without revealing the
     attributes.
     """
-    return blake2b(encode_canonically(outside), digest_size=KEY_BYTES).digest() if outside else b""
+    return blake2b(encode_canonically(undecoded), digest_size=KEY_BYTES).digest() if undecoded else b""
 
 
 def encode_canonically(value: object) -> bytes:
@@ -340,7 +340,7 @@ class PointReader:
 
     def _ignore_as_unrecognised(self, point: MetricPoint, *because: str) -> None:
         self._outcome.ignored[UNRECOGNISED_AI] += 1
-        self._outcome.note_unrecognised_names(point.attributes, of=(point.name, *because))
+        self._outcome.note_unrecognised_names(point.attributes, leading_names=(point.name, *because))
 
     def _count_point(self, point: MetricPoint, product: TelemetryProduct, family: MetricFamily) -> None:
         if product.repeats_token_usage and point.name == TOKEN_USAGE:

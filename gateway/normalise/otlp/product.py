@@ -172,7 +172,8 @@ class SpanDialect:
 
     # Returns the operation of a call. Default: `span_rules.operation_by_span_name`.
     operation: Callable[[Span, AttributeShape], str | None] | None = None
-    # Returns whether input excludes the cache, by provider and model. Default: `span_rules.is_bedrock_scope`.
+    # Returns whether input excludes the cache, by provider and model. Default:
+    # `span_rules.has_bedrock_input_without_cache`.
     without_cache: Callable[[Span, str | None, str | None], bool] | None = None
     without_reasoning: Callable[[Span], bool] | None = None
     # function that reads fields that need several attributes
@@ -181,7 +182,7 @@ class SpanDialect:
     # provider of the model.
     provider: Callable[[str | None, str | None], str | None] | None = None
     # Returns the provider's id of the call, and an id that several calls may share. Default:
-    # `semconv.response_or_shared_id`.
+    # `semconv.response_id_or_id_of_several_calls`.
     ids: Callable[[Attributes], tuple[str | None, str | None]] | None = None
     refine: RefineCall | None = None  # function that handles special cases and adds dedup keys of the call
     # function like `refine`, applied to every call from the product's scopes, even if the span has
@@ -277,16 +278,16 @@ class LogTwins(Protocol):
     the GenAI conventions. It holds the records of one payload, and then pairs them.
     """
 
-    def hold_own_event(self, place: int, record: LogRecord, event: LogEvent) -> None:
-        """Hold a record of the product's own event until `complete_held_calls`."""
+    def hold_product_event(self, item_index: int, record: LogRecord, event: LogEvent) -> None:
+        """Hold a record of the product's own event until `complete_calls_from_twins`."""
 
-    def hold_event_of_conventions(self, record: LogRecord) -> bool:
+    def hold_genai_event_as_twin(self, record: LogRecord) -> bool:
         """
-        Hold a record of the GenAI conventions' event until `complete_held_calls`. Return False if the record
+        Hold a record of the GenAI conventions' event until `complete_calls_from_twins`. Return False if the record
         cannot complete a call.
         """
 
-    def complete_held_calls(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
+    def complete_calls_from_twins(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
         """Return all held calls. Each is completed from the second record that the product logged for it."""
 
 

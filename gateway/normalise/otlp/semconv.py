@@ -406,15 +406,17 @@ def model_in_plain_name(attributes: Attributes) -> str | None:
     return None
 
 
-def response_or_shared_id(
-    attributes: Attributes, own: Iterable[str] = RESPONSE_ID, shared: Iterable[str] = SHARED_ID
+def response_id_or_id_of_several_calls(
+    attributes: Attributes,
+    response_id_names: Iterable[str] = RESPONSE_ID,
+    shared_id_names: Iterable[str] = SHARED_ID,
 ) -> tuple[str | None, str | None]:
     """
     Return the provider's id of a call and None. Without such an id, return None and an id that several calls
     may share.
     """
-    response_id = first_text(attributes, own)
-    return (None, first_text(attributes, shared)) if response_id is None else (response_id, None)
+    response_id = first_text(attributes, response_id_names)
+    return (None, first_text(attributes, shared_id_names)) if response_id is None else (response_id, None)
 
 
 def first_provider_request_id(attributes: Attributes, names: Iterable[str]) -> str | None:

@@ -17,7 +17,7 @@ from gateway.normalise.otlp.shapes import (
     QUOTED_METADATA,
     attributes_with_tags,
     find_or_build_shape,
-    shape_with_own_names,
+    shape_with_product_names,
 )
 from gateway.normalise.outcome import LONGEST_VERSION, ReadOptions, ReadOutcome
 from gateway.normalise.reading import tags as tag_rules
@@ -127,7 +127,7 @@ class Senders:
         """
         Return the version of a sender. Consecutive items of one sender are read once.
 
-        This is no part of `enter_resource`, because the span memory has one result for all versions.
+        This is no part of `set_current_resource`, because the span memory has one result for all versions.
         """
         read_resource, read_scope = self._versioned
         if resource is not read_resource or scope is not read_scope:
@@ -135,7 +135,7 @@ class Senders:
             self._version = "" if resource is None or scope is None else version_of_sender(resource, scope)
         return self._version
 
-    def enter_resource(self, resource: Resource) -> None:
+    def set_current_resource(self, resource: Resource) -> None:
         if resource is self._resource:
             return
         self._resource = resource
@@ -148,7 +148,7 @@ class Senders:
         if service is not None and not service.startswith(UNKNOWN_SERVICE):
             tag_rules.put_tag_if_allowed(self.tags, "service", service)
         if shape.named_tags or shape.has_metadata or self._keep:
-            self._outcome.left_out += _add_tags_and_metadata(
+            self._outcome.left_out += _add_tags_and_count_left_out(
                 self.tags, attributes, shape, self._keep, self._keep_tags
             )
 
@@ -156,11 +156,11 @@ class Senders:
         self, record: AiRecord, product: TelemetryProduct, resource: Resource, attributes: Attributes
     ) -> None:
         """Fill user, team, session, api_key and tags of a record from a log or a metric."""
-        self.enter_resource(resource)
+        self.set_current_resource(resource)
         shape = find_or_build_shape(attributes)
         own_names = product.own_names
         if own_names:
-            shape = shape_with_own_names(shape, product, attributes)
+            shape = shape_with_product_names(shape, product, attributes)
         caller = merge_callers(stated_caller(attributes, shape), self.caller)
         if caller.user is None and "user" in own_names:
             caller = merge_callers(Caller(semconv.first_text(resource.attributes, own_names["user"])), caller)
@@ -179,9 +179,11 @@ class Senders:
         tags = self.tags.copy()
         if product.tags or product.more_tags is not None:
             of_resource = {} if self._resource is None else self._resource.attributes
-            self._outcome.left_out += _add_product_tags(tags, product, user, attributes, of_resource)
+            self._outcome.left_out += _add_product_tags_and_count_left_out(
+                tags, product, user, attributes, of_resource
+            )
         if shape.named_tags or shape.has_metadata or self._keep:
-            self._outcome.left_out += _add_tags_and_metadata(
+            self._outcome.left_out += _add_tags_and_count_left_out(
                 tags, attributes, shape, self._keep, self._keep_tags
             )
         if shape.names_end_user and (end_user := _stated_end_user(attributes, user)) is not None:
@@ -189,18 +191,18 @@ class Senders:
         return tags
 
 
-def _add_product_tags(
+def _add_product_tags_and_count_left_out(
     tags: dict[str, str],
     product: TelemetryProduct,
     user: str | None,
     attributes: Attributes,
-    of_resource: Attributes,
+    resource_attributes: Attributes,
 ) -> int:
     left_out = 0
     for tag, names in product.tags.items():
         value = semconv.first_text(attributes, names)
         if value is None:
-            value = semconv.first_text(of_resource, names)
+            value = semconv.first_text(resource_attributes, names)
         if value is not None:
             left_out += not tag_rules.put_tag_if_allowed(tags, tag, value)
     if product.more_tags is not None:
@@ -209,12 +211,12 @@ def _add_product_tags(
     return left_out
 
 
-def _add_tags_and_metadata(
+def _add_tags_and_count_left_out(
     tags: dict[str, str],
     attributes: Attributes,
     shape: AttributeShape,
-    kept_names: frozenset[str],
-    keep_tags: frozenset[str],
+    names_kept_apart_from_tags: frozenset[str],
+    allowed_tag_names: frozenset[str],
 ) -> int:
     """
     Add an item's tags, which override existing ones. Return the number of tags left out because of a limit.
@@ -225,19 +227,19 @@ def _add_tags_and_metadata(
         if value is not None and (tag != semconv.SERVICE_TIER or value in MODES):
             left_out += not tag_rules.put_tag_if_allowed(tags, tag, value)
     for name, key in attributes_with_tags(attributes) if shape.has_metadata else ():
-        if name in kept_names:
+        if name in names_kept_apart_from_tags:
             continue
         if key is not None:
             value = attributes[name]
             if name.startswith(QUOTED_METADATA):
                 value = values.decode_if_json_text(value)
-            left_out += _add_metadata_value(tags, key, value, keep_tags)
+            left_out += _add_metadata_value(tags, key, value, allowed_tag_names)
         elif name == semconv.METADATA_JSON:
             for member, part in values.dict_or_empty(attributes[name]).items():
-                left_out += _add_metadata_value(tags, member, part, keep_tags)
+                left_out += _add_metadata_value(tags, member, part, allowed_tag_names)
         else:
             left_out += _add_list_as_tag(tags, attributes[name])
-    for name in [name for name in kept_names if name in attributes]:
+    for name in [name for name in names_kept_apart_from_tags if name in attributes]:
         left_out += not tag_rules.put_tag_if_allowed(tags, name, attributes[name])
     return left_out
 

@@ -54,7 +54,7 @@ _FLAGS = "names_tool", "names_operation", "names_end_user"
 ShapeEffect = tuple[str, Any]  # effect of an attribute name on the shape: field and value
 
 
-def _facts_by_field() -> Iterator[tuple[str, list[ShapeEffect]]]:
+def _shape_effects_by_field() -> Iterator[tuple[str, list[ShapeEffect]]]:
     for field, names in {**FIELD_NAMES, "containers": CONTAINERS}.items():
         yield field, [(name, name) for name in names]
     kinds = {kind.attribute: kind for product in PRODUCTS for kind in product.kinds}
@@ -87,7 +87,7 @@ class NameFacts:
         self.is_ai = is_ai  # True if this is the name of a model or a token count
 
 
-def _form_of_attribute_name(name: str) -> tuple[int | None, bool, bool]:
+def _product_number_and_name_flags(name: str) -> tuple[int | None, bool, bool]:
     product = None
     if name.startswith(_MARK_BEGINNINGS):
         product = next(
@@ -107,13 +107,13 @@ def _tag_of_metadata_attribute(name: str) -> tuple[str, str | None] | None:
 
 def _build_declared_facts() -> dict[str, NameFacts]:
     declared = {
-        name: NameFacts(*_form_of_attribute_name(name))
+        name: NameFacts(*_product_number_and_name_flags(name))
         for name in (*_FURTHER, *TAG_LISTS, semconv.METADATA_JSON)
     }
-    for field, entries in _facts_by_field():
+    for field, entries in _shape_effects_by_field():
         for rank, (name, value) in enumerate(entries):
             if name not in declared:
-                declared[name] = NameFacts(*_form_of_attribute_name(name))
+                declared[name] = NameFacts(*_product_number_and_name_flags(name))
             declared[name].entries.append((field, rank, value))
     return declared
 
@@ -130,7 +130,7 @@ def _facts_of_attribute_name(name: str) -> NameFacts:
         return declared
     if not name.startswith(BEGINNINGS) and not is_ai_name(name):
         return _PLAIN
-    form = _form_of_attribute_name(name)
+    form = _product_number_and_name_flags(name)
     return _others.get(form) or _others.setdefault(form, NameFacts(*form))
 
 
@@ -215,7 +215,7 @@ def _build_shape(facts: Set[NameFacts]) -> AttributeShape:
     )
 
 
-def shape_with_own_names(
+def shape_with_product_names(
     shape: AttributeShape, product: TelemetryProduct, attributes: Attributes
 ) -> AttributeShape:
     """Return the shape of an item of `product`, in which the product's own names replace the shared names."""

@@ -29,7 +29,7 @@ _NO_REQUEST_TYPE = "unknown"
 _NAMES_CALLS = "com.anthropic."
 
 
-def report_no_operation(span: Span, shape: AttributeShape) -> str | None:
+def no_operation_of_span(span: Span, shape: AttributeShape) -> str | None:
     """Return None: spans of this product are not calls, because its logs report its calls in full."""
     return None
 
@@ -110,7 +110,7 @@ def operation_by_span_name(span: Span, shape: AttributeShape) -> str | None:
     return operations.CHAT if is_call else None
 
 
-def is_bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
+def has_bedrock_input_without_cache(span: Span, provider: str | None, model: str | None) -> bool:
     """
     Return True if the input count excludes the cache, because OpenLLMetry copies Bedrock's counts. For other
     senders the counts themselves decide later.

@@ -160,12 +160,12 @@ def _counts_of_usage(usage: UsageObject) -> dict[str, Any]:
         stated_counts["total"] = total
     if not stated_counts:
         return stated_counts
-    traffic = _value_or_fallback(usage.trafficType, usage.traffic_type)
+    traffic = _value_or_fallback_if_none(usage.trafficType, usage.traffic_type)
     of_vertex = None if traffic is None else tier_of_traffic_type(traffic)
-    return stated_counts | _tier_as_field(usage.service_tier, of_vertex) | _region_as_field(usage)
+    return stated_counts | _service_tier_field(usage.service_tier, of_vertex) | _region_as_field(usage)
 
 
-def _tier_as_field(*stated: Any) -> dict[str, Any]:
+def _service_tier_field(*stated: Any) -> dict[str, Any]:
     """
     Return the first service tier with its own prices as a field. OpenAI states it next to the usage,
     Anthropic inside it.
@@ -190,22 +190,24 @@ def _tokens_and_total(usage: UsageObject) -> tuple[Tokens, int | None]:
     if isinstance(inputs, LangChainParts) or isinstance(outputs, LangChainParts):
         return _langchain_tokens(usage, total), total
     if usage.promptTokenCount is not None or usage.prompt_token_count is not None:
-        gemini = Gemini(*[_value_or_fallback(*spellings) for spellings in _gemini_count_pairs(usage)])
-        gemini.promptTokensDetails = _value_or_fallback(
+        gemini = Gemini(*[_value_or_fallback_if_none(*spellings) for spellings in _gemini_count_pairs(usage)])
+        gemini.promptTokensDetails = _value_or_fallback_if_none(
             usage.promptTokensDetails, usage.prompt_tokens_details
         )
-        gemini.toolUsePromptTokensDetails = _value_or_fallback(
+        gemini.toolUsePromptTokensDetails = _value_or_fallback_if_none(
             usage.toolUsePromptTokensDetails, usage.tool_use_prompt_tokens_details
         )
-        gemini.candidatesTokensDetails = _value_or_fallback(
+        gemini.candidatesTokensDetails = _value_or_fallback_if_none(
             usage.candidatesTokensDetails, usage.candidates_tokens_details
         )
-        gemini.responseTokensDetails = _value_or_fallback(
+        gemini.responseTokensDetails = _value_or_fallback_if_none(
             usage.responseTokensDetails, usage.response_tokens_details
         )
-        gemini.cacheTokensDetails = _value_or_fallback(usage.cacheTokensDetails, usage.cache_tokens_details)
+        gemini.cacheTokensDetails = _value_or_fallback_if_none(
+            usage.cacheTokensDetails, usage.cache_tokens_details
+        )
         total = parse_count(
-            _value_or_fallback(usage.totalTokenCount, usage.total_token_count), "totalTokenCount"
+            _value_or_fallback_if_none(usage.totalTokenCount, usage.total_token_count), "totalTokenCount"
         )
         # reasoning that is only part of the total is found later, by the name of the model
         if gemini.thoughtsTokenCount is not None:
@@ -224,7 +226,7 @@ def _gemini_count_pairs(usage: UsageObject) -> tuple[tuple[Any, Any], ...]:
     )
 
 
-def _value_or_fallback(value: Any, fallback: Any) -> Any:
+def _value_or_fallback_if_none(value: Any, fallback: Any) -> Any:
     return fallback if value is None else value
 
 
@@ -364,7 +366,7 @@ def _fields_of_response(answer: ProviderAnswer) -> dict[str, Any]:
         fields["response_id"] = metadata.id
     elif _is_id_of_provider(stated) or (_is_unique_id(stated) and _is_complete_response(answer, fields)):
         fields["response_id"] = stated
-    return _tier_as_field(answer.service_tier, metadata.service_tier) | fields
+    return _service_tier_field(answer.service_tier, metadata.service_tier) | fields
 
 
 def _is_complete_response(answer: ProviderAnswer, stated_fields: dict[str, Any]) -> bool:
@@ -393,7 +395,7 @@ def _fields_of_generations(answer: ProviderAnswer) -> dict[str, Any]:
                     message.usage_metadata, metadata.usage, metadata.token_usage
                 )
         ids.append(whole.id)
-    counts = _tier_as_field(*tiers) | (counts or first_usage_with_counts(whole.usage, whole.token_usage))
+    counts = _service_tier_field(*tiers) | (counts or first_usage_with_counts(whole.usage, whole.token_usage))
     response_id = next((id for id in ids if _is_id_of_provider(id)), None)
     return counts if response_id is None else {**counts, "response_id": response_id}
 
@@ -448,7 +450,9 @@ def openai_usage(usage: dict[str, Any]) -> SpanFields:
     inputs = object_or_empty(usage, f"{input_side}_tokens_details")
     outputs = object_or_empty(usage, f"{output_side}_tokens_details")
     media_meters = meters_of_details(
-        select_media_details(inputs), select_media_details(outputs), whole_cache=inputs.get("cached_tokens")
+        select_media_details(inputs),
+        select_media_details(outputs),
+        cached_token_count=inputs.get("cached_tokens"),
     )
     return {
         **counts_by_field(usage, totals),

@@ -67,7 +67,7 @@ class Allowance:
         """
         return Allowance(self.max_items)
 
-    def allowance_for_counting(self) -> Allowance:
+    def allowance_for_counting_pass(self) -> Allowance:
         """
         Return an allowance for a pass that only counts the rest of the body before decoding. It limits the
         number of items and reserves no memory.
@@ -128,7 +128,7 @@ def refuse_too_many_items(
     """
     if not is_packed and not (yield from may_exceed_items(body, allowance.max_items)):
         return False
-    counted = allowance.allowance_for_counting()
+    counted = allowance.allowance_for_counting_pass()
     try:
         for item in items():
             if not len(item):

@@ -187,7 +187,7 @@ def describe_decoding_error(error: Exception) -> str:
     return str(error)
 
 
-def inflate_in_turns(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
+def inflate_gzip_yielding_turns(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
     """
     Inflate gzip data. Yields TURN when the event loop may run. Raises TooBig above `max_bytes`, and
     ValueError if the data are not gzip.
@@ -251,13 +251,13 @@ def _elements_of_only_array(body: bytes) -> Iterator[Raw]:
 
 
 def _split_documents(body: bytes) -> Iterator[Raw]:
-    documents = _clean_documents(body) or _clean_documents(clean_json(body))
+    documents = _split_documents_or_none(body) or _split_documents_or_none(clean_json(body))
     if documents is None:
         raise BadPayload("the body is not valid JSON")
     return documents
 
 
-def _clean_documents(body: bytes) -> Iterator[Raw] | None:
+def _split_documents_or_none(body: bytes) -> Iterator[Raw] | None:
     if is_one_json_document(body):
         return iter((body,))
     if _has_object_line(body):
@@ -334,7 +334,7 @@ class NestedUnpacking:
         self._allowance = allowance.allowance_for_next_pass()
         self._left = MAX_WHOLE
 
-    def count_wrapper(self, wrapper: Raw) -> Iterator[bytes]:
+    def count_wrapper_as_item(self, wrapper: Raw) -> Iterator[bytes]:
         """
         Count a wrapper as an item, even if it is empty, because opening it takes work. Yields TURN when the
         event loop may run.
@@ -359,7 +359,7 @@ class NestedUnpacking:
 
     def _inflate_piece(self, packed: bytes) -> Generator[bytes, None, bytes]:
         try:
-            return (yield from inflate_in_turns(packed, MAX_PIECE))
+            return (yield from inflate_gzip_yielding_turns(packed, MAX_PIECE))
         except TooBig:
             self._count_unfolded(MAX_PIECE)
             raise

@@ -41,7 +41,7 @@ _NUMBER = re.compile(rb"[-+.\deE]*+")
 _OFFSET = re.compile(r"\(byte (\d+)\)")
 
 
-class Stretches(Sequence[JsonItem]):
+class ArrayElementWindows(Sequence[JsonItem]):
     """
     The undecoded elements of a large array, stored as positions in the body. Each iteration parses them
     again, one window at a time.
@@ -52,14 +52,14 @@ class Stretches(Sequence[JsonItem]):
         self._windows = array("Q")  # start, end and number of elements of each window, one after the other
         self._count = 0
 
-    def add_window(self, begin: int, end: int, count: int) -> None:
-        self._windows.extend((begin, end, count))
-        self._count += count
+    def add_window(self, begin: int, end: int, element_count: int) -> None:
+        self._windows.extend((begin, end, element_count))
+        self._count += element_count
 
     def __len__(self) -> int:
         return self._count
 
-    def text_windows(self) -> Iterator[tuple[memoryview, int]]:
+    def window_texts_and_counts(self) -> Iterator[tuple[memoryview, int]]:
         """
         Yield each window, a part of the value with whole elements: its text, in which commas separate the
         elements, and the number of elements.
@@ -69,7 +69,7 @@ class Stretches(Sequence[JsonItem]):
             yield self._body[begin:end], count
 
     def __iter__(self) -> Iterator[JsonItem]:
-        for text, count in self.text_windows():
+        for text, count in self.window_texts_and_counts():
             if count == 1:
                 yield text
             else:
@@ -163,15 +163,17 @@ class JsonScanner:
             if is_last:
                 return values, at
 
-    def locate_elements(self, at: int, where: str = "", depth: int = 0) -> Read[Stretches]:
+    def locate_array_elements(
+        self, at: int, place_in_message: str = "", depth: int = 0
+    ) -> Read[ArrayElementWindows]:
         """
         Return the elements of an array for later reading. Null counts as an empty array. If `depth` is above
         0, the elements are only skipped.
         """
-        stretches = Stretches(self._view)
+        stretches = ArrayElementWindows(self._view)
         if self._is_null(at):
             return stretches, at + 4
-        self._require_bracket(at, b"[", where)
+        self._require_bracket(at, b"[", place_in_message)
         at = self._skip_matching(_BLANK, at + 1)
         if self._byte_at(at) == b"]":
             return stretches, at + 1
@@ -181,7 +183,7 @@ class JsonScanner:
             begin = at
             count = 0
             if alone == 0:
-                at, count = self._window_end(begin, border, is_kept=not depth)
+                at, count = self._window_end_and_element_count(begin, border, is_kept=not depth)
             if count == 0:
                 if alone == 0:
                     alone, next_alone = next_alone, min(2 * next_alone, _MOST_SINGLE)
@@ -209,10 +211,12 @@ class JsonScanner:
             raise self._syntax_error(at)
         return self._skip_matching(_BLANK, at + 1), False
 
-    def _window_end(self, begin: int, border: bytes, *, is_kept: bool) -> tuple[int, int]:
+    def _window_end_and_element_count(
+        self, begin: int, separator: bytes, *, is_kept: bool
+    ) -> tuple[int, int]:
         end = begin + WINDOW
         for _ in range(_TRIES):
-            end = self.body.rfind(border, begin, end)
+            end = self.body.rfind(separator, begin, end)
             if end < 0:
                 break
             text = b"[%b]" % self.body[begin : end + 1]
@@ -267,7 +271,7 @@ class JsonScanner:
             case b'"':
                 return (yield from self._end_of_text(begin))
             case b"[":
-                _, end = yield from self.locate_elements(begin, depth=depth + 1)
+                _, end = yield from self.locate_array_elements(begin, depth=depth + 1)
                 return end
             case b"{":
                 _, end = yield from self.read_members(begin, {}, depth=depth + 1)

@@ -110,7 +110,7 @@ def split_array_elements(body: bytes, place: int) -> Generator[bytes | msgspec.R
     Return the text after the array. Raises BadPayload if the array is incomplete; elements already yielded
     must then not be stored.
     """
-    ends, marks, is_cleaned = ValueEnds(body), _Marks(body), False
+    ends, marks, is_cleaned = ValueEnds(body), _BracketsAndCommas(body), False
     end, place = place, place + 1
     passed_over = 0
     while body[end : end + 1] != b"]":
@@ -121,7 +121,7 @@ def split_array_elements(body: bytes, place: int) -> Generator[bytes | msgspec.R
             cleaned = clean_json(b"[" + body[place:])
             if ValueEnds(cleaned).end_of_value(0) is not None:
                 body, end, place = cleaned, 0, 1
-                ends, marks = ValueEnds(body), _Marks(body)
+                ends, marks = ValueEnds(body), _BracketsAndCommas(body)
                 continue
         end = (yield from _end_by_counting_brackets(place, marks)) if border is None else border
         if len(element := stripped_piece(body, place, end)):
@@ -163,7 +163,7 @@ class ValueEnds:
         return skip_matching(_BLANK, self._text, place)
 
 
-class _Marks:
+class _BracketsAndCommas:
     """
     Finds the brackets and commas outside of strings in JSON text. A quote mark without a closing one starts
     no string.
@@ -173,10 +173,10 @@ class _Marks:
         self._body = body
         self._expression = _MARK
 
-    def iterate_marks(self, place: int) -> Iterator[re.Match[bytes]]:
-        while place < len(self._body):
-            stop = place + WINDOW
-            for mark in self._expression.finditer(self._body, place, stop):
+    def iterate_from_offset(self, offset: int) -> Iterator[re.Match[bytes]]:
+        while offset < len(self._body):
+            stop = offset + WINDOW
+            for mark in self._expression.finditer(self._body, offset, stop):
                 if mark[0] == b'"':
                     end = end_of_json_text(self._body, mark.start())
                     if end is None:
@@ -185,12 +185,12 @@ class _Marks:
                     break
                 if mark[0][:1] != b'"':
                     yield mark
-            place = stop
+            offset = stop
 
 
-def _end_by_counting_brackets(offset: int, marks: _Marks) -> Generator[bytes, None, int]:
+def _end_by_counting_brackets(offset: int, marks: _BracketsAndCommas) -> Generator[bytes, None, int]:
     depth = 0
-    for number, mark in enumerate(marks.iterate_marks(offset), start=1):
+    for number, mark in enumerate(marks.iterate_from_offset(offset), start=1):
         if number % _MARKS == 0:
             yield TURN
         sign = mark[0]

@@ -29,13 +29,13 @@ def without_large_values(raw: payload.Raw, type: type[msgspec.Struct]) -> msgspe
     UNREADABLE.
     """
     text = payload.valid_object_text(raw)
-    return _reduce_members(text, text.index(b"{"), type)
+    return _keep_declared_members(text, text.index(b"{"), type)
 
 
-def _reduce_members(text: bytes, offset: int, type: type[msgspec.Struct]) -> msgspec.Raw:
+def _keep_declared_members(text: bytes, object_start: int, type: type[msgspec.Struct]) -> msgspec.Raw:
     rules = _field_rules(type)
     small_members = {}
-    for name, begin, end in payload.member_positions(text, offset):
+    for name, begin, end in payload.member_positions(text, object_start):
         rule = rules.get(name)
         value = None if rule is None else _reduce_value(text, begin, end, rule)
         if value is not None:
@@ -79,7 +79,7 @@ class _FieldRule(NamedTuple):
 def _reduce_value(text: bytes, begin: int, end: int, rule: _FieldRule) -> msgspec.Raw | None:
     size, sign = end - begin, text[begin : begin + 1]
     if size > MAX_VALUE and sign == b"{" and rule.inner is not None:
-        return _reduce_members(text, begin, rule.inner)
+        return _keep_declared_members(text, begin, rule.inner)
     is_noise = size > LARGEST_VALUE if sign == b'"' else size > MAX_VALUE and rule.is_noise_if_large
     return None if is_noise or not size else stripped_piece(text, begin, end)
 
@@ -118,19 +118,20 @@ def outline_item(raw: payload.Raw, most: int) -> payload.Raw:
         return raw
     try:
         text = payload.valid_object_text(raw)
-        return _outline_value(text, text.index(b"{"), len(text), most, DEEPEST)
+        return _shortened_json_value(text, text.index(b"{"), len(text), most, DEEPEST)
     except payload.UNREADABLE:
         return b"null"
 
 
-def _outline_value(text: bytes, begin: int, end: int, max_items: int, depth: int) -> bytes:
+def _shortened_json_value(text: bytes, begin: int, end: int, max_items: int, depth: int) -> bytes:
     sign = text[begin : begin + 1]
     if end - begin <= KEPT:
         return text[begin:end]
     if depth and sign == b"{":
         members = payload.member_positions(text, begin)
         return b"{%b}" % b",".join(
-            b"%b:%b" % (msgspec.json.encode(name), _outline_value(text, at, stop, max_items, depth - 1))
+            b"%b:%b"
+            % (msgspec.json.encode(name), _shortened_json_value(text, at, stop, max_items, depth - 1))
             for name, at, stop in members
         )
     if depth and sign == b"[":
@@ -145,7 +146,7 @@ def _outline_array_elements(text: bytes, begin: int, max_items: int, depth: int)
         end = ends.end_of_value(offset)
         if end is None:
             break
-        outlines.append(_outline_value(text, offset, end, max_items, depth))
+        outlines.append(_shortened_json_value(text, offset, end, max_items, depth))
         offset = ends.start_of_value(end) + 1
         if text[offset - 1 : offset] != b",":
             break

@@ -43,11 +43,11 @@ class GeminiCandidate(msgspec.Struct):
     groundingMetadata: Grounding | Other = None
 
 
-class PagesRead(msgspec.Struct):
+class DocumentPageCounts(msgspec.Struct):
     pages_processed: Any = None
     pages_processed_annotation: Any = None
 
-    def tokens_with_pages(self) -> Tokens:
+    def page_meters_as_tokens(self) -> Tokens:
         """
         Return the meters of pages. Some deployments count only annotated pages, which then also count as
         read.
@@ -84,7 +84,7 @@ class ProviderBody(msgspec.Struct):
     responseId: Any = None
     modelVersion: Any = None
     usageMetadata: Gemini | Other = None
-    usage_info: PagesRead | Other = None
+    usage_info: DocumentPageCounts | Other = None
     service_tier: Any = None
     output: Other = None
     candidates: Other = None
@@ -130,7 +130,11 @@ class ProviderBody(msgspec.Struct):
             )
         if isinstance(self.usageMetadata, Gemini):
             return self._with_search_meters(tokens_of_gemini(self.usageMetadata), self._search_meters())
-        return self.usage_info.tokens_with_pages() if isinstance(self.usage_info, PagesRead) else Tokens()
+        return (
+            self.usage_info.page_meters_as_tokens()
+            if isinstance(self.usage_info, DocumentPageCounts)
+            else Tokens()
+        )
 
     def _with_search_meters(self, tokens: Tokens, found_meters: meters.OptionalMeters) -> Tokens:
         return (

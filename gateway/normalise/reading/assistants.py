@@ -26,7 +26,7 @@ class AssistantSession(NamedTuple):
     carriers: tuple[str, ...] = ()
     knows_price: bool = False
 
-    def session_if_relayed(self, attributes: Mapping[str, Any]) -> str | None:
+    def session_if_sent_to_gateways(self, attributes: Mapping[str, Any]) -> str | None:
         return text_or_none(attributes.get(self.session)) if self.carriers else None
 
 

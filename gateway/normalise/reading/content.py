@@ -139,12 +139,12 @@ def may_be_name_of_content(name: str) -> bool:
 
 
 @cache_by_text(8192)
-def is_doubtful_name(name: str) -> bool:
+def needs_operator_permission(tag_name: str) -> bool:
     """
     Return whether a name that a caller chose needs the operator's permission, such as `code`, `tool_result`
     or `note`.
     """
-    words = [word.lower() for word in _WORD.findall(name)]
+    words = [word.lower() for word in _WORD.findall(tag_name)]
     if not any(word in _DOUBTFUL_WORDS for word in words):
         return False
     return len(words) == 1 or words[-1] not in _DOUBTFUL_FACTS

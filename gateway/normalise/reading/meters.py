@@ -114,14 +114,14 @@ def meters_of_details(
     inputs: MediaDetails,
     outputs: MediaDetails,
     *,
-    searches: Any = None,
-    queries: Any = None,
-    heard: Any = None,
-    whole_cache: Any = None,
+    tool_uses: Any = None,
+    search_count: Any = None,
+    audio_seconds: Any = None,
+    cached_token_count: Any = None,
 ) -> OptionalMeters:
     """
-    Return the meters of details. `searches` is an object of tools that the provider ran. `queries` is the
-    number of searches, `heard` the seconds of audio, and `whole_cache` the number of cached tokens.
+    Return the meters of details. `tool_uses` is an object of tools that the provider ran. `search_count` is the
+    number of searches, `audio_seconds` the seconds of audio, and `cached_token_count` the number of cached tokens.
     """
     stated: dict[str, Any] = {}
     has_media = inputs.audio_tokens or inputs.image_tokens or inputs.video_tokens
@@ -129,7 +129,7 @@ def meters_of_details(
         # read both sides, because a 0 on one side means that this side is only text
         stated |= _counts_by_modality_meter("input_{}_tokens", inputs)
         if isinstance(inputs.cached_tokens_details, CachedParts):
-            stated |= _cached_tokens_by_meter(inputs.cached_tokens_details, stated, whole_cache)
+            stated |= _cached_tokens_by_meter(inputs.cached_tokens_details, stated, cached_token_count)
         stated |= _counts_by_modality_meter("output_{}_tokens", outputs)
     if outputs.image_count:
         stated["output_images"] = outputs.image_count
@@ -139,10 +139,10 @@ def meters_of_details(
         stated["input_images"] = inputs.image_count
     if inputs.video_length_seconds:
         stated["input_video_seconds"] = inputs.video_length_seconds
-    if heard:
-        stated["input_audio_seconds"] = heard
-    if searches is not None or queries or inputs.web_search_requests:
-        run = first_reported_searches(inputs.web_search_requests, searches, queries)
+    if audio_seconds:
+        stated["input_audio_seconds"] = audio_seconds
+    if tool_uses is not None or search_count or inputs.web_search_requests:
+        run = first_reported_searches(inputs.web_search_requests, tool_uses, search_count)
         if run:
             stated["web_searches"] = run
     return keep_valid_meters(stated) if stated else None

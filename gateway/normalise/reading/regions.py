@@ -60,7 +60,7 @@ def region_of_call(*stated: Any, address: Any = None, model: Any = None) -> str 
     region in the called address, the region in the model's ARN.
     """
     written = model if type(model) is str and len(model) <= MAX_ADDRESS else None
-    if written is not None and _is_global_model(written):
+    if written is not None and _is_bedrock_global_model(written):
         return GLOBAL
     for value in stated:
         if value is not None and (region := normal_region_name(value)) is not None:
@@ -114,6 +114,6 @@ def _region_of_address(written: str) -> str | None:
 
 
 @cache_by_text(1024)
-def _is_global_model(model: str) -> bool:
+def _is_bedrock_global_model(model: str) -> bool:
     name = model.rpartition("/")[2]
     return name.startswith(f"{GLOBAL}.") and BEDROCK_ID.match(name) is not None

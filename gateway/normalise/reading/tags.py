@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.reading.content import is_content, is_doubtful_name, may_be_name_of_content
+from gateway.normalise.reading.content import is_content, may_be_name_of_content, needs_operator_permission
 from spool.caches import cache_by_text
 from spool.record import MAX_TAGS, Inference, UsageMetric
 
@@ -127,7 +127,7 @@ def may_be_free_tag(name: str, text: str, kept_names: frozenset[str]) -> bool:
         return True
     if not _is_brief_name(name) or not is_brief_text(text):
         return False
-    return not is_doubtful_name(name) or _NO_WORDS.fullmatch(text) is not None
+    return not needs_operator_permission(name) or _NO_WORDS.fullmatch(text) is not None
 
 
 def remove_free_tags(tags: dict[str, str], kept_names: frozenset[str]) -> int:

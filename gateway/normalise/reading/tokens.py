@@ -90,7 +90,7 @@ class Details(MediaDetails):
     thinking_tokens: Any = None  # Anthropic's name
 
     def reasoning_count(self) -> int | None:
-        stated = _value_or_fallback(self.reasoning_tokens, self.thinking_tokens)
+        stated = _value_or_fallback_if_none(self.reasoning_tokens, self.thinking_tokens)
         return parse_count(stated, "usage.completion_tokens_details.reasoning_tokens")
 
 
@@ -322,12 +322,15 @@ def _openai_tokens(usage: Usage, *, without_cache: bool) -> Tokens:
     output_details = struct_or_empty(
         usage.completion_tokens_details or usage.output_tokens_details or usage.output_token_details, Details
     )
-    cache_read = _value_or_fallback(input_details.cached_tokens, usage.cache_read_input_tokens)
-    kinds = _value_or_fallback(input_details.cache_creation_token_details, usage.cache_creation)
+    cache_read = _value_or_fallback_if_none(input_details.cached_tokens, usage.cache_read_input_tokens)
+    kinds = _value_or_fallback_if_none(input_details.cache_creation_token_details, usage.cache_creation)
     reported = Tokens(
-        parse_count(_value_or_fallback(usage.prompt_tokens, usage.input_tokens), "usage.prompt_tokens"),
         parse_count(
-            _value_or_fallback(usage.completion_tokens, usage.output_tokens), "usage.completion_tokens"
+            _value_or_fallback_if_none(usage.prompt_tokens, usage.input_tokens), "usage.prompt_tokens"
+        ),
+        parse_count(
+            _value_or_fallback_if_none(usage.completion_tokens, usage.output_tokens),
+            "usage.completion_tokens",
         ),
         parse_count(cache_read, "usage.prompt_tokens_details.cached_tokens"),
         _openai_cache_write(usage, input_details),
@@ -336,10 +339,10 @@ def _openai_tokens(usage: Usage, *, without_cache: bool) -> Tokens:
         meters.meters_of_details(
             input_details,
             output_details,
-            searches=usage.server_tool_use,
-            queries=usage.num_search_queries,
-            heard=usage.prompt_audio_seconds,
-            whole_cache=cache_read,
+            tool_uses=usage.server_tool_use,
+            search_count=usage.num_search_queries,
+            audio_seconds=usage.prompt_audio_seconds,
+            cached_token_count=cache_read,
         ),
     )
     if usage.citation_tokens is not None:
@@ -350,7 +353,7 @@ def _openai_tokens(usage: Usage, *, without_cache: bool) -> Tokens:
 def _with_citation_tokens(reported: Tokens, usage: Usage) -> Tokens:
     # Perplexity's completion count and total exclude reasoning and citation tokens
     cited = parse_count(usage.citation_tokens, "usage.citation_tokens")
-    thoughts = _value_or_fallback(
+    thoughts = _value_or_fallback_if_none(
         reported.reasoning, parse_count(usage.reasoning_tokens, "usage.reasoning_tokens")
     )
     found_meters = meters.merge_meters(
@@ -362,7 +365,7 @@ def _with_citation_tokens(reported: Tokens, usage: Usage) -> Tokens:
 
 
 def _openai_cache_write(usage: Usage, input_details: Details) -> int | None:
-    stated = _value_or_fallback(input_details.cache_creation_tokens, input_details.cache_write_tokens)
+    stated = _value_or_fallback_if_none(input_details.cache_creation_tokens, input_details.cache_write_tokens)
     write = parse_count(stated, "usage.prompt_tokens_details.cache_creation_tokens")
     if write is None:
         write = cache_write_count(usage)
@@ -426,7 +429,7 @@ def _is_openai(usage: Usage) -> bool:
     return any(isinstance(part, Details) for part in details)
 
 
-def _value_or_fallback(value: Any, fallback: Any) -> Any:
+def _value_or_fallback_if_none(value: Any, fallback: Any) -> Any:
     return fallback if value is None else value
 
 

@@ -66,7 +66,7 @@ def describe_fleet_row(row: FleetRow) -> dict[str, object]:
             for state, cause in row.causes
         ],
         device=None if device is None else device.id,
-        expected=row.is_expected,
+        expected=row.is_in_inventory,
         hostname=row.names.hostname,
         serial=row.names.serial,
         assigned_to="" if machine is None else machine.user,
@@ -115,7 +115,7 @@ MACHINES: ListDefinition[FleetRow] = ListDefinition(
         "system": Filter(values=lambda row: (row.system,)),
         "user": Filter(values=lambda row: (row.user,), is_open=True, names_people=True),
         "id": Filter(values=lambda row: (row.id,), is_open=True),
-        "expected": yes_no_filter(lambda row: row.is_expected),
+        "expected": yes_no_filter(lambda row: row.is_in_inventory),
         "no_report_for": age_filter(lambda row: 0.0 if row.device is None else row.device.last_contact_at),
         "no_call_for": age_filter(lambda row: row.last_call or 0.0),
     },
@@ -474,7 +474,7 @@ async def replace_inventory(request: OperatorRequest[SenderServices, None]) -> R
     fleet = request.services.require_fleet()
     content = await _read_csv(request)
     carried = request.shared.people.recorded_form
-    listed = await asyncio.to_thread(read_inventory_list, "the list", content, carried=carried)
+    listed = await asyncio.to_thread(read_inventory_list, "the list", content, to_recorded_user=carried)
     change = await request.registry.inventory.replace_machines(
         listed.machines, source=source, confirmed=confirmed == "true", actor=request.actor
     )

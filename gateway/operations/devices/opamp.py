@@ -28,7 +28,7 @@ from gateway.http.address import (
 from gateway.http.admission import find_credential
 from gateway.http.answers import PROTOBUF
 from gateway.http.error_table import refusal_for_error
-from gateway.http.listening.listener import address_party, wait_for_turn
+from gateway.http.listening.listener import fair_turn_party_of_address, wait_for_turn
 from gateway.http.listening.websocket import GOING_AWAY, POLICY, SwitchingProtocols, WebSocket, handshake_key
 from gateway.http.requests import Result
 from gateway.operations.holders.receivers import ReceiverServices, TopicServices
@@ -172,7 +172,7 @@ class OpampConversation:
 
     async def answer_message(self, message: bytes) -> bytes:
         receivers = self._receivers
-        with receivers.turns.new_request(address_party(self._address)) as work:
+        with receivers.turns.new_request(fair_turn_party_of_address(self._address)) as work:
             answer: bytes = await work.run_and_charge(self._answer_message(message))
             return answer
 

@@ -186,7 +186,9 @@ async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
 async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
     facts = _to_device_report(request.body, request.bearer)
-    device, word = await lifecycle.store_heartbeat_with_word(facts, request.bearer, request.http.remote or "")
+    device, word = await lifecycle.store_heartbeat_and_issue_token(
+        facts, request.bearer, request.http.remote or ""
+    )
     await request.services.clusters.store_device_cluster(device, request.bearer)
     # only the device's own key may read verdicts; another Tollhouse that forwards its heartbeat has no right
     # to them

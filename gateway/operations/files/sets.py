@@ -181,7 +181,7 @@ def _read_yaml(file: str, text: str, problems: list[Problem]) -> tuple[YamlNode,
     faults = DefinitionFaults()
     places: Places = {}
     try:
-        node = read_yaml(text.encode(), faults, places, marks_plain=True)
+        node = read_yaml(text.encode(), faults, places, marks_unquoted_values=True)
     except InvalidDefinition as error:
         line, column = error.place
         message = str(error).partition(" (line ")[0]

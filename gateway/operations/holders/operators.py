@@ -28,7 +28,7 @@ from gateway.core.first_use import LazyValue
 from gateway.http.event_streams import EventStreams
 from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.connections import OpenConnections, operator_connections
-from gateway.http.turns import Questions
+from gateway.http.turns import QueryTurns
 from gateway.intake.prices import PriceBook
 from gateway.money.allocation.declared import AllocationTable
 from gateway.money.allocation.language import Limits
@@ -231,11 +231,11 @@ class InstallationServices(WithRegistry):
     try_receiver: Callable[[str, str, str], Awaitable[tuple[str, str | None]]] = _refuse_receiver_test
     demo: LazyValue[DemoMonth[Any]] | None = None
     planted: Sequence[str] | None = None
-    questions: Questions = field(init=False, repr=False)
+    questions: QueryTurns = field(init=False, repr=False)
     cursor_secret: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.questions = Questions(self.answers)
+        self.questions = QueryTurns(self.answers)
         self.cursor_secret = derive_secret(self.secret, "list cursors")
 
     async def read_certificate_ends(self) -> Sequence[CertificateEnd]:

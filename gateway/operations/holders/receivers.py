@@ -10,7 +10,7 @@ from gateway.http.cors import Cors
 from gateway.http.in_hand import ReceivingSlots, RequestsInHand
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.listening.websocket import WebSockets
-from gateway.http.turns import LoopPassJobs
+from gateway.http.turns import EventLoopPassJobs
 from gateway.normalise.outcome import ReadOptions
 from spool.turns.fair_turns import FairTurns
 
@@ -69,8 +69,8 @@ class ReceiverServices:
     signing_secret: SecretFile | None = None  # secret with which Helicone's webhooks are verified
     memory: LazyValue[SpanMemory] | None = None  # memory of known spans, or None without the compiled module
     turns: FairTurns = field(default_factory=FairTurns)
-    together: LoopPassJobs = field(
-        default_factory=LoopPassJobs
+    together: EventLoopPassJobs = field(
+        default_factory=EventLoopPassJobs
     )  # decoder for small bodies that arrive together
 
 

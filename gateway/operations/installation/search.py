@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.core.errors import Refusal
 from gateway.http.lists import Named
-from gateway.http.requests import Result, holder_type
+from gateway.http.requests import Result, services_type_of_handler
 from gateway.operations.requests.address import (
     NOTHING,
     ROWS_AT,
@@ -167,7 +167,7 @@ async def _names_in_list(
 ) -> Iterable[Named]:
     if row.names is None:
         raise TypeError(f"the address {row.path} declares no function that returns names for the search")
-    services = request.services.services_of_type(holder_type(row.names))
+    services = request.services.services_of_type(services_type_of_handler(row.names))
     return await row.names(replace(request, services=services))
 
 

@@ -90,7 +90,7 @@ class Annotation(NewAnnotation, frozen=True, kw_only=True, forbid_unknown_fields
 AnnotationItem = item_struct(
     NewAnnotation,
     "An annotation in a response. Times are RFC 3339.",
-    answered={
+    answer_only_fields={
         "view_name": Annotated[
             str | None, words("The name of the view, or null without a view."), example("Search")
         ],

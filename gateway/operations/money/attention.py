@@ -24,8 +24,8 @@ from gateway.money.budgets.declared import BudgetTable
 from gateway.money.budgets.judging import count_budgets_without_channel
 from gateway.money.insights.findings import finding_key
 from gateway.money.insights.key_troubles import key_troubles
-from gateway.monitoring.channel_trouble import channel_trouble
-from gateway.monitoring.route_trouble import group_by_cause, group_trouble, join_with_and
+from gateway.monitoring.channel_trouble import channel_trouble_title_and_text
+from gateway.monitoring.route_trouble import group_by_cause, join_with_and, route_trouble_title_and_text
 from gateway.operations.money.notifications import visible_error
 from gateway.operations.money.published_insights import OPENED, insight_state, urgency_sort_key
 from gateway.operations.money.reports.declared import (
@@ -236,7 +236,7 @@ async def _route_causes(services: OperatorServices) -> list[AttentionCause]:
     problems = []
     routes = await services.spool.deliveries.route_states()
     for alike in group_by_cause([*routes, *services.spool.syncs()]):
-        if trouble := group_trouble(alike):
+        if trouble := route_trouble_title_and_text(alike):
             title, text = trouble
             # use the first route, because the detector of stuck routes names it; that detector does not see
             # syncs
@@ -317,7 +317,7 @@ async def _channel_causes(request: OperatorRequest[OperatorServices, None]) -> l
 
 def _down_channel_causes(channels: Iterable[ChannelState], now: float) -> Iterator[AttentionCause]:
     for channel in channels:
-        if trouble := channel_trouble(channel, now):
+        if trouble := channel_trouble_title_and_text(channel, now):
             title, text = trouble
             key = finding_key("channel_down", (channel.name,))
             yield AttentionCause(kind="channel", title=title, text=text, subject=channel.name, finding=key)

@@ -63,14 +63,14 @@ else:
     ChannelChanges = changes_struct(
         NewNotificationChannel,
         "Changes to a channel. Omitted fields, including the secret, do not change.",
-        once=("name", "type"),
+        unchangeable_fields=("name", "type"),
     )
 NotificationChannelItem = item_struct(
     NewNotificationChannel,
     "A channel that was created in the console, without its secret.",
-    without=("secret",),
+    omitted_fields=("secret",),
     has_id=False,
-    answered={
+    answer_only_fields={
         "secret_since": Annotated[
             str | None, words("When the secret was set, or null."), example("2026-11-27T01:45:10.786Z")
         ],

@@ -132,7 +132,7 @@ def check_price(draft: NewPrice) -> NewPrice:
 PriceItem = item_struct(
     NewPrice,
     "A price that an operator has set. Times are RFC 3339.",
-    answered={
+    answer_only_fields={
         "author": Annotated[str, words("The creator of the price."), example("ada@example.com")],
         **KEPT,
     },

@@ -17,7 +17,7 @@ from gateway.core.mounts import console_link
 from gateway.http.answers import uncached_json
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.http.viewers import needs_reason
+from gateway.http.viewers import needs_viewing_reason
 from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import NOTHING, SIGNED_IN, operator_call
 from gateway.operations.requests.admission import (
@@ -199,7 +199,7 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
     }
     registry = request.shared.registry
     if registry is not None and registry.people.min_group:
-        needs = needs_reason(request.rights, request.actor.name, registry)
+        needs = needs_viewing_reason(request.rights, request.actor.name, registry)
         rights |= {"min_group": registry.people.min_group, "needs_reason": needs}
     return {
         "session": shown,

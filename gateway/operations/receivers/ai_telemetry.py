@@ -333,18 +333,18 @@ async def store_payload(
     size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"
     if format is None:
         format = await run_on_thread_if_large(
-            partial(recognise_format_or_refuse, body, how=how), is_large=size > LARGE
+            partial(recognise_format_or_refuse, body, how_to_name_format=how), is_large=size > LARGE
         )
     options = receivers.options
     outcome, reports = await run_in_slices(
         lambda hold: any_format.normalise_body(format, body, options=options, hold=hold),
         request.share.take_bytes,
-        size=size,
+        body_bytes=size,
     )
     outcome.set_sending_program(request.http.headers.get("User-Agent"))
     receipt = await receivers.intake.store_outcome(outcome, request.bearer, reports)
     answering = answer_to_payload(format, body, outcome, now=receivers.clock.now())
-    answer = await run_in_slices(lambda _: answering, request.share.take_bytes, size=size)
+    answer = await run_in_slices(lambda _: answering, request.share.take_bytes, body_bytes=size)
     response = _format_response(answer)
     if answer.status < 300:
         response.headers[answers.RECEIPT] = answers.receipt_line(receipt)

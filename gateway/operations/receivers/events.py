@@ -114,7 +114,7 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
                 body, Allowance(options.max_items, hold), takes_ids=takes_ids, keep_tags=keep_tags
             ),
             request.share.take_bytes,
-            size=len(body),
+            body_bytes=len(body),
         )
     if any(record.event_type == LINK_EVENT for record in events.records):
         from gateway.operations.money.work_links.events import (

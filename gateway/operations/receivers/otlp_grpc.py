@@ -27,7 +27,7 @@ from gateway.http.bodies import expire_timeout, inflate_message
 from gateway.http.error_table import refusal_for_error
 from gateway.http.inflight_bytes import RequestBytes
 from gateway.http.listening.forwarded import FORWARDED_FOR
-from gateway.http.listening.listener import address_party, key_party, wait_for_turn
+from gateway.http.listening.listener import fair_turn_party_of_address, fair_turn_party_of_key, wait_for_turn
 from gateway.http.listening.tls import Certificate
 from gateway.operations.holders.receivers import ReceiverServices
 from gateway.people.authentication.bearer import Bearer
@@ -242,7 +242,7 @@ async def _receive_message(
     """
     try:
         async with services.receiving.hold_slot(bearer.name), asyncio.timeout(RECEIVE_S) as limit:
-            with request_bytes.hold_during_upload(partial(expire_timeout, limit)):
+            with request_bytes.allow_cutoff_during_upload(partial(expire_timeout, limit)):
                 message = await context.read()
     except TimeoutError:
         request_bytes.raise_if_cut()
@@ -261,7 +261,7 @@ def _wrap_endpoint(name: str, handle_message: MessageHandler, services: Receiver
         try:
             with services.in_hand:
                 bearer = await _admit_call(services, context)
-                await wait_for_turn(key_party(bearer.name))
+                await wait_for_turn(fair_turn_party_of_key(bearer.name))
                 with services.inflight.new_share(bearer.name) as share:
                     answer = await handle_message(
                         await _receive_message(services, share, bearer, context), bearer, share, context
@@ -284,7 +284,9 @@ def _wrap_endpoint(name: str, handle_message: MessageHandler, services: Receiver
         return await _abort_call(context, refusal)
 
     async def handle_export_in_turn(_: Messages, context: Context) -> bytes:
-        with services.turns.new_request(address_party(_sender_address(services, context))) as work:
+        with services.turns.new_request(
+            fair_turn_party_of_address(_sender_address(services, context))
+        ) as work:
             return await work.run_and_charge(admit_and_take(context))
 
     return handle_export_in_turn

@@ -155,7 +155,7 @@ async def read_export(
         if receivers.memory.made is None:
             await import_in_thread("gateway.normalise.memory.spans")
         memory = receivers.memory()
-        selected = memory.select_body_for_lookup(body, options)
+        selected = memory.select_body_for_span_lookup(body, options)
         remembered = None if selected is None else await run_with_pauses(memory.read_body_if_known(selected))
         if remembered is not None:
             return remembered
@@ -165,7 +165,7 @@ async def read_export(
     return await run_in_slices(
         lambda hold: otlp.normalise_otlp(signal, body, json=json, options=options, hold=hold),
         request_bytes.take_bytes,
-        size=len(body),
+        body_bytes=len(body),
     )
 
 

@@ -367,7 +367,7 @@ async def _retry_with_current_streams(
     except Stale:
         storage = request.services.storage
         storage.book.replace_known(await storage.streams.streams())
-        request.services.stream_admission.expire_sizes()
+        request.services.stream_admission.expire_stream_sizes()
         return await answer()
 
 

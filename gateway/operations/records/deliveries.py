@@ -15,7 +15,7 @@ from gateway.core.fields import build_answer
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Named, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.health import describe_nodes, describe_route
-from gateway.monitoring.route_trouble import group_trouble, http_status_in
+from gateway.monitoring.route_trouble import http_status_in, route_trouble_title_and_text
 from gateway.operations.answers import DeliveryItem
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.requests.address import OPERATION, operator_call
@@ -59,7 +59,7 @@ def _describe_route_with_trouble(route: RouteState) -> dict[str, object]:
     Describe a route. `refused_24h` is the number of records that responses rejected while accepting other
     records; `refusal` is the newest reason. `trouble` says why the route delivers nothing, or is null.
     """
-    trouble = group_trouble([route])
+    trouble = route_trouble_title_and_text([route])
     return {
         **describe_route(route),
         "refused_24h": route.refused_recently,

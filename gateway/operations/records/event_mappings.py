@@ -110,7 +110,7 @@ def check_mapping(draft: NewEventMapping) -> NewEventMapping:
 EventMappingItem = item_struct(
     NewEventMapping,
     "A mapping that an operator has set. Times are RFC 3339.",
-    answered={
+    answer_only_fields={
         "author": Annotated[str, words("The creator of the mapping."), example("ada@example.com")],
         **KEPT,
     },

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.intake.reasons import field_reasons, not_counted_reason, price_line_fields
+from gateway.intake.reasons import explanations_by_field, not_counted_reason, price_line_fields
 from gateway.money.costs.times import parse_moment
 from gateway.operations.answers import DeadItem, DeliveryItem, StoredRecord
 from gateway.operations.money.work_links.declared import all_links
@@ -202,7 +202,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         "record": describe_record(stored.record),
         **describe_place(stored),
         "work": {name: value for name in UNITS if (value := stored.unit_values(name, digests, links)[-1])},
-        "why": field_reasons(stored.record, book) | _not_counted_fields(corrections),
+        "why": explanations_by_field(stored.record, book) | _not_counted_fields(corrections),
         "price_lines": price_line_fields(stored.record, book),
         **_correction_fields(corrections),
     }

@@ -28,16 +28,20 @@ from gateway.core.mounts import AS, OPERATOR_API
 from gateway.http.address import CSRF_HEADER
 from gateway.http.admission import check_single_headers, hostname_without_port, is_own_name, parse_authority
 from gateway.http.answers import JSON, UNCACHED, Pieces, json_pieces, send_answer
-from gateway.http.error_table import SAFE_METHODS, delay_refusal_until_durable, statuses_to_confirm
+from gateway.http.error_table import (
+    SAFE_METHODS,
+    delay_refusal_until_durable,
+    statuses_to_delay_until_durable,
+)
 from gateway.http.listening.forwarded import may_be_shared_address
 from gateway.http.listening.listener import wait_for_turn
-from gateway.http.requests import Result, check_parameters, holder_type
+from gateway.http.requests import Result, check_parameters, services_type_of_handler
 from gateway.http.viewers import (
     COMMAND,
     CONSOLE,
     Viewer,
     is_limited_to_self,
-    needs_reason,
+    needs_viewing_reason,
     record_viewings,
     viewing_reason,
 )
@@ -66,7 +70,7 @@ LOCAL = web.RequestKey("LOCAL", bool)  # set only for requests that arrive over 
 def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
     """Return the aiohttp handler of an address: its own handler after all checks."""
 
-    holder_services = services.services_of_type(holder_type(row.handler))
+    holder_services = services.services_of_type(services_type_of_handler(row.handler))
 
     async def admit_operator(request: web.Request) -> OperatorRequest[Any, object]:
         admitted = await _admit_request(request, row, services)
@@ -85,7 +89,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             # check again, because the rights may have changed while the body arrived
             admitted = await admit_operator(request)
             admitted.body = body
-        statuses = () if row.needs is None else statuses_to_confirm(request.method)
+        statuses = () if row.needs is None else statuses_to_delay_until_durable(request.method)
 
         async def call_handler() -> Result:
             viewer, registry = _make_viewer(row, admitted), services.installation.registry
@@ -103,7 +107,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
                 request, answer, asker=_caller_and_rights_text(admitted), secret=secret
             )
 
-        if row.needs_turn(admitted.body):
+        if row.needs_query_turn(admitted.body):
             questions = services.installation.questions
             party_name = f"person {admitted.actor.name}"
             return await questions.send_in_turn(
@@ -124,7 +128,7 @@ def _make_viewer(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -
         reason=viewing_reason(admitted.http),
         at=admitted.now(),
         is_own_only=is_limited and is_limited_to_self(rights, name, shared.people),
-        needs_reason=needs_reason(rights, name, shared.registry),
+        needs_reason=needs_viewing_reason(rights, name, shared.registry),
     )
 
 
@@ -152,7 +156,7 @@ def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
 
     The person and the rights are checked as for real data.
     """
-    kind = holder_type(row.handler)
+    kind = services_type_of_handler(row.handler)
 
     async def handle_request(request: web.Request) -> web.StreamResponse:
         admitted = await _admit_request(request, row, services)
@@ -171,7 +175,7 @@ def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
                 return await row.handler(admitted)
 
             party_name = f"person {admitted.actor.name}"
-            if row.needs_turn(None):
+            if row.needs_query_turn(None):
                 questions = services.installation.questions
                 return await questions.send_in_turn(
                     party_name, request, call_handler, status=row.status, headers=UNCACHED

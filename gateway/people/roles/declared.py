@@ -24,7 +24,7 @@ RoleItem = item_struct(
 
     `broken` says why its filters match nothing: a dimension is no longer part of the totals.
     """,
-    answered={
+    answer_only_fields={
         "is_builtin": Annotated[
             bool, words("Whether the role is built in and cannot be changed."), example(False)
         ],

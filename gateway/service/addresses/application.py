@@ -37,9 +37,9 @@ from gateway.service.addresses.areas import (
     AddressArea,
     AreaResource,
     AreaRoutes,
-    operator_rows,
-    read_rows_at,
-    sender_rows,
+    find_read_addresses_at,
+    operator_addresses,
+    sender_addresses,
 )
 from spool.clock import Clock
 
@@ -74,7 +74,7 @@ def build_application(services: AllServices, *, for_senders: bool, for_operators
 
     def add_route(path: str, handler: Handler) -> None:
         # The route accepts all methods, because endpoints answer 405 in their own format.
-        app.router.add_route("*", path, handler, expect_handler=bodies.delay_continue)
+        app.router.add_route("*", path, handler, expect_handler=bodies.delay_http_100_continue)
 
     if for_senders:
         metrics = services.receivers.metrics
@@ -105,10 +105,13 @@ def metrics_application(services: AllServices) -> web.Application:
     app = web.Application()
     for row in (*ON_EVERY_LISTENER, *FOR_METRICS):
         app.router.add_route(
-            "*", row.path, build_unguarded_endpoint(row, services), expect_handler=bodies.delay_continue
+            "*",
+            row.path,
+            build_unguarded_endpoint(row, services),
+            expect_handler=bodies.delay_http_100_continue,
         )
     app.router.add_route(
-        "*", NOWHERE.path, build_endpoint([NOWHERE], services), expect_handler=bodies.delay_continue
+        "*", NOWHERE.path, build_endpoint([NOWHERE], services), expect_handler=bodies.delay_http_100_continue
     )
     return app
 
@@ -132,7 +135,10 @@ def refusing_application(error: Refusal, clock: Clock, *, shown_reason: str | No
             app, area, partial(_add_for_senders, area, lambda rows: _refusing_handler(rows[0], error, clock))
         )
     app.router.add_route(
-        "*", NOWHERE.path, _refusing_handler(NOWHERE, error, clock), expect_handler=bodies.delay_continue
+        "*",
+        NOWHERE.path,
+        _refusing_handler(NOWHERE, error, clock),
+        expect_handler=bodies.delay_http_100_continue,
     )
     return app
 
@@ -153,7 +159,7 @@ def operator_application(services: OperatorServices) -> web.Application:
     app = web.Application(middlewares=[answer_errors_as_json])
     app[OPENED] = _operations_by_scope
     app[ALL_ROWS] = _all_operator_rows
-    app[ROWS_AT] = read_rows_at
+    app[ROWS_AT] = find_read_addresses_at
     for area in OPERATOR_AREAS:
         _add_area(app, area, partial(_add_for_operators, area, services))
 
@@ -178,20 +184,20 @@ def _add_area(app: web.Application, area: AddressArea, add: Callable[[web.UrlDis
 def _add_for_senders(
     area: AddressArea, handler_of: Callable[[Sequence[Address]], Handler], router: web.UrlDispatcher
 ) -> None:
-    for path, rows in _group_by_path(sender_rows(area)).items():
+    for path, rows in _group_by_path(sender_addresses(area)).items():
         # all methods, because endpoints answer 405 in their own format
-        router.add_route("*", path, handler_of(rows), expect_handler=bodies.delay_continue)
+        router.add_route("*", path, handler_of(rows), expect_handler=bodies.delay_http_100_continue)
 
 
 def _add_for_operators(area: AddressArea, services: OperatorServices, router: web.UrlDispatcher) -> None:
-    for row in operator_rows(area):
+    for row in operator_addresses(area):
         (method,) = row.methods
         # A name in a path may contain any character, including the braces that aiohttp's own pattern rejects.
         router.add_route(method, _PARAMETER.sub(r"{\1:[^/]+}", row.path), operator_endpoint(row, services))
 
 
 def _add_for_demo(area: AddressArea, services: OperatorServices, router: web.UrlDispatcher) -> None:
-    for row in operator_rows(area):
+    for row in operator_addresses(area):
         path = row.path.removeprefix(OPERATOR_API)
         if path not in NOT_IN_DEMO:
             (method,) = row.methods

@@ -387,12 +387,12 @@ DEMO_AREAS = tuple(area for area in OPERATOR_AREAS if area.is_in_demo)
 NOT_IN_DEMO = frozenset({"/changes", "/tail"})
 
 
-def sender_rows(area: AddressArea) -> tuple[Address, ...]:
+def sender_addresses(area: AddressArea) -> tuple[Address, ...]:
     rows = _iter_rows(area, import_module(_MANAGED).build_key_rows)
     return tuple(row for row in rows if not isinstance(row, OperatorAddress))
 
 
-def operator_rows(area: AddressArea) -> tuple[OperatorAddress, ...]:
+def operator_addresses(area: AddressArea) -> tuple[OperatorAddress, ...]:
     rows = _iter_rows(area, import_module(_MANAGED).build_people_rows)
     return tuple(row for row in rows if isinstance(row, OperatorAddress))
 
@@ -409,7 +409,7 @@ async def import_area(area: AddressArea) -> None:
         await import_in_thread(module)
 
 
-async def read_rows_at(paths: Collection[str]) -> Mapping[str, OperatorAddress]:
+async def find_read_addresses_at(paths: Collection[str]) -> Mapping[str, OperatorAddress]:
     """Return the addresses for reading at paths of the operator API. Only their areas are imported."""
     found: dict[str, OperatorAddress] = {}
     for area in OPERATOR_AREAS:
@@ -422,7 +422,9 @@ async def read_rows_at(paths: Collection[str]) -> Mapping[str, OperatorAddress]:
 
 @cache
 def _get_operations_by_path(area: AddressArea) -> Mapping[str, OperatorAddress]:
-    return {row.path.removeprefix(OPERATOR_API): row for row in operator_rows(area) if "GET" in row.methods}
+    return {
+        row.path.removeprefix(OPERATOR_API): row for row in operator_addresses(area) if "GET" in row.methods
+    }
 
 
 class AreaRoutes:

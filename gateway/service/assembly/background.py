@@ -22,7 +22,12 @@ from gateway.normalise.payload.body_limits import SliceClock
 from gateway.operations.money.reports.declared import ScheduledReportTable
 from gateway.operations.money.work_links.declared import follow_links
 from gateway.operations.services import Background, OperatorServices
-from gateway.service.assembly.money import evaluate_budgets, run_biller, run_row_book, wait_until_configured
+from gateway.service.assembly.money import (
+    evaluate_budgets,
+    run_biller,
+    run_cost_updater_when_needed,
+    wait_until_configured,
+)
 from gateway.service.assembly.parts import Assembler
 from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolError
@@ -91,7 +96,7 @@ def gateway_tasks(
     assembler: Assembler, operators: OperatorServices, metrics: ProcessMetrics, turns: FairTurns
 ) -> Iterator[Task]:
     if assembler.memory is not None:
-        yield Task("memory of spans", partial(learn_spans, assembler.memory, turns.wait_for_activity))
+        yield Task("memory of spans", partial(learn_span_kinds, assembler.memory, turns.wait_for_activity))
     yield Task("loop lag", partial(metrics.lag.measure_repeatedly, turns.wait_for_activity))
     questions = operators.installation.questions
     yield Task(
@@ -125,7 +130,7 @@ def _registry_tasks(assembler: Assembler, operators: OperatorServices) -> Iterat
         prices = assembler.config.container.price
         yield leased_task(
             "rows of connections",
-            partial(run_row_book, money.row_book, registry.connections_in_costs, prices),
+            partial(run_cost_updater_when_needed, money.row_book, registry.connections_in_costs, prices),
         )
     yield leased_task("scheduled reports", lambda: _run_report_sender(operators))
     yield leased_task("recommendations", lambda: _run_adviser(operators))
@@ -230,18 +235,20 @@ def make_span_memory(native: NativeModule, metrics: ProcessMetrics) -> LazyValue
     return LazyValue(import_and_make_span_memory)
 
 
-async def learn_spans(memory: LazyValue[SpanMemory], activity: Callable[[], Awaitable[None]]) -> None:
+async def learn_span_kinds(
+    memory: LazyValue[SpanMemory], wait_for_activity: Callable[[], Awaitable[None]]
+) -> None:
     """
-    Learn one kind of span at a time, in steps so short that they do not delay requests. `activity` waits while there
-    are no requests.
+    Learn one kind of span at a time, in steps so short that they do not delay requests. `wait_for_activity`
+    waits while there are no requests.
     """
     while True:
-        learning = memory.made and memory.made.begin_learning_next_kind()
+        learning = memory.made and memory.made.begin_learning_next_span_kind()
         clock = SliceClock()
         for _ in learning or ():
             if clock.is_over():
                 await asyncio.sleep(0)
                 clock.begin_slice()
         if learning is None:
-            await activity()
+            await wait_for_activity()
         await asyncio.sleep(LOOK_S if learning is None else LEARN_S)

@@ -21,7 +21,7 @@ from spool.log.books import route_topic
 from spool.log.values import LogEntry
 
 
-class _MadeUpReceiver:
+class _DemoReceiver:
     """A destination without a network. It accepts all records and stores none, or it refuses the key."""
 
     in_flight = 1
@@ -49,10 +49,10 @@ def planted_routes(note: DemoNote | None) -> Iterator[RouteConfig]:
     for names, refuses in ((note.routes, False), (note.paused_routes, True)):
         for name in names:
             spec = RouteSpec(name=name, topic=route_topic(name))
-            yield RouteConfig(spec=spec, made_of=("demo", refuses), exporter=_MadeUpReceiver(refuses=refuses))
+            yield RouteConfig(spec=spec, made_of=("demo", refuses), exporter=_DemoReceiver(refuses=refuses))
 
 
-class _MadeUpChannel:
+class _DemoChannel:
     """A channel without a network. It accepts all notifications and stores none."""
 
     async def send(self, message: Message) -> str:
@@ -71,11 +71,11 @@ class _MadeUpChannel:
         """Do nothing, because nothing is open."""
 
 
-def planted_channels(note: DemoNote | None) -> Callable[[NotifySettings, Clock], Channel]:
+def demo_or_real_channel_builder(note: DemoNote | None) -> Callable[[NotifySettings, Clock], Channel]:
     """Return a function that builds channels. It builds a made-up one for the channels that a demo planted."""
     planted = () if note is None else note.channels
     return lambda settings, clock: (
-        _MadeUpChannel() if settings.name in planted else build_channel(settings, clock)
+        _DemoChannel() if settings.name in planted else build_channel(settings, clock)
     )
 
 

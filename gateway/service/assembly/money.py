@@ -116,7 +116,7 @@ def make_row_book(
     if registry is None:
         return None
 
-    def owner_tags() -> Mapping[str, str]:
+    def billing_owner_tags() -> Mapping[str, str]:
         return config().billing.owner_tags or OWNER_TAGS
 
     def import_and_make_row_book() -> ConnectionCostUpdater:
@@ -128,7 +128,7 @@ def make_row_book(
             files=storage.container_files,
             usage=storage.small.open_table(CONTAINER_USAGE),
             prices=lambda: config().container.price,
-            tags=lambda: [*owner_tags().values(), *config().ledger.tags],
+            tags=lambda: [*billing_owner_tags().values(), *config().ledger.tags],
             retention_s=lambda: config().billing.retention,
         )
         sources = RowSources(
@@ -139,7 +139,7 @@ def make_row_book(
                 for connection in registry.connections.all()
                 if connections.is_in_costs(connection.id)
             ],
-            owner_tags=owner_tags,
+            owner_tags=billing_owner_tags,
             people=lambda: People.for_installation(storage.secret, config().privacy.emails),
             usage=UsageReader(metrics, clock),
         )
@@ -160,14 +160,16 @@ async def run_biller(biller: LazyValue[Biller], statements: StatementStore) -> N
     await biller().run()
 
 
-async def run_row_book(
-    book: LazyValue[ConnectionCostUpdater], in_costs: PlainDocuments, prices: Sequence[ContainerPrice]
+async def run_cost_updater_when_needed(
+    book: LazyValue[ConnectionCostUpdater],
+    connections_in_costs: PlainDocuments,
+    container_prices: Sequence[ContainerPrice],
 ) -> None:
     """
     Wait until a connection is included in costs or nodes have a price. Then store the rows of billing
     connections as billed costs.
     """
-    while not (prices or in_costs.all()):  # noqa: ASYNC110 - another process may bring it
+    while not (container_prices or connections_in_costs.all()):  # noqa: ASYNC110 - another process may bring it
         await asyncio.sleep(CONFIGURED_LOOK_S)
     await import_in_thread("gateway.bills.billed.row_book")
     await book().run()

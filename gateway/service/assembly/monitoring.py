@@ -116,7 +116,7 @@ def build_exposition(
             ],
             shares=await parts.read_key_shares(),
             channels=channels,
-            unheard_budgets=_count_unheard_budgets(parts, channels),
+            unheard_budgets=_count_budgets_without_channel(parts, channels),
             scheduled_reports=_count_reports_by_state(parts, channels),
             senders_pushed_out=parts.shadows.pushed_out if parts.shadows else 0,
             now=parts.clock.now(),
@@ -135,8 +135,8 @@ def build_spend_series(parts: Assembler) -> SpendSeries | None:
     return SpendSeries(parts.storage.ledger, parts.clock, top=top)
 
 
-def _metric_name_limits(spend: SpendSeries | None, allowed: int) -> Sequence[Limit]:
-    return [Limit("server.metrics_names", allowed, spend.counts.largest_name_count)] if spend else []
+def _metric_name_limits(spend: SpendSeries | None, max_names: int) -> Sequence[Limit]:
+    return [Limit("server.metrics_names", max_names, spend.counts.largest_name_count)] if spend else []
 
 
 async def _sender_gauges(parts: Assembler, receivers: ReceiverServices) -> SenderGauges | None:
@@ -167,7 +167,7 @@ def _budget_gauges(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:
     return [*budget_gauges(budgets.figures.values())]
 
 
-def _count_unheard_budgets(parts: Assembler, channels: Sequence[ChannelState]) -> int:
+def _count_budgets_without_channel(parts: Assembler, channels: Sequence[ChannelState]) -> int:
     registry = parts.storage.registry
     if registry is None or not (budgets := registry.declared_table(BudgetTable).all()):
         return 0

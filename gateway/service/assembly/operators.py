@@ -296,7 +296,7 @@ def build_installation_services(
         channels=parts.channel_states,
         seal_channel=parts.seal_channel,
         name_channels=parts.register_draft_channels,
-        try_receiver=parts.try_receiver,
+        try_receiver=parts.probe_receiver_status_and_words,
         planted=None if parts.demo_note is None else parts.demo_note.planted,
     )
 

@@ -54,7 +54,7 @@ from gateway.operations.records.event_mappings import NewEventMapping, mappings_
 from gateway.operations.services import Background
 from gateway.people.authentication.access import KeyAccess
 from gateway.people.authentication.bearer import Bearer
-from gateway.service.assembly.demo import planted_channels
+from gateway.service.assembly.demo import demo_or_real_channel_builder
 from gateway.service.assembly.limits import nearly_used_shares
 from gateway.service.assembly.prices import installed_prices
 from gateway.service.demo.note import read_note
@@ -125,7 +125,7 @@ class Assembler:
             storage.small.open_table(BILLING_DROPS),
             clock,
             config.billing,
-            configured=config.upstream.connection_id,
+            configured_connection_id=config.upstream.connection_id,
             validate=self.build_billing_validator(config),
         )
         self.devices = DeviceLifecycle(
@@ -148,7 +148,9 @@ class Assembler:
         )
         self.notifier: Notifier | None = None
         if registry is not None:
-            self.notifier = Notifier(registry.notices, config.notify, clock, planted_channels(self.demo_note))
+            self.notifier = Notifier(
+                registry.notices, config.notify, clock, demo_or_real_channel_builder(self.demo_note)
+            )
             registry.kept_channels.changed = self._register_stored_channels
             self._register_stored_channels()
         self.sign_ins: ProviderSignIns | None = None
@@ -161,16 +163,19 @@ class Assembler:
         if self.notifier is not None and self.storage.registry is not None:
             stored_channels = self.storage.registry.kept_channels.all()
             self.notifier.set_stored_channels(
-                [self._channel_seal().decrypt_settings(channel) for channel in stored_channels]
+                [self._channel_secret_encryptor().decrypt_settings(channel) for channel in stored_channels]
             )
 
     def register_draft_channels(self, draft: Registry) -> None:
         """Register in a draft of the registry the names of all channels that exist once the draft is applied."""
         if self.notifier is not None:
-            kept = [self._channel_seal().decrypt_settings(channel) for channel in draft.kept_channels.all()]
+            kept = [
+                self._channel_secret_encryptor().decrypt_settings(channel)
+                for channel in draft.kept_channels.all()
+            ]
             self.notifier.register_channels(draft.notices, kept)
 
-    def _channel_seal(self) -> ChannelSeal:
+    def _channel_secret_encryptor(self) -> ChannelSeal:
         from exporters.notifications.kept_channels import ChannelSeal
 
         return ChannelSeal(secret=self.storage.secret, clock=self.clock)
@@ -178,9 +183,11 @@ class Assembler:
     def seal_channel(
         self, channel_fields: ChannelFields, secret: str | None, before: KeptChannel | None
     ) -> str:
-        return self._channel_seal()(channel_fields, secret, before)
+        return self._channel_secret_encryptor()(channel_fields, secret, before)
 
-    async def try_receiver(self, kind: str, url: str, secret: str) -> tuple[str, str | None]:
+    async def probe_receiver_status_and_words(
+        self, kind: str, url: str, secret: str
+    ) -> tuple[str, str | None]:
         from exporters.check import (
             probe_typed_address,  # imported late, because the start does not need this module
         )
@@ -253,7 +260,7 @@ class Assembler:
         self, attribution: Attribution, metrics: ProcessMetrics, access: KeyAccess
     ) -> tuple[Intake, MergeWindow | SharedMergeWindow, Background]:
         log, section = self.storage.log, self.config.spool
-        device_assignment = DeviceAssignment(self.devices, claimed=metrics.count_device_claims)
+        device_assignment = DeviceAssignment(self.devices, claimed=metrics.count_records_claiming_devices)
 
         def default_user(call: Inference) -> str | None:
             return attribution.default_user(call, {}, device_assignment.labels_with_user(call.device))
@@ -275,7 +282,7 @@ class Assembler:
             max_bytes=section.pending_bytes,
             renaming=lambda: attribution.erased_name_renaming,
         )
-        await counters.load_waiting(reports, hold_s=section.hold)
+        await counters.load_waiting_counters(reports, record_hold_s=section.hold)
         self.waiting.append((", counters", lambda: counters.waiting_by_key))
         self.waiting.append((", counted", lambda: counters.counted_by_key))
         intake = Intake(
@@ -316,7 +323,7 @@ class Assembler:
         )
         window = MergeWindow(reports, intake, self.clock, merger)
         await window.load_stored_reports()
-        self.waiting.append(("", lambda: window.held_by_key))
+        self.waiting.append(("", lambda: window.held_by_sender_key))
         background = {
             "merge window": window.run,
             "shadows": shadows.run,
@@ -388,7 +395,7 @@ class Assembler:
     async def read_key_shares(self) -> Sequence[KeyShare]:
         """Return the keys that use nearly all of their share of a common limit."""
         waiting = {of: held() for of, held in self.waiting}
-        senders = self.shadows.places_by_key if self.shadows is not None else {}
+        senders = self.shadows.limit_units_by_key if self.shadows is not None else {}
         return await nearly_used_shares(self.config, self.devices.table.all(), self.storage, waiting, senders)
 
     def amount_of(self, event: UsageEvent) -> Decimal | None:
@@ -440,7 +447,7 @@ def to_event_stream(mapping: NewEventMapping) -> EventStream:
     )
 
 
-async def follow_own_prices(intake: Intake, parts: Assembler, registry: Registry) -> None:
+async def reload_price_overrides_on_change(intake: Intake, parts: Assembler, registry: Registry) -> None:
     """Use own prices and contracts from the next call on, also if another gateway stores them."""
     known = price_overrides(registry), price_terms(registry)
     while True:

@@ -182,7 +182,7 @@ class Reload:
         self.publisher.configure(config.publish)
         self.operators.money.billing_connections.configure(
             config.billing,
-            configured=config.upstream.connection_id,
+            configured_connection_id=config.upstream.connection_id,
             validate=self.assembler.build_billing_validator(config),
         )
         if not self.is_agent:

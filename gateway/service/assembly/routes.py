@@ -52,7 +52,7 @@ def build_syncs(parts: Assembler, config: Config, billing: BillingSync) -> list[
         tells_changes=upstream.kind == "tollhouse",
         waiting_since=waiting_since,
         state_what_waits=lambda heartbeat, device, since: adjust_heartbeat_for_upstream(
-            heartbeat, device, since, hold_s=config.spool.hold, now=clock.now()
+            heartbeat, device, since, record_hold_s=config.spool.hold, now=clock.now()
         ),
     )
     files = UpstreamClient.from_settings(upstream, clock=parts.clock)

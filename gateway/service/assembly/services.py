@@ -41,7 +41,7 @@ from gateway.service.assembly.background import (
 from gateway.service.assembly.demo import send_laptop_heartbeats
 from gateway.service.assembly.money import make_own_verdicts_reader
 from gateway.service.assembly.operators import build_operator_services, lazy_demo_month, load_allocation
-from gateway.service.assembly.parts import Assembler, follow_own_prices
+from gateway.service.assembly.parts import Assembler, reload_price_overrides_on_change
 from gateway.service.assembly.people_above import PeopleLink
 from gateway.service.assembly.reload import Reload
 from gateway.service.assembly.routes import build_syncs, follow_event_mappings, start_routes
@@ -177,7 +177,9 @@ async def _assemble_services(
         tasks.append(
             Task("event mappings", partial(follow_event_mappings, assembler, routes, storage.registry))
         )
-        tasks.append(Task("own prices", partial(follow_own_prices, intake, assembler, storage.registry)))
+        tasks.append(
+            Task("own prices", partial(reload_price_overrides_on_change, intake, assembler, storage.registry))
+        )
     if not is_agent:
         tasks += gateway_tasks(assembler, operators, metrics, receivers.turns)
     if assembler.demo_note is not None:

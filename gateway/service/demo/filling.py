@@ -38,7 +38,7 @@ from gateway.service.assembly.storage import open_storage
 from gateway.service.demo.examples import add_examples
 from gateway.service.demo.month import Month, Period, Report
 from gateway.service.demo.note import write_note
-from gateway.service.demo.plants import EXAMPLES, FOUND_BY, PLANTS, PlantedProblems, missed_plants
+from gateway.service.demo.plants import EXAMPLES, FOUND_BY, PLANTS, PlantedProblems, undetected_problem_names
 from gateway.service.demo.samples import (
     ACTOR,
     SENDER,
@@ -78,15 +78,15 @@ class _Use(NamedTuple):
     tier: str
 
 
-class Bills:
+class DemoBills:
     """
-    The provider bills for all calls of the demo month that a provider answered. `words` name the planted
+    The provider bills for all calls of the demo month that a provider answered. `problem_names` name the planted
     problems; one adds calls of a key that sends no telemetry.
     """
 
-    def __init__(self, prices: PriceBook, words: frozenset[str]) -> None:
+    def __init__(self, prices: PriceBook, problem_names: frozenset[str]) -> None:
         self._prices = prices
-        self._words = words
+        self._words = problem_names
         self._tokens: dict[_Use, Counter[str]] = defaultdict(Counter)
         self._dollars: dict[_Use, Decimal] = defaultdict(Decimal)
 
@@ -132,7 +132,7 @@ class Bills:
                     account="",
                     start=start,
                     end=until,
-                    rows=tuple(_mark_settled(row, settled_until) for row in rows if row.start < until),
+                    rows=tuple(_with_settled_mark(row, settled_until) for row in rows if row.start < until),
                     read_at=end,
                     settled_until=settled_until,
                     name="a made-up month",
@@ -202,8 +202,8 @@ def _statement_row(
     )
 
 
-def _mark_settled(row: StatementRow, until: float) -> StatementRow:
-    return msgspec.structs.replace(row, settled=row.end <= until)
+def _with_settled_mark(row: StatementRow, settled_until: float) -> StatementRow:
+    return msgspec.structs.replace(row, settled=row.end <= settled_until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,15 +238,15 @@ async def fill_directory(
     registry_clock = SetClock(clock.now())
     async with _open_empty_storage(directory, clock, registry_clock) as (storage, registry):
         ledger = storage.ledger
-        bills = Bills(book, plan.words)
+        bills = DemoBills(book, plan.words)
         month = Month(period, seed=seed, plants=plan, prices=book, bill=bills.add_call)
-        await add_events_and_sums(storage, now=registry_clock.now(), words=plan.words)
+        await add_events_and_sums(storage, now=registry_clock.now(), problem_names=plan.words)
         await _send_month(storage, month, book, clock, progress)
-        await add_samples(storage, registry, registry_clock, begin=period.begin, words=plan.words)
+        await add_samples(storage, registry, registry_clock, begin=period.begin, problem_names=plan.words)
         await ledger.catch_up(storage.log)
         await ledger.sum_up_and_delete_hours()
         await publish_definition(registry, ledger)
-        await add_idle_seat_plan(registry, ledger, end=period.end, words=plan.words)
+        await add_idle_seat_plan(registry, ledger, end=period.end, problem_names=plan.words)
         if EXAMPLES in plan.words:
             await add_examples(registry, ledger, end=period.end)
         await bills.store_bills(registry.statements, begin=period.begin, end=period.end)
@@ -261,12 +261,12 @@ async def fill_directory(
             duplicates=terms.get("duplicates", 0),
             inspected=inspected,
             look=look,
-            missed=missed_plants(plants, await _titles_by_detector(registry)),
+            missed=undetected_problem_names(plants, await _titles_by_detector(registry)),
         )
 
 
-async def _comment_on_insights(registry: Registry, words: frozenset[str]) -> None:
-    texts = {FOUND_BY[word]: text for word, text in PLANTS.items() if word in words}
+async def _comment_on_insights(registry: Registry, problem_names: frozenset[str]) -> None:
+    texts = {FOUND_BY[word]: text for word, text in PLANTS.items() if word in problem_names}
     for insight in await registry.insights.detector_insights():
         text = texts.get(str(insight.finding).partition(":")[0])
         if text is not None:
@@ -346,7 +346,7 @@ def _reports_outcome(reports: Sequence[Report]) -> ReadOutcome:
     return outcome
 
 
-async def _main(directory: Path, days: int, records: int) -> None:
+async def _fill_demo_directory(directory: Path, days: int, records: int) -> None:
     clock = SystemClock()
     period = Period(end=int(clock.now()), days=days, records=records)
     await fill_directory(directory, period, seed=SEED, clock=clock)
@@ -354,4 +354,4 @@ async def _main(directory: Path, days: int, records: int) -> None:
 
 if __name__ == "__main__":
     _, directory, days, records = sys.argv
-    asyncio.run(_main(Path(directory), int(days), int(records)))
+    asyncio.run(_fill_demo_directory(Path(directory), int(days), int(records)))

@@ -75,7 +75,9 @@ class Month:
         self._prices = prices
         self._hours = {office: list(accumulate(OFFICE if office else ALWAYS)) for office in (True, False)}
         weights = sum(
-            _share_on_day(day, workload) for day in self._day_starts() for workload in self._all_workloads()
+            _call_share_on_day(day, workload)
+            for day in self._day_starts()
+            for workload in self._all_workloads()
         )
         self._scale = period.records / weights
 
@@ -95,7 +97,7 @@ class Month:
         return range(self._period.begin // DAY_S * DAY_S, self._period.end, DAY_S)
 
     def _day_reports(self, day: int, workload: Workload) -> Iterator[Report]:
-        expected = self._scale * _share_on_day(day, workload) * self._plants.volume_factor(day, workload)
+        expected = self._scale * _call_share_on_day(day, workload) * self._plants.volume_factor(day, workload)
         remaining_calls = int(expected + self._random.random())
         while remaining_calls > 0:
             calls = 1
@@ -108,7 +110,7 @@ class Month:
         """Yield a session, or a single call. The input of each turn includes the earlier turns."""
         rng = self._random
         hours = self._hours[workload.office]
-        hour = self._plants.fixed_hour(day, workload)
+        hour = self._plants.hour_of_all_calls(day, workload)
         if hour is None:
             hour = rng.choices(range(24), cum_weights=hours)[0]
         at = (day + hour * 3600) * NS + rng.randrange(3600 * NS)
@@ -137,7 +139,7 @@ class Month:
 
     def _turn_reports(self, day: int, workload: Workload, turn: SessionTurn) -> Iterator[Report]:
         call = self._invent_call(workload, turn)
-        call = self._plants.apply_plant(day, workload, call)
+        call = self._plants.plant_problems_in_call(day, workload, call)
         self._bill(call)
         call.cost = self._reported_cost(workload, call)
         yield self._report_with_identity(workload, call)
@@ -237,16 +239,16 @@ class Month:
         return max(1, int(usual * math.exp(self._random.gauss(0, 0.35))))
 
 
-def _share_on_day(day: int, workload: Workload) -> float:
+def _call_share_on_day(day: int, workload: Workload) -> float:
     weekend = (day // DAY_S + 3) % 7 >= 5
     return workload.share * (WEEKEND[workload.office] if weekend else 1.0)
 
 
-def _units_of_work_fields(session: int, place: int) -> dict[str, Any]:
+def _units_of_work_fields(session: int, call_number: int) -> dict[str, Any]:
     run, started = f"{session:016x}", f"{session ^ 1:016x}"
     number = 100 + session % PULL_REQUESTS
     tags = {"repository": "acme/shop", "branch": f"change-{number}", "pull_request": f"acme/shop#{number}"}
-    is_started = place >= 2 and place % 2 == 0
+    is_started = call_number >= 2 and call_number % 2 == 0
     return {
         "run": started if is_started else run,
         "parent_run": run if is_started else None,

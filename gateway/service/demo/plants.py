@@ -31,8 +31,14 @@ LOSING_LAPTOP = f"laptop-{PEOPLE[0]}"  # the demo laptop whose calls do not arri
 STOPPED_SOURCE, STOPPED_S = "litellm", 6 * 3600  # the demo's sender that stopped sending, and for how long
 
 
-def _planted_workload(
-    provider: str, model: str, service: str, input_tokens: int, output_tokens: int = 800, *, share: float = 12
+def _workload_of_planted_problem(
+    provider: str,
+    model: str,
+    service: str,
+    input_tokens: int,
+    output_tokens: int = 800,
+    *,
+    call_share: float = 12,
 ) -> Workload:
     return Workload(
         source="otel",
@@ -40,7 +46,7 @@ def _planted_workload(
         model=model,
         team="operations",
         service=service,
-        share=share,
+        share=call_share,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
     )
@@ -51,16 +57,18 @@ def _planted_workload(
 # large enough to be reported, and other planted problems are still visible. Prices of tiers and batches apply
 # to these workloads on every day.
 SAVINGS = {
-    "unread-cache": _planted_workload("anthropic", "claude-sonnet-5-5", "digests", 8_000, 370),
-    "priority-tier": _planted_workload("openai", "gpt-6.1-terra", "checkout", 2_700, 220),
-    "regional-model": _planted_workload(
+    "unread-cache": _workload_of_planted_problem("anthropic", "claude-sonnet-5-5", "digests", 8_000, 370),
+    "priority-tier": _workload_of_planted_problem("openai", "gpt-6.1-terra", "checkout", 2_700, 220),
+    "regional-model": _workload_of_planted_problem(
         "aws.bedrock", "us.anthropic.claude-sonnet-5-5", "contracts", 16_000, 600
     ),
-    "older-model": _planted_workload("anthropic", "claude-sonnet-4-5", "minutes", 2_700, 220),
-    "large-input": _planted_workload("gcp.gemini", "gemini-2.5-pro", "audits", 150_000, share=1.4),
-    "nightly-job": _planted_workload("anthropic", "claude-fable-5-2", "catalogue", 400, 110),
-    "paid-retries": _planted_workload("openai", "gpt-4.1", "imports", 7_000, 200),
-    "repeated-questions": _planted_workload("openai", "gpt-4.1", "helpdesk", 6_200, 700),
+    "older-model": _workload_of_planted_problem("anthropic", "claude-sonnet-4-5", "minutes", 2_700, 220),
+    "large-input": _workload_of_planted_problem(
+        "gcp.gemini", "gemini-2.5-pro", "audits", 150_000, call_share=1.4
+    ),
+    "nightly-job": _workload_of_planted_problem("anthropic", "claude-fable-5-2", "catalogue", 400, 110),
+    "paid-retries": _workload_of_planted_problem("openai", "gpt-4.1", "imports", 7_000, 200),
+    "repeated-questions": _workload_of_planted_problem("openai", "gpt-4.1", "helpdesk", 6_200, 700),
 }
 NIGHT = 2  # hour of the day in which the nightly job makes its calls
 QUESTIONS = 3  # number of different repeated questions
@@ -115,21 +123,23 @@ FOUND_BY = {
 NAMED = {"spike": "search"}
 
 
-def missed_plants(words: Collection[str], titles: Mapping[str, Collection[str]]) -> list[str]:
+def undetected_problem_names(
+    problem_names: Collection[str], finding_titles: Mapping[str, Collection[str]]
+) -> list[str]:
     """
-    Return the words of --plant whose problem no detector found. `titles` has the titles of findings, by
+    Return the words of --plant whose problem no detector found. `finding_titles` has the titles of findings, by
     detector or type.
     """
     return [
         word
-        for word in words
+        for word in problem_names
         if word in FOUND_BY
-        and not any(NAMED.get(word, "") in title.lower() for title in titles.get(FOUND_BY[word], ()))
+        and not any(NAMED.get(word, "") in title.lower() for title in finding_titles.get(FOUND_BY[word], ()))
     ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeastMonth:
+class LeastDemoSize:
     """
     The smallest month in which a planted problem is found: its number of days, and its number of calls, which
     is at least `per_day` on each day.
@@ -139,13 +149,13 @@ class LeastMonth:
     records: int = 1
     per_day: int = 0
 
-    def needed_size(self, days: int, thinned: float = 1.0) -> tuple[int, int]:
+    def needed_days_and_records(self, days: int, dilution_factor: float = 1.0) -> tuple[int, int]:
         """
-        Return the days and records that a month needs. `thinned` is how many times as many records are needed
+        Return the days and records that a month needs. `dilution_factor` is how many times as many records are needed
         because of other planted problems.
         """
         days = max(self.days, days)
-        return days, math.ceil(max(self.records, self.per_day * days) * thinned)
+        return days, math.ceil(max(self.records, self.per_day * days) * dilution_factor)
 
 
 # Word -> smallest month in which its problem is found. Detectors that compare calls need enough calls to
@@ -153,17 +163,17 @@ class LeastMonth:
 # with different seeds, weekdays and end hours, and include a margin. If words add calls, fewer calls remain
 # for the usual workloads.
 LEAST = {
-    "spike": LeastMonth(days=14, records=10_000, per_day=500),
-    "missing-price": LeastMonth(records=1_500, per_day=50),
-    "cost-gap": LeastMonth(records=10_000, per_day=700),
-    "no-owner": LeastMonth(records=5_000, per_day=200),
-    "doubled-source": LeastMonth(records=700, per_day=35),
-    "unused-cache": LeastMonth(days=2, records=30_000, per_day=1_000),
-    "dear-model": LeastMonth(days=7, records=10_000, per_day=1_000),
-    "retry-storm": LeastMonth(days=3, records=800, per_day=90),
-    "dead-letters": LeastMonth(records=100, per_day=10),
-    "unreported-key": LeastMonth(days=4),
-    **dict.fromkeys(SAVINGS, LeastMonth(days=8, records=30_000)),
+    "spike": LeastDemoSize(days=14, records=10_000, per_day=500),
+    "missing-price": LeastDemoSize(records=1_500, per_day=50),
+    "cost-gap": LeastDemoSize(records=10_000, per_day=700),
+    "no-owner": LeastDemoSize(records=5_000, per_day=200),
+    "doubled-source": LeastDemoSize(records=700, per_day=35),
+    "unused-cache": LeastDemoSize(days=2, records=30_000, per_day=1_000),
+    "dear-model": LeastDemoSize(days=7, records=10_000, per_day=1_000),
+    "retry-storm": LeastDemoSize(days=3, records=800, per_day=90),
+    "dead-letters": LeastDemoSize(records=100, per_day=10),
+    "unreported-key": LeastDemoSize(days=4),
+    **dict.fromkeys(SAVINGS, LeastDemoSize(days=8, records=30_000)),
 }
 
 
@@ -173,12 +183,14 @@ MOST = dict.fromkeys(("paid-retries", "repeated-questions"), 150_000)
 MOST_DAYS = 30
 
 
-def plants_without_room(words: Collection[str], *, days: int, records: int) -> list[str]:
+def unmet_size_requirements(problem_names: Collection[str], *, days: int, records: int) -> list[str]:
     """Return the planted words that a month of this size cannot show, each with the size that it needs."""
-    total_weight = _sum_shares(words)
+    total_weight = _sum_workload_shares(problem_names)
     needs = {
-        word: LEAST.get(word, LeastMonth()).needed_size(days, total_weight / _sum_shares([word]))
-        for word in words
+        word: LEAST.get(word, LeastDemoSize()).needed_days_and_records(
+            days, total_weight / _sum_workload_shares([word])
+        )
+        for word in problem_names
     }
     small = [
         f"{word} needs --days {least_days} --records {least_records} or more"
@@ -187,7 +199,9 @@ def plants_without_room(words: Collection[str], *, days: int, records: int) -> l
     ]
     longer = max(1.0, days / MOST_DAYS)
     max_records = {
-        word: int(MOST[word] * longer * _sum_shares([word]) / total_weight) for word in words if word in MOST
+        word: int(MOST[word] * longer * _sum_workload_shares([word]) / total_weight)
+        for word in problem_names
+        if word in MOST
     }
     return [
         *small,
@@ -199,26 +213,31 @@ def plants_without_room(words: Collection[str], *, days: int, records: int) -> l
     ]
 
 
-def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
+def least_days_and_records(problem_names: Collection[str], *, days: int) -> tuple[int, int]:
     """
     Return the days and records of the smallest month of at least `days` days in which all these problems are
     found.
     """
-    days = max((LEAST.get(word, LeastMonth()).needed_size(days)[0] for word in words), default=days)
-    total_weight = _sum_shares(words)
+    days = max(
+        (LEAST.get(word, LeastDemoSize()).needed_days_and_records(days)[0] for word in problem_names),
+        default=days,
+    )
+    total_weight = _sum_workload_shares(problem_names)
     records = (
-        LEAST.get(word, LeastMonth()).needed_size(days, total_weight / _sum_shares([word]))[1]
-        for word in words
+        LEAST.get(word, LeastDemoSize()).needed_days_and_records(
+            days, total_weight / _sum_workload_shares([word])
+        )[1]
+        for word in problem_names
     )
     return days, max(records, default=1)
 
 
-def _sum_shares(plant_names: Collection[str]) -> float:
-    return sum(workload.share for workload in (*WORKLOADS, *_planted_workloads(plant_names)))
+def _sum_workload_shares(problem_names: Collection[str]) -> float:
+    return sum(workload.share for workload in (*WORKLOADS, *_workloads_of_problems(problem_names)))
 
 
-def _planted_workloads(plant_names: Collection[str]) -> Sequence[Workload]:
-    return tuple(workload for word, workload in ADDED.items() if word in plant_names)
+def _workloads_of_problems(problem_names: Collection[str]) -> Sequence[Workload]:
+    return tuple(workload for word, workload in ADDED.items() if word in problem_names)
 
 
 SPIKE_AGO = 2  # the spike is this number of days before the end of the month
@@ -267,14 +286,14 @@ class SessionTurn:
 
 
 class PlantedProblems:
-    """The planted problems (`words`), as changes of the traffic of a month that ends at `end`."""
+    """The planted problems (`problem_names`), as changes of the traffic of a month that ends at `end`."""
 
-    def __init__(self, words: Collection[str], *, end: int) -> None:
-        self.words = frozenset(words)
+    def __init__(self, problem_names: Collection[str], *, end: int) -> None:
+        self.words = frozenset(problem_names)
         self._end = end
         self._today = end // DAY_S * DAY_S
         self._late = self._today - LATE_DAYS * DAY_S
-        self.workloads = _planted_workloads(self.words)
+        self.workloads = _workloads_of_problems(self.words)
 
     def volume_factor(self, day: int, workload: Workload) -> float:
         """Return the factor by which a workload has more calls on a day than usual."""
@@ -292,13 +311,13 @@ class PlantedProblems:
         has_stopped = "stopped-sender" in self.words and record.source == STOPPED_SOURCE
         return not (has_stopped and (record.start_time or 0) >= (self._end - STOPPED_S) * NS)
 
-    def fixed_hour(self, day: int, workload: Workload) -> int | None:
+    def hour_of_all_calls(self, day: int, workload: Workload) -> int | None:
         """Return the hour of the day that has all calls of a workload, or None for the usual hours."""
         if workload is SAVINGS["nightly-job"]:
             return NIGHT
         return STORM_HOUR if self._is_retry_storm(day, workload) else None
 
-    def apply_plant(self, day: int, workload: Workload, call: Inference) -> Inference:
+    def plant_problems_in_call(self, day: int, workload: Workload, call: Inference) -> Inference:
         """
         Return the call with the planted changes. Each workload is changed by at most one planted problem.
         """
@@ -352,8 +371,8 @@ def _mark_failed(call: Inference) -> None:
     call.response_model = call.input_tokens = call.output_tokens = None
 
 
-def _plant_savings_problem(plant_names: frozenset[str], workload: Workload, call: Inference) -> None:
-    word = next((word for word in plant_names if SAVINGS.get(word) is workload), None)
+def _plant_savings_problem(problem_names: frozenset[str], workload: Workload, call: Inference) -> None:
+    word = next((word for word in problem_names if SAVINGS.get(word) is workload), None)
     if word is None or call.input_tokens is None:
         return
     if word == "unread-cache":

@@ -13,7 +13,12 @@ import msgspec
 
 from gateway.bills.plans.declared import NewPlan, PlanTable, Seat
 from gateway.configuration.sections import AllocationSettings
-from gateway.devices.fleet.assistant_states import OFF, OTHER_CALLS, Memory, encode_memories
+from gateway.devices.fleet.assistant_states import (
+    OFF,
+    OTHER_CALLS,
+    RememberedEvidence,
+    encode_remembered_evidence,
+)
 from gateway.devices.fleet.facts import TELEMETRY_OFF, UNUSED, assistant_of_source
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.language import Limits
@@ -94,48 +99,48 @@ class SetClock:
         return self.at
 
 
-async def add_events_and_sums(storage: Storage, *, now: float, words: frozenset[str]) -> None:
+async def add_events_and_sums(storage: Storage, *, now: float, problem_names: frozenset[str]) -> None:
     """Add records that are no calls. They come before the calls, so that the newest records of a demo are calls."""
-    if "unknown-arrival" in words:
+    if "unknown-arrival" in problem_names:
         await storage.log.append_submission(_unit_cost_submission(now))
-    if EXAMPLES in words:
-        await storage.log.append_submission(_order_submission(now))
+    if EXAMPLES in problem_names:
+        await storage.log.append_submission(_submission_of_shop_orders(now))
 
 
 async def add_samples(
-    storage: Storage, registry: Registry, clock: SetClock, *, begin: int, words: frozenset[str]
+    storage: Storage, registry: Registry, clock: SetClock, *, begin: int, problem_names: frozenset[str]
 ) -> None:
-    """Add keys and devices, and the problems named in `words`. `begin` is the start of the month."""
+    """Add keys and devices, and the problems named in `problem_names`. `begin` is the start of the month."""
     now = clock.now()
-    await _add_devices(storage, now, begin, _losing_laptops(words))
-    if "unrecognised" in words:
+    await _add_devices(storage, now, begin, _laptops_losing_calls(problem_names))
+    if "unrecognised" in problem_names:
         ignored = {UNRECOGNISED_AI: SHAPES}
         await storage.log.append_submission(
             Submission(topic=AI_TELEMETRY, received=SHAPES, ignored=ignored, unrecognised=[SHAPE] * SHAPES)
         )
-    routes = [word for word in ROUTES if word in words]
+    routes = [word for word in ROUTES if word in problem_names]
     if routes:
         await _add_routes(storage.deliveries, routes, now)
-    await _add_sender_hours(registry, now, words)
+    await _add_sender_hours(registry, now, problem_names)
     clock.at = now - OLD_S
-    await _add_keys(registry, clock, now, words)
+    await _add_keys(registry, clock, now, problem_names)
     clock.at = now
 
 
-def build_note(words: frozenset[str]) -> DemoNote:
-    losing = _losing_laptops(words)
+def build_note(problem_names: frozenset[str]) -> DemoNote:
+    losing = _laptops_losing_calls(problem_names)
     return DemoNote(
-        planted=[text for word, text in PLANTS.items() if word in words],
+        planted=[text for word, text in PLANTS.items() if word in problem_names],
         laptops=[laptop for laptop in map(_laptop_name, PEOPLE) if laptop not in losing],
         losing_laptops=losing,
-        routes=[name for word, name in ROUTES.items() if word in words and word != "parked-route"],
-        paused_routes=[ROUTES["parked-route"]] if "parked-route" in words else [],
-        channels=[CHANNEL] if EXAMPLES in words else [],
+        routes=[name for word, name in ROUTES.items() if word in problem_names and word != "parked-route"],
+        paused_routes=[ROUTES["parked-route"]] if "parked-route" in problem_names else [],
+        channels=[CHANNEL] if EXAMPLES in problem_names else [],
     )
 
 
-def _losing_laptops(words: frozenset[str]) -> Sequence[str]:
-    return [LOSING_LAPTOP] if "losing-laptop" in words else []
+def _laptops_losing_calls(problem_names: frozenset[str]) -> Sequence[str]:
+    return [LOSING_LAPTOP] if "losing-laptop" in problem_names else []
 
 
 def _laptop_name(person: str) -> str:
@@ -155,10 +160,10 @@ async def _add_keys(registry: Registry, clock: SetClock, now: float, plant_names
     await registry.keys.store_access_times(last)
 
 
-async def _add_sender_hours(registry: Registry, now: float, words: frozenset[str]) -> None:
+async def _add_sender_hours(registry: Registry, now: float, problem_names: frozenset[str]) -> None:
     newest = {int(now // HOUR_S): now}
     arrivals = {(workload.source, SENDER): newest for workload in WORKLOADS}
-    if "stopped-sender" in words:
+    if "stopped-sender" in problem_names:
         hours = range(int(now // HOUR_S) - 28 * 24, int(now // HOUR_S) + 1)
         running = {hour: float(hour * HOUR_S) for hour in hours}
         arrivals[RUNNING] = running
@@ -166,18 +171,18 @@ async def _add_sender_hours(registry: Registry, now: float, words: frozenset[str
     await registry.sender_hours.add(arrivals, now=now)
 
 
-async def _add_devices(storage: Storage, now: float, begin: int, losing: Sequence[str]) -> None:
+async def _add_devices(storage: Storage, now: float, begin: int, laptops_losing_calls: Sequence[str]) -> None:
     for index, person in enumerate(PEOPLE):
         laptop = _laptop_name(person)
-        loses = laptop in losing
+        loses = laptop in laptops_losing_calls
         newest = now - LATE_DAYS * DAY_S if loses else now
         sources = {workload.source for workload in WORKLOADS if person in workload.users}
         assistants = sorted({name for source in sources if (name := assistant_of_source(source)) is not None})
         claim = {"state": UNUSED, "used_at": utc_iso(now)}
-        uses: Mapping[str, Memory] = {}
+        uses: Mapping[str, RememberedEvidence] = {}
         if loses:
             claim |= {"state": TELEMETRY_OFF, "cause": "settings"}
-            uses = dict.fromkeys(assistants, Memory(OFF, since=newest, unheard=newest + DAY_S))
+            uses = dict.fromkeys(assistants, RememberedEvidence(OFF, since=newest, unheard=newest + DAY_S))
         os = "macos 26.1" if index % 2 else "ubuntu 24.04"
         device = Device(
             id=laptop,
@@ -190,7 +195,7 @@ async def _add_devices(storage: Storage, now: float, begin: int, losing: Sequenc
             last_heartbeat=now,
             last_telemetry=newest,
             newest_calls=dict.fromkeys(assistants or [OTHER_CALLS], newest),
-            uses=encode_memories(uses),
+            uses=encode_remembered_evidence(uses),
             heartbeat=msgspec.json.encode({"assistants": dict.fromkeys(assistants, claim), "os": os}),
         )
         await storage.devices.replace_row(device)
@@ -236,7 +241,7 @@ def _unit_cost_submission(now: float) -> Submission:
     )
 
 
-def _order_submission(now: float) -> Submission:
+def _submission_of_shop_orders(now: float) -> Submission:
     events = [
         UsageEvent(
             id=cloud_event_id("shop", f"order-{number}"),
@@ -257,13 +262,15 @@ def _order_submission(now: float) -> Submission:
     )
 
 
-async def add_idle_seat_plan(registry: Registry, ledger: Ledger, *, end: int, words: frozenset[str]) -> None:
+async def add_idle_seat_plan(
+    registry: Registry, ledger: Ledger, *, end: int, problem_names: frozenset[str]
+) -> None:
     """
-    Add the plan with a seat that nobody uses, if `words` contains this problem.
+    Add the plan with a seat that nobody uses, if `problem_names` contains this problem.
 
     Its billing cycles begin on the day of the month on which the demo month ends, so the last cycle is complete.
     """
-    if "idle-seat" not in words:
+    if "idle-seat" not in problem_names:
         return
     filter = {"source": (CLAUDE_CODE.source,)}
     view_draft = NewView(name="Claude Code", filter=filter, principal_dimension="user")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.drill.surroundings import Calls, DrillReceiver, make_calls
+from gateway.cli.drill.surroundings import DrillReceiver, DrillRequest, build_drill_request
 from tests.acceptance.conftest import ARCHIVE, COMMAND, Tollhouse, wait_for
 from tests.acceptance.lifecycle.killed import killed, seconds_of
 from tests.acceptance.lifecycle.load import load
@@ -138,9 +138,9 @@ def test_a_call_repeated_after_a_restore_has_a_second_key(installations: Install
     one = installations(config=WEBHOOK.format(url=receiver.url))
     key = one.key("sender")
     one.start()
-    before, after = make_calls(1), make_calls(1)
+    before, after = build_drill_request(1), build_drill_request(1)
 
-    def repeat(at: Tollhouse, calls: Calls) -> None:
+    def repeat(at: Tollhouse, calls: DrillRequest) -> None:
         assert 200 == post(at.url, calls.body, key).status
 
     repeat(one, before)

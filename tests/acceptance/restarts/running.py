@@ -20,7 +20,7 @@ from typing import Any
 import urllib3
 
 from gateway.core.mounts import AS, OPERATOR_API, socket_path
-from gateway.service.addresses.areas import OPERATOR_AREAS, operator_rows
+from gateway.service.addresses.areas import OPERATOR_AREAS, operator_addresses
 from gateway.service.addresses.table import FOR_SENDERS
 from spool.registry import scopes
 from tests.acceptance.captured_upstream import rows_of
@@ -393,7 +393,7 @@ def ask(tollhouse: Tollhouse, path: str) -> Mapping[str, Any]:
 def operator_lists() -> Iterator[str]:
     """Yield every address of the operator API that needs no parameters."""
     for area in OPERATOR_AREAS:
-        for row in operator_rows(area):
+        for row in operator_addresses(area):
             path = row.path.removeprefix("/console/api")
             if "GET" in row.methods and "{" not in path and path not in NOT_COMPARED:
                 yield path

@@ -42,11 +42,11 @@ def run(tmp_path: Path, *words: str) -> Result:
         crates,
         request_command("show ID", "GET /crates/{id}", "Show one."),
         request_command("move ID PLACE", "POST /crates/{id}/move", "Move one.", click.option("--by", type=int)),
-        request_command("seal ID", "PATCH /crates/{id}", "Seal one.", sends={"is_sealed": True}),
+        request_command("seal ID", "PATCH /crates/{id}", "Seal one.", request_body={"is_sealed": True}),
         request_command("sort", "POST /crates/sort", "Sort all.", click.option("--label", multiple=True),
-                sends=lambda label: {"by": "-".join(label)}, shows="sorted to {crate[place]}"),
+                request_body=lambda label: {"by": "-".join(label)}, show_response="sorted to {crate[place]}"),
         request_command("delete ID", "DELETE /crates/{id}", "Delete one.", confirm_option("ID", "Once more."),
-                shows="crate {id} deleted"),
+                show_response="crate {id} deleted"),
     )  # fmt: skip
     list_command(crates, "seals ID", root="seals", path="/crates/{id}/seals", columns=("id",),
                  filters={"state": "whole or broken."}, help="List the seals of one.")  # fmt: skip

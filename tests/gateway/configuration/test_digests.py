@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.changes import digest_settings, is_shared_setting
+from gateway.configuration.changes import digest_settings, is_setting_shared_by_gateways
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
 from spool.settings import SpoolSettings, StorageSettings
 
@@ -43,7 +43,7 @@ def test_what_differs(config: Config, names: set[str]) -> None:
 def test_the_prices_themselves() -> None:
     """The digest covers the prices themselves, not the path of the price file."""
     assert {"prices"} == differing(CONFIG, prices="2027")
-    assert not is_shared_setting("prices.file")
+    assert not is_setting_shared_by_gateways("prices.file")
 
 
 def test_no_value_can_be_found_out() -> None:

@@ -23,11 +23,11 @@ class NewRack(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     books: list[str] = []
 
 
-RackChanges = changes_struct(NewRack, "Left out: as it is.", once=("place",))
+RackChanges = changes_struct(NewRack, "Left out: as it is.", unchangeable_fields=("place",))
 RackItem = item_struct(
     NewRack,
     "A rack.",
-    answered={"full": bool, "notes": Annotated[str | UnsetType, words("At times.")]},
+    answer_only_fields={"full": bool, "notes": Annotated[str | UnsetType, words("At times.")]},
 )
 
 

@@ -20,8 +20,8 @@ from gateway.devices.fleet.facts import CAUSES
 from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.devices.fleet.uses import RECENT_S, USES
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.devices.machine_state import Evidence, MachineState, evaluate_machine_state
-from gateway.devices.states import approved_device, newest_state_word
+from gateway.devices.machine_state import MachineEvidence, MachineState, evaluate_machine_state
+from gateway.devices.states import approved_device, last_recorded_state
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.registry.tables.inventory import Machine
@@ -108,9 +108,9 @@ async def test_no_change_is_missed(lifecycle: DeviceLifecycle, seed: int) -> Non
         await lifecycle.store_changed_states()
         for device in lifecycle.table.all():
             machine = lifecycle.expected().find_machine(device)
-            evidence = Evidence(device, lifecycle.interval_s, machine, lifecycle.listening_since)
+            evidence = MachineEvidence(device, lifecycle.interval_s, machine, lifecycle.listening_since)
             word = evaluate_machine_state(evidence, now).word
-            assert word == newest_state_word(device), device
+            assert word == last_recorded_state(device), device
             changes += words.get(device.id, word) != word
             words[device.id] = word
     assert changes > 5
@@ -143,7 +143,7 @@ async def test_quiet_devices_are_not_computed_again(
     lifecycle._clock.move(RECENT_S + 1)  # type: ignore[attr-defined]
     await lifecycle.store_changed_states()
     assert 1 + 2 * 100 == len(computed)
-    assert {"unknown"} == {newest_state_word(device) for device in lifecycle.table.all()}
+    assert {"unknown"} == {last_recorded_state(device) for device in lifecycle.table.all()}
 
 
 @pytest.mark.parametrize(("state", "since"), [(ENROLLED, 1.0), (PENDING, 9.0), (REVOKED, 9.0)])

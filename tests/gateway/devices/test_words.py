@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from gateway.devices.reports import DeviceReport
-from gateway.devices.words import DeviceWords, WordTurn
+from gateway.devices.words import HeartbeatTokenCheck, HeartbeatTokens
 from spool.devices.device import Device
 
 SECRET = b"s" * 32
@@ -24,15 +24,15 @@ class Disk:
 
 class Gateway:
     def __init__(self) -> None:
-        self.words = DeviceWords(SECRET)
+        self.words = HeartbeatTokens(SECRET)
         self.row = Device(id="laptop-1", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0)
 
     def answer(self, disk: Disk) -> tuple[bool, str]:
         """Return whether the heartbeat shows a copy, and the next word."""
         report = DeviceReport(id=self.row.id, seq=disk.seq, word=disk.word)
-        turn = self.words.evaluate_word(self.row, report)
+        turn = self.words.check_token(self.row, report)
         self.row = replace(self.row, words=str(turn.numbers))
-        return turn.is_copy, self.words.make_word(self.row.id, turn.numbers.issued) if turn.is_next else ""
+        return turn.is_copy, self.words.make_token(self.row.id, turn.numbers.issued) if turn.is_next else ""
 
     def beat(self, disk: Disk, *, lost: bool = False) -> bool:
         """Send one heartbeat. If the answer is `lost`, the agent keeps its word."""
@@ -114,8 +114,8 @@ def test_a_restored_backup_of_the_gateway_is_no_copy() -> None:
 
 def test_agents_without_words_are_exempt() -> None:
     gateway = Gateway()
-    turn = gateway.words.evaluate_word(gateway.row, DeviceReport(id="laptop-1"))
-    assert WordTurn(turn.numbers) == turn
+    turn = gateway.words.check_token(gateway.row, DeviceReport(id="laptop-1"))
+    assert HeartbeatTokenCheck(turn.numbers) == turn
     for _ in range(3):  # this device reports numbers, but stores no word
         assert not gateway.beat(Disk(seq=5))
 

@@ -151,7 +151,7 @@ async def bench() -> AsyncIterator[Bench]:
     made = Bench(InflightBytes(4 * MIB), 2 * MIB)
     made.hold.set()
     application = web.Application()
-    application.router.add_route("*", "/", made.take, expect_handler=bodies.delay_continue)
+    application.router.add_route("*", "/", made.take, expect_handler=bodies.delay_http_100_continue)
     listener = Listener(application)
     await listener.start("127.0.0.1:0")
     made.port = listener.port

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from gateway.core.errors import Refusal
-from gateway.http.error_table import delay_refusal_until_durable, statuses_to_confirm
+from gateway.http.error_table import delay_refusal_until_durable, statuses_to_delay_until_durable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotCertain, NotThere
 from spool.registry.registry import Registry
 
@@ -27,7 +27,7 @@ async def told(error: Exception, method: str = "POST") -> type[Exception]:
 
     with pytest.raises(Exception) as raised:
         await delay_refusal_until_durable(
-            refuse(), cast(Registry, Unconfirmed()), statuses=statuses_to_confirm(method)
+            refuse(), cast(Registry, Unconfirmed()), statuses=statuses_to_delay_until_durable(method)
         )
     return raised.type
 

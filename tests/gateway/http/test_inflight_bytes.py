@@ -23,7 +23,7 @@ class Senders:
         share = self.stack.enter_context(self.inflight.new_share(key))
         share.take_bytes(n)
         if not arrived:
-            self.stack.enter_context(share.hold_during_upload(lambda: self.cut.append(key)))
+            self.stack.enter_context(share.allow_cutoff_during_upload(lambda: self.cut.append(key)))
         return share
 
 

@@ -64,7 +64,7 @@ class Stand:
 def application(stand: Stand) -> web.Application:
     made = web.Application()
     for path in ("/v1/traces", "/v1/logs"):
-        made.router.add_route("*", path, stand.handle, expect_handler=bodies.delay_continue)
+        made.router.add_route("*", path, stand.handle, expect_handler=bodies.delay_http_100_continue)
 
     async def mark(request: web.Request, response: web.StreamResponse) -> None:
         response.headers["Marked"] = request.path

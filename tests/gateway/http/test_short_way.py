@@ -45,7 +45,7 @@ def application() -> web.Application:
     made[NAME], inner[NAME] = "outer", "inner"
     for path in ("/", "/v1/traces", "/v1/gone", "/v1/a b", "/v1/{name}", "/v1/traces/{name}", "/api/mine"):
         made.router.add_route(
-            "*", path, fail if path == "/v1/gone" else tell, expect_handler=bodies.delay_continue
+            "*", path, fail if path == "/v1/gone" else tell, expect_handler=bodies.delay_http_100_continue
         )
     made.router.add_get("/only/get", tell)
     inner.router.add_route("*", "/mine", tell)

@@ -77,7 +77,7 @@ def payload(*, uncertain: int = 0) -> ReadOutcome:
             call_identity(call, response_id=f"chatcmpl-{number:032d}"),
             device="d" if number == PART else None,
         )
-        outcome.pack_full_part()
+        outcome.pack_finished_part_if_full()
     return outcome
 
 
@@ -164,7 +164,7 @@ def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
             device=f"device-{number}" if number < 4 else None,
         )
     outcome.received = PART
-    outcome.pack_full_part()
+    outcome.pack_finished_part_if_full()
 
     packed, rest = outcome.yield_parts()
     assert packed.named == {0: "device-0", 1: "device-2"}
@@ -321,7 +321,7 @@ def growing() -> ReadOutcome:
     for number in range(1, MANY + 1):
         point = CounterPoint(b"s" * 16, NS, NS + number, number, msgspec.structs.replace(template))
         outcome.add_point(point, device="d" if number == PART + 1 else None)
-        outcome.pack_full_part()
+        outcome.pack_finished_part_if_full()
     return outcome
 
 

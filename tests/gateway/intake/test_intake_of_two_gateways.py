@@ -63,7 +63,7 @@ async def gateway(options: StorageOptions, clock: MovedClock) -> Gateway:
     storage = await open_storage(options, engine=POSTGRES)
     shadows = ReportedCallers(clock, heard=storage.heard)
     waiting = WaitingCounters(storage.log, shadows, clock, wait_s=90, max_items=1000, max_bytes=1 << 20)
-    await waiting.load_waiting(storage.partial_reports, hold_s=0)
+    await waiting.load_waiting_counters(storage.partial_reports, record_hold_s=0)
     intake = Intake(
         storage.log, attribution=Attribution(Config()), prices=PRICES, shadows=shadows, counters=waiting
     )

@@ -15,7 +15,7 @@ from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.price_lines import itemise_estimate
 from gateway.intake.prices import PriceBook, missing_prices_in_name
 from gateway.intake.rate_cards import card as cards
-from gateway.intake.reasons import field_reasons
+from gateway.intake.reasons import explanations_by_field
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES, HourlySums, decode_input_size
 from spool.log.values import LogEntry
@@ -274,9 +274,9 @@ def test_a_tier_without_a_price_has_the_standard_price(
     assert BOOK.version == standard.price_book
     assert (
         f"no {tier} price for the model, so the standard price"
-        in field_reasons(tiered, BOOK)["estimated_cost"]
+        in explanations_by_field(tiered, BOOK)["estimated_cost"]
     )
-    assert "standard" not in field_reasons(standard, BOOK)["estimated_cost"]
+    assert "standard" not in explanations_by_field(standard, BOOK)["estimated_cost"]
     assert [tier] == missing_prices_in_name(tiered.price_book)
 
 
@@ -335,7 +335,7 @@ def test_a_region_with_another_price_is_named(
         BOOK.price_record(each)
     assert record.estimated_cost == other.estimated_cost is not None
     assert ([region] if is_named else []) == missing_prices_in_name(record.price_book)
-    assert is_named == (f"no {region} price" in field_reasons(record, BOOK)["estimated_cost"])
+    assert is_named == (f"no {region} price" in explanations_by_field(record, BOOK)["estimated_cost"])
 
 
 def test_tokens_of_capacity_that_is_paid_apart_cost_nothing() -> None:

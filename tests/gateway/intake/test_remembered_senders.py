@@ -164,7 +164,7 @@ async def test_counters_are_repeats_as_in_a_plain_model(
                     each.note_counter(metric, now)
         elif action < 0.6:
             window = chance.choice(SOURCES), chance.choice(SERVICES), chance.choice(("a", "b"))
-            gateway.note_session(*window, key=key)
+            gateway.note_session_of_sender(*window, sender_key=key)
             for each in (model, own[number]):
                 each.note_session(*window, now)
         elif action < 0.62:
@@ -176,7 +176,7 @@ async def test_counters_are_repeats_as_in_a_plain_model(
             last = max((model.last[reporter] for reporter in reporters), default=-inf)
             last_here = max((own[number].last[reporter] for reporter in reporters), default=-inf)
             if is_looked_up := chance.random() < 0.5:
-                await gateway.look_up_in_storage(reporters, key=key)
+                await gateway.load_reporters_from_storage(reporters, sender_key=key)
             asked_at = chance.choice((now, last_here + WINDOW_S - NOTED_S - 0.01, last + WINDOW_S + 0.01))
             asked_at = max(asked_at, now)
             is_repeat = gateway.has_any_reported_calls(reporters, asked_at)
@@ -208,7 +208,7 @@ def test_no_key_pushes_out_what_another_reported() -> None:
         clock.move(1)
         remembered.note_call(Inference(id=b"", source="codex", session=f"s{number}"), key="flood")
     assert remembered.has_any_reported_calls([CallReporter("codex", None, "session", "shared")], clock.now())
-    assert {"first": 3, "flood": 14, "last": 3} == dict(remembered.places_by_key)
+    assert {"first": 3, "flood": 14, "last": 3} == dict(remembered.limit_units_by_key)
     clock.move(WINDOW_S)
     remembered.note_call(call, key="last")
     assert remembered.has_any_reported_calls([CallReporter("codex", None, "session", "shared")], clock.now())
@@ -242,7 +242,7 @@ def test_senders_are_counted_while_they_come_and_go(monkeypatch: pytest.MonkeyPa
         if chance.random() < 0.01:
             clock.move(chance.choice((700, 4000)))
             remembered.note_call(small, key="small")
-        assert len(remembered) == sum(remembered.places_by_key.values()) <= 60
+        assert len(remembered) == sum(remembered.limit_units_by_key.values()) <= 60
         assert remembered.has_any_reported_calls(
             [CallReporter("codex", None, "session", "small")], clock.now()
         )
@@ -250,6 +250,6 @@ def test_senders_are_counted_while_they_come_and_go(monkeypatch: pytest.MonkeyPa
         entries += [other for entry in entries for other in (entry.others or {}).values()]
         places = Counter[str]()
         for entry in entries:
-            places[entry.key] += entry.place_count
-        assert places == remembered.places_by_key
+            places[entry.key] += entry.limit_units
+        assert places == remembered.limit_units_by_key
     assert remembered.pushed_out > 500

@@ -208,7 +208,7 @@ async def test_a_payload_in_parts_counts_once(log_of: Log, clock: MovedClock) ->
     counter = SenderFieldCounter(clock)
     outcome = payload(*[{} for _ in range(PART + 10)])
     outcome.set_sending_program("agent/1")
-    outcome.pack_full_part()
+    outcome.pack_finished_part_if_full()
     await intake(log_of, counter, clock).store_outcome(outcome, BEARER)
     [senders] = counter.take_counts().values()
     assert PART + 10 == senders["kong", "1.0"].calls

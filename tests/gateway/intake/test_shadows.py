@@ -84,10 +84,10 @@ def test_a_key_that_names_many_pushes_out_nobody_elses() -> None:
     for number in range(50):
         clock.time += NOTED_S
         shadows.note_call(event(session=f"made-up-{number}"), key="flood")
-    shadows.mark_if_shadow(metric)
+    shadows.mark_record_if_it_repeats_calls(metric)
     assert metric.shadow
     assert len(shadows) == 20
-    assert dict(shadows.places_by_key) == {"other": 2, "flood": 18}
+    assert dict(shadows.limit_units_by_key) == {"other": 2, "flood": 18}
     assert 33 == shadows.pushed_out  # the service has calls all the time, so it stays
 
 
@@ -111,7 +111,7 @@ def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: boo
     """
     shadows = ReportedCallers(SetClock())
     shadows.note_call(event(session="s1", user="u1"))
-    shadows.mark_if_shadow(metric)
+    shadows.mark_record_if_it_repeats_calls(metric)
     assert shadow == metric.shadow
 
 
@@ -127,7 +127,7 @@ def test_the_hour_begins_with_the_last_event() -> None:
         clock.time += NOTED_S / 8
     clock.time += WINDOW_S - NOTED_S - NOTED_S / 8
     metric = counter(session="s1")
-    shadows.mark_if_shadow(metric)
+    shadows.mark_record_if_it_repeats_calls(metric)
     assert metric.shadow
 
 
@@ -140,7 +140,7 @@ def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
     shadows.note_call(event(session="s1"))
     clock.time += WINDOW_S + 1
     metric = counter(session="s1")
-    shadows.mark_if_shadow(metric)
+    shadows.mark_record_if_it_repeats_calls(metric)
     assert not metric.shadow
 
 
@@ -162,13 +162,13 @@ async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: 
     )
     await shadows.restore_missing_callers(spool.log)
     for metric in metrics:
-        shadows.mark_if_shadow(metric)
+        shadows.mark_record_if_it_repeats_calls(metric)
     assert [True, False] == [metric.shadow for metric in metrics]
 
     await spool.heard.open()  # read the stored senders again, as at a start
     again, metric = ReportedCallers(clock, heard=spool.heard), counter(session="s1")
-    await again.look_up_in_storage(reporters_of_record(metric))
-    again.mark_if_shadow(metric)
+    await again.load_reporters_from_storage(reporters_of_record(metric))
+    again.mark_record_if_it_repeats_calls(metric)
     assert metric.shadow
     await spool.close()
 
@@ -183,8 +183,8 @@ async def test_a_restart_forgets_no_name_of_a_sender() -> None:
     )
     hers, his = counter(user="alice"), counter(user="bob")
     await shadows.restore_missing_callers(spool.log)
-    shadows.mark_if_shadow(hers)
-    shadows.mark_if_shadow(his)
+    shadows.mark_record_if_it_repeats_calls(hers)
+    shadows.mark_record_if_it_repeats_calls(his)
     assert hers.shadow is True
     assert his.shadow is False
     await spool.close()
@@ -210,7 +210,7 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
     metrics = [counter(session=f"s{number}") for number in range(len(records))]
     await shadows.restore_missing_callers(spool.log)
     for metric in metrics:
-        shadows.mark_if_shadow(metric)
+        shadows.mark_record_if_it_repeats_calls(metric)
     assert [STEP, STEP, 1] == sizes
     assert all(metric.shadow for metric in metrics)
     await spool.close()
@@ -255,8 +255,8 @@ async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
         for metric, expected in [*((one, shadow) for one in known), *((one, False) for one in unknown)]:
             again = ReportedCallers(clock, heard=heard)
             metric.shadow = False
-            await again.look_up_in_storage(reporters_of_record(metric))
-            again.mark_if_shadow(metric)
+            await again.load_reporters_from_storage(reporters_of_record(metric))
+            again.mark_record_if_it_repeats_calls(metric)
             assert expected == metric.shadow, metric
 
 
@@ -327,7 +327,7 @@ def test_the_sessions_of_a_large_fleet_are_known() -> None:
         shadows.note_call(call, key="fleet")
     metrics = [counter(session=f"s{number}") for number in range(80_000)]
     for metric in metrics:
-        shadows.mark_if_shadow(metric)
+        shadows.mark_record_if_it_repeats_calls(metric)
     assert all(metric.shadow for metric in metrics)
 
 
@@ -338,7 +338,7 @@ def test_what_is_learned_late_makes_nothing_older() -> None:
     shadows.note_call(event(session="s1"))
     shadows.note_call(event(session="s1"), at=clock.time - 2 * WINDOW_S)
     metric = counter(session="s1")
-    shadows.mark_if_shadow(metric)
+    shadows.mark_record_if_it_repeats_calls(metric)
     assert metric.shadow
 
 
@@ -358,7 +358,7 @@ def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters:
     """
     shadows, metric = ReportedCallers(SetClock()), counter(source=counters)
     shadows.note_call(Inference(id=b"", source=spans, session="s1", tags={"service": "claude-code"}))
-    shadows.mark_if_shadow(metric)
+    shadows.mark_record_if_it_repeats_calls(metric)
     assert shadow == metric.shadow
 
 
@@ -382,7 +382,7 @@ def test_calls_without_a_model_may_be_of_any(
     name = "gen_ai.client.token.usage"
     metric = UsageMetric(id=b"", source="google_adk", name=name, model="gemini-2.5-flash", tags=tags)
     shadows.note_call(Inference(id=b"", source=source, request_model=model, input_tokens=tokens, tags=tags))
-    shadows.mark_if_shadow(metric)
+    shadows.mark_record_if_it_repeats_calls(metric)
     assert shadow == metric.shadow
 
 
@@ -412,8 +412,8 @@ def test_region_and_maker_in_a_models_name_do_not_hide_a_repeat(call_model: str,
     shadows.note_call(event(session="s1", request_model=call_model))
     metric = counter(source="otel", session="s1", model=counter_model)
     other = counter(source="otel", session="s1", model="anthropic.claude-haiku-4-5-v1:0")
-    shadows.mark_if_shadow(metric)
-    shadows.mark_if_shadow(other)
+    shadows.mark_record_if_it_repeats_calls(metric)
+    shadows.mark_record_if_it_repeats_calls(other)
     assert (metric.shadow, other.shadow) == (True, False)
 
 
@@ -444,7 +444,7 @@ def test_a_library_may_remove_only_the_maker_of_a_bedrock_model(
         shadows.note_call(event(session="s1", request_model=call_model))
         metrics = [counter(source="otel", session="s1", model=model) for model in (counter_model, another)]
         for metric in metrics:
-            shadows.mark_if_shadow(metric)
+            shadows.mark_record_if_it_repeats_calls(metric)
         assert [True, False] == [metric.shadow for metric in metrics]
 
 
@@ -458,7 +458,7 @@ def test_a_histogram_of_a_bedrock_model_repeats_the_counter() -> None:
     repeated = counter(source="otel", model="claude-sonnet-4-5-20250929-v1:0", token_type="input")
     counted.name, repeated.name = f"{USAGE}input_tokens", f"{OPERATION}token_usage"
     shadows.note_counter(counted)
-    shadows.mark_if_shadow(repeated)
+    shadows.mark_record_if_it_repeats_calls(repeated)
     assert repeated.shadow is True
 
 
@@ -471,8 +471,8 @@ def test_counters_may_name_the_installation_alone() -> None:
     reported = event(session="s1", user="uuid-1")
     reported.tags = {**reported.tags, "device": "anon-1"}
     shadows.note_call(reported)
-    shadows.mark_if_shadow(metric)
-    shadows.mark_if_shadow(another)
+    shadows.mark_record_if_it_repeats_calls(metric)
+    shadows.mark_record_if_it_repeats_calls(another)
     assert metric.shadow is True
     assert another.shadow is False
 
@@ -492,8 +492,8 @@ async def test_senders_that_an_earlier_build_stored_are_found() -> None:
             ReportedCallers(clock, heard=spool.heard),
             counter(source="otel", session="s1", model=model),
         )
-        await after_upgrade.look_up_in_storage(reporters_of_record(metric))
-        after_upgrade.mark_if_shadow(metric)
+        await after_upgrade.load_reporters_from_storage(reporters_of_record(metric))
+        after_upgrade.mark_record_if_it_repeats_calls(metric)
         assert is_repeat == metric.shadow
     await spool.close()
 
@@ -511,7 +511,7 @@ def test_the_table_holds_eight_times_as_many_conversations_as_before_decision_62
             shadows.note_records(calls, [None] * models, clock.time, key="fleet")
         assert 0 == shadows.pushed_out
     first = conversations
-    while not list(keys_about_to_lose_entries("spool.max_senders", shadows.places_by_key, limit)):
+    while not list(keys_about_to_lose_entries("spool.max_senders", shadows.limit_units_by_key, limit)):
         for number in range(first, first + 10):
             shadows.note_call(event(session=f"s{number}"), key="fleet")
         first += 10

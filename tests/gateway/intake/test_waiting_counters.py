@@ -104,7 +104,7 @@ class Running:
         await shadows.restore_missing_callers(self.spool.log)
         limits = {"max_items": 1000, "max_bytes": 1 << 20, **self.limits}
         counters = WaitingCounters(self.spool.log, shadows, self.clock, wait_s=WAIT_S, **limits)
-        await counters.load_waiting(self.spool.partial_reports, hold_s=self.hold_s)
+        await counters.load_waiting_counters(self.spool.partial_reports, record_hold_s=self.hold_s)
         return counters, Intake(
             self.spool.log,
             attribution=Attribution(Config()),

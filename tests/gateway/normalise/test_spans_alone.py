@@ -31,7 +31,7 @@ def _outcome(spans: list[tuple[int, Span]], *, alone: bool) -> ReadOutcome:
         if read is None:
             reader.read_item(place, span)
         else:
-            reader.enter_resource_and_scope(span.resource, span.scope)
+            reader.set_current_resource_and_scope(span.resource, span.scope)
             reader.add_read_span(place, read)
     for _ in reader.add_remaining_items():
         pass

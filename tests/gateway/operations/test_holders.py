@@ -10,7 +10,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from gateway.http.address import Address
-from gateway.http.requests import holder_type
+from gateway.http.requests import services_type_of_handler
 from gateway.mcp.tool import McpTool
 from gateway.mcp.tools.list import TOOLS
 from gateway.operations.holders.operators import (
@@ -25,7 +25,7 @@ from gateway.operations.records.deliveries import list_deliveries
 from gateway.operations.requests.address import OperatorAddress
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import AllServices, OperatorServices
-from gateway.service.addresses.areas import OPERATOR_AREAS, operator_rows
+from gateway.service.addresses.areas import OPERATOR_AREAS, operator_addresses
 from gateway.service.addresses.table import FOR_SENDERS
 from spool.ledger.ledger import Ledger
 from spool.registry.operators import ADMIN, Actor
@@ -34,7 +34,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite.in_memory import open_spool
 from tests.moved_clock import MovedClock
 
-ROWS = [row for area in OPERATOR_AREAS for row in operator_rows(area)]
+ROWS = [row for area in OPERATOR_AREAS for row in operator_addresses(area)]
 # These handlers combine several areas. Examples are the changes of any resource, the explanation of a record,
 # facts for insights, MCP tools, the effect of a role, a report as another person sees it, and the erasure of a person.
 OF_SEVERAL = {
@@ -52,7 +52,7 @@ OF_ASSISTANTS = ("gateway.mcp.endpoint", "gateway.mcp.metadata")
 @pytest.mark.parametrize("row", KEY_ROWS, ids=lambda row: f"{row.name} {row.path}")
 def test_a_handler_for_keys_names_one_holder(row: Address) -> None:
     """A decorator around the handler does not hide the holder."""
-    named = holder_type(row.handler)
+    named = services_type_of_handler(row.handler)
     if getattr(row.handler, "__module__", "") in OF_ASSISTANTS:
         assert named is OperatorServices
     else:
@@ -61,14 +61,14 @@ def test_a_handler_for_keys_names_one_holder(row: Address) -> None:
 
 @pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
 def test_a_tool_of_assistants_names_one_holder(tool: McpTool[Any]) -> None:
-    named = holder_type(tool.run)
+    named = services_type_of_handler(tool.run)
     assert named in (MoneyServices, SpoolServices, SenderServices, InstallationServices)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_handler_names_one_holder(row: OperatorAddress) -> None:
     """Each handler of the operator API names one holder. Only a few handlers get all holders together."""
-    named = holder_type(row.handler)
+    named = services_type_of_handler(row.handler)
     assert (row.name in OF_SEVERAL) == (named is OperatorServices)
     assert isinstance(named, type)
 

@@ -29,7 +29,7 @@ from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder, replace_file
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
 from gateway.devices.fleet.facts import hash_serial
-from gateway.devices.fleet.uses import UseMemory
+from gateway.devices.fleet.uses import RememberedUses
 from spool.record import utc_iso
 from tests.integration.fleet import history
 from tests.integration.fleet.history import ASSISTANTS, USERS, Call, History, Key
@@ -97,11 +97,11 @@ class Laptop:
             Paths(settings),
             facts=self._facts,
             report=self._report,
-            version=self._probed.change_marker,
+            version=self._probed.states_to_compare,
             enrolment_key=SecretSource("the enrolment key", file=enrolment_key),
             key_file=key_file,
             keep_key=lambda key: write_private_file(key_file, key + "\n"),
-            keep_word=self._numbers.store_word,
+            keep_word=self._numbers.store_heartbeat_token,
         )
 
     async def restart(self) -> None:
@@ -151,7 +151,7 @@ class Laptop:
             system=LINUX, root=GuardedFolder(self.root), homes=self._homes, ours=[OURS], only_http=[OURS]
         )
         memories = self._memories()
-        found = probe_and_remember_states(seen, link, ("user", "use"), now=now, memories=memories)
+        found = probe_and_remember_states(seen, link, ("user", "use"), now=now, remembered_uses=memories)
         replace_file(self.data, STATES_FILE, json.dumps(found))
         replace_file(self.data, USES_FILE, msgspec.json.encode(memories).decode())
 
@@ -230,9 +230,9 @@ class Laptop:
             **self._numbers.number_next_heartbeat(),
         }
 
-    def _memories(self) -> dict[str, UseMemory]:
+    def _memories(self) -> dict[str, RememberedUses]:
         path = self.data / USES_FILE
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, UseMemory]) if path.exists() else {}
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, RememberedUses]) if path.exists() else {}
 
     def _settle(self) -> None:
         """Write the settings that hold now, if they changed."""

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientSession, UnixConnector
 
 import gateway.console
-from gateway.console.pages import load_console, stripped_modules
+from gateway.console.pages import load_console, minified_console_modules
 from gateway.core.mounts import CONSOLE, OPERATOR_API
 from tests.integration.conftest import Serve, Serving
 
@@ -159,7 +159,7 @@ def test_every_page_is_in_the_list() -> None:
 def test_comments_stay_at_home(path: Path) -> None:
     """Comments and indentation are removed before serving. All other text keeps its line and order."""
     name = path.relative_to(STATIC).as_posix()
-    text = stripped_modules().get(name) or (
+    text = minified_console_modules().get(name) or (
         name in load_console().assets and load_console().assets[name].body.decode()
     )
     if not text:
@@ -206,11 +206,11 @@ def test_each_line_has_its_source() -> None:
             lines = served[section["offset"]["line"] :][: len(section["map"]["mappings"].split(";"))]
             kept = [
                 line
-                for line in zip(lines, stripped_modules()[module].splitlines(), strict=True)
+                for line in zip(lines, minified_console_modules()[module].splitlines(), strict=True)
                 if differs(module, *line)
             ]
             assert [] == kept, module
-    assert dict.fromkeys(stripped_modules(), 1) == found
+    assert dict.fromkeys(minified_console_modules(), 1) == found
 
 
 def differs(module: str, served: str, line: str) -> bool:

@@ -20,15 +20,15 @@ def test_a_data_directory_without_a_server_is_opened_once_for_many_calls(
     the next command can use it.
     """
     opened: list[Path] = []
-    open_offline = offline.open_offline
+    open_socket = offline.open_offline_operator_socket
 
     def counted(
-        config: Config, *, version: str, names_routes: bool = False
+        config: Config, *, version: str, orphans_unnamed_routes: bool = False
     ) -> AbstractAsyncContextManager[Path]:
         opened.append(config.data_dir)
-        return open_offline(config, version=version, names_routes=names_routes)
+        return open_socket(config, version=version, orphans_unnamed_routes=orphans_unnamed_routes)
 
-    monkeypatch.setattr(offline, "open_offline", counted)
+    monkeypatch.setattr(offline, "open_offline_operator_socket", counted)
     data = tmp_path / "data"
     data.mkdir()
     client = OperatorClient(Config(data_dir=data), "ada@example.com")

@@ -97,7 +97,7 @@ class Gateway:
         await self._shadows.restore_missing_callers(log)
         limits: Any = {"max_items": 1000, "max_bytes": 2**24}
         self._counters = WaitingCounters(log, self._shadows, self._clock, wait_s=WAIT_S, **limits)
-        await self._counters.load_waiting(stored, hold_s=HOLD_S)
+        await self._counters.load_waiting_counters(stored, record_hold_s=HOLD_S)
         intake = Intake(
             log,
             attribution=Attribution(Config()),

@@ -17,7 +17,7 @@ from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
 from gateway.devices.agent.probe.places import PLACES
-from gateway.devices.fleet.uses import UseMemory
+from gateway.devices.fleet.uses import RememberedUses
 from gateway.people.authentication.bearer import Bearer
 from spool.record import utc_iso
 from spool.registry.operators import Actor
@@ -39,7 +39,7 @@ class Laptop:
 
     def __init__(self, assistant: str, root: Path, clock: MovedClock) -> None:
         self.assistant, self._root, self._clock = assistant, root, clock
-        self._memories: dict[str, UseMemory] = {}
+        self._memories: dict[str, RememberedUses] = {}
         self._calls: dict[str, float] = {}
         self.write(f"home/ada/{PRESENT[assistant]}", "")
 
@@ -72,7 +72,9 @@ class Laptop:
             system=LINUX, root=GuardedFolder(self._root), homes=[home], ours=[OURS], only_http=[OURS]
         )
         link = AgentLink(forward=forward, oldest_at=now - LOOK_S if forward else None, calls=self._calls)
-        found = probe_and_remember_states(machine, link, ("user", "use"), now=now, memories=self._memories)
+        found = probe_and_remember_states(
+            machine, link, ("user", "use"), now=now, remembered_uses=self._memories
+        )
         spool = {"records": int(bool(forward)), "oldest_age_s": LOOK_S if forward else 0.0}
         return {"device_id": self.assistant, "sent_at": utc_iso(now), "spool": spool, **found}
 

@@ -13,7 +13,7 @@ from exporters.settings import DestinationSettings
 from gateway.configuration.sections import Config
 from gateway.money.insights.detectors.records import stuck_route
 from gateway.money.insights.facts import InsightFacts
-from gateway.monitoring.route_trouble import TO_CORRECT, group_trouble, how_to_resume
+from gateway.monitoring.route_trouble import TO_CORRECT, how_to_resume, route_trouble_title_and_text
 from spool.deliveries.values import PARKED, REFUSING, RUNNING, RouteState
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings
@@ -39,7 +39,7 @@ async def _stopped(faces: Faces, name: str) -> RouteState:
 
 async def _assert_named(faces: Faces, route: RouteState, correct: str) -> None:
     destination = route.name.partition("/")[0]
-    trouble = group_trouble([route])
+    trouble = route_trouble_title_and_text([route])
     assert trouble is not None
     title, text = trouble
     assert destination in title
@@ -109,7 +109,7 @@ def test_every_type_says_what_to_correct(type: str) -> None:
     [finding] = stuck_route(InsightFacts(now=0, routes=[route], destination_types=types))
     assert how_to_resume(route, types) in finding.draft.description
     assert ("key" in how_to_resume(route, types)) == (type == "upstream")
-    trouble = group_trouble([route])
+    trouble = route_trouble_title_and_text([route])
     assert trouble is not None
     assert ("your cost service" if type == "upstream" else "archive") in trouble[0]
     assert "the cause in the words of the destination" in trouble[1]

@@ -14,19 +14,19 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from gateway.monitoring.metrics import ProcessMetrics
 from gateway.normalise.memory import alone, learning, slots, spans
-from gateway.normalise.memory.alone import CallAlone
+from gateway.normalise.memory.alone import LoneSpanTemplate
 from gateway.normalise.memory.forms import SpanForm
 from gateway.normalise.memory.learning import ObservedAttributes
 from gateway.normalise.memory.pace import (
     AT_ONCE,
     MOST_SAMPLES,
-    LookupTrials,
     MemoryPace,
+    SpanLookupPacer,
     TriedSender,
     WaitingSamples,
 )
 from gateway.normalise.memory.spans import SpanMemory
-from gateway.normalise.otlp.admission import DROPPED, decoding_rule_of
+from gateway.normalise.otlp.admission import DROPPED, decoding_rule_of_attribute
 from gateway.normalise.otlp.call import Caller
 from gateway.normalise.otlp.model import READ_EVENTS, Attributes, Resource, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape
@@ -123,7 +123,7 @@ def test_names_that_no_rule_reads_are_no_part_of_a_kind(further: str, native: Na
         if number == 20:
             memory.spans.clear()
         assert by_rules(body, ReadOptions()) == run(memory.normalise_if_known(body, ReadOptions()))
-    assert memory.kind_count == 1
+    assert memory.span_kind_count == 1
     assert memory.spans["rules"] == 0
     assert 0 == memory.compared["different"]
 
@@ -139,7 +139,7 @@ def test_a_name_that_is_kept_is_part_of_a_kind(native: NativeModule) -> None:
         further = {"app.plan": f"plan-{number}"} if number % 3 == 0 else {}
         body = in_protobuf(traces(span(number, call | further), scope="shop"))
         assert by_rules(body, options) == run(memory.normalise_if_known(body, options))
-    assert memory.kind_count == 2
+    assert memory.span_kind_count == 2
     assert memory.spans["reading"] > 20
 
 
@@ -152,7 +152,7 @@ def test_free_names_are_those_that_the_rules_drop_or_find_plain(native: NativeMo
     assert [] == [
         name
         for name in free
-        if decoding_rule_of(name) is not DROPPED and find_or_build_shape({name: 1}) is not plain
+        if decoding_rule_of_attribute(name) is not DROPPED and find_or_build_shape({name: 1}) is not plain
     ]
     assert len(free) > 0.2 * len(names)
 
@@ -287,12 +287,12 @@ def _no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _a_model_varies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break the memory: it treats a name that decides a rule as a text that varies."""
-    known = slots.slot_number_or_zero
+    known = slots.varying_value_slot_or_zero
 
     def slot_of(name: str) -> int:
         return slots.TEXTS["session"] if name == "gen_ai.request.model" else known(name)
 
-    monkeypatch.setattr(slots, "slot_number_or_zero", slot_of)
+    monkeypatch.setattr(slots, "varying_value_slot_or_zero", slot_of)
 
 
 def _no_class(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +303,7 @@ def _no_class(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _all_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break the memory: it records child spans and repeated spans as if each were independent."""
-    monkeypatch.setattr(alone, "are_unrelated_rows", lambda _: True)
+    monkeypatch.setattr(alone, "has_no_repeats_or_parents", lambda _: True)
 
 
 def _spans(third: Mapping[str, Any]) -> Iterator[bytes]:
@@ -367,14 +367,14 @@ def test_booking_alone_is_held_against_the_reader(
     If a span loses the user of its call when it is read without its neighbors, it is not learned. The rules
     then read such spans with their neighbors.
     """
-    record_of = CallAlone.build_record_from_template
+    record_of = LoneSpanTemplate.build_record_from_template
 
-    def forgetful(self: CallAlone, template: Inference, row: Sequence[Any]) -> Inference:
+    def forgetful(self: LoneSpanTemplate, template: Inference, row: Sequence[Any]) -> Inference:
         record = record_of(self, template, row)
         record.user = None
         return record
 
-    monkeypatch.setattr(CallAlone, "build_record_from_template", forgetful)
+    monkeypatch.setattr(LoneSpanTemplate, "build_record_from_template", forgetful)
     memory = SpanMemory(native, AT_ONCE)
     bodies = (numbered(protobuf_spans(10), number) for number in range(30))
     assert 0 == differences(memory, bodies, ReadOptions(), spans=300)
@@ -398,7 +398,7 @@ def test_reads_that_nobody_notes_are_not_learned(
 def _learn(memory: SpanMemory, bodies: Iterable[bytes]) -> None:
     for body in bodies:
         run(memory.normalise_if_known(body, ReadOptions()))
-        while memory.learn_one_kind():
+        while memory.learn_one_span_kind():
             pass
 
 
@@ -421,18 +421,18 @@ def test_samples_are_bounded_and_other_options_forget(native: NativeModule) -> N
         run(memory.normalise_if_known(body, ReadOptions()))
     assert MOST_SAMPLES == len(memory._samples)
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(20)))
-    assert memory.kind_count > 0
+    assert memory.span_kind_count > 0
     run(memory.normalise_if_known(protobuf_spans(1), ReadOptions(host_id=True)))
-    assert 0 == memory.kind_count
+    assert 0 == memory.span_kind_count
 
 
 def test_a_kind_is_learned_once_it_was_seen_often(native: NativeModule) -> None:
     """The memory learns a kind after eight spans of it, not after seven."""
     memory = SpanMemory(native, MemoryPace(least_seen=8, most_skipped=0))
     _learn(memory, (numbered(protobuf_spans(1), number) for number in range(7)))
-    assert 0 == memory.kind_count
+    assert 0 == memory.span_kind_count
     _learn(memory, [numbered(protobuf_spans(1), 8)])
-    assert 1 == memory.kind_count
+    assert 1 == memory.span_kind_count
 
 
 def test_a_kind_that_is_rare_is_not_learned(native: NativeModule) -> None:
@@ -448,7 +448,7 @@ def test_a_kind_that_is_rare_is_not_learned(native: NativeModule) -> None:
             run(memory.normalise_if_known(numbered(rare, 0), ReadOptions()))
         else:
             _learn(memory, [numbered(rare, number)])
-    assert 1 == memory.kind_count
+    assert 1 == memory.span_kind_count
 
 
 def test_kinds_of_many_programs_are_learned(native: NativeModule) -> None:
@@ -473,7 +473,7 @@ def test_one_span_that_stands_for_many_is_seen_once(native: NativeModule) -> Non
     not learned yet.
     """
     samples = WaitingSamples(MemoryPace(least_seen=8))
-    assert [False] * 7 + [True] == [samples.count_and_check_if_wanted(1, 100) for _ in range(8)]
+    assert [False] * 7 + [True] == [samples.count_span_and_check_if_sample_wanted(1, 100) for _ in range(8)]
 
 
 def test_learning_is_earned_by_spans(native: NativeModule) -> None:
@@ -483,8 +483,8 @@ def test_learning_is_earned_by_spans(native: NativeModule) -> None:
     )
     for spans_sent, kinds in ((70, 1), (30, 2), (90, 2), (10, 3)):
         _learn(memory, (numbered(tree_spans(7), number) for number in range(spans_sent // 7 + 1)))
-        assert kinds >= memory.kind_count
-    assert 3 == memory.kind_count
+        assert kinds >= memory.span_kind_count
+    assert 3 == memory.span_kind_count
 
 
 def test_requests_whose_spans_are_not_known_are_looked_at_ever_more_rarely(native: NativeModule) -> None:
@@ -517,15 +517,15 @@ def test_requests_pass_unseen_while_none_is_known(native: NativeModule) -> None:
         run(memory.normalise_if_known(numbered(protobuf_spans(1), number), ReadOptions()))
     assert 60 < walked.call_count < 200
     assert 1000 - memory.spans["rules"] <= 15
-    trials = LookupTrials(MemoryPace())
+    trials = SpanLookupPacer(MemoryPace())
     for _ in range(100):
-        if not trials.skip_request_if_resting():
-            trials.note_request_for_rules()
-    trials.note_lookup_result(TriedSender(0), in_vain=0)
-    while trials.skip_request_if_resting():
+        if not trials.skip_memory_if_resting():
+            trials.note_request_read_by_rules()
+    trials.note_lookup_result(TriedSender(0), failed_span_count=0)
+    while trials.skip_memory_if_resting():
         pass
-    trials.note_request_for_rules()
-    assert not trials.skip_request_if_resting()
+    trials.note_request_read_by_rules()
+    assert not trials.skip_memory_if_resting()
 
 
 def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: NativeModule) -> None:
@@ -533,12 +533,12 @@ def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: NativeModule) ->
     The share of spans that the memory looks up in vain stays small with any number of unknown senders,
     because a sender's first lookups count as well.
     """
-    trials, looked = LookupTrials(MemoryPace(look_share=0.01, free_looks=100)), 0
+    trials, looked = SpanLookupPacer(MemoryPace(look_share=0.01, free_looks=100)), 0
     for number in range(20_000):
         sender = trials.find_or_add_sender([f"scope {number % 1000}".encode()])
-        if trials.decide_lookup(sender, 10):
+        if trials.decide_represented_requests(sender, 10):
             looked += 10
-            trials.note_lookup_result(sender, in_vain=10)
+            trials.note_lookup_result(sender, failed_span_count=10)
     assert 1900 <= looked <= 2200
 
 
@@ -552,7 +552,7 @@ def test_a_full_memory_keeps_what_is_asked_for(native: NativeModule, monkeypatch
         other = ExportTraceServiceRequest.FromString(numbered(hot, number))
         other.resource_spans[0].scope_spans[0].spans[0].name = f"other {number}"
         run(memory.normalise_if_known(other.SerializeToString(), ReadOptions()))
-        assert memory.kind_count <= 20
+        assert memory.span_kind_count <= 20
     before = memory.spans["reading"]
     run(memory.normalise_if_known(numbered(hot, 1000), ReadOptions()))
     assert memory.spans["reading"] + memory.compared["same"] > before
@@ -589,7 +589,7 @@ def test_spans_without_attributes_are_told_apart_by_their_scope(native: NativeMo
             scope.scope.name = name
             scope.spans.add(name="chat", trace_id=(number + 1).to_bytes(16, "big"), span_id=b"\1" * 8)
         run(memory.normalise_if_known(request.SerializeToString(), ReadOptions()))
-    assert 2 == memory.kind_count
+    assert 2 == memory.span_kind_count
 
 
 def test_a_difference_ends_the_shape(
@@ -647,7 +647,7 @@ def test_a_hit_that_compared_the_same_is_taken(native: NativeModule, monkeypatch
     _learn(memory, (numbered(body, number) for number in range(30)))
     monkeypatch.setattr(memory, "_hits", 50)
     # The next random choice is far away, because otherwise it could fall within this request.
-    monkeypatch.setattr(memory, "_draw_hits_until_check", lambda: 1000)
+    monkeypatch.setattr(memory, "_draw_hit_count_until_check", lambda: 1000)
     # The call fails if it uses this reader, which is for spans that the memory does not know.
     monkeypatch.setattr(spans, "SpanReader", None)
     memory.spans.clear()
@@ -735,7 +735,7 @@ def test_programs_share_their_kinds(native: NativeModule) -> None:
     memory.spans.clear()
     for body in _real(range(300, 400), 9):
         assert by_rules(body, ReadOptions()) == run(memory.normalise_if_known(body, ReadOptions()))
-    assert memory.kind_count < 100
+    assert memory.span_kind_count < 100
     assert memory.spans["reading"] > 0.95 * sum(memory.spans.values())
     assert 0 == memory.compared["different"]
 
@@ -752,7 +752,9 @@ def test_unknown_spans_beside_known_ones_are_recorded_alone(
     spans_of_it = request.resource_spans[0].scope_spans[0].spans
     spans_of_it[7].name = "chat of a new kind"
     body = request.SerializeToString()
-    monkeypatch.setattr(SpanForm, "read_span", None)  # this call fails if the tree of the spans is built
+    monkeypatch.setattr(
+        SpanForm, "read_span_without_rules", None
+    )  # this call fails if the tree of the spans is built
     assert by_rules(body, ReadOptions()) == run(memory.normalise_if_known(body, ReadOptions()))
     monkeypatch.undo()
     spans_of_it[7].parent_span_id = spans_of_it[3].span_id
@@ -771,7 +773,7 @@ def test_versions_of_senders_share_kinds(native: NativeModule) -> None:
         return of_version.SerializeToString()
 
     _learn(memory, (request(number, "1.0") for number in range(30)))
-    kinds = memory.kind_count
+    kinds = memory.span_kind_count
     for number, version in enumerate(["1.0", "2.0", "x" * 40], start=100):
         body = request(number, version)
         remembered = run(memory.normalise_if_known(body, ReadOptions()))
@@ -779,7 +781,7 @@ def test_versions_of_senders_share_kinds(native: NativeModule) -> None:
         assert by_rules(body, ReadOptions()) == remembered
         assert {version[:32]} == {stated[1] for stated in remembered.stated}
         assert 20 == sum(remembered.stated.values())
-    assert kinds == memory.kind_count
+    assert kinds == memory.span_kind_count
 
 
 def test_tags_vary_within_a_kind(native: NativeModule) -> None:
@@ -802,7 +804,7 @@ def test_tags_vary_within_a_kind(native: NativeModule) -> None:
             span.attributes.add(key=name).value.string_value = f"{text}{name[0]}" if text else ""
         body = request.SerializeToString()
         assert run(memory.normalise_if_known(body, ReadOptions())) in (None, by_rules(body, ReadOptions()))
-    assert memory.kind_count < 10
+    assert memory.span_kind_count < 10
     assert memory.spans["reading"] > 90
 
 

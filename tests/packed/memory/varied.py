@@ -22,7 +22,7 @@ from gateway.normalise.memory.slots import (
     FIRST_TEXT,
     OF_RESOURCE,
     may_be_tag,
-    slot_number_or_zero,
+    varying_value_slot_or_zero,
 )
 from tests.bench.load import payloads
 from tests.gateway.normalise.otlp.trace_requests import trace_requests
@@ -73,7 +73,7 @@ def with_new_slots(request: Any, chance: random.Random) -> None:
     for span in spans_of(request):
         factor = chance.choice((1, 1, 2, 3, 17))
         for attribute in span.attributes:
-            slot, value = slot_number_or_zero(attribute.key), attribute.value
+            slot, value = varying_value_slot_or_zero(attribute.key), attribute.value
             kind = value.WhichOneof("value")
             if may_be_tag(attribute.key, frozenset()) and kind == "string_value" and chance.random() < 0.5:
                 value.string_value = chance.choice((*_TEXTS, f"tag-{chance.randrange(50)}"))
@@ -93,7 +93,7 @@ def disturbed(request: Any, chance: random.Random) -> None:
         if chance.random() < 0.5 or not span.attributes:
             continue
         attribute = chance.choice(span.attributes)
-        slot, value = slot_number_or_zero(attribute.key), attribute.value
+        slot, value = varying_value_slot_or_zero(attribute.key), attribute.value
         what = chance.randrange(9)
         if what == 0:
             value.string_value = chance.choice(_TEXTS)

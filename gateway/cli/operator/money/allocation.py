@@ -174,11 +174,11 @@ def _show_definition_text(payload: JsonObject) -> None:
 versions.add_command(
     request_command("show", "GET /allocation/versions/{version}",
             "Print the definition of VERSION as it was published; default: the version in force.",
-            click.argument("version", default="latest"), _namespace, shows=_show_definition_text)
+            click.argument("version", default="latest"), _namespace, show_response=_show_definition_text)
 )  # fmt: skip
 jobs.add_command(
     request_command("cancel JOB", "POST /allocation/jobs/{job}/cancel",
-            "Cancel a publishing run that is queued or being validated.", shows="job {job} cancelled")
+            "Cancel a publishing run that is queued or being validated.", show_response="job {job} cancelled")
 )  # fmt: skip
 
 

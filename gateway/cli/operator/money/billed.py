@@ -114,18 +114,18 @@ add_commands(
             click.option("--issued", metavar="DATE", help="Issue date, such as 2026-11-03."),
             click.option("--lines", type=click.IntRange(1),
                          help="Number of invoice lines that were rounded to cents; default: 1."),
-            shows="invoice {billed_invoice[id]} created"),
+            show_response="invoice {billed_invoice[id]} created"),
     request_command("delete ID", "DELETE /billed-invoices/{id}", "Delete an invoice of a month that is not closed.",
-            shows="invoice {id} deleted"),
+            show_response="invoice {id} deleted"),
 )  # fmt: skip
 
 add_commands(
     billed,
     request_command("preview", "GET /month-closing", "Show the result of closing a month, and close nothing.",
-            _PROVIDER, _MONTH, shows=_show_month_closing),
+            _PROVIDER, _MONTH, show_response=_show_month_closing),
     request_command("reopen", "DELETE /closed-months/{provider}/{month}",
             "Reopen a closed month. Later corrections then change the month itself.",
-            _PROVIDER, _MONTH, shows="{month} of {provider} is open again"),
+            _PROVIDER, _MONTH, show_response="{month} of {provider} is open again"),
 )  # fmt: skip
 
 

@@ -53,17 +53,17 @@ def _show_frozen_rates(payload: JsonObject) -> None:
 add_commands(
     ledger,
     request_command("status", "GET /ledger", ("Show how far the totals are counted, and which "
-                         "records they could not count."), shows=_show_totals_state),
+                         "records they could not count."), show_response=_show_totals_state),
     request_command("rebuild", "POST /ledger/rebuild",
-            "Count the totals again. Hours with deleted records stay unchanged.", shows=_show_recount),
+            "Count the totals again. Hours with deleted records stay unchanged.", show_response=_show_recount),
     request_command("reprice", "POST /ledger/reprice",
             "Recalculate estimated costs with today's list prices. Reported costs stay unchanged.",
             click.option("--from", "since", required=True, metavar="DAY",
                          help="First day to recalculate. Earlier estimates stay unchanged."),
-            shows=_show_new_estimates),
+            show_response=_show_new_estimates),
     request_command("freeze-rates MONTH", "POST /ledger/rates",
             "Freeze the exchange rates of a past month, such as 2026-10, so that new rates no longer "
-            "change its totals.", shows=_show_frozen_rates),
+            "change its totals.", show_response=_show_frozen_rates),
 )  # fmt: skip
 
 
@@ -105,9 +105,9 @@ add_commands(
     billing,
     request_command("preview", "GET /billing",
             "Show the hours, rows, bytes, files and cost of a period, and send nothing.",
-            _since, _until, shows=_show_billing_push),
+            _since, _until, show_response=_show_billing_push),
     request_command("push", "POST /billing/push",
             "Send every hour of a period again. It replaces what the connection has for these hours.", _since, _until,
             click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing."),
-            sends=_billing_push_body, shows=_show_billing_push),
+            request_body=_billing_push_body, show_response=_show_billing_push),
 )  # fmt: skip

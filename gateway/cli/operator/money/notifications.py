@@ -135,13 +135,13 @@ add_commands(
     channels,
     request_command("create NAME", "POST /notification-channels",
             "Create a channel. Its secret is stored encrypted and never shown again.", _TYPE, *_CHANNEL_OPTIONS,
-            sends=_channel_request_body),
+            request_body=_channel_request_body),
     request_command("edit NAME", "PATCH /notification-channels/{name}",
             "Change a channel that was created by command or in the console. Values that you omit "
             "stay, including the secret.",
-            *_CHANNEL_OPTIONS, sends=_channel_changes_or_exit),
+            *_CHANNEL_OPTIONS, request_body=_channel_changes_or_exit),
     request_command("delete NAME", "DELETE /notification-channels/{name}",
-            "Delete a channel that was created by command or in the console.", shows="channel {name} deleted"),
+            "Delete a channel that was created by command or in the console.", show_response="channel {name} deleted"),
     request_command("test NAME", "POST /notification-channels/{name}/test",
             "Send a test notification to a channel. `tollhouse notifications show ID` shows the result."),
 )  # fmt: skip
@@ -151,7 +151,7 @@ add_commands(
     request_command("retry", "POST /notifications/retry",
             "Send failed notifications again. Waiting notifications that you name by id are tried at "
             "once.", *_CHOICE,
-            sends=_notification_selection_body, shows="{retried} will be sent again"),
+            request_body=_notification_selection_body, show_response="{retried} will be sent again"),
     request_command("discard", "POST /notifications/discard", "Discard waiting or failed notifications.", *_CHOICE,
-            sends=_notification_selection_body, shows="{discarded} discarded"),
+            request_body=_notification_selection_body, show_response="{discarded} discarded"),
 )  # fmt: skip

@@ -210,11 +210,11 @@ def _show_savings_by_type(payload: JsonObject) -> None:
 add_commands(
     comments,
     request_command("create ID MESSAGE", "POST /recommendations/{id}/comments", "Comment on a recommendation.",
-            shows="comment {comments[0][id]}"),
+            show_response="comment {comments[0][id]}"),
     request_command("edit ID COMMENT MESSAGE", "PATCH /recommendations/{id}/comments/{comment}", "Change a comment.",
-            shows="comment {comment} changed"),
+            show_response="comment {comment} changed"),
     request_command("delete ID COMMENT", "DELETE /recommendations/{id}/comments/{comment}",
-            "Delete a comment.", shows="comment {comment} deleted"),
+            "Delete a comment.", show_response="comment {comment} deleted"),
 )  # fmt: skip
 types.add_command(
     request_command(
@@ -225,14 +225,14 @@ add_commands(
     recommendations,
     request_command("show ID", "GET /recommendations/{id}",
             "Show one recommendation: evidence, suggested action, calculation of the savings, and "
-            "comments.", shows=_show_recommendation),
+            "comments.", show_response=_show_recommendation),
     request_command("check", "POST /recommendations/run", ("Check for savings now. A running server "
-                         "also checks every hour."), shows=_show_search_result),
+                         "also checks every hour."), show_response=_show_search_result),
     request_command("preview", "GET /recommendation-check",
             "Check for savings in the last 30 days, and store nothing. Use --filter to check only "
             "some calls.",
             click.option("--type", help="Check only this type."),
             click.option("--filter", "filters", multiple=True, metavar="DIMENSION=VALUE",
                          help="Only calls with this value; ! before the value excludes it. May repeat."),
-            sends=_filter_query_parameters, shows=_show_savings_by_type),
+            request_body=_filter_query_parameters, show_response=_show_savings_by_type),
 )  # fmt: skip

@@ -77,7 +77,7 @@ statements.add_command(
         "delete ID",
         "DELETE /statements/{id}",
         "Delete a month of an imported bill. A later fetch or import adds it again.",
-        shows="statement {id} deleted",
+        show_response="statement {id} deleted",
     )
 )
 

@@ -348,11 +348,11 @@ def _show_totals(client: OperatorClient, options: dict[str, Any], form: OutputFo
     else:
         _show_report(payload, shown, options["show"])
         if sum(row.get("calls", FEW) for row in payload["rows"]) < FEW:
-            _explain_short_report(client, payload)
+            _print_why_calls_are_missing(client, payload)
     show_cursor(payload)
 
 
-def _explain_short_report(client: OperatorClient, payload: JsonObject) -> None:
+def _print_why_calls_are_missing(client: OperatorClient, payload: JsonObject) -> None:
     """
     Print how many calls a short report does not count yet, because they wait for further reports of the same
     call.

@@ -35,10 +35,10 @@ if sys.platform == "win32":
     _FOLDER: Final = -1
 
     @contextmanager
-    def _open_below(root: Path, name: str, flags: int) -> Iterator[int | Path]:
+    def _open_inside_root(root: Path, relative_path: str, flags: int) -> Iterator[int | Path]:
         """Open a file, or yield the path of a folder. A link that appears after the check is not noticed."""
         path = root
-        for part in name.split("/"):
+        for part in relative_path.split("/"):
             path /= part
             if path.is_symlink() or path.resolve() != path.absolute():
                 raise OSError(errno.ELOOP, "the path contains a link", str(path))
@@ -66,11 +66,11 @@ else:
     _FOLDER: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
     @contextmanager
-    def _open_below(root: Path, name: str, flags: int) -> Iterator[int | Path]:
+    def _open_inside_root(root: Path, relative_path: str, flags: int) -> Iterator[int | Path]:
         """Open a file or folder. Each folder on the way is opened without following a link."""
         current = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            parts = [part for part in name.split("/") if part]
+            parts = [part for part in relative_path.split("/") if part]
             for at, part in enumerate(parts, start=1):
                 below = os.open(part, flags if at == len(parts) else _FOLDER, dir_fd=current)
                 os.close(current)
@@ -100,7 +100,7 @@ else:
         """
         Replace a file in a folder, by renaming a draft. Root writes as the folder's owner, who alone can read the file.
         """
-        with _open_below(folder, "", _FOLDER) as opened:
+        with _open_inside_root(folder, "", _FOLDER) as opened:
             assert isinstance(opened, int)
             status = os.fstat(opened)
             with _acting_as_owner((status.st_uid, status.st_gid)):
@@ -115,7 +115,7 @@ else:
                 os.replace(draft, name, src_dir_fd=opened, dst_dir_fd=opened)
 
     def _path_exists(root: Path, folder: str, name: str) -> bool:
-        with _open_below(root, folder, _FOLDER) as descriptor:
+        with _open_inside_root(root, folder, _FOLDER) as descriptor:
             assert isinstance(descriptor, int)
             os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         return True
@@ -131,13 +131,13 @@ class GuardedFolder:
         self.path = path
         self._owner = owner
 
-    def seen_by(self, home: GuardedFolder) -> GuardedFolder:
+    def with_owner_of_home(self, home: GuardedFolder) -> GuardedFolder:
         return GuardedFolder(self.path, home._owner)
 
     def read_file(self, name: str) -> tuple[bytes, float] | None:
         """Return the content and the time of the last change, or None if the file does not exist."""
         try:
-            with _acting_as_owner(self._owner), _open_below(self.path, name, _FILE) as descriptor:
+            with _acting_as_owner(self._owner), _open_inside_root(self.path, name, _FILE) as descriptor:
                 assert isinstance(descriptor, int)
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
@@ -165,7 +165,7 @@ class GuardedFolder:
         with (
             _acting_as_owner(self._owner),
             suppress(OSError),
-            _open_below(self.path, name, _FOLDER) as folder,
+            _open_inside_root(self.path, name, _FOLDER) as folder,
             os.scandir(folder) as entries,
         ):
             names = (entry.name for entry in islice(entries, MOST_ENTRIES))
@@ -181,7 +181,7 @@ class GuardedFolder:
         with (
             _acting_as_owner(self._owner),
             suppress(OSError),
-            _open_below(self.path, name, _FOLDER) as folder,
+            _open_inside_root(self.path, name, _FOLDER) as folder,
         ):
             self._collect_change_times(name, folder, depth, times, [MOST_ENTRIES], least_bytes)
         return max(times, default=None)
@@ -192,21 +192,25 @@ class GuardedFolder:
         folder: int | Path,
         depth: int,
         times: list[float],
-        left: list[int],
-        least_bytes: int,
+        remaining_entries: list[int],
+        min_file_bytes: int,
     ) -> None:
         with os.scandir(folder) as entries:
             # names of session folders and files often have the date, so the newest come first
-            ordered = sorted(islice(entries, left[0]), key=lambda entry: str(entry.name), reverse=True)
+            ordered = sorted(
+                islice(entries, remaining_entries[0]), key=lambda entry: str(entry.name), reverse=True
+            )
             for entry in ordered:
-                left[0] -= 1
-                if left[0] < 0:
+                remaining_entries[0] -= 1
+                if remaining_entries[0] < 0:
                     return
                 with suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(status.st_mode) and status.st_size >= least_bytes:
+                    if stat.S_ISREG(status.st_mode) and status.st_size >= min_file_bytes:
                         times.append(status.st_mtime)
                     elif stat.S_ISDIR(status.st_mode) and depth > 0:
                         path = f"{name}/{entry.name}"
-                        with _open_below(self.path, path, _FOLDER) as below:
-                            self._collect_change_times(path, below, depth - 1, times, left, least_bytes)
+                        with _open_inside_root(self.path, path, _FOLDER) as below:
+                            self._collect_change_times(
+                                path, below, depth - 1, times, remaining_entries, min_file_bytes
+                            )

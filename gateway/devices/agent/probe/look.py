@@ -64,7 +64,7 @@ from gateway.devices.agent.probe.telemetry import (
     parse_preferences,
 )
 from gateway.devices.fleet.facts import MAX_TEXT, NOT_INSTALLED
-from gateway.devices.fleet.uses import OWN_CALL_S, UseMemory
+from gateway.devices.fleet.uses import OWN_CALL_S, RememberedUses
 from spool.record import utc_iso
 
 HOUR_S: Final = 3600
@@ -127,13 +127,13 @@ class AgentLink:
 def probe_and_remember_states(
     machine: ProbedMachine,
     link: AgentLink,
-    report: Sequence[str],
+    allowed_report_words: Sequence[str],
     *,
     now: float,
-    memories: MutableMapping[str, UseMemory],
+    remembered_uses: MutableMapping[str, RememberedUses],
 ) -> dict[str, Any]:
     """
-    Return the states of all assistants, and the applied policy, as heartbeat fields. `memories` has what
+    Return the states of all assistants, and the applied policy, as heartbeat fields. `remembered_uses` has what
     earlier runs of the probe remembered, by assistant and home. It is changed to what the next run needs.
     """
     policy = _read_applied_policy(machine)
@@ -147,9 +147,11 @@ def probe_and_remember_states(
         for home in machine.homes
     ]
     assistants = {
-        name: _MachineLook(
-            machine, link, policy, MANAGED[name], places, READERS[name], now, memories
-        ).evaluate_and_remember_assistant(list(zip(machine.homes, variables, strict=True)), common, report)
+        name: _AssistantProbe(
+            machine, link, policy, MANAGED[name], places, READERS[name], now, remembered_uses
+        ).evaluate_and_remember_assistant(
+            list(zip(machine.homes, variables, strict=True)), common, allowed_report_words
+        )
         for name, places in PLACES.items()
     }
     found: dict[str, Any] = {"assistants": assistants}
@@ -219,7 +221,7 @@ def _file_digest(machine: ProbedMachine, target: str) -> str:
 # -- one assistant -----------------------------------------------------------------------------------------------
 
 
-class _MachineLook:
+class _AssistantProbe:
     def __init__(
         self,
         machine: ProbedMachine,
@@ -229,7 +231,7 @@ class _MachineLook:
         places: Places,
         reader: SettingsReader,
         now: float,
-        memories: MutableMapping[str, UseMemory],
+        remembered_uses: MutableMapping[str, RememberedUses],
     ) -> None:
         self._machine = machine
         self._link = link
@@ -238,8 +240,12 @@ class _MachineLook:
         self._places = places
         self._reader = reader
         self._now = now
-        self._memories = memories
-        looked = (memory.looked for key, memory in memories.items() if key.startswith(self._memory_key(None)))
+        self._memories = remembered_uses
+        looked = (
+            memory.looked
+            for key, memory in remembered_uses.items()
+            if key.startswith(self._remembered_uses_key(None))
+        )
         self._looked = min(now, max(looked, default=0.0))
         self._endpoint = ""  # last seen address of an endpoint that is not Tollhouse's
         self._is_unreadable = False  # whether the user of the home seen last may not read the policy
@@ -248,13 +254,16 @@ class _MachineLook:
         self,
         homes: Sequence[tuple[UserHome, EnvironmentVariables]],
         common: EnvironmentVariables,
-        report: Sequence[str],
+        allowed_report_words: Sequence[str],
     ) -> dict[str, Any]:
         is_on_machine = self._is_installed_for_all()
         own = [(home, variables) for home, variables in homes if self._is_installed_in(home.folder)]
-        version = self._newest_version([home for home, _ in homes])
+        version = self._newest_assistant_version([home for home, _ in homes])
         facts = [
-            (home.user, self._assistant_facts(home, variables, version, looks_at_use=USE in report))
+            (
+                home.user,
+                self._assistant_facts(home, variables, version, looks_at_use=USE in allowed_report_words),
+            )
             for home, variables in own
         ]
         if not facts:
@@ -262,7 +271,8 @@ class _MachineLook:
             alone = self._assistant_facts(nobody, common, version, looks_at_use=False)
             facts = [(None, replace(alone, is_installed=is_on_machine))]
         found_homes = [
-            self._evaluate_and_remember_home(user, each) for user, each in self._with_newest_calls(facts)
+            self._evaluate_and_remember_home(user, each)
+            for user, each in self._facts_with_newest_calls(facts)
         ]
         worst = worst_home_state(found_homes, now=self._now)
         found: dict[str, Any] = {
@@ -276,7 +286,7 @@ class _MachineLook:
         # a file written before the clock was set back may have a time in the future
         uses = [min(each.used_at, self._now) for each in found_homes if each.used_at is not None]
         used_at = max(uses, default=None)
-        if USE in report and worst.state != NOT_INSTALLED:
+        if USE in allowed_report_words and worst.state != NOT_INSTALLED:
             memory = worst.memory
             times = {"used_at": used_at, "state_since": memory.since}
             if not worst.is_direct:  # of an assistant that sends directly, only the gateway knows the calls
@@ -286,11 +296,11 @@ class _MachineLook:
                 }
                 found["use"] = memory.use_state(now=self._now)
             found |= {name: _format_hour_of_time(at) for name, at in times.items() if at is not None}
-        if ENDPOINT in report and (host := endpoint_host(self._endpoint)):
+        if ENDPOINT in allowed_report_words and (host := endpoint_host(self._endpoint)):
             found["endpoint"] = host[:MAX_TEXT]
         return found
 
-    def _with_newest_calls(
+    def _facts_with_newest_calls(
         self, homes: Sequence[tuple[int | None, AssistantFacts]]
     ) -> Iterator[tuple[int | None, AssistantFacts]]:
         """
@@ -303,19 +313,26 @@ class _MachineLook:
         makers = {user for user, facts in homes if facts.used_at is not None and facts.used_at >= least}
         for user, facts in homes:
             is_own = not makers or user in makers
-            yield user, replace(facts, newest_call=newest if is_own else self._memory_of_home(user).heard)
+            yield (
+                user,
+                replace(facts, newest_call=newest if is_own else self._remembered_uses_of_home(user).heard),
+            )
 
     def _evaluate_and_remember_home(self, user: int | None, facts: AssistantFacts) -> HomeState:
-        home = evaluate_home(facts, self._memory_of_home(user), now=self._now, user=user)
-        self._memories[self._memory_key(user)] = home.memory
+        home = evaluate_home(facts, self._remembered_uses_of_home(user), now=self._now, user=user)
+        self._memories[self._remembered_uses_key(user)] = home.memory
         return home
 
-    def _memory_of_home(self, user: int | None) -> UseMemory:
-        memory = self._memories.get(self._memory_key(user))
+    def _remembered_uses_of_home(self, user: int | None) -> RememberedUses:
+        memory = self._memories.get(self._remembered_uses_key(user))
         # a home that appeared since the last look counts as used since then
-        return UseMemory(looked=self._looked) if memory is None or memory.setting == NOT_INSTALLED else memory
+        return (
+            RememberedUses(looked=self._looked)
+            if memory is None or memory.setting == NOT_INSTALLED
+            else memory
+        )
 
-    def _memory_key(self, user: int | None) -> str:
+    def _remembered_uses_key(self, user: int | None) -> str:
         return f"{self._managed.name} {'' if user is None else user}"
 
     def _is_installed_for_all(self) -> bool:
@@ -341,7 +358,7 @@ class _MachineLook:
 
     # -- version
 
-    def _newest_version(self, homes: Sequence[UserHome]) -> str:
+    def _newest_assistant_version(self, homes: Sequence[UserHome]) -> str:
         found = list(self._installed_versions(homes))
         return max(found, key=_version_sort_key, default="")
 
@@ -452,7 +469,7 @@ class _MachineLook:
             layers = list(
                 _settings_layer_of_file(self._machine.root, path, editor, SettingsSource.FILE, reader.managed)
             )
-            if layers and not _can_read(self._machine.root.seen_by(home.folder), path):
+            if layers and not _can_read(self._machine.root.with_owner_of_home(home.folder), path):
                 self._is_unreadable = True
             else:
                 yield from layers

@@ -26,7 +26,7 @@ from gateway.devices.agent.policy.targets import LINUX, MACOS, WINDOWS
 from gateway.devices.agent.probe.folders import GuardedFolder, UnreadableFile
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
 from gateway.devices.fleet.facts import MAX_TEXT, hash_serial
-from gateway.devices.fleet.uses import UseMemory
+from gateway.devices.fleet.uses import RememberedUses
 
 MOST_HOMES: Final = 64
 MOST_PROCESSES: Final = 4096
@@ -63,7 +63,7 @@ class ProbeResult(NamedTuple):
     """The heartbeat fields that a run of the probe found, and what the next run needs."""
 
     found: dict[str, Any]
-    memories: Mapping[str, UseMemory]
+    memories: Mapping[str, RememberedUses]
 
 
 class AgentState(NamedTuple):
@@ -111,10 +111,10 @@ def probe_machine(
         registry=_registry_values,
         started_at=Processes().started_at,
     )
-    memories = _read_use_memories(data_dir)
+    memories = _read_remembered_uses(data_dir)
     found = {
         **machine_identity_fields(machine.root, words),
-        **probe_and_remember_states(machine, link, words, now=now, memories=memories),
+        **probe_and_remember_states(machine, link, words, now=now, remembered_uses=memories),
     }
     user = user_at_screen(machine.root) if USER in words and can_see_all_homes() else ""
     return ProbeResult({**found, "user": user} if user else found, memories)
@@ -200,9 +200,9 @@ def _read_newest_calls(data_dir: Path) -> dict[str, float]:
     return {name: at for name, at in times.items() if at is not None}
 
 
-def _read_use_memories(data_dir: Path) -> dict[str, UseMemory]:
+def _read_remembered_uses(data_dir: Path) -> dict[str, RememberedUses]:
     try:
-        return msgspec.convert(_read_agent_file(data_dir, USES_FILE), dict[str, UseMemory])
+        return msgspec.convert(_read_agent_file(data_dir, USES_FILE), dict[str, RememberedUses])
     except msgspec.ValidationError:
         return {}
 

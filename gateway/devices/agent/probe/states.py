@@ -22,7 +22,7 @@ from gateway.devices.fleet.facts import (
     UNREACHABLE,
     UNUSED,
 )
-from gateway.devices.fleet.uses import LOSING, RECENT_S, UseLook, UseMemory, memory_after_probe
+from gateway.devices.fleet.uses import LOSING, RECENT_S, RememberedUses, UseLook, remembered_uses_after_probe
 
 # states of assistants in users' home directories without lost calls, worst first
 _WORST: Final = (
@@ -88,14 +88,14 @@ class HomeState(NamedTuple):
 
     state: str
     cause: str
-    memory: UseMemory
+    memory: RememberedUses
     used_at: float | None = None
     user: int | None = None
     is_direct: bool = False
 
 
 def evaluate_home(
-    facts: AssistantFacts, before: UseMemory, *, now: float, user: int | None = None
+    facts: AssistantFacts, before: RememberedUses, *, now: float, user: int | None = None
 ) -> HomeState:
     """Return the state and its cause. The cause is "" if the state has none, or if none was found."""
     bad = _bad_state_and_cause(facts)
@@ -107,7 +107,7 @@ def evaluate_home(
         used=None if facts.is_direct else facts.used_at,
         heard=facts.newest_call,
     )
-    memory = memory_after_probe(before, look, now=now)
+    memory = remembered_uses_after_probe(before, look, now=now)
     heard = memory.heard
     is_disproved = heard is not None and heard >= memory.since
     is_losing = memory.use_state(now=now) == LOSING

@@ -160,7 +160,7 @@ def _uncovered_with_cause(cause: Cause, rows: Iterable[FleetRow]) -> list[FleetR
 @mark_impossible_in_demo("a demo month has no inventory")
 def stopped_agent(facts: InsightFacts) -> Sequence[Finding]:
     """Find expected machines whose agents no longer report while the MDM still sees the machines."""
-    stopped = [row for row in facts.fleet if row.state == AGENT_STOPPED and row.is_expected]
+    stopped = [row for row in facts.fleet if row.state == AGENT_STOPPED and row.is_in_inventory]
     severity = severity_of_machines(stopped, facts.fleet)
     return _largest_findings(
         _machine_count_and_finding(
@@ -210,7 +210,7 @@ def missing_device(facts: InsightFacts) -> Sequence[Finding]:
 
 def _is_nameless(row: FleetRow) -> bool:
     device = row.device
-    if device is None or row.is_expected or device.state != ENROLLED:
+    if device is None or row.is_in_inventory or device.state != ENROLLED:
         return False
     return not (serial_of_device(device) or reported_serial_hash(device))
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from gateway.devices.fleet.facts import decode_instances
-from gateway.devices.machine_state import has_unhealthy_instance, is_other_agent
+from gateway.devices.machine_state import has_unhealthy_instance, is_collector_or_in_cluster
 from gateway.devices.states import SAME_HARDWARE
 from gateway.money.insights.facts import InsightFacts, mark_impossible_in_demo, mark_state_detector
 from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, build_finding, format_day, printable_name
@@ -107,7 +107,9 @@ def _reinstalled_finding(devices: Sequence[Device]) -> Finding:
 @mark_impossible_in_demo("a demo month has no OpAMP agents")
 def unhealthy_agent(facts: InsightFacts) -> Sequence[Finding]:
     """Find OpAMP agents, such as collectors, that say that they are not healthy."""
-    agents = [device for device in facts.devices if device.state == ENROLLED and is_other_agent(device)]
+    agents = [
+        device for device in facts.devices if device.state == ENROLLED and is_collector_or_in_cluster(device)
+    ]
     unhealthy = [device for device in agents if has_unhealthy_instance(device, facts.now)]
     return [
         _unhealthy_device_finding(device)

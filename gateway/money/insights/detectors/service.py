@@ -9,7 +9,7 @@ from itertools import combinations
 from gateway.configuration.certificates import certificate_troubles
 from gateway.money.insights.facts import InsightFacts, mark_impossible_in_demo, mark_state_detector
 from gateway.money.insights.findings import CATEGORY_OF, build_finding, printable_name
-from gateway.monitoring.channel_trouble import channel_trouble, strip_response_text
+from gateway.monitoring.channel_trouble import channel_trouble_title_and_text, strip_response_text
 from spool.leases import NodeSettings
 from spool.registry.insights import LOW, Finding
 from spool.registry.notices import NOT_ARRIVING
@@ -33,7 +33,7 @@ def _channel_down_findings(facts: InsightFacts) -> Iterator[Finding]:
         # without the response text, because everybody who may view costs reads insights, and channels send
         # them
         shown = replace(channel, reason=strip_response_text(channel.reason))
-        if trouble := channel_trouble(shown, facts.now):
+        if trouble := channel_trouble_title_and_text(shown, facts.now):
             title, text = trouble
             yield build_finding(
                 "channel_down",

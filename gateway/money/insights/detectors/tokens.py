@@ -33,7 +33,7 @@ def token_strangers(facts: InsightFacts) -> Sequence[Finding]:
     """
     Find tokens with which many machines enrolled within a day, although the inventory lacks these machines.
     """
-    if not any(row.is_expected for row in facts.fleet):
+    if not any(row.is_in_inventory for row in facts.fleet):
         return []
     rows_of_token: defaultdict[str, list[FleetRow]] = defaultdict(list)
     for row in facts.fleet:
@@ -42,7 +42,7 @@ def token_strangers(facts: InsightFacts) -> Sequence[Finding]:
     found = []
     for token in _tokens_in_use(facts.tokens, rows_of_token):
         rows = rows_of_token[token.id]
-        strangers = sorted(row.id for row in rows if not row.is_expected)
+        strangers = sorted(row.id for row in rows if not row.is_in_inventory)
         if len(strangers) >= LEAST_STRANGERS and 100 * len(strangers) >= STRANGERS_PERCENT * len(rows):
             found.append(_finding_of_machines_outside_inventory(token, strangers, len(rows)))
     return found[:MAX_FINDINGS]

@@ -243,9 +243,9 @@ def _format_utc_time(time_ns: int) -> str:
 _TIERS = tuple(MODES)  # a tier may be any JSON value, even one that cannot be hashed
 
 
-def field_named(name: str) -> Any:
+def field_with_payload_name(payload_name: str) -> Any:
     """Declare a field whose name in the payload is not a Python name."""
-    return msgspec.field(name=name, default=None)
+    return msgspec.field(name=payload_name, default=None)
 
 
 def set_normalised_counts(record: Inference, reported: Tokens, *, without_cache: bool = False) -> None:

@@ -67,19 +67,19 @@ def read_body_items(
             continue
         allowance.count_items(1, len(item))
         if allowance.count_work_and_check_turn(len(item)):
-            outcome.pack_full_part()
+            outcome.pack_finished_part_if_full()
             yield
         _read_item_into_outcome(outcome, format, item)
     return outcome
 
 
-def _unwrapped_items(format: ItemFormat, body: bytes, unfolding: NestedUnpacking) -> Items:
+def _unwrapped_items(format: ItemFormat, body: bytes, nested_unpacking: NestedUnpacking) -> Items:
     for raw in payload.items_of_body(body):
         if format.unwrap is None or not len(raw):
             yield raw
         else:
-            yield from unfolding.count_wrapper(raw)
-            yield from format.unwrap(raw, unfolding)
+            yield from nested_unpacking.count_wrapper_as_item(raw)
+            yield from format.unwrap(raw, nested_unpacking)
 
 
 def _read_item_into_outcome(outcome: ReadOutcome, format: ItemFormat, item: payload.Raw | Unreadable) -> None:
@@ -161,7 +161,7 @@ def _ignore_item(outcome: ReadOutcome, format: ItemFormat, item: payload.Raw, ev
             return
     outcome.ignored[UNRECOGNISED_AI] += 1
     if len(outcome.unrecognised) < MAX_SHAPES:
-        outcome.note_unrecognised_names(members.keys() - set(names), of=names)
+        outcome.note_unrecognised_names(members.keys() - set(names), leading_names=names)
 
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})

@@ -245,7 +245,7 @@ class _LangfuseBatch:
         return NormalisedBody(self._outcome, reports)
 
     def _add_call_if_complete(self, generation: Generation) -> bool:
-        if not generation.has_all_for_record:
+        if not generation.is_complete_for_record:
             return False
         call = build_call_of_generation(generation, self._traces.get(generation.trace_id or ""))
         if call is None:

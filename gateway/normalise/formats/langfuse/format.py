@@ -74,7 +74,7 @@ def example_body(call: ExampleCall) -> Any:
     return {"batch": batch}
 
 
-def answer_for_each_event(body: bytes, outcome: ReadOutcome, _: float) -> Answering:
+def answer_with_status_per_event(body: bytes, outcome: ReadOutcome, _: float) -> Answering:
     """
     Return 207 with one entry per event, under the sender's event id. Events with status 400 are not sent
     again by Langfuse's SDKs.
@@ -112,7 +112,7 @@ FORMAT = BatchFormat(
     has_sign=has_langfuse_fields,
     example=example_body,
     origins=ORIGINS,
-    answer=answer_for_each_event,
+    answer=answer_with_status_per_event,
     answer_schemas={207: FATES},
     answers_each_item=True,
     read=read_langfuse_batch,

@@ -93,7 +93,7 @@ class Generation(msgspec.Struct, omit_defaults=True):
         return self.level == "ERROR" or any(figure is not None for figure in figures)
 
     @property
-    def has_all_for_record(self) -> bool:
+    def is_complete_for_record(self) -> bool:
         return self.created and self.is_finished and (self.model is not None or bool(self.tokens))
 
 

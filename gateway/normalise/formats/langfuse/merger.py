@@ -131,7 +131,7 @@ class RecordedGenerations:
     def find_generation(self, key: bytes) -> RecordedGeneration | None:
         return self._by_key.get(key)
 
-    def open_generations(self, trace_key: bytes, now: float) -> Sequence[RecordedGeneration]:
+    def generations_with_open_records(self, trace_key: bytes, now: float) -> Sequence[RecordedGeneration]:
         """Return the generations of a trace whose records may still be open."""
         of_trace = [self._by_key[key] for key in self._of_trace.get(trace_key, ())]
         return [recorded for recorded in of_trace if now - recorded.at < self._hold_s]
@@ -416,10 +416,12 @@ class ReportMerger:
         if known is not None:
             trace, left_out = merge_traces(known, trace)
             merge.outcome.left_out += left_out
-        self._hold_report(key, TRACE, _encode(trace), merge)
+        self._keep_waiting_report(key, TRACE, _encode(trace), merge)
         if trace == known:
             return
-        for number, recorded in enumerate(self._recorded.open_generations(key, merge.now), start=1):
+        for number, recorded in enumerate(
+            self._recorded.generations_with_open_records(key, merge.now), start=1
+        ):
             if number % TURN == 0:
                 yield
             call = build_call_of_generation(recorded.generation, trace, recorded.identity)
@@ -442,14 +444,14 @@ class ReportMerger:
 
     def _add_partial_generation(self, report: CallReport, merge: BatchMerge) -> None:
         generation, identity, named = self._merge_with_earlier(report, merge)
-        if not generation.has_all_for_record:
+        if not generation.is_complete_for_record:
             key = report_key(merge.sender, GENERATION, report.key)
-            self._hold_report(key, GENERATION, _encode(generation), merge, named=named)
+            self._keep_waiting_report(key, GENERATION, _encode(generation), merge, device_name=named)
         # Use the trace after storing the generation, so that the trace expires after the generation.
         trace = self._find_and_renew_trace(merge.sender, generation.trace_id, merge.now)
-        if generation.has_all_for_record:
+        if generation.is_complete_for_record:
             merge.pending.count -= 1
-            call = _add_call_of_generation(merge.outcome, generation, trace, identity, named=named)
+            call = _add_call_of_generation(merge.outcome, generation, trace, identity, device_name=named)
             if call is not None:
                 self._note_recorded_call(call, merge.sender, merge.now, merge.pending)
 
@@ -477,11 +479,19 @@ class ReportMerger:
             return merge_by_time(recorded.generation, generation), recorded.identity, None
         return generation, None, None
 
-    def _hold_report(
-        self, key: bytes, kind: str, facts: bytes, merge: BatchMerge, *, named: str | None = None
+    def _keep_waiting_report(
+        self,
+        key: bytes,
+        kind: str,
+        encoded_report: bytes,
+        merge: BatchMerge,
+        *,
+        device_name: str | None = None,
     ) -> None:
-        sender = merge.sender if named is None else msgspec.structs.replace(merge.sender, named=named)
-        report = WaitingReport(sender, kind, facts, merge.now)
+        sender = (
+            merge.sender if device_name is None else msgspec.structs.replace(merge.sender, named=device_name)
+        )
+        report = WaitingReport(sender, kind, encoded_report, merge.now)
         merge.replaced.setdefault(key, self._waiting.get(key))
         merge.pending.keep.append(report.report_to_store(key))
         self._replace_waiting_report(key, report)
@@ -576,7 +586,9 @@ def keys_of_reports(reports: Iterable[CallReport], sender: Sender) -> set[bytes]
     }
 
 
-def keys_to_load(reports: Iterable[CallReport], sender: Sender) -> tuple[set[bytes], set[bytes]]:
+def report_keys_and_prefixes_to_load(
+    reports: Iterable[CallReport], sender: Sender
+) -> tuple[set[bytes], set[bytes]]:
     """
     Return the keys, and the key prefixes, to load before merging these reports. The loaded reports may need
     more keys, which `next_keys_to_load` returns.
@@ -628,14 +640,14 @@ def _add_call_of_generation(
     trace: Trace | None,
     identity: RecordIdentity | None = None,
     *,
-    named: str | None = None,
+    device_name: str | None = None,
 ) -> ReadCall | None:
     call = build_call_of_generation(generation, trace, identity)
     if call is None:
         outcome.ignored[NOT_AI] += 1
     else:
         why = None if outcome.why is None else origins_of_known_fields(ORIGINS, call.record)
-        outcome.add_record(call.record, call.identity, why, device=named)
+        outcome.add_record(call.record, call.identity, why, device=device_name)
     return call
 
 

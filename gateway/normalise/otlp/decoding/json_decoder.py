@@ -24,7 +24,7 @@ from gateway.normalise.otlp.decoding.json_request import (
     decode_item,
     decode_large_item,
     encode_small_members,
-    run_in_turns,
+    run_yielding_each_step,
 )
 from gateway.normalise.otlp.decoding.json_schema import (
     JsonResource,
@@ -48,7 +48,13 @@ from gateway.normalise.otlp.model import (
 )
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.body_limits import Allowance, may_exceed_items
-from gateway.normalise.payload.json_cut import WINDOW, JsonItem, JsonScanner, Stretches, run_generator_to_end
+from gateway.normalise.payload.json_cut import (
+    WINDOW,
+    ArrayElementWindows,
+    JsonItem,
+    JsonScanner,
+    run_generator_to_end,
+)
 
 T = TypeVar("T")
 
@@ -75,7 +81,7 @@ class _JsonPlace(msgspec.Struct, gc=False):
         return f"{outer}[{self.entry}].{middle}[{self.inner}].{items}[{self.item}]"
 
 
-class _FillingPiece(Generic[T]):
+class _PayloadPieceBuilder(Generic[T]):
     __slots__ = ("_before", "part")
 
     def __init__(self) -> None:
@@ -95,14 +101,16 @@ class _FillingPiece(Generic[T]):
         ignored[reason] = ignored.get(reason, 0) + 1
         self.part.received += 1
 
-    def finish_piece(self) -> PayloadPiece[T]:
+    def take_finished_piece(self) -> PayloadPiece[T]:
         part, self.part = self.part, PayloadPiece()
         self._before += part.received
         return part
 
 
 # function that reads an item, and yields after each step to give the event loop a turn
-_Reader = Callable[[_FillingPiece[T], Resource, Scope, JsonItem, _JsonPlace, Allowance], Iterable[None]]
+_Reader = Callable[
+    [_PayloadPieceBuilder[T], Resource, Scope, JsonItem, _JsonPlace, Allowance], Iterable[None]
+]
 
 
 def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[PayloadPiece[Span]]:
@@ -147,7 +155,7 @@ def _decode_pieces(
     if ends is not None:
         for _ in _count_spans_of_traces(ends, entries, allowance):
             yield PayloadPiece()
-    filling: _FillingPiece[T] = _FillingPiece()
+    filling: _PayloadPieceBuilder[T] = _PayloadPieceBuilder()
     for i, described, scopes in entries:
         resource = _decode_resource(described, f"{names[0]}[{i}]")
         if allowance.count_work_and_check_turn(0):
@@ -162,10 +170,10 @@ def _decode_pieces(
                 yield PayloadPiece()
             for k, raw in enumerate(items):
                 for _ in read(filling, resource, scope, raw, _JsonPlace(names, i, j, k), allowance):
-                    yield filling.finish_piece()
+                    yield filling.take_finished_piece()
                 if allowance.count_work_and_check_turn(memoryview(raw).nbytes):
-                    yield filling.finish_piece()
-    yield filling.finish_piece()
+                    yield filling.take_finished_piece()
+    yield filling.take_finished_piece()
 
 
 def _refuse_too_many_items(
@@ -176,7 +184,7 @@ def _refuse_too_many_items(
 ) -> Iterator[None]:
     if not (yield from may_exceed_items(body, allowance.max_items)):
         return
-    counted = allowance.allowance_for_counting()
+    counted = allowance.allowance_for_counting_pass()
     for raw in (raw for _, _, scopes in entries for _, _, items in scopes for raw in items):
         counted.count_items((yield from count(raw, counted)), 0)
         if counted.count_work_and_check_turn(memoryview(raw).nbytes):
@@ -188,7 +196,11 @@ def _count_spans_of_traces(
 ) -> Iterator[None]:
     for _, _, scopes in entries:
         for _, _, items in scopes:
-            windows = items.text_windows() if isinstance(items, Stretches) else ((raw, 1) for raw in items)
+            windows = (
+                items.window_texts_and_counts()
+                if isinstance(items, ArrayElementWindows)
+                else ((raw, 1) for raw in items)
+            )
             for text, count in windows:
                 for trace_id in _trace_ids_of_spans(text, count):
                     with suppress(ValueError):
@@ -260,7 +272,7 @@ def _build_item_reader(
     decoder: msgspec.json.Decoder[Any], make: Callable[[Any, Resource, Scope], T]
 ) -> _Reader[T]:
     def read_item_or_large_item(
-        filling: _FillingPiece[T],
+        piece_builder: _PayloadPieceBuilder[T],
         resource: Resource,
         scope: Scope,
         raw: JsonItem,
@@ -268,17 +280,17 @@ def _build_item_reader(
         allowance: Allowance,
     ) -> Iterable[None]:
         if memoryview(raw).nbytes > MAX_PIECE:
-            return read_large_item(filling, resource, scope, raw, where, allowance)
+            return read_large_item(piece_builder, resource, scope, raw, where, allowance)
         try:
             item = decode_item(raw, decoder)
             if item is not None:
-                filling.add_item(make(item, resource, scope))
+                piece_builder.add_item(make(item, resource, scope))
         except Malformed as error:
-            filling.reject_item(f"{where}{error}")
+            piece_builder.reject_item(f"{where}{error}")
         return ()
 
     def read_large_item(
-        filling: _FillingPiece[T],
+        piece_builder: _PayloadPieceBuilder[T],
         resource: Resource,
         scope: Scope,
         raw: JsonItem,
@@ -291,9 +303,9 @@ def _build_item_reader(
             item.attributes = large.attributes
             if decoder is schema.SPAN:
                 item.events = large.events
-            filling.add_item(make(item, resource, scope))
+            piece_builder.add_item(make(item, resource, scope))
         except (Malformed, BadPayload) as error:
-            filling.reject_item(f"{where}{error}")
+            piece_builder.reject_item(f"{where}{error}")
 
     return read_item_or_large_item
 
@@ -339,7 +351,7 @@ def _build_log_record(record: schema.JsonLogRecord, resource: Resource, scope: S
 
 
 def _read_points_of_metric(
-    filling: _FillingPiece[MetricPoint],
+    piece_builder: _PayloadPieceBuilder[MetricPoint],
     resource: Resource,
     scope: Scope,
     raw: JsonItem,
@@ -347,12 +359,12 @@ def _read_points_of_metric(
     allowance: Allowance,
 ) -> Iterator[None]:
     """
-    Read the points of a metric into `filling`. A metric that cannot be read counts as one rejected item.
+    Read the points of a metric into `piece_builder`. A metric that cannot be read counts as one rejected item.
     """
     try:
         metric = yield from _decode_metric(raw, allowance)
     except (Malformed, BadPayload) as error:
-        filling.reject_item(f"{where}{error}")
+        piece_builder.reject_item(f"{where}{error}")
         return
     if metric is None:
         return
@@ -368,7 +380,9 @@ def _read_points_of_metric(
         points = data.dataPoints or ()
         allowance.count_items(len(points), memoryview(raw).nbytes)
         for number, encoded in enumerate(points):
-            _read_point_into_piece(filling, countable, encoded, kind, f"{where}.{kind}.dataPoints[{number}]")
+            _read_point_into_piece(
+                piece_builder, countable, encoded, kind, f"{where}.{kind}.dataPoints[{number}]"
+            )
             if allowance.count_work_and_check_turn(memoryview(encoded).nbytes):
                 yield
 
@@ -388,12 +402,12 @@ def _decode_metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None,
     if memoryview(raw).nbytes <= MAX_PIECE:
         return decode_item(raw, schema.METRIC)
     cut = JsonScanner(bytes(raw), allowance.allowance_for_next_pass())
-    points = partial(cut.locate_elements, where=".dataPoints")
+    points = partial(cut.locate_array_elements, place_in_message=".dataPoints")
     read = {
         kind.encode(): partial(cut.read_members, read={b"dataPoints": points}, where=f".{kind}")
         for kind in _KINDS
     }
-    members = yield from run_in_turns(cut.read_document(partial(cut.read_members, read=read)))
+    members = yield from run_yielding_each_step(cut.read_document(partial(cut.read_members, read=read)))
     kinds = {kind: members.pop(kind.encode()) for kind in _KINDS if kind.encode() in members}
     metric: Any = decode_item(encode_small_members(members), schema.METRIC)
     for kind, inner in kinds.items():
@@ -405,7 +419,11 @@ def _decode_metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None,
 
 
 def _read_point_into_piece(
-    filling: _FillingPiece[MetricPoint], countable: CounterPoints, raw: JsonItem, kind: str, where: str
+    piece_builder: _PayloadPieceBuilder[MetricPoint],
+    counter_points: CounterPoints,
+    raw: JsonItem,
+    kind: str,
+    where: str,
 ) -> None:
     try:
         if memoryview(raw).nbytes > MAX_PIECE:
@@ -413,19 +431,19 @@ def _read_point_into_piece(
         encoded = decode_item(raw, schema.DATA_POINT)
         if encoded is None:
             return
-        point = _build_point(countable, encoded, kind) if countable.is_read else None
+        point = _build_point(counter_points, encoded, kind) if counter_points.is_read else None
         if point is None:
-            filling.ignore_item(CANNOT_COUNT)
+            piece_builder.ignore_item(CANNOT_COUNT)
         else:
-            filling.add_item(point)
+            piece_builder.add_item(point)
     except Malformed as error:
-        filling.reject_item(f"{where}{error}")
+        piece_builder.reject_item(f"{where}{error}")
 
 
 _NUMBERS = frozenset({"sum", "gauge"})  # kinds of metrics whose points have one number each
 
 
-def _build_point(countable: CounterPoints, point: schema.DataPoint, kind: str) -> MetricPoint | None:
+def _build_point(counter_points: CounterPoints, point: schema.DataPoint, kind: str) -> MetricPoint | None:
     value: int | float | None = None
     if kind not in _NUMBERS:
         value = None if point.sum is None else parse_double(point.sum, "sum")
@@ -434,7 +452,7 @@ def _build_point(countable: CounterPoints, point: schema.DataPoint, kind: str) -
     elif point.asDouble is not None:
         value = parse_double(point.asDouble, "asDouble")
     attributes = attributes_from_pairs(point.attributes)
-    return countable.build_point(
+    return counter_points.build_point(
         flags=0 if point.flags is None else parse_whole_number(point.flags, "flags", 0, 1 << 32),
         start_time=_parse_time_ns(point.startTimeUnixNano, "startTimeUnixNano"),
         time=_parse_time_ns(point.timeUnixNano, "timeUnixNano"),

@@ -86,9 +86,10 @@ def decode_large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, No
     """Decode a large item, member by member. Raises Malformed or BadPayload if a large member is invalid."""
     cut = JsonScanner(bytes(raw), allowance.allowance_for_next_pass())
     read = {
-        name: partial(cut.locate_elements, where=f".{name.decode()}") for name in (b"attributes", b"events")
+        name: partial(cut.locate_array_elements, place_in_message=f".{name.decode()}")
+        for name in (b"attributes", b"events")
     }
-    members = yield from run_in_turns(cut.read_document(partial(cut.read_members, read=read)))
+    members = yield from run_yielding_each_step(cut.read_document(partial(cut.read_members, read=read)))
     attributes: Attributes = {}
     pairs: list[schema.KeyValue | None] = []
     for element in members.pop(b"attributes", ()):
@@ -126,7 +127,7 @@ def decode_item(raw: JsonItem | bytes, decoder: msgspec.json.Decoder[T], field: 
         raise Malformed(f"{field}: not valid JSON, or text that is not valid Unicode") from None
 
 
-def run_in_turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
+def run_yielding_each_step(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
     """
     Run work to its end and return its result. Yields after each step, so that the event loop can do other
     work.
@@ -158,7 +159,9 @@ def _cut_request_into_entries(
     cut = JsonScanner(body, allowance.allowance_for_next_pass())
     outer, middle, items = (name.encode() for name in names)
     scope = partial(
-        cut.read_members, read={items: partial(cut.locate_elements, where=names[2])}, where=names[1]
+        cut.read_members,
+        read={items: partial(cut.locate_array_elements, place_in_message=names[2])},
+        where=names[1],
     )
     entry = partial(
         cut.read_members,
@@ -166,7 +169,7 @@ def _cut_request_into_entries(
         where=names[0],
     )
     request = partial(cut.read_members, read={outer: partial(cut.read_elements, read=entry, where=names[0])})
-    members = yield from run_in_turns(cut.read_document(request))
+    members = yield from run_yielding_each_step(cut.read_document(request))
     for i, outer_member in enumerate(members.get(outer, ())):
         scopes: JsonScopes = []
         for j, inner in enumerate(outer_member.get(middle, ())):

@@ -207,7 +207,10 @@ def attributes_from_pairs(pairs: Iterable[KeyValue | None] | Attributes | None) 
                     attributes[name] = number
             elif len(text) <= admission.MAX_VALUE:
                 attributes[name] = text
-        elif rule is not admission.DROPPED and (decoded := _value_by_rule(value, rule, name)) is not None:
+        elif (
+            rule is not admission.DROPPED
+            and (decoded := _decode_value_by_rule(value, rule, name)) is not None
+        ):
             attributes[name] = decoded
     return attributes
 
@@ -244,8 +247,8 @@ def _number_or_bool(value: Value, name: str) -> int | float | bool | None:
         raise Malformed(f".attributes.{name[:_LONGEST_NAME]}{error}") from None
 
 
-def _value_by_rule(value: Value, rule: str, name: str) -> Any:
-    if rule is admission.REDUCED:
+def _decode_value_by_rule(value: Value, decoding_rule: str, name: str) -> Any:
+    if decoding_rule is admission.REDUCED:
         return None if value.stringValue is None else admission.reduced_content(name, value.stringValue)
     if value.stringValue is not None:
         return value.stringValue if len(value.stringValue) <= admission.MAX_VALUE else None

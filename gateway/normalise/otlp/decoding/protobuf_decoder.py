@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from gateway.core.errors import BadPayload
 from gateway.normalise.otlp import admission
-from gateway.normalise.otlp.admission import RULES, decoding_rule_of
+from gateway.normalise.otlp.admission import RULES, decoding_rule_of_attribute
 from gateway.normalise.otlp.decoding import pieces, wire
 from gateway.normalise.otlp.decoding.pieces import Malformed, PayloadPiece, TraceEnds
 from gateway.normalise.otlp.decoding.wire import Path, cut_request, encode_varint, refuse_too_many_items
@@ -70,13 +70,13 @@ class _Known(dict[bytes, Pair]):
         if size < at + 3:
             return _decode_any_layout(raw)
         encoded = raw[:at]
-        head = _heads.get(encoded) or _find_or_decode_head(encoded)
+        head = _heads.get(encoded) or _find_or_decode_attribute_head(encoded)
         if head is None:
             return _decode_any_layout(raw)
         value: Any = None
         length, kind = raw[at], raw[at + 1]
         if length >= 0x80:
-            value = _text_of_long_pair(raw, at)
+            value = _text_of_long_attribute(raw, at)
         elif length != size - at - 1:
             return _decode_any_layout(raw)
         elif kind == _STRING:
@@ -90,10 +90,10 @@ class _Known(dict[bytes, Pair]):
             return _decode_any_layout(raw)
         name, is_left_out, is_reduced, repeats = head
         if is_left_out or (length >= 0x80 and len(value) > admission.MAX_VALUE):
-            return _pair_with_reduced_text(name, value) if is_reduced else _LEFT_OUT
+            return _attribute_with_reduced_text(name, value) if is_reduced else _LEFT_OUT
         pair = (name, value)
         if repeats:
-            _remember_pair(raw, pair)
+            _remember_decoded_attribute(raw, pair)
         return pair
 
 
@@ -121,7 +121,7 @@ def attributes_from_encoded(encoded: Sequence[bytes]) -> Attributes:
     """
     # iterating over protobuf's own containers takes twice as long
     pairs: Sequence[bytes] = encoded[:]
-    if len(pairs) >= _CONVERSATION and any(map(_is_known_dropped_pair, _sample_from_middle(pairs))):
+    if len(pairs) >= _CONVERSATION and any(map(_is_known_dropped_attribute, _sample_from_middle(pairs))):
         pairs = _remove_dropped(pairs)
     attributes = dict(map(_read, pairs))
     attributes.pop("", None)
@@ -163,7 +163,7 @@ def _sample_from_middle(pairs: Sequence[bytes]) -> Sequence[bytes]:
     return pairs[middle : middle + _SAMPLE]
 
 
-def _is_known_dropped_pair(raw: bytes) -> bool:
+def _is_known_dropped_attribute(raw: bytes) -> bool:
     return len(raw) > 5 and _heads.get(raw[: raw[1] + 3]) is _DROPPED
 
 
@@ -202,7 +202,7 @@ def _decoded_value(value: Any) -> object:
     return getattr(value, kind) if kind in ("string_value", *_NUMBERS) else None
 
 
-def _pair_with_reduced_text(name: str, value: Any) -> Pair:
+def _attribute_with_reduced_text(name: str, value: Any) -> Pair:
     reduced = admission.reduced_content(name, value) if type(value) is str else None
     return _LEFT_OUT if reduced is None else (name, reduced)
 
@@ -224,7 +224,7 @@ def _small_varint_at_end(raw: bytes, length: int) -> int | None:
     return None
 
 
-def _text_of_long_pair(raw: bytes, at: int) -> str | None:
+def _text_of_long_attribute(raw: bytes, at: int) -> str | None:
     start = _position_after_length(raw, at)
     if start is None or raw[start] != _STRING:
         return None
@@ -249,10 +249,10 @@ def _decode_any_layout(raw: bytes) -> Pair:
     message = _parse_pair(raw)
     name = message.key
     rule = RULES[name]
-    value = None if rule is admission.DROPPED else _value_by_rule(message.value, rule, name)
+    value = None if rule is admission.DROPPED else _decode_value_by_rule(message.value, rule, name)
     pair = _LEFT_OUT if value is None else (name, value)
     if (rule is admission.SCALAR and name not in _VARYING) or name in FIELD_NAMES["finish"]:
-        _remember_pair(raw, pair)
+        _remember_decoded_attribute(raw, pair)
     return pair
 
 
@@ -265,7 +265,7 @@ def _parse_pair(raw: bytes) -> Any:
     return wire.KeyValue.FromString(raw)
 
 
-def _find_or_decode_head(encoded: bytes) -> _Head | None:
+def _find_or_decode_attribute_head(encoded: bytes) -> _Head | None:
     """
     Decode the head of an encoded attribute: the bytes up to its value. Heads that recur are remembered.
     Return None if the bytes have another form, or if the value may be a list of texts.
@@ -273,7 +273,7 @@ def _find_or_decode_head(encoded: bytes) -> _Head | None:
     if encoded[0] != _STRING or encoded[1] >= 0x80 or encoded[-1] != 0x12:
         return None
     name = encoded[2:-1].decode()
-    rule = decoding_rule_of(name)
+    rule = decoding_rule_of_attribute(name)
     if rule is admission.WORDS:
         return None
     recurs = _seen_keys.check_and_add(encoded)
@@ -289,23 +289,23 @@ def _find_or_decode_head(encoded: bytes) -> _Head | None:
     return head
 
 
-def _remember_pair(raw: bytes, pair: Pair) -> None:
+def _remember_decoded_attribute(raw: bytes, pair: Pair) -> None:
     if len(raw) <= _LONGEST_KNOWN:
         if len(_known) >= _MOST_KNOWN:
             make_room(_known)
         _known[raw] = pair
 
 
-def _value_by_rule(value: Any, rule: str, name: str) -> Any:
+def _decode_value_by_rule(value: Any, decoding_rule: str, name: str) -> Any:
     kind = value.WhichOneof("value")
     if kind == "string_value":
         text = value.string_value
-        if rule is admission.REDUCED:
+        if decoding_rule is admission.REDUCED:
             return admission.reduced_content(name, text)
         return None if len(text) > admission.MAX_VALUE else text
     if kind in _NUMBERS:
-        return getattr(value, kind) if rule is admission.SCALAR else None
-    if kind == "array_value" and rule is admission.WORDS:
+        return getattr(value, kind) if decoding_rule is admission.SCALAR else None
+    if kind == "array_value" and decoding_rule is admission.WORDS:
         return _texts_of_array(value)
     return None
 
@@ -623,7 +623,7 @@ def _build_countable(metric: Any, resource: Resource, scope: Scope) -> CounterPo
 
 
 def _build_point(
-    point: Any, countable: CounterPoints, allowance: Allowance
+    point: Any, counter_points: CounterPoints, allowance: Allowance
 ) -> Generator[PayloadPiece[Any], None, MetricPoint | None]:
     if point.DESCRIPTOR.name == "NumberDataPoint":
         kind = point.WhichOneof("value")
@@ -641,7 +641,7 @@ def _build_point(
             outside.update(undecoded_attributes(chunk, attributes))
             if allowance.count_work_and_check_turn(0, len(chunk)):
                 yield PayloadPiece()
-    return countable.build_point(
+    return counter_points.build_point(
         flags=point.flags,
         start_time=time_or_zero(point.start_time_unix_nano),
         time=time_or_zero(point.time_unix_nano),

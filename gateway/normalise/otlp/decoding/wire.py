@@ -127,7 +127,7 @@ def _cut_message(message: memoryview, path: Path, limit: int, allowance: Allowan
     if not path:
         yield (yield from _remove_largest_fields(message, allowance))
         return
-    beside, parts = yield from _split_fields(message, path[0], allowance, limit // 4)
+    beside, parts = yield from _split_message_fields(message, path[0], allowance, limit // 4)
     if parts is None:
         yield from _count_fields(message, path, allowance.allowance_for_next_pass())
         if len(message) > limit * _MOST_UNCUT:
@@ -159,20 +159,23 @@ def _join_and_clear(parts: list[bytes]) -> bytes:
     return joined
 
 
-def _split_fields(
-    message: memoryview, numbers: int | tuple[int, ...], allowance: Allowance, most_beside: int
+def _split_message_fields(
+    message: memoryview,
+    wanted_field_numbers: int | tuple[int, ...],
+    allowance: Allowance,
+    max_other_bytes: int,
 ) -> Generator[bytes, None, tuple[bytes, array[int] | None]]:
     """
     Split a message. Return the bytes of the fields to repeat in every piece, and the positions of the wanted
     fields.
 
     Each wanted field has three positions: its tag, and the start and end of its payload. The positions are
-    None if the other fields exceed `most_beside` bytes.
+    None if the other fields exceed `max_other_bytes` bytes.
     """
     beside = bytearray()
     # an array, because hundreds of thousands of positions are held while the body is read
     parts = array("Q")
-    wanted_tags = _field_tags(numbers)
+    wanted_tags = _field_tags(wanted_field_numbers)
     size = len(message)
     at = walked = counted = 0
     while at < size:
@@ -188,7 +191,7 @@ def _split_fields(
             tag, start, at = field_position(message, begin)
         if tag in wanted_tags:
             parts.extend((tag, start, at))
-        elif len(beside) + at - begin > most_beside:
+        elif len(beside) + at - begin > max_other_bytes:
             return b"", None
         else:
             beside += message[begin:at]
@@ -236,7 +239,7 @@ def _count_fields(message: memoryview, path: Path, allowance: Allowance) -> Iter
             yield TURN
 
 
-def refuse_too_many_items(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
+def refuse_too_many_items(body: bytes, item_field_path: Path, allowance: Allowance) -> Iterator[bytes]:
     """
     Raise Refusal 413 if a large body holds too many items.
 
@@ -246,7 +249,7 @@ def refuse_too_many_items(body: bytes, path: Path, allowance: Allowance) -> Iter
     """
     if len(body) <= max(MAX_PIECE, 2 * allowance.max_items):
         return iter(())
-    return _count_items_before_decoding(body, path, allowance)
+    return _count_items_before_decoding(body, item_field_path, allowance)
 
 
 def _count_items_before_decoding(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
@@ -254,7 +257,7 @@ def _count_items_before_decoding(body: bytes, path: Path, allowance: Allowance) 
         yield from _walk_fields(
             memoryview(body),
             path,
-            allowance.allowance_for_counting(),
+            allowance.allowance_for_counting_pass(),
             [_FIELDS_AN_ITEM * allowance.max_items],
         )
 

@@ -30,8 +30,8 @@ def _adjust_call(span: Span, call: SpanCall) -> None:
         record.request_model = None
 
 
-def _response_or_shared_id(attributes: Attributes) -> tuple[str | None, str | None]:
-    return semconv.response_or_shared_id(attributes, (_RUN_ID, *semconv.RESPONSE_ID))
+def _response_id_or_id_of_several_calls(attributes: Attributes) -> tuple[str | None, str | None]:
+    return semconv.response_id_or_id_of_several_calls(attributes, (_RUN_ID, *semconv.RESPONSE_ID))
 
 
 def _is_azure_span(span: Span) -> bool:
@@ -42,5 +42,7 @@ PRODUCT = TelemetryProduct(
     source="azure_ai",
     names={"request_id": (_RUN_ID,)},
     weak_marks={_SYSTEM: _is_azure_span},
-    spans=SpanDialect(operation=_operation_if_call, ids=_response_or_shared_id, refine=_adjust_call),
+    spans=SpanDialect(
+        operation=_operation_if_call, ids=_response_id_or_id_of_several_calls, refine=_adjust_call
+    ),
 )

@@ -77,8 +77,8 @@ _ACCOUNTS = ("user.account_uuid", "user.account_id")
 _INSTALLATION = "user.id"  # attribute with a random id of the installation
 
 
-def _response_or_shared_id(attributes: Attributes) -> tuple[str | None, str | None]:
-    return semconv.response_or_shared_id(attributes, _RESPONSE_ID, _SHARED_ID)
+def _response_id_or_id_of_several_calls(attributes: Attributes) -> tuple[str | None, str | None]:
+    return semconv.response_id_or_id_of_several_calls(attributes, _RESPONSE_ID, _SHARED_ID)
 
 
 def _device_tag_unless_user(attributes: Attributes, user: str | None) -> dict[str, str]:
@@ -109,7 +109,7 @@ def _links_of_error(attributes: Attributes, call: Inference) -> Links:
     return _links_of_prompt_failure(attributes) + _links_to_span_unless_named(attributes, call)
 
 
-def _links_of_exhaustion(attributes: Attributes, call: Inference) -> Links:
+def _links_of_exhausted_retries(attributes: Attributes, call: Inference) -> Links:
     return tuple([(own, other) for other, own in _links_of_prompt_failure(attributes)])
 
 
@@ -149,7 +149,7 @@ _EVENTS = {
         failed=True,
         timed=False,
         is_call=_has_session_and_prompt_ids,
-        links=_links_of_exhaustion,
+        links=_links_of_exhausted_retries,
     ),
 }
 
@@ -190,7 +190,7 @@ PRODUCT = TelemetryProduct(
         operation=_operation_if_call,
         without_cache=accept_everything,
         provider=_provider_of_model_or_stated,
-        ids=_response_or_shared_id,
+        ids=_response_id_or_id_of_several_calls,
         refine=_adjust_call,
     ),
     events=_EVENTS,

@@ -16,7 +16,7 @@ from gateway.normalise.otlp.product import (
     TelemetryProduct,
     TokenNames,
 )
-from gateway.normalise.otlp.span_rules import report_no_operation
+from gateway.normalise.otlp.span_rules import no_operation_of_span
 
 # `tool_token_count` is not read: it is the total, which is not needed because input and output are always
 # stated.
@@ -47,7 +47,7 @@ PRODUCT = TelemetryProduct(
     source="codex",
     scope_beginnings=("codex",),
     services=("codex_cli_rs", "codex_exec"),
-    spans=SpanDialect(operation=report_no_operation),
+    spans=SpanDialect(operation=no_operation_of_span),
     events={
         "codex.sse_event": LogEvent(dialect=_LOGGED, timed=False, is_call=_is_completed),
         "codex.api_request": LogEvent(dialect=_LOGGED, failed=True, is_call=_has_failed),

@@ -24,7 +24,7 @@ from gateway.normalise.otlp.product import (
     TelemetryProduct,
     TokenNames,
 )
-from gateway.normalise.otlp.span_rules import report_no_operation
+from gateway.normalise.otlp.span_rules import no_operation_of_span
 from gateway.normalise.reading import values
 from gateway.normalise.reading.meters import with_tool_tokens
 from gateway.normalise.reading.tokens import Tokens
@@ -45,26 +45,26 @@ class GeminiTwins:
         # Records by timestamp and model, then by session.
         self._twins: defaultdict[Hashable, dict[str | None, deque[LogRecord]]] = defaultdict(dict)
 
-    def hold_own_event(self, place: int, record: LogRecord, event: LogEvent) -> None:
-        self._calls.append((place, record, event))
+    def hold_product_event(self, item_index: int, record: LogRecord, event: LogEvent) -> None:
+        self._calls.append((item_index, record, event))
 
-    def hold_event_of_conventions(self, record: LogRecord) -> bool:
+    def hold_genai_event_as_twin(self, record: LogRecord) -> bool:
         if semconv.name_of_first_value(record.attributes, _ENDED) is None:
             return False
         model = semconv.first_text(record.attributes, ("gen_ai.request.model",))
         self._twins[_twin_key(record, model)].setdefault(_session_id(record), deque()).append(record)
         return True
 
-    def complete_held_calls(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
+    def complete_calls_from_twins(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
         for index, record, event in self._calls:
-            twin = self._pop_waiting_twin(record)
+            twin = self._pop_twin_record(record)
             if twin is not None:
                 record = _with_attributes_of_twin(
                     record, twin, _ALWAYS if event.failed else _ALWAYS + _WHEN_OK
                 )
             yield index, record, event
 
-    def _pop_waiting_twin(self, record: LogRecord) -> LogRecord | None:
+    def _pop_twin_record(self, record: LogRecord) -> LogRecord | None:
         """
         Remove and return the first held record with the timestamp and model of `record`. If both name a
         session, it must be the same session.
@@ -139,7 +139,7 @@ PRODUCT = TelemetryProduct(
     source="gemini_cli",
     scopes=("gemini-cli",),
     services=("gemini-cli",),
-    spans=SpanDialect(operation=report_no_operation),
+    spans=SpanDialect(operation=no_operation_of_span),
     events={
         "gemini_cli.api_response": LogEvent(dialect=_LOGGED),
         "gemini_cli.api_error": LogEvent(dialect=_LOGGED, failed=True),

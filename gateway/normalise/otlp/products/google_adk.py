@@ -78,7 +78,7 @@ def _is_unanswered(span: Span) -> bool:
     return language in _JAVASCRIPT or (language == _JAVA and span.status_code == ERROR_CODE)
 
 
-def _adjust_call(span: Span, call: SpanCall) -> None:
+def _set_counts_and_error_from_response(span: Span, call: SpanCall) -> None:
     record, response = call.record, span.attributes.get(_RESPONSE)
     response = response if isinstance(response, dict) else {}
     # Read the whole response, because the counts in attributes omit tool results, and some omit reasoning.
@@ -95,7 +95,7 @@ def _has_reasoning_apart(span: Span) -> bool:
     return _THOUGHTS_APART in span.attributes
 
 
-def _add_answer_key(span: Span, call: SpanCall) -> None:
+def _add_dedup_key_of_answer(span: Span, call: SpanCall) -> None:
     answer = semconv.first_text(span.attributes, _ANSWER)
     if answer is not None:
         call.also += (further_name_from_call_id(SOURCE, answer),)
@@ -114,8 +114,8 @@ PRODUCT = TelemetryProduct(
     spans=SpanDialect(
         operation=_operation_if_call,
         without_reasoning=_has_reasoning_apart,
-        refine=_adjust_call,
-        refine_sent=_add_answer_key,
+        refine=_set_counts_and_error_from_response,
+        refine_sent=_add_dedup_key_of_answer,
         role=_span_role,
     ),
 )

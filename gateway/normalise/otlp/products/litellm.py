@@ -63,14 +63,16 @@ def _id_of_cached_response(attributes: Attributes) -> str | None:
     )
 
 
-def _response_or_shared_id(attributes: Attributes) -> tuple[str | None, str | None]:
-    response_id, shared_id = semconv.response_or_shared_id(attributes, shared=(*semconv.SHARED_ID, _CALL_ID))
+def _response_id_or_id_of_several_calls(attributes: Attributes) -> tuple[str | None, str | None]:
+    response_id, shared_id = semconv.response_id_or_id_of_several_calls(
+        attributes, shared_id_names=(*semconv.SHARED_ID, _CALL_ID)
+    )
     if response_id is not None and response_id == attributes.get(_CALL_ID):
         return None, response_id
     return response_id, shared_id
 
 
-def _adjust_call(span: Span, call: SpanCall) -> None:
+def _apply_litellm_attributes(span: Span, call: SpanCall) -> None:
     record, attributes = call.record, span.attributes
     if record.status == "ok" and (own_id := _id_of_cached_response(attributes)) is not None:
         record.status, call.own_id = "cached", own_id
@@ -116,5 +118,9 @@ PRODUCT = TelemetryProduct(
     },
     containers={"metadata.usage_object": _usage_fields},
     zero_cost_is_unknown=True,
-    spans=SpanDialect(operation=_operation_if_call, ids=_response_or_shared_id, refine=_adjust_call),
+    spans=SpanDialect(
+        operation=_operation_if_call,
+        ids=_response_id_or_id_of_several_calls,
+        refine=_apply_litellm_attributes,
+    ),
 )

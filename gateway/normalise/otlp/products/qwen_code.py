@@ -14,7 +14,7 @@ from gateway.normalise.otlp.product import (
     TelemetryProduct,
     TokenNames,
 )
-from gateway.normalise.otlp.span_rules import report_no_operation
+from gateway.normalise.otlp.span_rules import no_operation_of_span
 from gateway.normalise.reading import values
 from spool.record import Inference
 
@@ -46,7 +46,7 @@ PRODUCT = TelemetryProduct(
     source="qwen_code",
     scopes=("qwen-code",),
     services=("qwen-code",),
-    spans=SpanDialect(operation=report_no_operation),
+    spans=SpanDialect(operation=no_operation_of_span),
     events={
         "qwen-code.api_response": LogEvent(dialect=_LOGGED, refine=_fill_run_of_sub_agent),
         "qwen-code.api_error": LogEvent(dialect=_LOGGED, failed=True, refine=_fill_run_of_sub_agent),

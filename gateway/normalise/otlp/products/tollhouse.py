@@ -150,11 +150,11 @@ def _read_inference(span: Span, record_id: bytes) -> Inference:
     record.cost_source = cost_source if cost_source in _COST_SOURCES else "none"
     for name in attributes:
         if name.startswith(_CHARGE):
-            _set_charge_if_foreign(record, name, attributes[name])
+            _set_charge_if_foreign_currency(record, name, attributes[name])
     return record
 
 
-def _set_charge_if_foreign(record: Inference, name: str, value: Any) -> None:
+def _set_charge_if_foreign_currency(record: Inference, name: str, value: Any) -> None:
     from spool.currencies import read_currency_code  # imported late, because few payloads state a currency
 
     currency = read_currency_code(name.removeprefix(_CHARGE))

@@ -58,7 +58,7 @@ def _fields_of_provider_metadata(value: Any) -> SpanFields:
     }
 
 
-def _reduce_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+def _usage_in_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     reduced = token_counts_in_tree(metadata)
     usage = object_or_empty(object_or_empty(metadata, "anthropic"), "usage")
     stated = (object_or_empty(metadata, "openai").get("serviceTier"), usage.get("service_tier"))
@@ -137,6 +137,6 @@ PRODUCT = TelemetryProduct(
     },
     metadata=("ai.telemetry.metadata.",),
     containers={_METADATA: _fields_of_provider_metadata},
-    reductions={_METADATA: _reduce_metadata},
+    reductions={_METADATA: _usage_in_metadata},
     spans=SpanDialect(without_cache=is_cache_apart_in_ai_sdk, refine=_fill_run_of_opencode),
 )

@@ -42,7 +42,7 @@ def _is_main_model_run(span: Span) -> bool:
     return _ATTEMPT in span.attributes
 
 
-def _adjust_call(span: Span, call: SpanCall) -> None:
+def _correct_cost_and_mark_attempt(span: Span, call: SpanCall) -> None:
     if span.attributes.get(_TYPE) != _MODEL_RUN:
         call.record.cost = None  # the span states the cost of its last call only, so ignore it
     elif not _is_main_model_run(span):
@@ -72,5 +72,5 @@ PRODUCT = TelemetryProduct(
         "cost": ("usage.cost",),
     },
     tags={"agent": ("subagent.name", "entity.name")},
-    spans=SpanDialect(operation=_operation_if_call, refine=_adjust_call, role=_span_role),
+    spans=SpanDialect(operation=_operation_if_call, refine=_correct_cost_and_mark_attempt, role=_span_role),
 )

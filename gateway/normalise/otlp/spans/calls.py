@@ -11,7 +11,7 @@ from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, SpanDialect, SpanFields
 from gateway.normalise.otlp.senders import stated_caller
 from gateway.normalise.otlp.shapes import CONTAINERS
-from gateway.normalise.otlp.span_rules import ERROR_CODE, is_bedrock_scope, is_failed_span
+from gateway.normalise.otlp.span_rules import ERROR_CODE, has_bedrock_input_without_cache, is_failed_span
 from gateway.normalise.otlp.spans.readings import CallNames, SpanReading, names_of_call
 from gateway.normalise.reading import values
 from gateway.normalise.reading.meters import keep_valid_meters, merge_meters
@@ -54,7 +54,7 @@ def read_token_counts(
     total = _reported_total_or_none(attributes, shape, contained) if shape.total or contained else None
     tokens, without_cache = stated, False
     if not (stated.cache_read is None and stated.cache_write is None and stated.reasoning is None):
-        without_cache = (dialect.without_cache or is_bedrock_scope)(span, provider, model)
+        without_cache = (dialect.without_cache or has_bedrock_input_without_cache)(span, provider, model)
         without_reasoning = dialect.without_reasoning is not None and dialect.without_reasoning(span)
         tokens = normalise_counts(
             stated, total=total, without_cache=without_cache, without_reasoning=without_reasoning
@@ -113,20 +113,24 @@ def _reported_total_or_none(
         return None
 
 
-def merge_token_counts(kept: Tokens, twin: Tokens) -> Tokens:
+def merge_token_counts_of_reports(kept_counts: Tokens, twin_counts: Tokens) -> Tokens:
     """
     Merge the counts of two reports of one call. The fuller set of counts is used.
 
     If both sets agree on input and output, parts that the fuller set omits or states as 0 come from the other
     set.
     """
-    first, second = (twin, kept) if _is_more_complete(twin, kept) else (kept, twin)
+    first, second = (
+        (twin_counts, kept_counts)
+        if _is_more_complete(twin_counts, kept_counts)
+        else (kept_counts, twin_counts)
+    )
     if (first.input, first.output) != (second.input, second.output):
         return first
     if first.meters is None and second.meters is not None:
         first = first._replace(meters=second.meters)
     missing = {part: getattr(second, part) for part in PARTS if not getattr(first, part)}
-    return _with_plausible_parts(
+    return _with_parts_if_plausible(
         first, {part: number for part, number in missing.items() if number is not None}
     )
 
@@ -150,7 +154,7 @@ def _completeness(tokens: Tokens) -> tuple[int, int]:
     return sum(map(bool, tokens)), tokens.number_of_known_counts()
 
 
-def _with_plausible_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
+def _with_parts_if_plausible(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
     combined = tokens._replace(**parts) if parts else tokens
     written = combined.cache_write or 0
     if (combined.cache_read or 0) + written > (combined.input or 0):
@@ -166,27 +170,27 @@ _NOTHING: SpanFields = {}
 
 
 def read_call_of_span(
-    place: int, span: Span, reading: SpanReading, operation: str, named: CallNames | None
+    item_index: int, span: Span, span_reading: SpanReading, operation: str, known_names: CallNames | None
 ) -> SpanCall:
     """
-    Read a span that is a call. `named` has the models and the provider if they are known from an equal span.
+    Read a span that is a call. `known_names` has the models and the provider if they are known from an equal span.
     Raises BadValue if numbers of the span are impossible.
     """
-    attributes, shape, dialect = span.attributes, reading.shape, reading.product.spans
-    contained = _fields_of_containers(attributes, shape, dialect) if reading.contains else _NOTHING
-    template, model, kind = named or names_of_call(reading, attributes, operation, contained)
-    tokens = read_token_counts(span, reading, template.provider, model, contained)
+    attributes, shape, dialect = span.attributes, span_reading.shape, span_reading.product.spans
+    contained = _fields_of_containers(attributes, shape, dialect) if span_reading.contains else _NOTHING
+    template, model, kind = known_names or names_of_call(span_reading, attributes, operation, contained)
+    tokens = read_token_counts(span, span_reading, template.provider, model, contained)
     cost = semconv.reported_cost(attributes, shape.cost) if shape.cost else None
     if cost is None and "cost" in contained:
         cost = semconv.parse_amount_if_number(contained["cost"], "cost")
     request_id = semconv.first_text(attributes, shape.request_id) if shape.request_id else None
     response_id = shared_id = None
-    if reading.has_only_response_id:
+    if span_reading.has_only_response_id:
         response_id = request_id
     elif dialect.ids is not None:
         response_id, shared_id = dialect.ids(attributes)
     elif request_id is not None:
-        response_id, shared_id = semconv.response_or_shared_id(attributes)
+        response_id, shared_id = semconv.response_id_or_id_of_several_calls(attributes)
     if response_id is None and "response_id" in contained:
         response_id = contained["response_id"]
         request_id = request_id or response_id
@@ -198,7 +202,7 @@ def read_call_of_span(
     record.end_time = span.end_time
     if (
         span.status_code == ERROR_CODE
-        or (reading.shows_failure and is_failed_span(span, shape))
+        or (span_reading.shows_failure and is_failed_span(span, shape))
         or (span.events and _has_raised_exception(span, shape, tokens))
     ):
         record.status, record.error_type = (
@@ -211,7 +215,7 @@ def read_call_of_span(
         record.charges = semconv.reported_charges(attributes, shape.cost)
     set_token_counts(record, tokens)
     call = SpanCall(
-        place,
+        item_index,
         record,
         kind,
         tokens,

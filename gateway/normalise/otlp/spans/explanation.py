@@ -12,7 +12,7 @@ from gateway.normalise.otlp.call import Caller, SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, SpanDialect, TelemetryProduct
 from gateway.normalise.otlp.shapes import CONTAINERS, FIELD_NAMES
-from gateway.normalise.otlp.span_rules import is_bedrock_scope, operation_by_span_name
+from gateway.normalise.otlp.span_rules import has_bedrock_input_without_cache, operation_by_span_name
 from gateway.normalise.reading.regions import region_of_call
 
 _NAMES = {  # record field -> field of `FIELD_NAMES` that has its attribute names
@@ -76,7 +76,7 @@ def origins_of_fields(
         why["region"] = "derived from the model name"
     why["operation"] = _origin_of_operation(span, shape, product)
     why["source"] = f"read by dialect {product.source}"
-    _add_token_rules(why, attributes, call, dialect, span)
+    _add_token_count_explanations(why, attributes, call, dialect, span)
     return why
 
 
@@ -121,21 +121,25 @@ def _origin_of_operation(span: Span, shape: AttributeShape, product: TelemetryPr
     return f"{name}, by dialect {product.source}" if is_own else name
 
 
-def _add_token_rules(
-    why: dict[str, str], attributes: Attributes, call: SpanCall, dialect: SpanDialect, span: Span
+def _add_token_count_explanations(
+    explanations: dict[str, str], attributes: Attributes, call: SpanCall, dialect: SpanDialect, span: Span
 ) -> None:
     tokens, model = call.tokens, call.record.request_model or call.record.response_model
     cache = (tokens.cache_read or 0) + (tokens.cache_write or 0)
-    if "input_tokens" in why and cache and tokens.input != _stated_count(attributes, why["input_tokens"]):
-        if (dialect.without_cache or is_bedrock_scope)(span, call.record.provider, model):
-            why["input_tokens"] += " + cache (by dialect, input excludes cache)"
+    if (
+        "input_tokens" in explanations
+        and cache
+        and tokens.input != _stated_count(attributes, explanations["input_tokens"])
+    ):
+        if (dialect.without_cache or has_bedrock_input_without_cache)(span, call.record.provider, model):
+            explanations["input_tokens"] += " + cache (by dialect, input excludes cache)"
         else:
-            why["input_tokens"] += (
+            explanations["input_tokens"] += (
                 " + cache (input excludes cache, because the total or a cache count above input shows it)"
             )
-    counts_reasoning = "output_tokens" in why and tokens.reasoning
-    if counts_reasoning and tokens.output != _stated_count(attributes, why["output_tokens"]):
-        why["output_tokens"] += " + reasoning (output excludes reasoning)"
+    counts_reasoning = "output_tokens" in explanations and tokens.reasoning
+    if counts_reasoning and tokens.output != _stated_count(attributes, explanations["output_tokens"]):
+        explanations["output_tokens"] += " + reasoning (output excludes reasoning)"
 
 
 def _stated_count(attributes: Attributes, name: str) -> int | None:

@@ -30,7 +30,7 @@ from gateway.normalise.otlp.span_rules import (
     has_token_counts,
     is_agent_span,
     is_tool_or_agent_span,
-    report_no_operation,
+    no_operation_of_span,
 )
 from gateway.normalise.otlp.spans.calls import read_call_of_span, read_meters
 from gateway.normalise.otlp.spans.explanation import add_origins_of_caller, origins_of_fields
@@ -39,7 +39,7 @@ from gateway.normalise.otlp.spans.readings import (
     SpanOrigin,
     SpanReading,
     find_or_add_reading,
-    origin_of_spans,
+    span_origin_of_sender,
 )
 from gateway.normalise.otlp.spans.trace_tree import (
     MODEL_CALL,
@@ -49,8 +49,8 @@ from gateway.normalise.otlp.spans.trace_tree import (
     TraceNode,
     TraceTree,
     UsageSpan,
-    assign_reports_to_streams,
-    find_repeated_guesses,
+    assign_stream_reports_to_start_spans,
+    find_calls_repeated_by_guesses,
     spans_without_call,
 )
 from gateway.normalise.outcome import (
@@ -129,7 +129,7 @@ class SpanReader:
     def read_item(self, place: int, span: Span) -> None:
         """Read a span. It is counted exactly once in the outcome, here or in `add_remaining_items`."""
         if span.scope is not self._scope or span.resource is not self._resource:
-            self.enter_resource_and_scope(span.resource, span.scope)
+            self.set_current_resource_and_scope(span.resource, span.scope)
         attributes = span.attributes
         shape = find_or_build_shape(attributes)
         if shape.taken_by and self._read_span_of_tollhouse(place, span, shape):
@@ -148,7 +148,7 @@ class SpanReader:
             if usage_of is None:
                 self._ignore_span(span, shape, product)
             else:
-                self._hold_usage_span(span, shape, usage_of, parent)
+                self._remember_usage_span(span, shape, usage_of, parent)
         elif key is not None and (known := self._nodes.get(key)) is not None and known.call is not None:
             self._outcome.ignored[DUPLICATE] += 1
             self._outcome.note_dropped(
@@ -184,14 +184,14 @@ class SpanReader:
             self._has_streams = True
             self._has_loose_streams |= parent is None
 
-    def enter_resource_and_scope(self, resource: Resource, scope: Scope) -> None:
+    def set_current_resource_and_scope(self, resource: Resource, scope: Scope) -> None:
         self._resource, self._scope = resource, scope
-        self._origin = origin_of_spans(product_of_sender(resource, scope), scope)
-        self._senders.enter_resource(resource)
+        self._origin = span_origin_of_sender(product_of_sender(resource, scope), scope)
+        self._senders.set_current_resource(resource)
 
     def add_read_span(self, place: int, read_span: ReadSpan) -> None:
         """
-        Add a span that was read alone. The caller first calls `enter_resource_and_scope` with the span's
+        Add a span that was read alone. The caller first calls `set_current_resource_and_scope` with the span's
         resource and scope.
         """
         key, parent = read_span.key, read_span.parent
@@ -248,21 +248,21 @@ class SpanReader:
 
     def add_remaining_items(self) -> Iterator[None]:
         if self._usage_spans:
-            self._account_for_usage_spans()
+            self._count_usage_spans_as_ignored()
         yield from self._add_kept_calls(self._tree, self._calls)
 
     def _add_kept_calls(
         self, tree: TraceTree, calls: Sequence[tuple[SpanCall, Key | None]]
     ) -> Iterator[None]:
         if self._has_streams:
-            yield from assign_reports_to_streams(tree.nodes, calls)
+            yield from assign_stream_reports_to_start_spans(tree.nodes, calls)
         dropped = (yield from tree.merge_dropped_twins()) if self._has_inner else set()
         if self._has_runs:
             dropped |= _mark_repeated_runs([call for call, _ in calls])
         if self._has_guesses:
             dropped |= _mark_repeated_siblings(calls)
         if self._has_links or (self._has_steps and any(call.has_short_id for call, _ in calls)):
-            yield from tree.note_last_attempts()
+            yield from tree.note_last_attempt_of_each_call()
         clock = SliceClock()
         for number, (call, parent) in enumerate(calls, start=1):
             if number % _TURN == 0 and clock.is_over():
@@ -321,7 +321,7 @@ class SpanReader:
             call.relayed_session = call.relayed_session or call.caller.session
         elif (assistant := ASSISTANTS.get(product.source)) is not None:
             call.relay_side = AS_ASSISTANT
-            call.relayed_session = assistant.session_if_relayed(span.attributes)
+            call.relayed_session = assistant.session_if_sent_to_gateways(span.attributes)
             call.guesses_cost = not assistant.knows_price
         if product.zero_cost_is_unknown:
             call.record.cost = cost_unless_unknown(call.record, call.record.cost)
@@ -381,17 +381,19 @@ class SpanReader:
         self._outcome.ignored[UNRECOGNISED_AI] += 1
         self._outcome.note_unrecognised_names(names)
 
-    def _hold_usage_span(self, span: Span, shape: AttributeShape, usage_of: str, parent: Key | None) -> None:
+    def _remember_usage_span(
+        self, span: Span, shape: AttributeShape, usage_belongs_to: str, parent: Key | None
+    ) -> None:
         try:
             output = semconv.first_count(span.attributes, shape.output)
         except values.BadValue:
             output = None
         names = tuple(span.attributes)
         self._usage_spans.append(
-            UsageSpan(span.span_id, names, (span.trace_id, parent), output, usage_of == MODEL_CALL)
+            UsageSpan(span.span_id, names, (span.trace_id, parent), output, usage_belongs_to == MODEL_CALL)
         )
 
-    def _account_for_usage_spans(self) -> None:
+    def _count_usage_spans_as_ignored(self) -> None:
         unexplained = set(spans_without_call(self._usage_spans, self._calls))
         for span in self._usage_spans:
             if span in unexplained:
@@ -420,7 +422,7 @@ class SpanReader:
                         self._outcome.left_out += not tag_rules.put_tag_if_allowed(tags, tag, value)
                 record.tags = tags
             if record.run is None:
-                link = above.link_to_runs
+                link = above.id_linking_to_runs
                 if above.runs:
                     record.run, record.parent_run, record.ancestors = run_parent_and_ancestors(above.runs)
         of_resource = call.resource_caller
@@ -447,7 +449,7 @@ class SpanReader:
             identity, is_linked = with_trace_names(identity, record, chosen, call.scope.name), True
         stream: tuple[tuple[bytes, bytes], ...] = ()
         if parent is not None or call.reports_stream:
-            stream = _links_of_stream(call, parent, tree)
+            stream = _dedup_links_of_streamed_answer(call, parent, tree)
         also = call.also
         names_request = call.names_request
         if call.provider_request_id is not None:
@@ -459,7 +461,7 @@ class SpanReader:
             nesting = _nesting_of_call(call, parent, tree)
         relay = None if call.relay_side is None else _relay_of_call(call, names_request=names_request)
         if also or call.links or call.joins or is_linked or call.is_logged or relay or stream or nesting:
-            links = call.links + (_links_of_report(call, parent, tree) if is_linked else ()) + stream
+            links = call.links + (_dedup_links_of_report(call, parent, tree) if is_linked else ()) + stream
             if call.is_logged:
                 links += links_by_session_and_end(record, own_side=AS_SPAN, other_side=AS_EVENT)
             identity = with_names(identity, also, links, call.joins, nesting, relay)
@@ -496,7 +498,7 @@ def read_span_alone(span: Span, options: ReadOptions) -> ReadSpan | None:
     """
     outcome = ReadOutcome(keep_tags=options.keep_tags)
     reader = SpanReader(outcome, options)
-    reader.enter_resource_and_scope(span.resource, span.scope)
+    reader.set_current_resource_and_scope(span.resource, span.scope)
     of_resource = outcome.left_out
     reader.read_item(0, span)
     is_more = outcome.records or outcome.rejects or outcome.points or outcome.sessions or reader._usage_spans
@@ -525,20 +527,24 @@ def _is_duplicate_for_reader(span: Span, key: Key, options: ReadOptions) -> bool
     return outcome.ignored[DUPLICATE] == 1
 
 
-def _links_of_report(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
+def _dedup_links_of_report(
+    call: SpanCall, parent: Key | None, tree: TraceTree
+) -> tuple[tuple[bytes, bytes], ...]:
     record = call.record
     if record.trace_id is None or record.span_id is None:
         return ()
     return links_to_server_and_caller(
         record,
-        tree.sending_span(call, (record.trace_id, record.span_id)),
+        tree.span_that_sent_request(call, (record.trace_id, record.span_id)),
         None if parent is None else tree.parent_in_other_payload(parent),
         states_request_id=call.provider_request_id is not None,
         has_provider_counts=call.is_of_provider,
     )
 
 
-def _links_of_stream(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
+def _dedup_links_of_streamed_answer(
+    call: SpanCall, parent: Key | None, tree: TraceTree
+) -> tuple[tuple[bytes, bytes], ...]:
     """
     Return links by which the report of a stream, and the call of another request below the span that started
     the stream, find each other and count once.
@@ -598,7 +604,7 @@ def _is_unknown_operation(span: Span, shape: AttributeShape, product: TelemetryP
         return False
     if (
         operation in operations.BY_NAME
-        or product.spans.operation is report_no_operation
+        or product.spans.operation is no_operation_of_span
         or _is_known_step(span, shape)
     ):
         return False
@@ -620,7 +626,7 @@ def _is_known_step(span: Span, shape: AttributeShape) -> bool:
 
 
 def _mark_repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]:
-    repeated = find_repeated_guesses(calls)
+    repeated = find_calls_repeated_by_guesses(calls)
     for call, _ in calls:
         if (sibling := repeated.get(call.place)) is not None:
             span_id = sibling.record.span_id

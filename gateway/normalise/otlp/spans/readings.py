@@ -18,7 +18,7 @@ from gateway.normalise.otlp.admission import RULES, SCALAR
 from gateway.normalise.otlp.conventions import OTEL, SENT_UNDER
 from gateway.normalise.otlp.model import Attributes, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape, RefineCall, SpanFields, TelemetryProduct
-from gateway.normalise.otlp.shapes import shape_with_own_names
+from gateway.normalise.otlp.shapes import shape_with_product_names
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.reading import operations
 from gateway.normalise.reading.values import text_or_none
@@ -50,12 +50,12 @@ class SpanOrigin:
 _origins: dict[tuple[TelemetryProduct, tuple[RefineCall, ...], bool], SpanOrigin] = {}
 
 
-def origin_of_spans(sender: TelemetryProduct, scope: Scope) -> SpanOrigin:
-    return _find_or_add_origin(sender, scope.name[: _LONGEST_SCOPE + 1])
+def span_origin_of_sender(sender: TelemetryProduct, scope: Scope) -> SpanOrigin:
+    return _find_or_add_span_origin(sender, scope.name[: _LONGEST_SCOPE + 1])
 
 
 @lru_cache(maxsize=1024)
-def _find_or_add_origin(sender: TelemetryProduct, scope: str) -> SpanOrigin:
+def _find_or_add_span_origin(sender: TelemetryProduct, scope: str) -> SpanOrigin:
     product = sender if sender.names_spans else OTEL
     refine = [refine for beginning, refine in SENT_UNDER if scope.startswith(beginning)]
     if product.spans.refine_sent is not None:
@@ -67,7 +67,7 @@ def _find_or_add_origin(sender: TelemetryProduct, scope: str) -> SpanOrigin:
 
 
 @lru_cache(maxsize=_MOST_NAMED)
-def _shared_object_for_facts(*facts: Any) -> object:
+def _one_object_for_equal_values(*facts: Any) -> object:
     """
     Return one object for equal arguments. As a part of keys, the object is hashed faster than the arguments.
     """
@@ -98,7 +98,9 @@ class SpanReading:
         dialect, kind = product.spans, shape.deciding_kind
         self.product = product
         # shape for calls, in which the product's own names replace the shared names
-        shape = self.shape = shape_with_own_names(shape, product, attributes) if product.own_names else shape
+        shape = self.shape = (
+            shape_with_product_names(shape, product, attributes) if product.own_names else shape
+        )
         self.operation: Callable[[Span, AttributeShape], str | None]
         if kind is not None and kind.operation is not None:
             self.operation = kind.operation
@@ -111,7 +113,7 @@ class SpanReading:
         self.contains = bool(shape.containers) or dialect.more is not None
         # `_named` has a call's `CallNames` under this object and the values that `deciding` returns
         self.names_key: object = None
-        self.deciding = self._reader_of_deciding_values(attributes)
+        self.deciding = self._reader_of_values_naming_call(attributes)
         counted = (shape.input, shape.output, shape.cache_read, shape.cache_write, shape.reasoning)
         # pairs of an index in Tokens and the attributes that may state this count
         self.counted = tuple([(place, names) for place, names in enumerate(counted) if names])
@@ -124,7 +126,7 @@ class SpanReading:
         # whether any attribute may show that the call failed
         self.shows_failure = bool(shape.error or shape.finish or any(kind.failure for kind in shape.kinds))
 
-    def _reader_of_deciding_values(
+    def _reader_of_values_naming_call(
         self, attributes: Attributes
     ) -> Callable[[Attributes], tuple[Any, ...]] | None:
         shape = self.shape
@@ -143,7 +145,7 @@ class SpanReading:
         if len(names) == 1 or any(RULES[name] is not SCALAR for name in names):
             return None
         fields = (shape.request_model, shape.response_model, shape.provider, shape.region, shape.address)
-        self.names_key = _shared_object_for_facts(self.product, *fields, *names)
+        self.names_key = _one_object_for_equal_values(self.product, *fields, *names)
         return itemgetter(*names)
 
     def remembered_call_names(self, attributes: Attributes) -> CallNames | None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, merge_callers
 from gateway.normalise.otlp.semconv import SERVICE_TIER
-from gateway.normalise.otlp.spans.calls import merge_token_counts, sum_token_counts
+from gateway.normalise.otlp.spans.calls import merge_token_counts_of_reports, sum_token_counts
 from gateway.normalise.reading import tags
 from spool.caches import cache_by_text
 from spool.identity import span_call_id
@@ -43,7 +43,7 @@ class InheritedValues(NamedTuple):
     missing: str | None = None  # id of the nearest enclosing span that is in another payload
 
     @property
-    def link_to_runs(self) -> str | None:
+    def id_linking_to_runs(self) -> str | None:
         """
         Return the id of the span that links this span to its agent runs: the nearest run, or else the first
         span above that the payload lacks.
@@ -113,13 +113,13 @@ class TraceTree:
         for (trace, span), node in nodes:
             parent = node.parent
             if trace not in with_ai:
-                given = None if node is ROOT else _values_given_below(node)
+                given = None if node is ROOT else _values_given_to_inner_spans(node)
                 yield trace, span, None if parent is None else parent[1], PLAIN, given
             elif node.is_run:
-                link = self.values_from_above(parent).link_to_runs
+                link = self.values_from_above(parent).id_linking_to_runs
                 yield trace, span, link, RUN, self._values_missing_at_link(trace, span, link)
             elif node.call is None or node.call.place in dropped:
-                link = self.values_from_above(parent).link_to_runs
+                link = self.values_from_above(parent).id_linking_to_runs
                 given = None if node is ROOT else self._values_missing_at_link(trace, span, link)
                 is_linked = (link or given) is not None and (node.is_ai or node.call is not None)
                 yield trace, span, link, STEP if is_linked else PLAIN, given
@@ -132,7 +132,7 @@ class TraceTree:
             and linked.below is above
         ):
             return None
-        return _values_given_below(above)
+        return _values_given_to_inner_spans(above)
 
     def parent_in_other_payload(self, parent: Key | None) -> Key | None:
         """
@@ -152,9 +152,9 @@ class TraceTree:
         self._outside.update(dict.fromkeys(chain, top))
         return top
 
-    def note_last_attempts(self) -> Iterator[None]:
+    def note_last_attempt_of_each_call(self) -> Iterator[None]:
         """
-        Find the last attempt of each call, for `sending_span`: of the innermost spans at most CLOSE levels
+        Find the last attempt of each call, for `span_that_sent_request`: of the innermost spans at most CLOSE levels
         below the call that are no calls, the one that ends last. Yields so that the event loop can run.
         """
         parents = {node.parent for node in self.nodes.values()}
@@ -173,13 +173,13 @@ class TraceTree:
                     break
                 above = outer.parent
 
-    def sending_span(self, call: SpanCall, own: Key) -> Key:
+    def span_that_sent_request(self, call: SpanCall, own_span_key: Key) -> Key:
         """
         Return the span that sent the request: the last attempt below the call, or the call's own span
-        (`own`).
+        (`own_span_key`).
         """
         last_below = self._last_below.get(call.place)
-        return own if last_below is None else last_below[1]
+        return own_span_key if last_below is None else last_below[1]
 
     def parent_of_call(self, call: SpanCall) -> Key | None:
         record = call.record
@@ -213,7 +213,7 @@ class TraceTree:
             if number % TURN == 0:
                 yield
             if outer.place not in enclosed:
-                _choose_kept_calls(outer, dropped)
+                _choose_kept_nested_calls(outer, dropped)
         for outer in enclosing:
             outer.inner = None
         return dropped
@@ -235,7 +235,7 @@ def _with_values_of_node(node: TraceNode, above: InheritedValues, span_id: str) 
     return InheritedValues(merge_callers(node.caller, above.caller), agent, calls, work, runs, above.missing)
 
 
-def _values_given_below(source: TraceNode | InheritedValues) -> GivenValues | None:
+def _values_given_to_inner_spans(source: TraceNode | InheritedValues) -> GivenValues | None:
     caller, agent, work = source.caller, source.agent, source.work
     if caller is NO_CALLER and agent is None and not work:
         return None
@@ -264,9 +264,9 @@ class KeptCalls(NamedTuple):
     counted: list[SpanCall]
 
 
-def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
+def _choose_kept_nested_calls(outermost: SpanCall, dropped_indexes: set[int]) -> None:
     """
-    Decide which of several nested calls are kept, and add the positions of the other calls to `dropped`.
+    Decide which of several nested calls are kept, and add the positions of the other calls to `dropped_indexes`.
 
     The innermost calls with usage are kept. If no inner call has usage, an outer call with usage is kept,
     together with inner calls that failed. A failed outer call is kept if the inner calls report neither a
@@ -281,13 +281,13 @@ def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
     for call in _innermost_calls_first(outermost):
         calls, counted = _join_branches(below.pop(inner.place) for inner in call.inner or ())
         if calls and not call.is_part and all(inner.is_part for inner in calls):
-            _drop_parts_into_call(call, calls, counted, dropped)
+            _drop_parts_into_call(call, calls, counted, dropped_indexes)
             below[call.place] = KeptCalls([call], [call] if call.has_usage else [])
         elif call.has_usage and not counted:
             failed = [inner for inner in calls if inner.record.status == "error"]
             answered_calls = [inner for inner in calls if inner.record.status != "error"]
             for inner in answered_calls:
-                dropped.add(inner.place)
+                dropped_indexes.add(inner.place)
                 if inner.why is not None:
                     inner.repeats = (
                         f"repeats the enclosing span {_span_id_text(call)}, because only that span has tokens"
@@ -299,7 +299,7 @@ def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
             below[call.place] = KeptCalls([call, *failed], [call])
         elif calls and call.record.status == "error" and all(map(_is_without_answer, calls)):
             for inner in calls:
-                dropped.add(inner.place)
+                dropped_indexes.add(inner.place)
                 if inner.why is not None:
                     reason = "it does not report that span's failure"
                     inner.repeats = f"repeats the enclosing span {_span_id_text(call)}, because {reason}"
@@ -307,7 +307,7 @@ def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
                 call.is_nested |= inner.is_of_sdk
             below[call.place] = KeptCalls([call], [])
         elif calls:
-            dropped.add(call.place)
+            dropped_indexes.add(call.place)
             if call.why is not None:
                 call.repeats = _reason_for_dropped_enclosing(call, counted or calls)
             if len(counted or calls) == 1:
@@ -324,13 +324,13 @@ def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
 
 
 def _drop_parts_into_call(
-    call: SpanCall, parts: Sequence[SpanCall], counted: Sequence[SpanCall], dropped: set[int]
+    call: SpanCall, parts: Sequence[SpanCall], counted: Sequence[SpanCall], dropped_indexes: set[int]
 ) -> None:
     if counted and not call.has_usage:
         call.replace_counts(sum_token_counts([part.tokens for part in counted]))
-        _add_twin_reasons(call, counted[0], "tokens")
+        _copy_explanations_of_twin(call, counted[0], "tokens")
     for part in parts:
-        dropped.add(part.place)
+        dropped_indexes.add(part.place)
         if part.why is not None:
             part.repeats = f"is a part of the enclosing span {_span_id_text(call)}"
         if len(parts) == 1:
@@ -393,25 +393,25 @@ def _merge_twin_into_kept(kept_call: SpanCall, twin: SpanCall) -> None:
     if kept_call.record.cost is None and not kept_call.record.charges:
         kept_call.record.cost, kept_call.record.charges = twin.record.cost, twin.record.charges
         if kept_call.record.cost is not None or kept_call.record.charges:
-            _add_twin_reasons(kept_call, twin, "charges" if kept_call.record.charges else "cost")
+            _copy_explanations_of_twin(kept_call, twin, "charges" if kept_call.record.charges else "cost")
     if kept_call.record.request_model is None and kept_call.record.response_model is None:
         kept_call.record.request_model = twin.record.request_model
         kept_call.record.response_model = twin.record.response_model
-        _add_twin_reasons(kept_call, twin, "model")
+        _copy_explanations_of_twin(kept_call, twin, "model")
     if kept_call.record.provider is None and twin.record.provider is not None:
         kept_call.record.provider = twin.record.provider
-        _add_twin_reasons(kept_call, twin, "provider")
+        _copy_explanations_of_twin(kept_call, twin, "provider")
     if kept_call.record.region is None and twin.record.region is not None:
         kept_call.record.region = twin.record.region
-        _add_twin_reasons(kept_call, twin, "region")
+        _copy_explanations_of_twin(kept_call, twin, "region")
     if (tier := twin.record.tags.get(SERVICE_TIER)) is not None:
         tags.put_tag_on_record(kept_call.record, SERVICE_TIER, kept_call.record.tags.get(SERVICE_TIER, tier))
     if (
         kept_call.has_usage
-        and (tokens := merge_token_counts(kept_call.tokens, twin.tokens)) != kept_call.tokens
+        and (tokens := merge_token_counts_of_reports(kept_call.tokens, twin.tokens)) != kept_call.tokens
     ):
         kept_call.replace_counts(tokens)
-        _add_twin_reasons(kept_call, twin, "tokens")
+        _copy_explanations_of_twin(kept_call, twin, "tokens")
     kept_call.twin_caller = merge_callers(kept_call.twin_caller, merge_callers(twin.caller, twin.twin_caller))
     kept_call.agent = kept_call.agent or twin.agent
 
@@ -429,12 +429,12 @@ def _take_ids_of_twin(kept_call: SpanCall, twin: SpanCall) -> None:
     if stated is not None and kept_call.record.request_id is None:
         kept_call.record.request_id = stated
         kept_call.response_id, kept_call.shared_id = twin.response_id, twin.shared_id
-        _add_twin_reasons(kept_call, twin, "request_id")
+        _copy_explanations_of_twin(kept_call, twin, "request_id")
 
 
-def _add_twin_reasons(kept_call: SpanCall, twin: SpanCall, ending: str) -> None:
+def _copy_explanations_of_twin(kept_call: SpanCall, twin: SpanCall, field_name_ending: str) -> None:
     if kept_call.why is not None and twin.why is not None:
-        twin_reasons = {field: why for field, why in twin.why.items() if field.endswith(ending)}
+        twin_reasons = {field: why for field, why in twin.why.items() if field.endswith(field_name_ending)}
         kept_call.why |= {
             field: f"{why}, from a dropped duplicate span" for field, why in twin_reasons.items()
         }
@@ -462,13 +462,13 @@ class UsageSpan(NamedTuple):
     is_of_call: bool  # whether the span repeats the usage of a call to a model
 
 
-def find_repeated_guesses(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, SpanCall]:
+def find_calls_repeated_by_guesses(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, SpanCall]:
     """
     Return the calls whose usage a guessed call repeats, by the position of the guessed call. A guessed call
     names neither an operation nor a kind. The call it repeats is a sibling that has the same usage and names
     at least one of them.
     """
-    siblings = _calls_by_place(calls)
+    siblings = _calls_by_parent_and_output(calls)
     repeated_by_place: dict[int, SpanCall] = {}
     for call, parent in calls:
         if call.is_guess and call.has_usage:
@@ -482,11 +482,13 @@ def find_repeated_guesses(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[
 def spans_without_call(
     spans: Iterable[UsageSpan], calls: Sequence[tuple[SpanCall, Key | None]]
 ) -> list[UsageSpan]:
-    siblings = _calls_by_place(calls)
+    siblings = _calls_by_parent_and_output(calls)
     return [span for span in spans if not (span.is_of_call and (span.place, span.output) in siblings)]
 
 
-def _calls_by_place(calls: Sequence[tuple[SpanCall, Key | None]]) -> Mapping[_PlaceAndOutput, list[SpanCall]]:
+def _calls_by_parent_and_output(
+    calls: Sequence[tuple[SpanCall, Key | None]],
+) -> Mapping[_PlaceAndOutput, list[SpanCall]]:
     calls_by_place: dict[_PlaceAndOutput, list[SpanCall]] = {}
     for call, parent in calls:
         if not call.is_guess and call.has_usage:
@@ -513,7 +515,7 @@ def _folded_model_names(call: SpanCall) -> set[str]:
 _Counts = tuple[str | None, int | None, int | None]
 
 
-def assign_reports_to_streams(
+def assign_stream_reports_to_start_spans(
     nodes: Mapping[Key, TraceNode], calls: Sequence[tuple[SpanCall, Key | None]]
 ) -> Iterator[None]:
     """
@@ -568,7 +570,7 @@ def _assign_reports_by_counts(
         if parent is None:
             if call.reports_stream and call.place not in joined:
                 loose.setdefault(_model_and_counts(call), []).append(call)
-        elif (node := nodes.get(parent)) is not None and _is_start_without_report(node):
+        elif (node := nodes.get(parent)) is not None and _is_stream_start_without_report(node):
             repeated[parent] = call
     for number, (key, call) in enumerate(repeated.items(), start=1):
         if number % TURN == 0:
@@ -577,7 +579,7 @@ def _assign_reports_by_counts(
             nodes[key].stream = reports.pop()
 
 
-def _is_start_without_report(node: TraceNode) -> bool:
+def _is_stream_start_without_report(node: TraceNode) -> bool:
     return node.began is not None and node.parent is None and node.stream is None
 
 

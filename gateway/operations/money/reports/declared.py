@@ -223,7 +223,7 @@ ScheduledReportChanges = changes_struct(NewScheduledReport)
 ScheduledReportItem = item_struct(
     NewScheduledReport,
     "A scheduled report in a response. Times are RFC 3339.",
-    answered={
+    answer_only_fields={
         "view_name": Annotated[
             str | None, words("The name of the view; null if it was deleted or is hidden."), example("Search")
         ],

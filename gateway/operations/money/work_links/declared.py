@@ -221,7 +221,7 @@ WorkLinkItem = item_struct(
     NewWorkLink,
     "A link of a session, branch or commit to a pull request or ticket, or of a session or run to the one that "
     "started it. Sessions and runs are digests. Times are RFC 3339.",
-    answered={
+    answer_only_fields={
         "author": Annotated[str, words("The person or key that added the link."), example("ada@example.com")],
         **KEPT,
     },

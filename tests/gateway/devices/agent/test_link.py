@@ -50,7 +50,7 @@ def test_a_damaged_file_of_states(tmp_path: Path, text: str) -> None:
     store(tmp_path, text)
     probed = ProbedStates(tmp_path)
     assert {} == probed.probed_fields()
-    assert probed.change_marker() == ProbedStates(tmp_path / "missing").change_marker()
+    assert probed.states_to_compare() == ProbedStates(tmp_path / "missing").states_to_compare()
 
 
 def test_the_version_of_the_states(tmp_path: Path) -> None:
@@ -62,16 +62,16 @@ def test_the_version_of_the_states(tmp_path: Path) -> None:
 
     def version(**codex: object) -> object:
         store(tmp_path, {**STATES, "assistants": {"codex": {**STATES["assistants"]["codex"], **codex}}})
-        return probed.change_marker()
+        return probed.states_to_compare()
 
     before = version()
     assert before == version(used_at="2026-11-27T21:00:00.000Z")
     versions = [version(state="unreachable"), version(cause="tls"), version(version="0.170.0")]
     store(tmp_path, {**STATES, "policy": {}})
-    versions.append(probed.change_marker())
+    versions.append(probed.states_to_compare())
     assert before not in versions
     store(tmp_path, {**STATES, "assistants": [1]})
-    assert ([], STATES["policy"], STATES["hardware_id"]) == probed.change_marker()
+    assert ([], STATES["policy"], STATES["hardware_id"]) == probed.states_to_compare()
 
 
 def test_states_age_while_the_machine_is_awake(tmp_path: Path) -> None:
@@ -87,13 +87,13 @@ def test_states_age_while_the_machine_is_awake(tmp_path: Path) -> None:
     store(tmp_path, states)
     good = probed.probed_fields()
     assert states["assistants"] == good["assistants"]
-    version = probed.change_marker()
+    version = probed.states_to_compare()
     now = PROBE_STALE_S
     assert good == probed.probed_fields()
     now += 1
     stale = {"codex": {"state": "unknown", "cause": "probe_stale", "use": "waiting"}, **missing}
     assert {**good, "assistants": stale} == probed.probed_fields() == read_known(probed)
-    assert version != probed.change_marker()
+    assert version != probed.states_to_compare()
     store(tmp_path, states)
     assert good == probed.probed_fields()
     is_full = True
@@ -115,11 +115,11 @@ def test_numbers_of_heartbeats(tmp_path: Path) -> None:
     """The number of a heartbeat, and its word, are stored before they are used. After a restart, both continue."""
     numbers = HeartbeatNumbers(tmp_path)
     assert {"seq": 1} == numbers.number_next_heartbeat()
-    numbers.store_word("1.abc")
+    numbers.store_heartbeat_token("1.abc")
     assert {"seq": 1, "next": "1.abc"} == json.loads((tmp_path / HEARTBEATS_FILE).read_text())
     assert {"seq": 2, "next": "1.abc"} == HeartbeatNumbers(tmp_path).number_next_heartbeat()
     assert 0o600 == (tmp_path / HEARTBEATS_FILE).stat().st_mode & 0o777
-    numbers.store_word("x" * 257)
+    numbers.store_heartbeat_token("x" * 257)
     assert "1.abc" == numbers.number_next_heartbeat()["next"]
     (tmp_path / HEARTBEATS_FILE).write_text("{")
     assert {"seq": 1} == HeartbeatNumbers(tmp_path).number_next_heartbeat()

@@ -13,9 +13,9 @@ from gateway.devices.fleet import facts
 from gateway.devices.fleet.assistant_states import (
     AssistantEvidence,
     assistant_states_of_device,
-    state_from_evidence,
-    state_holds_until,
-    updated_memories_json,
+    assistant_states_valid_until,
+    state_cause_setting_and_use,
+    updated_remembered_evidence_json,
 )
 from gateway.devices.fleet.facts import CAUSES, assistant_of_source
 from gateway.devices.fleet.uses import RECENT_S
@@ -67,7 +67,7 @@ def test_the_table(
         since=SINCE,
         unheard=None if unheard is None else NOW - unheard,
     )
-    state, found_cause, _, use = state_from_evidence(evidence, at=NOW)
+    state, found_cause, _, use = state_cause_setting_and_use(evidence, at=NOW)
     assert expected == (state, found_cause, use)
 
 
@@ -98,7 +98,7 @@ def test_an_agent_that_states_the_use_knows_better(
             since=SINCE,
             unheard=unheard,
         )
-        state, cause, _, found = state_from_evidence(evidence, at=NOW)
+        state, cause, _, found = state_cause_setting_and_use(evidence, at=NOW)
         assert expected == (state, cause, found)
 
 
@@ -108,7 +108,7 @@ def test_without_calls_no_claim_makes_an_assistant_reporting() -> None:
         for cause in ("", *causes):
             for unheard in (None, NOW - 31 * DAY, NOW - DAY, NOW):
                 evidence = AssistantEvidence(claim=claim, cause=cause, unheard=unheard)
-                assert "reporting" != state_from_evidence(evidence, at=NOW)[0]
+                assert "reporting" != state_cause_setting_and_use(evidence, at=NOW)[0]
 
 
 class Laptop:
@@ -124,7 +124,7 @@ class Laptop:
             claim["used_at"] = utc_iso(int((NOW + used) // HOUR * HOUR)) or ""
         heartbeat = json.dumps({"assistants": {"codex": claim}}).encode()
         now = NOW + at
-        uses = updated_memories_json(self.device, heartbeat, now=now)
+        uses = updated_remembered_evidence_json(self.device, heartbeat, now=now)
         self.device = replace(self.device, heartbeat=heartbeat, uses=uses, last_seen=now, last_heartbeat=now)
         return self.state(at)
 
@@ -196,7 +196,7 @@ class Sender(Laptop):
         claim = {"state": "reporting", "use": "heard", "heard_at": stated}
         spool = {} if waiting is None else {"spool": {"records": waiting}}
         heartbeat = json.dumps({"assistants": {"codex": claim}, **spool}).encode()
-        uses = updated_memories_json(self.device, heartbeat, now=NOW + at, is_clock_moved=is_moved)
+        uses = updated_remembered_evidence_json(self.device, heartbeat, now=NOW + at, is_clock_moved=is_moved)
         self.device = replace(self.device, heartbeat=heartbeat, uses=uses)
         return self.state(at)
 
@@ -227,7 +227,7 @@ def test_a_call_that_the_agent_sent_and_that_did_not_arrive_is_a_loss() -> None:
     assert "losing" == laptop.state_calls(20 * DAY, 62 * MINUTE)
     laptop.call(20 * DAY)
     assert "reporting" == laptop.state_calls(20 * DAY + HOUR, 20 * DAY)
-    assert 20 * DAY + RECENT_S == state_holds_until(laptop.device, at=NOW + 20 * DAY) - NOW
+    assert 20 * DAY + RECENT_S == assistant_states_valid_until(laptop.device, at=NOW + 20 * DAY) - NOW
 
 
 def test_a_call_from_before_the_enrolment_is_no_loss() -> None:

@@ -24,7 +24,7 @@ from gateway.devices.machine_state import (
     UNHEALTHY_S,
     WORDS,
     AssistantStates,
-    Evidence,
+    MachineEvidence,
     MachineState,
     evaluate_machine_state,
 )
@@ -48,7 +48,7 @@ def state_of(
     known: Device, machine: Machine | None = None, assistants: Sequence[AssistantState] | None = None
 ) -> MachineState:
     states = None if assistants is None else AssistantStates(tuple(assistants), inf)
-    return evaluate_machine_state(Evidence(known, INTERVAL_S, machine), NOW, states)
+    return evaluate_machine_state(MachineEvidence(known, INTERVAL_S, machine), NOW, states)
 
 
 def row(known: Device, machine: Machine | None = None) -> FleetRow:
@@ -213,7 +213,7 @@ def test_the_link_is_no_word() -> None:
     """A machine that sleeps keeps its state. A gateway that has just started does not call it offline."""
     asleep = device("d", last_seen=NOW - DAY, last_heartbeat=NOW - DAY, newest_calls={"codex": NOW - DAY})
     assert ("reporting", "offline") == state_of(asleep)[:2]
-    started = Evidence(asleep, INTERVAL_S, listening_since=NOW - 3 * INTERVAL_S)
+    started = MachineEvidence(asleep, INTERVAL_S, listening_since=NOW - 3 * INTERVAL_S)
     assert ("reporting", "unknown") == evaluate_machine_state(started, NOW)[:2]
     assert ("reporting", "offline") == evaluate_machine_state(started, NOW + 1)[:2]
     assert "online" == state_of(device("d", last_seen=NOW - 3 * INTERVAL_S)).link

@@ -31,7 +31,7 @@ def told(
     fields = {"state": "reporting", "use": "heard", "heard_at": "an hour"} | claim
     heartbeat = {"assistants": {"codex": fields}, "spool": {"records": 0, "oldest_age_s": 3.0}}
     since = None if waiting_s is None else NOW - waiting_s
-    adjust_heartbeat_for_upstream(heartbeat, device, since, hold_s=hold_s, now=NOW)
+    adjust_heartbeat_for_upstream(heartbeat, device, since, record_hold_s=hold_s, now=NOW)
     return heartbeat
 
 

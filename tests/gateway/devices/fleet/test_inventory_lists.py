@@ -69,7 +69,7 @@ def test_repeated_machines_count_once() -> None:
 
 def test_users_are_stored_as_in_records() -> None:
     [first, second] = read_inventory_list(
-        "list.csv", JAMF, carried=lambda user: None if "@" in user else user
+        "list.csv", JAMF, to_recorded_user=lambda user: None if "@" in user else user
     ).machines
     assert ("", "bob") == (first.user, second.user)
 

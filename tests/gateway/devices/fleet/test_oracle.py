@@ -14,9 +14,15 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.devices.fleet.assistant_states import to_gateway_time, updated_memories_json
-from gateway.devices.fleet.uses import LOSING, LOSSES_OF_A_DAY, UseLook, UseMemory, memory_after_probe
-from gateway.devices.machine_state import COVERED, Evidence, evaluate_machine_state
+from gateway.devices.fleet.assistant_states import to_gateway_time, updated_remembered_evidence_json
+from gateway.devices.fleet.uses import (
+    LOSING,
+    LOSSES_OF_A_DAY,
+    RememberedUses,
+    UseLook,
+    remembered_uses_after_probe,
+)
+from gateway.devices.machine_state import COVERED, MachineEvidence, evaluate_machine_state
 from spool.devices.device import Device
 from spool.record import utc_iso
 
@@ -102,14 +108,14 @@ def opened_and_closed(dice: random.Random, at: float) -> list[float]:
 def looks(past: History, *, is_old: bool) -> Iterator[tuple[float, Device]]:
     """Yield the device after each heartbeat. An old agent states only its claim and the hour of the last use."""
     device = Device(id="d", enrolled_at=START, enrolled_by="f", last_seen=START)
-    memory, now = UseMemory(), START
+    memory, now = RememberedUses(), START
     while now < past.end:
         now += LOOK_S
         if any(least <= now < most for least, most in past.asleep):
             continue
         is_bad, used, heard = past.is_bad(now), past.seen_use(now), past.newest(past.calls, now)
         setting = "not_configured" if is_bad else "configured"
-        memory = memory_after_probe(
+        memory = remembered_uses_after_probe(
             memory, UseLook(setting=setting, is_bad=is_bad, used=used, heard=heard), now=now
         )
         claim: dict[str, object] = {"state": setting if is_bad else "unused"}
@@ -122,7 +128,7 @@ def looks(past: History, *, is_old: bool) -> Iterator[tuple[float, Device]]:
         if heard is not None:
             ended = to_gateway_time(device, heard + past.offset_s, now=now)
             device = replace(device, newest_calls={"codex": ended})
-        uses = updated_memories_json(device, heartbeat, now=now)
+        uses = updated_remembered_evidence_json(device, heartbeat, now=now)
         device = replace(device, heartbeat=heartbeat, uses=uses)
         yield now, device
 
@@ -141,7 +147,7 @@ def test_no_loss_is_covered_for_long_and_no_fine_day_is_a_loss(is_old: bool, bou
         before, before_at = "", START
         losses: list[float] = []
         for now, device in looks(past, is_old=is_old):
-            state = evaluate_machine_state(Evidence(device, INTERVAL_S), now)
+            state = evaluate_machine_state(MachineEvidence(device, INTERVAL_S), now)
             first = past.first_lost(now)
             used = past.newest(past.uses, now) or 0.0
             if state.word == LOSING != before:
@@ -161,7 +167,7 @@ def test_no_loss_is_covered_for_long_and_no_fine_day_is_a_loss(is_old: bool, bou
                 is_over = heard > before_at - LOOK_S or repaired_since(past, before_at - LOOK_S, now)
                 assert is_over or is_third, seed
             asleep = evaluate_machine_state(
-                Evidence(device, INTERVAL_S, listening_since=now), now + 20 * HOUR
+                MachineEvidence(device, INTERVAL_S, listening_since=now), now + 20 * HOUR
             )
             assert (state.word, state.covered) == (asleep.word, asleep.covered)
             before, before_at = state.word, now

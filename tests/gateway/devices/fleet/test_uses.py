@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from gateway.devices.fleet.uses import UseLook, UseMemory, memory_after_probe
+from gateway.devices.fleet.uses import RememberedUses, UseLook, remembered_uses_after_probe
 
 MINUTE, HOUR = 60.0, 3600.0
 LOOK_S = 300.0
@@ -30,7 +30,7 @@ class Day(NamedTuple):
 
 def states(day: Day, hours: float) -> dict[float, str]:
     """Return the use that the laptop states after each look."""
-    memory, found = UseMemory(), {}
+    memory, found = RememberedUses(), {}
     for number in range(int(hours * 3600 / LOOK_S) + 1):
         now = number * LOOK_S
         if day.asleep and day.asleep[0] <= now < day.asleep[1]:
@@ -45,7 +45,7 @@ def states(day: Day, hours: float) -> dict[float, str]:
         )
         local = shown(day, now)
         memory = msgspec.json.decode(
-            msgspec.json.encode(memory_after_probe(memory, look, now=local)), type=UseMemory
+            msgspec.json.encode(remembered_uses_after_probe(memory, look, now=local)), type=RememberedUses
         )
         found[now] = memory.use_state(now=local)
     return found
@@ -155,13 +155,13 @@ def test_a_loss_has_the_cause_of_its_uses() -> None:
         ([*lost, 3.5 * HOUR], "agent_down"),
         ([*lost, 3 * HOUR - 9], "agent_down"),
     ):
-        memory = UseMemory()
+        memory = RememberedUses()
         for number in range(60):
             now = number * LOOK_S
             cut = "agent_down" if pause[0] <= now < pause[1] else ""
             newest = max((at for at in used if at <= now), default=None)
             look = UseLook(setting="configured", is_bad=False, cut=cut, used=newest)
-            memory = memory_after_probe(memory, look, now=now)
+            memory = remembered_uses_after_probe(memory, look, now=now)
         assert ("losing", cause) == (memory.use_state(now=now), memory.cut)
 
 

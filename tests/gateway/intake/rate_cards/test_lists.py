@@ -27,36 +27,40 @@ def dated(day: str) -> RateCard:
 
 
 def test_the_newest_list_applies_until_it_is_undone(tmp_path: Path) -> None:
-    assert PACKAGED == lists.read_list_in_use(SECTION, tmp_path) == lists.read_list_in_use(SECTION, None)
-    assert lists.delete_newest_list(tmp_path) is None
+    assert (
+        PACKAGED
+        == lists.read_price_list_in_use(SECTION, tmp_path)
+        == lists.read_price_list_in_use(SECTION, None)
+    )
+    assert lists.delete_newest_price_list(tmp_path) is None
     for day in ("2026-11-28", "2026-11-29"):
-        lists.store_and_trim_lists(tmp_path, dated(day))
-        assert f"list-{day}" == lists.read_list_in_use(SECTION, tmp_path).version
-    assert lists.delete_newest_list(tmp_path) is not None
-    assert "list-2026-11-28" == lists.read_list_in_use(SECTION, tmp_path).version
-    assert lists.delete_newest_list(tmp_path) is not None
-    assert PACKAGED == lists.read_list_in_use(SECTION, tmp_path)
+        lists.store_and_trim_price_lists(tmp_path, dated(day))
+        assert f"list-{day}" == lists.read_price_list_in_use(SECTION, tmp_path).version
+    assert lists.delete_newest_price_list(tmp_path) is not None
+    assert "list-2026-11-28" == lists.read_price_list_in_use(SECTION, tmp_path).version
+    assert lists.delete_newest_price_list(tmp_path) is not None
+    assert PACKAGED == lists.read_price_list_in_use(SECTION, tmp_path)
 
 
 def test_a_newer_release_replaces_an_older_list(tmp_path: Path) -> None:
     """A stored list applies only if it is not older than the packaged list."""
-    lists.store_and_trim_lists(tmp_path, dated("2020-01-01"))
-    assert PACKAGED == lists.read_list_in_use(SECTION, tmp_path)
-    lists.store_and_trim_lists(tmp_path, dated(PACKAGED.source["date"]))
-    assert PACKAGED != lists.read_list_in_use(SECTION, tmp_path)
+    lists.store_and_trim_price_lists(tmp_path, dated("2020-01-01"))
+    assert PACKAGED == lists.read_price_list_in_use(SECTION, tmp_path)
+    lists.store_and_trim_price_lists(tmp_path, dated(PACKAGED.source["date"]))
+    assert PACKAGED != lists.read_price_list_in_use(SECTION, tmp_path)
 
 
 def test_old_lists_are_deleted(tmp_path: Path) -> None:
     for day in range(1, 10):
-        lists.store_and_trim_lists(tmp_path, dated(f"2027-01-0{day}"))
+        lists.store_and_trim_price_lists(tmp_path, dated(f"2027-01-0{day}"))
     assert ["000005", "000006", "000007", "000008", "000009"] == [
-        file.stem for file in lists.stored_lists(tmp_path)
+        file.stem for file in lists.stored_price_list_paths(tmp_path)
     ]
 
 
 def test_a_crash_leaves_the_list_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the process dies before the new list is complete, the list before applies, and the next update works."""
-    lists.store_and_trim_lists(tmp_path, dated("2027-01-01"))
+    lists.store_and_trim_price_lists(tmp_path, dated("2027-01-01"))
 
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -65,11 +69,11 @@ def test_a_crash_leaves_the_list_before(tmp_path: Path, monkeypatch: pytest.Monk
         with monkeypatch.context() as patch:
             patch.setattr(os, step, fail)
             with pytest.raises(OSError, match="No space"):
-                lists.store_and_trim_lists(tmp_path, dated("2027-01-02"))
-        assert "list-2027-01-01" == lists.read_list_in_use(SECTION, tmp_path).version
+                lists.store_and_trim_price_lists(tmp_path, dated("2027-01-02"))
+        assert "list-2027-01-01" == lists.read_price_list_in_use(SECTION, tmp_path).version
     assert ["000001.json"] == [file.name for file in (tmp_path / lists.DIRECTORY).iterdir()]
-    lists.store_and_trim_lists(tmp_path, dated("2027-01-03"))
-    assert "list-2027-01-03" == lists.read_list_in_use(SECTION, tmp_path).version
+    lists.store_and_trim_price_lists(tmp_path, dated("2027-01-03"))
+    assert "list-2027-01-03" == lists.read_price_list_in_use(SECTION, tmp_path).version
 
 
 def test_only_the_owner_of_the_data_directory_reads_a_list(tmp_path: Path) -> None:
@@ -77,26 +81,26 @@ def test_only_the_owner_of_the_data_directory_reads_a_list(tmp_path: Path) -> No
     if os.geteuid() == 0:
         os.chown(tmp_path, 65534, 65534)
     owner = tmp_path.stat().st_uid
-    path = lists.store_and_trim_lists(tmp_path, dated("2027-01-01"))
+    path = lists.store_and_trim_price_lists(tmp_path, dated("2027-01-01"))
     for each, mode in ((path, 0o600), (path.parent, 0o700)):
         assert (owner, mode) == (each.stat().st_uid, each.stat().st_mode & 0o777)
 
 
 def test_two_commands_do_not_overwrite_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two commands that store a list under the same number, the second one fails."""
-    monkeypatch.setattr(lists, "stored_lists", lambda _: [])
-    lists.store_and_trim_lists(tmp_path, dated("2027-01-01"))
+    monkeypatch.setattr(lists, "stored_price_list_paths", lambda _: [])
+    lists.store_and_trim_price_lists(tmp_path, dated("2027-01-01"))
     with pytest.raises(FileExistsError):
-        lists.store_and_trim_lists(tmp_path, dated("2027-01-02"))
+        lists.store_and_trim_price_lists(tmp_path, dated("2027-01-02"))
     monkeypatch.undo()
-    assert "list-2027-01-01" == lists.read_list_in_use(SECTION, tmp_path).version
+    assert "list-2027-01-01" == lists.read_price_list_in_use(SECTION, tmp_path).version
 
 
 def test_a_damaged_list_says_how_to_delete_it(tmp_path: Path) -> None:
-    path = lists.store_and_trim_lists(tmp_path, dated("2027-01-01"))
+    path = lists.store_and_trim_price_lists(tmp_path, dated("2027-01-01"))
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(CardUnreadable, match="tollhouse prices undo deletes this list"):
-        lists.read_list_in_use(SECTION, tmp_path)
+        lists.read_price_list_in_use(SECTION, tmp_path)
 
 
 def test_the_size_of_a_list_is_limited(tmp_path: Path) -> None:
@@ -106,10 +110,10 @@ def test_the_size_of_a_list_is_limited(tmp_path: Path) -> None:
     size = file.stat().st_size
     assert (
         "list-2027-01-01"
-        == lists.read_list_in_use(PriceSettings(file=file, max_file_bytes=size), None).version
+        == lists.read_price_list_in_use(PriceSettings(file=file, max_file_bytes=size), None).version
     )
     with pytest.raises(CardUnreadable, match=r"prices\.file: .*larger than prices\.max_file_bytes"):
-        lists.read_list_in_use(PriceSettings(file=file, max_file_bytes=size - 1), None)
+        lists.read_price_list_in_use(PriceSettings(file=file, max_file_bytes=size - 1), None)
 
 
 def test_the_setting_reads_both_formats(tmp_path: Path) -> None:
@@ -119,7 +123,7 @@ def test_the_setting_reads_both_formats(tmp_path: Path) -> None:
         '{"gpt-9": {"litellm_provider": "openai", "input_cost_per_token": 1e-6, "output_cost_per_token": 2e-6}}'
     )
     os.utime(file, (1_800_000_000, 1_800_000_000))
-    card = lists.read_list_in_use(PriceSettings(file=file), tmp_path)
+    card = lists.read_price_list_in_use(PriceSettings(file=file), tmp_path)
     assert ("litellm", "2027-01-15") == (card.source["name"], card.source["date"])
     assert card.version.startswith("litellm-2027-01-15-")
 

@@ -26,7 +26,7 @@ MODEL: dict[str, Any] = {
 def read(**models: dict[str, Any]) -> RateCard:
     """Read a list. In the names of models, `__` stands for `/`."""
     document = {name.replace("__", "/"): entry for name, entry in models.items()}
-    return lists.decode_list(json.dumps(document).encode(), day="2026-11-27", max_bytes=MOST)
+    return lists.decode_price_list(json.dumps(document).encode(), day="2026-11-27", max_bytes=MOST)
 
 
 def test_tiers_and_sizes() -> None:
@@ -50,7 +50,7 @@ def test_tiers_and_sizes() -> None:
 def test_numbers_stay_exact() -> None:
     """A price from LiteLLM's list is exactly its number times a million. No binary fraction is involved."""
     text = b'{"acme": {"litellm_provider": "openai", "input_cost_per_token": 1.0e-7, "output_cost_per_token": 3e-7}}'
-    card = lists.decode_list(text, day="2026-11-27", max_bytes=MOST)
+    card = lists.decode_price_list(text, day="2026-11-27", max_bytes=MOST)
     [price] = card.providers["openai"].models[0].prices
     assert (Decimal("0.1"), Decimal("0.3")) == (price.input, price.output)
     assert card == cards.decode_card(cards.encode_card(card))
@@ -175,7 +175,7 @@ def entry(fields: str) -> bytes:
 def test_damaged_lists_are_refused(content: bytes, words: str) -> None:
     """A damaged list is refused as a whole, with the model and the field."""
     with pytest.raises(CardUnreadable, match=words):
-        lists.decode_list(content, day="2026-11-27", max_bytes=MOST)
+        lists.decode_price_list(content, day="2026-11-27", max_bytes=MOST)
 
 
 def test_the_whole_stored_list_is_read() -> None:

@@ -22,7 +22,7 @@ from gateway.devices.machine_state import (
     CLOCK_WRONG,
     REVOKED_THERE,
     AssistantStates,
-    Evidence,
+    MachineEvidence,
     evaluate_machine_state,
 )
 from gateway.money.insights.detectors.fleet import (
@@ -55,7 +55,7 @@ def row(
 ) -> FleetRow:
     given = {"enrolled_at": 1.0, "enrolled_by": "fleet", "last_seen": NOW, "last_heartbeat": NOW, **device}
     machine = Machine(serial=id, team=team, user=user, last_seen=seen, seen_before=before)
-    evidence = Evidence(Device(id=id, **given), 60.0, machine)
+    evidence = MachineEvidence(Device(id=id, **given), 60.0, machine)
     return fleet_row_of_device(
         evidence.device, machine, evaluate_machine_state(evidence, NOW, AssistantStates(states, NOW)), os=""
     )

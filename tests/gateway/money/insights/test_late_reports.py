@@ -58,11 +58,11 @@ async def test_a_week_is_counted(table: LateReportTable) -> None:
     counter.note_commit(commit(kong__uncompared=2, kong__duplicates=9, otel__corrected=1))
     clock.move(3 * DAY_S)
     counter.note_commit(commit(kong__amended_late=1))
-    assert [LateReports("kong", 1, 2)] == await stored_reports.store_and_sum_recent()
+    assert [LateReports("kong", 1, 2)] == await stored_reports.store_and_sum_recent_late_reports()
     clock.move(5 * DAY_S)
-    assert [LateReports("kong", 1, 0)] == await stored_reports.store_and_sum_recent()
+    assert [LateReports("kong", 1, 0)] == await stored_reports.store_and_sum_recent_late_reports()
     clock.move(5 * DAY_S)
-    assert [] == await stored_reports.store_and_sum_recent()
+    assert [] == await stored_reports.store_and_sum_recent_late_reports()
 
 
 async def test_names_of_senders_are_bounded(table: LateReportTable) -> None:
@@ -73,7 +73,7 @@ async def test_names_of_senders_are_bounded(table: LateReportTable) -> None:
         counter.note_commit(commit(**{f"s{number}__uncompared": 1}))
         if number == MAX_SOURCES // 2:
             await stored_reports.store_pending()
-    recent = await stored_reports.store_and_sum_recent()
+    recent = await stored_reports.store_and_sum_recent_late_reports()
     assert len(recent) == MAX_SOURCES + 1
     assert LateReports("other", 0, 10) == recent[0]
 
@@ -90,7 +90,9 @@ async def test_a_restart_and_another_gateway_count_on(table: LateReportTable) ->
     await asyncio.wait([running])
     with pytest.raises(SpoolUnavailable):
         await KeptLateReports(counters[1], Away()).store_pending()
-    assert [LateReports("kong", 0, 4)] == await KeptLateReports(counters[1], table).store_and_sum_recent()
+    assert [LateReports("kong", 0, 4)] == await KeptLateReports(
+        counters[1], table
+    ).store_and_sum_recent_late_reports()
 
 
 class Away(LateReportTable):

@@ -17,7 +17,7 @@ from gateway.devices.fleet.coverage import FleetRow, fleet_row_of_device
 from gateway.devices.fleet.facts import REPORTING
 from gateway.devices.fleet.severity import severity_of_machines
 from gateway.devices.fleet.uses import LOSING
-from gateway.devices.machine_state import AT_RISK, Evidence, evaluate_machine_state
+from gateway.devices.machine_state import AT_RISK, MachineEvidence, evaluate_machine_state
 from gateway.money.insights.detectors.fleet import MAX_CSV_ROWS
 from gateway.money.insights.facts import InsightFacts
 from gateway.money.insights.inspector import STATE_DETECTORS, run_detectors
@@ -60,7 +60,7 @@ def machine(
         heartbeat=json.dumps(heartbeat).encode(),
     )
     return fleet_row_of_device(
-        device, None, evaluate_machine_state(Evidence(device, 60.0), now), os="macOS 15"
+        device, None, evaluate_machine_state(MachineEvidence(device, 60.0), now), os="macOS 15"
     )
 
 
@@ -148,7 +148,7 @@ def test_only_a_quiet_month_has_no_finding(losses: float) -> None:
         past = history(random.Random(number), is_old=False, sessions=30, losses=losses)
         past.offset_s = 0.0  # a wrong clock is a finding of its own, which this test does not expect
         for now, device in looks(past, is_old=False):
-            state = evaluate_machine_state(Evidence(device, 60.0), now)
+            state = evaluate_machine_state(MachineEvidence(device, 60.0), now)
             row = fleet_row_of_device(replace(device, id=f"m{number}"), None, state, os="")
             days[int(now // DAY_S)][row.id] = row
     rows: dict[str, FleetRow] = {}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.devices.fleet.coverage import FleetRow, fleet_row_of_device
-from gateway.devices.machine_state import Evidence, evaluate_machine_state
+from gateway.devices.machine_state import MachineEvidence, evaluate_machine_state
 from gateway.money.insights.detectors.tokens import token_burst, token_strangers
 from gateway.money.insights.facts import DAY_S, InsightFacts
 from spool.devices.device import Device
@@ -39,7 +39,7 @@ def device(number: int, at: float, *, token: str = "t1", hardware: str = "") -> 
 def row(device: Device, *, is_expected: bool) -> FleetRow:
     machine = Machine(serial=device.id) if is_expected else None
     return fleet_row_of_device(
-        device, machine, evaluate_machine_state(Evidence(device, 60.0, machine), NOW), os=""
+        device, machine, evaluate_machine_state(MachineEvidence(device, 60.0, machine), NOW), os=""
     )
 
 

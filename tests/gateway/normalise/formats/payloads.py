@@ -66,7 +66,7 @@ def read(format: str | None, payload: Any, *, options: ReadOptions | None = None
 def read_batch(format: str | None, payload: Any, *, options: ReadOptions | None = None) -> NormalisedBody:
     """Decode a payload, and check that the accounting balances."""
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    named = format or recognise_format_or_refuse(body, how="name it")
+    named = format or recognise_format_or_refuse(body, how_to_name_format="name it")
     normalised, _ = run(any_format.normalise_body(named, body, options=options or ReadOptions()))
     assert_balanced(normalised.outcome, waiting=count_incomplete_generations(normalised.reports))
     return normalised

@@ -108,7 +108,7 @@ def put(payload: Any, path: tuple[Any, ...], value: Any) -> Any:
 def taken(format: str | None, body: bytes) -> ReadOutcome | None:
     """Decode a body and release its partial reports. Return None if the body was refused."""
     try:
-        named = format or recognise_format_or_refuse(body, how="name it")
+        named = format or recognise_format_or_refuse(body, how_to_name_format="name it")
         normalised, _ = run(any_format.normalise_body(named, body, options=ReadOptions()))
     except BadPayload:
         return None

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.call import NO_CALLER, SpanCall
-from gateway.normalise.otlp.spans.trace_tree import TURN, Key, TraceNode, TraceTree, assign_reports_to_streams
+from gateway.normalise.otlp.spans.trace_tree import (
+    TURN,
+    Key,
+    TraceNode,
+    TraceTree,
+    assign_stream_reports_to_start_spans,
+)
 from gateway.normalise.reading.tokens import Tokens
 from spool.record import Inference
 
@@ -49,5 +55,5 @@ def test_streams_are_joined_in_turns() -> None:
             nodes[at] = TraceNode(parent, NO_CALLER, None, False, made)
             calls.append((made, parent))
     # The steps are over nodes, calls (twice), reports by position, and repeated calls.
-    assert (3 + 2 + 2 + 1 + 1) * TURNS == sum(1 for _ in assign_reports_to_streams(nodes, calls))
+    assert (3 + 2 + 2 + 1 + 1) * TURNS == sum(1 for _ in assign_stream_reports_to_start_spans(nodes, calls))
     assert TURNS * TURN == len({node.stream.place for node in nodes.values() if node.stream is not None})

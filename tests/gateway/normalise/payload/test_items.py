@@ -234,12 +234,14 @@ def test_an_item_of_millions_of_members_shows_the_first() -> None:
 def test_inflating_is_bounded() -> None:
     """The size after inflating is limited. A bomb is refused before it inflates."""
     with pytest.raises(payload.TooBig):
-        whole(payload.inflate_in_turns(gzip.compress(bytes(10_000_000)), 1_000_000))
+        whole(payload.inflate_gzip_yielding_turns(gzip.compress(bytes(10_000_000)), 1_000_000))
 
 
 def test_gzip_of_several_members_is_one_text() -> None:
     """Firehose may concatenate gzip members."""
-    assert b"onetwo" == whole(payload.inflate_in_turns(gzip.compress(b"one") + gzip.compress(b"two"), 100))
+    assert b"onetwo" == whole(
+        payload.inflate_gzip_yielding_turns(gzip.compress(b"one") + gzip.compress(b"two"), 100)
+    )
 
 
 @pytest.mark.timeout(120)
@@ -250,16 +252,16 @@ def test_gzip_of_very_many_members_costs_no_more_than_its_bytes() -> None:
     """
     long = random.Random(0).randbytes(1_000_000)
     packed = gzip.compress(b"") * 400_000 + gzip.compress(long)
-    assert long == whole(payload.inflate_in_turns(packed, len(long)))
+    assert long == whole(payload.inflate_gzip_yielding_turns(packed, len(long)))
     with pytest.raises(payload.TooBig):
-        whole(payload.inflate_in_turns(packed, len(long) - 1))
+        whole(payload.inflate_gzip_yielding_turns(packed, len(long) - 1))
 
 
 @pytest.mark.parametrize("packed", [b"plain", gzip.compress(b"x" * 1000, mtime=0)[:-4], b"\x1f\x8b"])
 def test_what_is_no_gzip_is_said_so(packed: bytes) -> None:
     """The error says that the bytes are no gzip, or that they are truncated."""
     with pytest.raises(ValueError, match="gzip"):
-        whole(payload.inflate_in_turns(packed, 1000))
+        whole(payload.inflate_gzip_yielding_turns(packed, 1000))
 
 
 def test_base64_is_strict() -> None:

@@ -235,7 +235,7 @@ def test_rate_cards_know_the_same_maker(model: str) -> None:
     """Estimates use the price card of the provider that a record would name."""
     name = model.lower()
     assert providers.card_name(MODELS[model]) == (
-        names.provider_in_name(name) or names.card_name_of_maker(name)
+        names.provider_in_name(name) or names.maker_name_in_price_lists(name)
     )
 
 
@@ -267,7 +267,7 @@ def test_open_models_of_a_closed_maker_have_no_price_of_their_own() -> None:
     start like OpenAI's.
     """
     assert {"openai"} == {entrance(None, "gpt-oss-120b", None).provider for entrance in ENTRANCES.values()}
-    assert names.card_name_of_maker("gpt-oss-120b") is None
+    assert names.maker_name_in_price_lists("gpt-oss-120b") is None
 
 
 @pytest.mark.parametrize("entrance", ["span", "log event", "LiteLLM's log"])

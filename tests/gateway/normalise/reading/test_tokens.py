@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.payload.provider_bodies import PagesRead, ProviderBody
+from gateway.normalise.payload.provider_bodies import DocumentPageCounts, ProviderBody
 from gateway.normalise.reading.tokens import (
     CacheWrites,
     Details,
@@ -269,6 +269,6 @@ def test_citations_and_thoughts_of_perplexity_stand_beside_the_completion(stated
 )
 def test_an_annotated_page_is_one_that_was_read(processed: int, annotated: int, pages: int) -> None:
     """An annotated page also counts as processed, because some deployments count only annotated pages."""
-    body = ProviderBody(usage_info=PagesRead(processed, annotated))
+    body = ProviderBody(usage_info=DocumentPageCounts(processed, annotated))
     told = {"input_document_pages": pages, "input_annotated_document_pages": annotated}
     assert told == body.counted_tokens().meters

@@ -22,8 +22,8 @@ from gateway.service.addresses.areas import (
     OF_AN_AGENT,
     OPERATOR_AREAS,
     AddressArea,
-    operator_rows,
-    sender_rows,
+    operator_addresses,
+    sender_addresses,
     with_resource_areas,
 )
 
@@ -80,7 +80,7 @@ def test_a_row_is_of_the_whole_handler(area: AddressArea) -> None:
 def test_a_path_is_in_its_area_alone(area: AddressArea) -> None:
     """A path belongs to one area only, because a request imports only the area that contains its row."""
     areas = WITH_KEYS if area in WITH_KEYS else OPERATOR_AREAS
-    rows = sender_rows(area) if area in WITH_KEYS else operator_rows(area)
+    rows = sender_addresses(area) if area in WITH_KEYS else operator_addresses(area)
     for row in rows:
         path = row.path.removeprefix(OPERATOR_API).replace("{group:allocation|costformation}", "allocation")
         assert [area] == [each for each in areas if is_of(path, each)], path
@@ -94,7 +94,7 @@ def test_the_labels_of_an_area_are_those_of_its_rows(area: AddressArea) -> None:
     rows are imported.
     """
     if area in WITH_KEYS:
-        assert {row.endpoint for row in sender_rows(area)} == set(area.endpoints)
+        assert {row.endpoint for row in sender_addresses(area)} == set(area.endpoints)
     else:
         assert () == area.endpoints
 
@@ -102,7 +102,7 @@ def test_the_labels_of_an_area_are_those_of_its_rows(area: AddressArea) -> None:
 @every_area
 def test_every_path_of_an_area_leads_to_a_row(area: AddressArea) -> None:
     """Every path of an area leads to a row. Otherwise a request would import the area only to get 404."""
-    rows = sender_rows(area) if area in WITH_KEYS else operator_rows(area)
+    rows = sender_addresses(area) if area in WITH_KEYS else operator_addresses(area)
     paths = [row.path.removeprefix(OPERATOR_API) for row in rows]
     for each in area.paths:
         pattern = each.replace("/v2/allocation", "/v2/{group:allocation|costformation}")

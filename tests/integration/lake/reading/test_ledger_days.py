@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from exporters.lake.past.log_recount import ledger_differences
 from exporters.lake.tables import LakeDay
 from gateway.cli.lake.command import lake as command
-from gateway.cli.lake.recounts import RouteBooks
+from gateway.cli.lake.recounts import RouteAccounting
 from spool.ledger import money
 from spool.record import NS, Record
 from tests.exporters.spools import StoppedClock, call, counter
@@ -79,14 +79,14 @@ def test_a_day_that_differs_has_a_name(
     If a day of the lake has fewer or more calls than the totals, the verification fails and names the day. Other
     prices are no failure.
     """
-    of_ledger = RouteBooks.ledger_totals_by_day
+    of_ledger = RouteAccounting.ledger_totals_by_day
 
-    def changed(books: RouteBooks, first: str, last: str) -> dict[str, LakeDay]:
+    def changed(books: RouteAccounting, first: str, last: str) -> dict[str, LakeDay]:
         found = of_ledger(books, first, last)
         assert found is not None
         return {**found, DAY: found[DAY]._replace(**change)}
 
-    monkeypatch.setattr(RouteBooks, "ledger_totals_by_day", changed)
+    monkeypatch.setattr(RouteAccounting, "ledger_totals_by_day", changed)
     result = verify(config, "--data")
     (difference,) = json.loads(result.stdout)["differences"]
     assert result.exit_code == code
@@ -100,7 +100,7 @@ def test_what_waits_is_not_compared(config: Path, monkeypatch: pytest.MonkeyPatc
     A record that has not been landed yet is in the totals but not in the lake, so `lake verify` does not compare
     and says what to do first.
     """
-    monkeypatch.setattr(RouteBooks, "has_waiting_records", lambda books: True)
+    monkeypatch.setattr(RouteAccounting, "has_waiting_records", lambda books: True)
     found = json.loads(verify(config, "--data").stdout)
     assert found["ledger"].startswith("not compared: records wait for the lake (tollhouse lake land)")
     assert [] == found["differences"]

@@ -53,7 +53,7 @@ class SharedGateways:
         shadows = ReportedCallers(self._clock, heard=opened.heard)
         limits: Any = {"max_items": 1000, "max_bytes": 2**24}
         counters = WaitingCounters(opened.log, shadows, self._clock, wait_s=WAIT_S, **limits)
-        await counters.load_waiting(opened.partial_reports, hold_s=HOLD_S)
+        await counters.load_waiting_counters(opened.partial_reports, record_hold_s=HOLD_S)
         intake = Intake(
             opened.log,
             attribution=Attribution(Config()),

@@ -168,11 +168,11 @@ def test_what_shows_nothing_is_told_what_to_do() -> None:
     the error says that instead.
     """
     with pytest.raises(BadPayload) as refused:
-        recognise_format_or_refuse(b'{"x": 1}', how="name it with --as")
+        recognise_format_or_refuse(b'{"x": 1}', how_to_name_format="name it with --as")
     assert "name it with --as" in refused.value.message
     assert all(format in refused.value.message for format in FORMAT_NAMES)
     with pytest.raises(BadPayload, match="not a JSON object"):
-        recognise_format_or_refuse(b"x=1", how="name it")
+        recognise_format_or_refuse(b"x=1", how_to_name_format="name it")
 
 
 def is_document(body: bytes) -> bool:

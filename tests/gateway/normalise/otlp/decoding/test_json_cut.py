@@ -52,7 +52,7 @@ def test_a_case_that_is_cut_is_the_same_case(path: Any, request: pytest.FixtureR
 
 def cut_elements(text: bytes) -> list[Any]:
     cut = JsonScanner(text, Allowance())
-    work = cut.read_document(cut.locate_elements)
+    work = cut.read_document(cut.locate_array_elements)
     while True:
         try:
             next(work)
