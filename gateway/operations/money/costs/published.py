@@ -169,7 +169,7 @@ def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> ListDefinition[C
     return ListDefinition(
         root="costs",
         show=lambda item: item.shown_fields,
-        identity=Sort(value=lambda item: item.place),
+        identity=Sort(value=lambda item: item.unique_sort_key),
         sorts={
             "usage_date": Sort(value=attrgetter("usage_date")),
             "cost": Sort(value=attrgetter("amount")),
