@@ -27,25 +27,27 @@ class SendTally:
     damaged: int
 
     def settlement_unless_all_rejected(
-        self, *, refused: int = 0, items: int | None = None, words: str | None = None
+        self, *, rejected_items: int = 0, sent_items: int | None = None, rejection_text: str | None = None
     ) -> Settlement:
         """
-        Return the outcome of every record after the destination accepted the request but rejected `refused`
-        of `items` (by default one item per record).
+        Return the outcome of every record after the destination accepted the request but rejected `rejected_items`
+        of `sent_items` (by default one item per record).
 
         Raises Rejected if no item was accepted, because such a 2xx means the same as a 400.
         """
-        items = self.sent if items is None else items
-        if items and refused >= items:
-            reason = f": {words}" if words else ""
-            raise Rejected(f"200, but {items:,} of {items:,} items are rejected{reason}", status=200)
-        refused = min(refused, self.sent)
+        sent_items = self.sent if sent_items is None else sent_items
+        if sent_items and rejected_items >= sent_items:
+            reason = f": {rejection_text}" if rejection_text else ""
+            raise Rejected(
+                f"200, but {sent_items:,} of {sent_items:,} items are rejected{reason}", status=200
+            )
+        rejected_items = min(rejected_items, self.sent)
         return Settlement(
-            delivered=self.sent - refused,
-            refused=refused,
+            delivered=self.sent - rejected_items,
+            refused=rejected_items,
             shadow=self.shadow,
             damaged=self.damaged,
-            words=words,
+            words=rejection_text,
         )
 
 
@@ -67,24 +69,26 @@ class RecordBatch:
         return SendTally(len(self.records), self.shadow, self.damaged)
 
     def settlement_unless_all_rejected(
-        self, *, refused: int = 0, items: int | None = None, words: str | None = None
+        self, *, rejected_items: int = 0, sent_items: int | None = None, rejection_text: str | None = None
     ) -> Settlement:
-        return self.tally.settlement_unless_all_rejected(refused=refused, items=items, words=words)
+        return self.tally.settlement_unless_all_rejected(
+            rejected_items=rejected_items, sent_items=sent_items, rejection_text=rejection_text
+        )
 
 
-def build_batch_without_shadows(delivery: Delivery, entries: Sequence[LogEntry]) -> RecordBatch:
+def build_batch_without_duplicates(delivery: Delivery, entries: Sequence[LogEntry]) -> RecordBatch:
     """
     Return the records for a destination that adds them up, without duplicates stored for reference (shadows).
     """
-    return _build_batch(delivery, entries, shadows=False)
+    return _build_batch(delivery, entries, includes_duplicates=False)
 
 
-def build_batch_with_shadows(delivery: Delivery, entries: Sequence[LogEntry]) -> RecordBatch:
+def build_batch_with_duplicates(delivery: Delivery, entries: Sequence[LogEntry]) -> RecordBatch:
     """
     Return the records for a destination that stores them. Duplicates stored for reference (shadows) are
     marked.
     """
-    return _build_batch(delivery, entries, shadows=True)
+    return _build_batch(delivery, entries, includes_duplicates=True)
 
 
 def boundary_nearest_middle(delivery: Delivery, batch: RecordBatch) -> int | None:
@@ -96,14 +100,16 @@ def boundary_nearest_middle(delivery: Delivery, batch: RecordBatch) -> int | Non
     return min(batch.boundaries, key=lambda number: abs(number - middle), default=None)
 
 
-def _build_batch(delivery: Delivery, entries: Sequence[LogEntry], *, shadows: bool) -> RecordBatch:
+def _build_batch(
+    delivery: Delivery, entries: Sequence[LogEntry], *, includes_duplicates: bool
+) -> RecordBatch:
     batch = RecordBatch()
     kind: type[Record] | None = None
     for entry in entries:
         for number, record in enumerate(entry.records, start=entry.first):
             if record is None:
                 continue
-            if record.shadow and not shadows:
+            if record.shadow and not includes_duplicates:
                 batch.shadow += 1
                 continue
             if kind is not type(record):

@@ -258,10 +258,12 @@ async def _check_stream(
     send_call: bool,
 ) -> StreamCheck:
     # events that `upstream.events` maps are sent as unit-cost records, with the key for unit cost
-    sent_as = UNIT_COST if stream == EVENTS and _has_only_mapped_events(settings, paths) else stream
+    sent_as = (
+        UNIT_COST if stream == EVENTS and _are_events_sent_only_as_unit_cost(settings, paths) else stream
+    )
     scope = STREAMS[sent_as].scope
     key = keyring.key_for(scope)
-    unused = _unused_reason(stream, settings, paths)
+    unused = _reason_stream_is_unused(stream, settings, paths)
     probe = (
         Probe(status=UNUSED, words=unused)
         if unused
@@ -282,11 +284,11 @@ async def _check_stream(
     )
 
 
-def _has_only_mapped_events(settings: UpstreamSettings, paths: Paths) -> bool:
+def _are_events_sent_only_as_unit_cost(settings: UpstreamSettings, paths: Paths) -> bool:
     return bool(settings.events) and paths.url_template(EVENTS) is None
 
 
-def _unused_reason(stream: str, settings: UpstreamSettings, paths: Paths) -> str | None:
+def _reason_stream_is_unused(stream: str, settings: UpstreamSettings, paths: Paths) -> str | None:
     if not STREAMS[stream].telemetry and not settings.base_url:
         return "upstream.base_url is empty"
     if stream == EVENTS and paths.url_template(EVENTS) is None and not settings.events:

@@ -113,7 +113,7 @@ class DeviceReporter:
         while True:
             await self._wait_for_change(rest_s)
             try:
-                rest_s = await self.report_once()
+                rest_s = await self.send_report_and_return_wait_s()
                 if self._requested is not None:
                     await self._requested()
             except (OSError, SpoolError) as error:  # an error such as a full disk must not end the reports
@@ -140,15 +140,15 @@ class DeviceReporter:
     async def close(self) -> None:
         await self._client.close()
 
-    async def report_once(self) -> float:
+    async def send_report_and_return_wait_s(self) -> float:
         """Send a report. Return the seconds to wait until the next one."""
         try:
             if not self._key_file.exists():
-                rest_s = await self._send_enrolment()
+                rest_s = await self._send_enrolment_and_return_wait_s()
             elif self._is_heartbeat_due():
-                rest_s = await self._send_heartbeat()
+                rest_s = await self._send_heartbeat_and_return_wait_s()
             else:
-                rest_s = await self._send_ping()
+                rest_s = await self._send_ping_and_return_wait_s()
         except Retryable as error:
             self._failures += 1
             self.problem = reach_problem(error)
@@ -165,7 +165,7 @@ class DeviceReporter:
         # random, so that devices that started together do not report together
         return rest_s * random.uniform(0.95, 1.05)
 
-    async def _send_enrolment(self) -> float:
+    async def _send_enrolment_and_return_wait_s(self) -> float:
         if self._enrolment_key is None:
             message = "this device has neither a key of its own nor an enrolment key with which to get one"
             raise Misconfigured(message, answered=False)
@@ -193,20 +193,24 @@ class DeviceReporter:
             or self._version() != self._sent_version
         )
 
-    async def _send_ping(self) -> float:
+    async def _send_ping_and_return_wait_s(self) -> float:
         body = {"device_id": self._facts()["device_id"]}
         try:
             answer = await self._send_body("ping", body, self._device_key.value())
         except Misconfigured as error:
             if error.status not in (401, 403, 404, 405):
                 raise
-            return await self._send_heartbeat()  # the gateway does not know the device, its key or pings
+            return (
+                await self._send_heartbeat_and_return_wait_s()
+            )  # the gateway does not know the device, its key or pings
         if not answer.body.startswith(b"{"):
-            return await self._send_heartbeat()  # a web page answered, which the heartbeat states
+            return (
+                await self._send_heartbeat_and_return_wait_s()
+            )  # a web page answered, which the heartbeat states
         self._set_disconnection_reason(None)
         return self._interval_s
 
-    async def _send_heartbeat(self) -> float:
+    async def _send_heartbeat_and_return_wait_s(self) -> float:
         version = self._version()
         body = {**self._facts(), **await self._report()}
         try:
@@ -214,7 +218,7 @@ class DeviceReporter:
         except Misconfigured as error:
             if error.status != 401 or self._enrolment_key is None:
                 raise
-            return await self._send_enrolment()  # the key was revoked or reset
+            return await self._send_enrolment_and_return_wait_s()  # the key was revoked or reset
         if answer.next:
             self._keep_word(answer.next)
         verdicts = bytes(answer.verdicts)

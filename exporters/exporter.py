@@ -22,7 +22,7 @@ class Exporter(Protocol):
     in_flight: int  # maximum deliveries sent at the same time
     max_records: int  # per delivery
 
-    async def prepare_delivery(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery_mark(self, delivery: Delivery) -> str | None:
         """Return the mark to store before the delivery is sent, or None if the destination needs none."""
         ...
 
@@ -45,10 +45,10 @@ class LandingExporter(Protocol):
     max_records: int
 
     async def write_delivery(
-        self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
+        self, delivery: Delivery, entries: AsyncIterator[LogEntry], store_delivery_mark: StoreRouteMark
     ) -> Settlement:
         """
-        Write a delivery. Entries are read one after the other, and `keep_mark` is awaited before the first
+        Write a delivery. Entries are read one after the other, and `store_delivery_mark` is awaited before the first
         byte is written.
         """
         ...
@@ -56,13 +56,15 @@ class LandingExporter(Protocol):
     async def close(self) -> None: ...
 
 
-async def store_or_compare_mark(delivery: Delivery, mark: str, keep: StoreRouteMark) -> None:
+async def store_or_compare_delivery_mark(
+    delivery: Delivery, mark: str, store_delivery_mark: StoreRouteMark
+) -> None:
     """
     Store the mark at the first attempt. At a repeat, raise Misconfigured if the mark differs, so the log
     returned other records.
     """
     if delivery.mark is None:
-        await keep(mark)
+        await store_delivery_mark(mark)
     elif delivery.mark.rpartition(_DIGEST)[2] != mark.rpartition(_DIGEST)[2]:
         raise Misconfigured(
             f"the log changed under a delivery: records {delivery.first} to {delivery.last} differ "
@@ -73,10 +75,10 @@ async def store_or_compare_mark(delivery: Delivery, mark: str, keep: StoreRouteM
 
 @dataclass(frozen=True, kw_only=True)
 class RouteConfig:
-    """The configuration of a route. Routes with equal settings (`made_of`) are equal."""
+    """The configuration of a route. Routes with equal settings (`compared_settings`) are equal."""
 
     spec: RouteSpec
-    made_of: object
+    compared_settings: object
     exporter: Exporter | LandingExporter
     # Function that returns values which change with a secret file; the route then tries again at once. A
     # secret elsewhere has None.

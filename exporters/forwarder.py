@@ -37,12 +37,12 @@ async def running_companion(
         await asyncio.wait([task])
 
 
-class Sync(Protocol):
+class TableSync(Protocol):
     """A table that is sent upstream row by row, such as devices. Operators see it as a route."""
 
     def state(self) -> RouteState: ...
 
-    def secret_stamps(self) -> Sequence[object]: ...
+    def secret_file_states(self) -> Sequence[object]: ...
 
     def retry_now(self) -> None: ...
 
@@ -55,7 +55,7 @@ class Sync(Protocol):
 class _RunningSender:
     """The task that sends for a route or sync. `close`: releases its connections after it has ended."""
 
-    sender: RouteLoop | Sync
+    sender: RouteLoop | TableSync
     stamps: Callable[[], Sequence[object]]
     close: Callable[[], Awaitable[None]]
     task: asyncio.Task[None]
@@ -72,7 +72,7 @@ class Forwarder:
         log: Log,
         clock: Clock,
         specs: Sequence[RouteConfig],
-        syncs: Sequence[Sync] = (),
+        syncs: Sequence[TableSync] = (),
         *,
         max_dead_letters: int = MAX_DEAD_LETTERS,
         leases: Leases | None = None,
@@ -104,7 +104,7 @@ class Forwarder:
         self._watch.add_done_callback(self._note_unexpected_end)
 
     async def apply_routes_and_syncs(
-        self, specs: Sequence[RouteConfig], syncs: Sequence[Sync] | None
+        self, specs: Sequence[RouteConfig], syncs: Sequence[TableSync] | None
     ) -> None:
         """
         Replace the routes and syncs (senders of the newest state of a table). If this raises, nothing has
@@ -118,7 +118,8 @@ class Forwarder:
         for name, running in list(self._running.items()):
             config = running.config
             if config is not None and (
-                name not in configs_by_name or configs_by_name[name].made_of != config.made_of
+                name not in configs_by_name
+                or configs_by_name[name].compared_settings != config.compared_settings
             ):
                 self._retire_sender(name)
         for name, config in configs_by_name.items():
@@ -216,17 +217,17 @@ class Forwarder:
             config=config,
         )
 
-    def _start_sync(self, sync: Sync) -> None:
+    def _start_sync(self, sync: TableSync) -> None:
         name = sync.state().name
         run = self._leases.run_while_leased(lease_name(name), sync.run, wake=sync.retry_now)
-        self._start_sender(name, run, sender=sync, stamps=sync.secret_stamps, close=sync.close)
+        self._start_sender(name, run, sender=sync, stamps=sync.secret_file_states, close=sync.close)
 
     def _start_sender(
         self,
         name: str,
         run: Coroutine[Any, Any, None],
         *,
-        sender: RouteLoop | Sync,
+        sender: RouteLoop | TableSync,
         stamps: Callable[[], Sequence[object]],
         close: Callable[[], Awaitable[None]],
         config: RouteConfig | None = None,

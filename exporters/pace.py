@@ -29,7 +29,8 @@ LONGEST_HINT_S = 86_400.0
 MAX_SUSPECTS = 16
 ANOTHER_SUSPECT_S = 600.0
 CHECK_INTERVAL_S = 0.05  # seconds between two checks for a full delivery
-FOLLOW_S = 2.0  # seconds after `release_committed` in which commits of other gateways may become known
+# seconds after `release_committed_records` in which commits of other gateways may become known
+FOLLOW_S = 2.0
 DAY_S = 86400.0
 DAY_ENDS_S = 600.0  # seconds after midnight UTC until the files of the previous day are written
 
@@ -135,7 +136,7 @@ class RouteThrottle:
             return inf
         return max(0.0, max(self._waits_until, self._requested_wait_until) - self._clock.monotonic())
 
-    def max_suspects(self) -> int:
+    def max_failure_suspects(self) -> int:
         return MAX_SUSPECTS + int((self._clock.monotonic() - self._refusing_since) / ANOTHER_SUSPECT_S)
 
     def end_waits(self) -> None:
@@ -151,10 +152,10 @@ class RouteThrottle:
         self._suspects.clear()
         return recovered
 
-    def note_suspect(self, delivery: int) -> None:
-        self._suspects[delivery] += 1
+    def note_failure_suspect(self, delivery_id: int) -> None:
+        self._suspects[delivery_id] += 1
 
-    def is_suspect(self, delivery: Delivery) -> bool:
+    def is_failure_suspect(self, delivery: Delivery) -> bool:
         """
         Return whether a delivery has failed so often that its records may be at fault, so that it is to be
         split even if no other delivery has succeeded meanwhile.
@@ -187,20 +188,22 @@ class RouteThrottle:
         self.state = PARKED
         self._extend_wait(seconds)
 
-    def note_failure(self, began_round: int, reason: str, *, hint_s: float | None) -> bool:
+    def note_failure_and_return_is_new_reason(
+        self, round_at_start: int, reason: str, *, requested_wait_s: float | None
+    ) -> bool:
         """
         Note a failure without a response, or a response that requests a wait.
 
         Return True if operators should now see `reason`. The first failure delays nothing, because another
         delivery may succeed. After the second failure in a row, the route waits.
         """
-        if began_round == self.round:
+        if round_at_start == self.round:
             self.round += 1
             self._failures += 1
             if self._failures > 1:
                 self._extend_wait(self._backoff.delay_s(self._failures - 1))
-        if hint_s:
-            asked_s = self._backoff.delay_s(1, hint_s)
+        if requested_wait_s:
+            asked_s = self._backoff.delay_s(1, requested_wait_s)
             self._requested_wait_until = max(self._requested_wait_until, self._clock.monotonic() + asked_s)
         if self._failures < 2 or reason == self._shown:
             return False
@@ -233,7 +236,7 @@ class SendLinger:
     def sendable_below(self) -> int:
         return self._below if self._seconds else self._log.lowest_open_number(self._topic)
 
-    async def sendable_changes(self) -> AsyncIterator[int]:
+    async def sendable_below_changes(self) -> AsyncIterator[int]:
         """Yield `sendable_below` whenever the oldest record has waited long enough or a delivery is full."""
         async for closed in self._log.watermark_changes(self._topic):
             if not self._seconds or closed <= self._below:
@@ -244,7 +247,7 @@ class SendLinger:
                 self._below = max(await self._wait_for_more(), self._below)
                 yield self._below
 
-    def release_for_flush(self) -> bool:
+    def release_closed_records(self) -> bool:
         """Let all closed records be sent now. Return False if none was waiting."""
         waited_from, self._below = self.sendable_below, self._log.lowest_open_number(self._topic)
         return self._below > waited_from
@@ -289,7 +292,7 @@ class CommitLinger:
         self._hurried_at = -inf
         self.sendable_below = 0
 
-    async def sendable_changes(self) -> AsyncIterator[int]:
+    async def sendable_below_changes(self) -> AsyncIterator[int]:
         async for _ in self._log.watermark_changes(self._topic):
             self.sendable_below = max(self.sendable_below, await self._uncut())
             while self._waiting_count() > 0:
@@ -298,7 +301,7 @@ class CommitLinger:
                 self.sendable_below += waiting // self._max_records * self._max_records or waiting
                 yield self.sendable_below
 
-    def release_committed(self) -> None:
+    def release_committed_records(self) -> None:
         """Let the records committed so far be sent as soon as they are closed."""
         self._hurried_below = self._log.next_number(self._topic)
         self._hurried_at = self._clock.monotonic()
@@ -323,7 +326,7 @@ class CommitLinger:
             self.sendable_below < self._hurried_below or elapsed_s(committed_at, self._clock.now()) >= waits_s
         )
 
-    def release_for_flush(self) -> bool:
+    def release_closed_records(self) -> bool:
         """Do nothing and return False: waiting records are safe on disk."""
         return False
 

@@ -95,7 +95,7 @@ class FileExporter:
         # One thread, so that a cancelled delivery finishes writing before its repeat begins.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="record file")
 
-    async def prepare_delivery(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery_mark(self, delivery: Delivery) -> str | None:
         before = None if delivery.mark is None else FilePosition.parse(delivery.mark)
         mark = await self._run_on_thread(lambda: self._file.begin_delivery(before))
         return None if mark == before else str(mark)
@@ -143,7 +143,7 @@ class _RecordFile:
         """
         with self._lock:
             if before is not None:
-                descriptor = self._open_marked_file(before)
+                descriptor = self._open_file_of_position(before)
                 if descriptor is not None:
                     os.close(descriptor)
                     return before
@@ -162,18 +162,20 @@ class _RecordFile:
             status = os.fstat(descriptor)
             return FilePosition(0 if self._shared else status.st_dev, status.st_ino, status.st_size)
 
-    def append(self, lines: Sequence[bytes], mark: FilePosition | None, ending: bytes = b"") -> None:
+    def append(self, lines: Sequence[bytes], position: FilePosition | None, line_suffix: bytes = b"") -> None:
         """
-        Append the lines that the file lacks after the position `mark`, and flush. Then each line is in the
+        Append the lines that the file lacks after the position `position`, and flush. Then each line is in the
         file exactly once.
 
-        Lines of an interrupted attempt, which have this `ending` but are not in `lines`, are replaced with
+        Lines of an interrupted attempt, which have this `line_suffix` but are not in `lines`, are replaced with
         blanks.
         """
         with self._lock:
             descriptor = self._open_current_file()
             _repair_last_line(descriptor)
-            written = self._blank_wrong_and_find_written(mark, descriptor, set(lines), ending)
+            written = self._blank_foreign_lines_and_find_written(
+                position, descriptor, set(lines), line_suffix
+            )
             head = b"" if os.fstat(descriptor).st_size else self._head
             missing = memoryview(head + b"".join(line for line in lines if line not in written))
             while missing:
@@ -185,45 +187,45 @@ class _RecordFile:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _blank_wrong_and_find_written(
-        self, mark: FilePosition | None, current: int, searched_lines: set[bytes], ending: bytes
+    def _blank_foreign_lines_and_find_written(
+        self, position: FilePosition | None, current: int, searched_lines: set[bytes], line_suffix: bytes
     ) -> set[bytes]:
-        if mark is None:
+        if position is None:
             return set()
         blank = b"\n" if self._head else b" "
 
         def is_wrong_line(line: bytes) -> bool:
-            is_other = bool(ending) and line.endswith(ending) and line not in searched_lines
+            is_other = bool(line_suffix) and line.endswith(line_suffix) and line not in searched_lines
             return is_other or b"\0" in line
 
-        if mark.matches(os.fstat(current)):
-            _blank_lines(current, mark.size, blank, is_wrong_line)
-            return _find_lines_after(current, mark.size, searched_lines)
-        rotated = self._open_marked_file(mark)
+        if position.matches(os.fstat(current)):
+            _blank_lines(current, position.size, blank, is_wrong_line)
+            return _find_lines_after(current, position.size, searched_lines)
+        rotated = self._open_file_of_position(position)
         if rotated is None:
             return set()
         try:
             _repair_last_line(rotated)
-            _blank_lines(rotated, mark.size, blank, is_wrong_line)
+            _blank_lines(rotated, position.size, blank, is_wrong_line)
             os.fsync(rotated)
             _blank_lines(current, 0, blank, is_wrong_line)
-            return _find_lines_after(rotated, mark.size, searched_lines) | _find_lines_after(
+            return _find_lines_after(rotated, position.size, searched_lines) | _find_lines_after(
                 current, 0, searched_lines
             )
         finally:
             os.close(rotated)
 
-    def _open_marked_file(self, mark: FilePosition) -> int | None:
+    def _open_file_of_position(self, position: FilePosition) -> int | None:
         resolved = self.path.resolve()
         neighbours = list(resolved.parent.iterdir()) if resolved.parent.is_dir() else []
         for candidate in (resolved, *neighbours):
             try:
-                if not mark.matches(candidate.lstat()):
+                if not position.matches(candidate.lstat()):
                     continue
                 descriptor = os.open(candidate, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
             except FileNotFoundError:
                 continue
-            if mark.matches(os.fstat(descriptor)):
+            if position.matches(os.fstat(descriptor)):
                 return descriptor
             os.close(descriptor)
         return None

@@ -138,7 +138,7 @@ class RouteLoop:
         Try again now, because an operator requests it. A data lake also gets the records that wait for more.
         """
         if isinstance(self._linger, CommitLinger):
-            self._linger.release_committed()
+            self._linger.release_committed_records()
         self.retry_now()
 
     def retire(self) -> None:
@@ -153,7 +153,7 @@ class RouteLoop:
 
     async def send_waiting_records(self) -> None:
         """Send the records that wait for more records, if the route may send now."""
-        if self._linger.release_for_flush() and self.is_running:
+        if self._linger.release_closed_records() and self.is_running:
             while self._throttle.wait_s(0) == 0.0 and await self.forward_one_delivery():
                 pass
 
@@ -228,7 +228,7 @@ class RouteLoop:
 
     async def _take_due_at(self, now: float) -> Delivery | None:
         if self._throttle.state == REFUSING:
-            max_suspects = self._throttle.max_suspects()
+            max_suspects = self._throttle.max_failure_suspects()
             return await self._deliveries.take_test_delivery(
                 self.name, now=now, max_rejected_records=max_suspects
             )
@@ -242,7 +242,7 @@ class RouteLoop:
         )
 
     async def _send_delivery(self, delivery: Delivery) -> Settlement:
-        to_blame = delivery.server_errors >= STUCK_AFTER or self._throttle.is_suspect(delivery)
+        to_blame = delivery.server_errors >= STUCK_AFTER or self._throttle.is_failure_suspect(delivery)
         if delivery.count > 1 and to_blame and not delivery.ambiguous:
             raise _HalvingRequired(
                 delivery.last_error or "5xx while other deliveries were accepted", answered=False
@@ -255,7 +255,7 @@ class RouteLoop:
             entries = [delivery.kept]
         else:
             entries = await self._read_entries(delivery)
-        mark = await exporter.prepare_delivery(delivery)
+        mark = await exporter.prepare_delivery_mark(delivery)
         if mark is not None:
             await self._store_mark(delivery, mark)
             delivery = replace(delivery, mark=mark)
@@ -305,14 +305,14 @@ class RouteLoop:
             _log.info("%s: running", self.name, extra={"action": "route_running", "route": self.name})
             await self._deliveries.set_route_state(self.name, RUNNING, None)
 
-    async def _handle_rejection(self, delivery: Delivery, error: SendError, began: int) -> None:
+    async def _handle_rejection(self, delivery: Delivery, error: SendError, round_at_start: int) -> None:
         """
         Split a rejected delivery. A single record is set aside if another record of the route was accepted
         since its first rejection.
         """
         reason = str(error)
         if delivery.ambiguous and error.answered and error.status not in _NOT_TAKEN:
-            await self._retry_delivery(delivery, Retryable(reason, status=error.status), began)
+            await self._retry_delivery(delivery, Retryable(reason, status=error.status), round_at_start)
             return
         if delivery.count > 1 and isinstance(error, DeliveryTooLarge):
             await self._deliveries.split_delivery(delivery, reason=reason)
@@ -367,11 +367,13 @@ class RouteLoop:
             self._throttle.note_record_rejection()
             await self._deliveries.set_route_state(self.name, REFUSING, str(error))
 
-    async def _handle_fault(self, delivery: Delivery, error: Exception, began: int) -> None:
+    async def _handle_fault(self, delivery: Delivery, error: Exception, round_at_start: int) -> None:
         self._faults += 1
         reason = f"fault: {type(error).__name__}"
         if self._faults < FAULTS:
-            await self._retry_delivery(delivery, Retryable(reason, answered=False, ambiguous=True), began)
+            await self._retry_delivery(
+                delivery, Retryable(reason, answered=False, ambiguous=True), round_at_start
+            )
             return
         repeats = f"{reason}, repeatedly: see the log of Tollhouse"
         # The failed delivery becomes due later than the next attempts of the waiting deliveries.
@@ -396,11 +398,11 @@ class RouteLoop:
         )
         await self._deliveries.set_route_state(self.name, PARKED, reason)
 
-    async def _retry_delivery(self, delivery: Delivery, error: Retryable, began: int) -> None:
+    async def _retry_delivery(self, delivery: Delivery, error: Retryable, round_at_start: int) -> None:
         reason = str(error)
         self._log_warning(delivery, "delivery_retried", reason)
         if error.status is not None and error.status >= 500 and error.status not in _BUSY:
-            self._throttle.note_suspect(delivery.id)
+            self._throttle.note_failure_suspect(delivery.id)
         delay_s = self._backoff.delay_s(delivery.attempts + 1, error.retry_after_s)
         await self._deliveries.schedule_retry(
             delivery,
@@ -411,7 +413,9 @@ class RouteLoop:
             server_error=error.status is not None and error.status >= 500,
         )
         if (
-            self._throttle.note_failure(began, reason, hint_s=error.retry_after_s)
+            self._throttle.note_failure_and_return_is_new_reason(
+                round_at_start, reason, requested_wait_s=error.retry_after_s
+            )
             and self._throttle.state == RUNNING
         ):
             await self._deliveries.set_route_state(self.name, RUNNING, reason)
@@ -456,7 +460,7 @@ class RouteLoop:
         Wake a worker for new records. If this loop ends, nothing is lost, because workers look for work at
         least every LONGEST_REST_S.
         """
-        async for _ in self._linger.sendable_changes():
+        async for _ in self._linger.sendable_below_changes():
             self._resting.wake_one()
 
     def _log_warning(self, delivery: Delivery, action: str, reason: str) -> None:

@@ -92,7 +92,7 @@ async def _finish_erasure(
         named = partial(find_pseudonym, registry.people, pseudonyms_by_digest([erasure]))
         await _rename_labels(storage, named, actor)
     remains = await overwrite_deleted(storage) if overwrites else ()
-    await registry.persons.count_rename_pass(
+    await registry.persons.count_finished_renaming(
         erasure
     )  # noted last, so that a start after a crash repeats everything
     return ErasureResult(records=renamed, sums=sums, remains=remains)
@@ -145,7 +145,7 @@ async def continue_due_erasures(storage: Storage, clock: Clock, revoked: Callabl
         if is_last or renamed != NO_RECORDS:
             await overwrite_deleted(storage)
         if is_last:
-            await registry.persons.count_rename_pass(erasure)
+            await registry.persons.count_finished_renaming(erasure)
     return len(due)
 
 

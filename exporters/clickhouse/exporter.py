@@ -16,7 +16,7 @@ from typing import Final
 from exporters.batch import TURN
 from exporters.clickhouse.server import ClickHouseServer
 from exporters.errors import Misconfigured
-from exporters.exporter import StoreRouteMark, store_or_compare_mark
+from exporters.exporter import StoreRouteMark, store_or_compare_delivery_mark
 from exporters.lake.columns import COLUMNS, row_of_record
 from exporters.lake.ndjson import encode_line
 from exporters.lake.tables import LeftOutColumns, RowDigest
@@ -46,7 +46,7 @@ class ClickHouseExporter:
         self._leave_out = leave_out
 
     async def write_delivery(
-        self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
+        self, delivery: Delivery, entries: AsyncIterator[LogEntry], store_delivery_mark: StoreRouteMark
     ) -> Settlement:
         """
         Store the rows' digest as the mark that recognizes a repeat. Then insert the rows unless the table has
@@ -59,7 +59,9 @@ class ClickHouseExporter:
                 body.add_entry(part)
                 await asyncio.sleep(0)
         sent, digest = body.finish_with_digest()
-        await store_or_compare_mark(delivery, f"{LAKE_MARK}clickhouse=1;digest={digest}", keep_mark)
+        await store_or_compare_delivery_mark(
+            delivery, f"{LAKE_MARK}clickhouse=1;digest={digest}", store_delivery_mark
+        )
         stored_rows = await self._server.fetch_row_keys(set(editions), delivery.first, delivery.last)
         if not stored_rows <= body.rows:
             raise Misconfigured(
@@ -80,9 +82,9 @@ class ClickHouseExporter:
 class _InsertBody:
     """The body of an insert. It is compressed as lines are added."""
 
-    def __init__(self, edition: str, leave_out: Sequence[str]) -> None:
+    def __init__(self, log_edition: str, leave_out: Sequence[str]) -> None:
         self.rows: set[tuple[int, str]] = set()  # number and id of each row
-        self._edition = edition
+        self._edition = log_edition
         self._left_out = LeftOutColumns(leave_out)
         self._digest = RowDigest()
         self._gzip = zlib.compressobj(_LEVEL, wbits=31)
@@ -91,7 +93,7 @@ class _InsertBody:
     def add_entry(self, entry: LogEntry) -> None:
         rows = [
             row_of_record(
-                record, number=number, committed_at=entry.committed_at, edition=self._edition
+                record, number=number, committed_at=entry.committed_at, log_edition=self._edition
             ).values
             for number, record in enumerate(entry.records, entry.first)
             if record is not None

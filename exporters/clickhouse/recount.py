@@ -81,7 +81,9 @@ async def _fetch_range_sums(
     until = dates.last or _LAST_DAY
     for start in range(first, last + 1, PAGE):
         end = min(start + PAGE - 1, last)
-        for part in await server.fetch_sums(start, end, step=STEP, since=since, until=until):
+        for part in await server.fetch_sums(
+            start, end, numbers_per_sum=STEP, since_day=since, until_day=until
+        ):
             yield part
 
 

@@ -64,15 +64,15 @@ class ClickHouseServer:
         self._client = Client(self._settings, clock=clock)
         certificates = [settings.ca_file, settings.tls_cert_file, settings.tls_key_file]
         self._certificates = [SecretSource("certificates", file=file) for file in certificates if file]
-        self._used_stamps = self._certificate_stamps()
+        self._used_stamps = self._certificate_file_states()
 
-    async def fetch_row_keys(self, editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
+    async def fetch_row_keys(self, log_editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
         """
         Return the keys of stored rows in a range of numbers. At most one row more than the range has numbers
         is read.
         """
         max_rows = last - first + 2
-        names = ", ".join(f"'{edition}'" for edition in sorted(editions))
+        names = ", ".join(f"'{edition}'" for edition in sorted(log_editions))
         query = self._format_query("rows", editions=names, first=first, last=last, most=max_rows)
         settings = {"select_sequential_consistency": "1"}
         answer = await self._request_text(query, settings, max_bytes=max_rows * _ROW_BYTES)
@@ -106,9 +106,16 @@ class ClickHouseServer:
         return _decode_lines(answer, tuple[int, int, int])[0]
 
     async def fetch_sums(
-        self, first: int, last: int, *, step: int, since: str, until: str
+        self, first_number: int, last_number: int, *, numbers_per_sum: int, since_day: str, until_day: str
     ) -> list[TableSums]:
-        query = self._format_query("sums", first=first, last=last, step=step, since=since, until=until)
+        query = self._format_query(
+            "sums",
+            first=first_number,
+            last=last_number,
+            step=numbers_per_sum,
+            since=since_day,
+            until=until_day,
+        )
         return _decode_lines(
             await self._request_text(query, {"select_sequential_consistency": "1"}), TableSums
         )
@@ -139,7 +146,7 @@ class ClickHouseServer:
         if self._database:
             parameters["database"] = self._database
         user, _, password = (self._secret.value() if self._secret else "").partition("\n")
-        stamps = self._certificate_stamps()
+        stamps = self._certificate_file_states()
         if stamps != self._used_stamps:
             await self._client.close()
             self._used_stamps = stamps
@@ -168,7 +175,7 @@ class ClickHouseServer:
             return {"X-ClickHouse-User": user, "X-ClickHouse-SSL-Certificate-Auth": "on"}
         return {"X-ClickHouse-User": user, "X-ClickHouse-Key": password}
 
-    def _certificate_stamps(self) -> list[object]:
+    def _certificate_file_states(self) -> list[object]:
         return [source.change_stamp() for source in self._certificates]
 
 

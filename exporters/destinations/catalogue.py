@@ -176,7 +176,7 @@ def _build_route(
         raise ValueError(f"destination {destination.name}: a data lake needs a storage")
     return RouteConfig(
         spec=spec,
-        made_of=destination,
+        compared_settings=destination,
         exporter=exporter,
         stamps=lambda: [source.change_stamp() for source in _credential_files(destination, secret)],
         linger_s=type.linger_s if destination.linger is None else destination.linger,

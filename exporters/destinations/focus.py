@@ -36,12 +36,12 @@ async def encode_delivery(
         return [charges.charge_lines([replace(charge, numbers=numbers)]) for charge in part]
 
     lines = await map_with_pauses(await charges.sum_charges(entries, price_lines), encode_charges)
-    return list(chain.from_iterable(lines)), batches.build_batch_without_shadows(
+    return list(chain.from_iterable(lines)), batches.build_batch_without_duplicates(
         delivery, entries
     ).settlement_unless_all_rejected()
 
 
-def record_numbers_ending(delivery: Delivery) -> bytes:
+def line_suffix_with_record_numbers(delivery: Delivery) -> bytes:
     return f",{delivery.first}-{delivery.last}\n".encode()
 
 
@@ -59,7 +59,7 @@ def _build_file_exporter(settings: DestinationSettings, write: Write) -> FileExp
     path = Path(settings.path or "")
     head = charges.csv_header()
     shared = settings.shared
-    return FileExporter(path, write=write, head=head, shared=shared, ending=record_numbers_ending)
+    return FileExporter(path, write=write, head=head, shared=shared, ending=line_suffix_with_record_numbers)
 
 
 async def probe_destination(

@@ -22,7 +22,7 @@ from spool.record import Record, record_to_json
 
 
 async def encode_delivery(delivery: Delivery, entries: Sequence[LogEntry]) -> tuple[list[bytes], Settlement]:
-    batch = batches.build_batch_with_shadows(delivery, entries)
+    batch = batches.build_batch_with_duplicates(delivery, entries)
     lines = await map_with_pauses(batch.records, _encode_records)
     return list(chain.from_iterable(lines)), batch.settlement_unless_all_rejected()
 

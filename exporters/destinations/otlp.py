@@ -33,7 +33,7 @@ class OtlpEndpoint:
     def authorization(self, stream: str) -> str | None:
         return None if self._secret is None else self._secret.value()
 
-    def naming_refused_key(self, stream: str) -> AbstractContextManager[None]:
+    def name_refused_key_in_errors(self, stream: str) -> AbstractContextManager[None]:
         return nullcontext()
 
     def headers(self) -> Mapping[str, str]:

@@ -76,7 +76,7 @@ def upstream_routes(
     yield _build_route(BILLING_DATA, settings, made_of, exporter, client)
 
 
-def _telemetry_route(settings: UpstreamSettings, clock: Clock, made_of: object) -> RouteConfig:
+def _telemetry_route(settings: UpstreamSettings, clock: Clock, compared_settings: object) -> RouteConfig:
     client = UpstreamClient.from_settings(settings, clock=clock)
     exporter = TelemetryExporter(
         client.client,
@@ -85,14 +85,24 @@ def _telemetry_route(settings: UpstreamSettings, clock: Clock, made_of: object) 
         max_records=settings.batch_records,
         max_bytes=settings.batch_bytes,
     )
-    return replace(_build_route(AI_TELEMETRY, settings, made_of, exporter, client), reads_packed=True)
+    return replace(
+        _build_route(AI_TELEMETRY, settings, compared_settings, exporter, client), reads_packed=True
+    )
 
 
 def _build_route(
-    topic: str, settings: UpstreamSettings, made_of: object, exporter: Exporter, client: UpstreamClient
+    topic: str,
+    settings: UpstreamSettings,
+    compared_settings: object,
+    exporter: Exporter,
+    client: UpstreamClient,
 ) -> RouteConfig:
     spec = RouteSpec(name=f"{UPSTREAM}/{topic}", topic=topic)
     linger_s = settings.linger
     return RouteConfig(
-        spec=spec, made_of=made_of, exporter=exporter, stamps=client.secret_stamps, linger_s=linger_s
+        spec=spec,
+        compared_settings=compared_settings,
+        exporter=exporter,
+        stamps=client.secret_file_states,
+        linger_s=linger_s,
     )

@@ -52,11 +52,11 @@ class WebhookExporter:
         self._headers = dict(settings.headers)
         self._secret = secret
 
-    async def prepare_delivery(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery_mark(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
-        batch = batches.build_batch_without_shadows(delivery, entries)
+        batch = batches.build_batch_without_duplicates(delivery, entries)
         if not batch.records:
             return batch.settlement_unless_all_rejected()
         topic = delivery.route.rpartition("/")[2]

@@ -233,12 +233,12 @@ class ChargeSums:
     ) -> None:
         self._hide = hide
         self._price_lines = price_lines
-        self._sums: dict[_SeparateKey, HourlySums] = defaultdict(HourlySums)
+        self._sums: dict[_CorrectionKey, HourlySums] = defaultdict(HourlySums)
         self._charges: dict[tuple[object, ...], Charge] = {}
 
     def add_records(self, entry: LogEntry, places: Sequence[int]) -> None:
         for separate_key, group in groupby(
-            places, lambda index: _separate_key(entry.records[index], entry.committed_at)
+            places, lambda index: _correction_key(entry.records[index], entry.committed_at)
         ):
             chosen = list(group)
             records = [entry.records[index] for index in chosen]
@@ -255,20 +255,20 @@ class ChargeSums:
         for separate_key, hour, key, row in rows:
             meters = self._sums[separate_key].meters.get(hour, {}).get(key) or {}
             whole = _charge_from_sums(hour, key, row)
-            if self._price_lines is not None and separate_key == _SeparateKey():
+            if self._price_lines is not None and separate_key == _CorrectionKey():
                 whole = replace(whole, lines=row_price_lines(self._price_lines, hour, key, row, meters))
             for charge in split_by_currency(whole, _amounts_by_foreign_currency(meters) if meters else {}):
                 charge = charge if self._hide is None else self._hide(charge)
                 self._add_charge(separate_key, hour, charge)
 
-    def _add_charge(self, separate_key: _SeparateKey, hour: int, charge: Charge) -> None:
+    def _add_charge(self, correction_key: _CorrectionKey, hour: int, charge: Charge) -> None:
         charges = self._charges
         shown = (charge.provider, charge.model, charge.team, charge.cost_source, charge.region)
         has_lines = bool(charge.lines)
-        key = (*separate_key, hour, charge.currency, has_lines, *shown, *sorted(charge.tags.items()))
-        separated = replace(charge, corrects=separate_key.corrects, billed_in=separate_key.billed_in)
+        key = (*correction_key, hour, charge.currency, has_lines, *shown, *sorted(charge.tags.items()))
+        separated = replace(charge, corrects=correction_key.corrects, billed_in=correction_key.billed_in)
         charges[key] = _add_charges(charges[key], separated) if key in charges else separated
-        if separate_key.corrects and is_empty(charges[key]):
+        if correction_key.corrects and is_empty(charges[key]):
             del charges[key]
 
     def sorted_charges(self) -> list[Charge]:
@@ -284,7 +284,7 @@ async def sum_charges(entries: Sequence[LogEntry], price_lines: LinesOf | None =
     return sums.sorted_charges()
 
 
-class _SeparateKey(NamedTuple):
+class _CorrectionKey(NamedTuple):
     """
     The parts of a charge's key besides the dimensions: the corrected record's id, and the month in which a
     late change is billed. Both are empty for calls.
@@ -294,10 +294,10 @@ class _SeparateKey(NamedTuple):
     billed_in: datetime | None = None
 
 
-_SummedRow = tuple[_SeparateKey, int, Dimensions, Measures]
+_SummedRow = tuple[_CorrectionKey, int, Dimensions, Measures]
 
 
-def _separate_key(record: Record | None, committed_at: float) -> _SeparateKey:
+def _correction_key(record: Record | None, committed_at: float) -> _CorrectionKey:
     """
     Return the id of the record that a correction changes. For a change of usage in an ended month, also
     return the month in which it became known.
@@ -307,10 +307,10 @@ def _separate_key(record: Record | None, committed_at: float) -> _SeparateKey:
     elif isinstance(record, UsageMetric) and Decimal(record.value) < 0:
         corrects = ""
     else:
-        return _SeparateKey()
+        return _CorrectionKey()
     used_in = _month_start(datetime.fromtimestamp(counted_hour(record.start_time, committed_at), UTC))
     known_in = _month_start(datetime.fromtimestamp(committed_at, UTC))
-    return _SeparateKey(corrects, known_in if used_in < known_in else None)
+    return _CorrectionKey(corrects, known_in if used_in < known_in else None)
 
 
 def _amounts_by_foreign_currency(meters: Mapping[str, int]) -> Mapping[str, str]:

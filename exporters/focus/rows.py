@@ -123,7 +123,7 @@ def charges_from_rows(
         )
         charged = row.get("price_lines")
         if isinstance(charged, Mapping):
-            lined = replace(charge, **_count_fields(charged), **_priced_fields(charged))
+            lined = replace(charge, **_count_fields(charged), **_cost_and_line_fields(charged))
             charges.append(lined)
             charge = _subtract_charge(charge, lined)
             if is_empty(charge):
@@ -132,10 +132,10 @@ def charges_from_rows(
     return charges
 
 
-def _priced_fields(charged: Mapping[str, Any]) -> dict[str, Any]:
-    cost = str(charged["cost"])
+def _cost_and_line_fields(priced_part: Mapping[str, Any]) -> dict[str, Any]:
+    cost = str(priced_part["cost"])
     lines = []
-    for line in charged["lines"]:
+    for line in priced_part["lines"]:
         quantity = quantity_in_millionths(line["quantity"])
         lines.append(SumLine(line["meter"], quantity, money.text_to_units(line["amount"])))
     return {"cost": cost, "list_cost": cost, "lines": tuple(lines)}
@@ -381,9 +381,9 @@ class ExportedDay:
 
 def day_rows(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
     sums: dict[_RowKey, _RowAmounts] = defaultdict(_RowAmounts)
-    for amounts, cost in _add_bases_and_yield_costs(day, day.billed, sums):
+    for amounts, cost in _add_cost_bases_and_yield_row_costs(day, day.billed, sums):
         amounts.billed += cost
-    for amounts, cost in _add_bases_and_yield_costs(day, day.effective, sums):
+    for amounts, cost in _add_cost_bases_and_yield_row_costs(day, day.effective, sums):
         amounts.effective += cost
     counted = {_group_values(day, row): row for row in day.counted}
     beside = _meter_quantities_by_group(day)
@@ -392,13 +392,13 @@ def day_rows(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
         state = _RESTATED if key.charge == _RESTATED else day.state_of(group_values["provider"])
         if state and (amounts.billed or amounts.effective):
             calls = counted.get(key.group) if key.charge in _OF_CALLS else None
-            charge = _calls_charge(day, group_values, calls)
+            charge = _charge_of_calls(day, group_values, calls)
             row = _billed_row(key, amounts, charge, day, state, account)
             used = beside.get(key.group, {})
             yield {**row, **_meter_columns(key, used)}
 
 
-def _add_bases_and_yield_costs(
+def _add_cost_bases_and_yield_row_costs(
     day: ExportedDay, rows: Iterable[Mapping[str, Any]], sums: Mapping[_RowKey, _RowAmounts]
 ) -> Iterator[tuple[_RowAmounts, int]]:
     for row in rows:
@@ -437,9 +437,11 @@ def _meter_columns(key: _RowKey, used: Mapping[str, int]) -> Mapping[str, str]:
     return {**of_row, "SkuMeter": meter}
 
 
-def _calls_charge(day: ExportedDay, named: Mapping[str, str], counted: Mapping[str, Any] | None) -> Charge:
+def _charge_of_calls(
+    day: ExportedDay, group_values: Mapping[str, str], counted_row: Mapping[str, Any] | None
+) -> Charge:
     tags = [name for name in day.by if name not in DIMENSIONS]
-    row = {**_NOTHING, **(counted or {}), **named}
+    row = {**_NOTHING, **(counted_row or {}), **group_values}
     [charge] = charges_from_rows([{**row, "charges": {}, "period": day.start.isoformat()}], tags)
     return charge
 

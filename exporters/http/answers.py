@@ -44,11 +44,11 @@ class HttpAnswer:
         return redact_secrets(text, self.secrets)
 
 
-def delivery_error(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> SendError | None:
+def delivery_error(answer: HttpAnswer, *, now: float, may_be_accepted: bool = False) -> SendError | None:
     """
     Return the error that a response means for a delivery, or None if the request was accepted.
 
-    `may_be_taken`: the request may have been accepted even after a 5xx other than 503.
+    `may_be_accepted`: the request may have been accepted even after a 5xx other than 503.
     """
     status = answer.status
     if 200 <= status < 300:
@@ -68,7 +68,7 @@ def delivery_error(answer: HttpAnswer, *, now: float, may_be_taken: bool = False
             message,
             status=status,
             retry_after_s=wait_s,
-            ambiguous=status in (502, 504) or (may_be_taken and status >= 500 and status != 503),
+            ambiguous=status in (502, 504) or (may_be_accepted and status >= 500 and status != 503),
         )
     return DeliveryTooLarge(message, status=status) if status == 413 else Rejected(message, status=status)
 

@@ -133,7 +133,7 @@ class Client:
     ) -> HttpAnswer:
         answer = await self._send_request(method, url, data, headers, secrets, max_answer_bytes)
         may_be_taken = self._settings.may_take_and_fail
-        error = delivery_error(answer, now=self._clock.now(), may_be_taken=may_be_taken)
+        error = delivery_error(answer, now=self._clock.now(), may_be_accepted=may_be_taken)
         if error is not None:
             raise error
         return answer

@@ -55,9 +55,9 @@ def build_destination_check(
         return CountedNumbers(counted.differences, counted.settled, counted.absent or 0)
 
     async def check_topic() -> LakeCheckResult:
-        from exporters.lake.watch import check_sent_numbers
+        from exporters.lake.watch import check_delivered_record_numbers
 
-        return await check_sent_numbers(context, route, count_numbers)
+        return await check_delivered_record_numbers(context, route, count_numbers)
 
     return build_periodic_check(settings, clock, context, check_topic)
 
@@ -76,7 +76,7 @@ async def probe_destination(
             return Probe(status=REFUSED, words=str(error))
         try:
             await brokers.open_and_fetch_progress(f"tollhouse.check.{settings.name}", ())
-            await brokers.try_transaction()
+            await brokers.begin_and_abort_transaction()
         except SendError as error:
             return error_probe(error)
         finally:
@@ -97,7 +97,7 @@ async def _probe_topics(settings: DestinationSettings, secret: SecretSource | No
     wrong = [
         problem
         for topic, setup in setups.items()
-        for problem in topic_problems(topic, setup, is_progress=topic == progress)
+        for problem in topic_problems(topic, setup, is_progress_topic=topic == progress)
     ]
     if wrong:
         return Probe(status=REFUSED, words="; ".join(wrong))

@@ -21,7 +21,7 @@ from aiokafka.partitioner import DefaultPartitioner
 
 from exporters.batch import TURN
 from exporters.errors import Misconfigured
-from exporters.exporter import StoreRouteMark, store_or_compare_mark
+from exporters.exporter import StoreRouteMark, store_or_compare_delivery_mark
 from exporters.kafka.connection import (
     client_options,
     open_reader,
@@ -96,7 +96,7 @@ class Brokers:
         return progress
 
     async def send_messages(
-        self, messages: Sequence[TopicMessage], progress: TopicProgress, *, edition: str, route: str
+        self, messages: Sequence[TopicMessage], progress: TopicProgress, *, log_edition: str, route: str
     ) -> None:
         producer = self._producer
         has_transactions = self._settings.transactions
@@ -108,13 +108,13 @@ class Brokers:
                 sent = [await self._send_message(producer, message) for message in messages]
                 if not has_transactions:
                     await asyncio.gather(*sent)
-                target = {"key": progress_key(edition, route), "partition": 0}
+                target = {"key": progress_key(log_edition, route), "partition": 0}
                 sent.append(await producer.send(self._progress_topic, encode_progress(progress), **target))
                 await asyncio.gather(*sent)
                 if has_transactions:
                     await producer.commit_transaction()
 
-    async def try_transaction(self) -> None:
+    async def begin_and_abort_transaction(self) -> None:
         if not self._settings.transactions:
             return
         with translate_errors(self._settings, self._secret):
@@ -176,7 +176,7 @@ class KafkaExporter:
         self._newest_committed: TopicProgress | None = None
 
     async def write_delivery(
-        self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
+        self, delivery: Delivery, entries: AsyncIterator[LogEntry], store_delivery_mark: StoreRouteMark
     ) -> Settlement:
         """
         Store the messages' digest as the mark that recognizes a repeat. Then send the messages unless the
@@ -185,13 +185,15 @@ class KafkaExporter:
         editions = await self._landings.find_or_begin_log_editions(delivery.route, delivery.first)
         messages = await _encode_messages(entries, delivery.route, editions[0])
         progress = TopicProgress(delivery.first, delivery.last, ids_digest(messages))
-        await store_or_compare_mark(delivery, f"{LAKE_MARK}kafka=1;digest={progress.digest}", keep_mark)
+        await store_or_compare_delivery_mark(
+            delivery, f"{LAKE_MARK}kafka=1;digest={progress.digest}", store_delivery_mark
+        )
         try:
             if self._edition != editions[0]:
                 await self._open_connection(delivery.route, editions)
             if self._is_delivery_missing(progress):
                 await self._brokers.send_messages(
-                    messages, progress, edition=editions[0], route=delivery.route
+                    messages, progress, log_edition=editions[0], route=delivery.route
                 )
                 self._newest_committed = progress
         except BaseException:  # the transaction's outcome is unknown
@@ -204,16 +206,16 @@ class KafkaExporter:
         self._edition = ""
         await self._brokers.close()
 
-    async def _open_connection(self, route: str, editions: Sequence[str]) -> None:
+    async def _open_connection(self, route: str, log_editions: Sequence[str]) -> None:
         await self._brokers.close()
         # editions before a restore as well
-        keys = [progress_key(edition, route) for edition in editions]
-        progresses = await self._brokers.open_and_fetch_progress(f"tollhouse.{editions[0]}.{route}", keys)
+        keys = [progress_key(edition, route) for edition in log_editions]
+        progresses = await self._brokers.open_and_fetch_progress(f"tollhouse.{log_editions[0]}.{route}", keys)
         committed = [progresses[key] for key in keys if key in progresses]
         self._newest_committed = max(
             committed, key=lambda committed_range: committed_range.last, default=None
         )
-        self._edition = editions[0]
+        self._edition = log_editions[0]
 
     def _is_delivery_missing(self, expected: TopicProgress) -> bool:
         """
@@ -231,11 +233,13 @@ class KafkaExporter:
         )
 
 
-async def _encode_messages(entries: AsyncIterator[LogEntry], route: str, edition: str) -> list[TopicMessage]:
+async def _encode_messages(
+    entries: AsyncIterator[LogEntry], route: str, log_edition: str
+) -> list[TopicMessage]:
     messages: list[TopicMessage] = []
     async for entry in entries:
         for part in entry.split(TURN):
-            messages += encode_entry(part, route=route, edition=edition)
+            messages += encode_entry(part, route=route, log_edition=log_edition)
             await asyncio.sleep(0)
     return messages
 
@@ -293,10 +297,10 @@ async def _fetch_topic_settings(admin: AIOKafkaAdminClient, topic: str) -> Mappi
     return {name: value for name, value, *_ in entries}
 
 
-def topic_problems(topic: str, setup: TopicSetup, *, is_progress: bool) -> Iterator[str]:
+def topic_problems(topic: str, setup: TopicSetup, *, is_progress_topic: bool) -> Iterator[str]:
     """Yield problems of settings that would delete the progress of routes, or retain messages forever."""
     policy = {policy_name.strip() for policy_name in setup.policy.split(",") if policy_name.strip()}
-    if is_progress and "delete" in policy:
+    if is_progress_topic and "delete" in policy:
         yield f"{topic}: {_POLICY} is {setup.policy}, which deletes the progress of routes: set compact"
-    if not is_progress and policy == {"compact"}:
+    if not is_progress_topic and policy == {"compact"}:
         yield f"{topic}: {_POLICY} is compact, which retains every message for ever: set delete"

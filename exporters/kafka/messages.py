@@ -37,10 +37,10 @@ class TopicProgress(msgspec.Struct, frozen=True):
     digest: str
 
 
-def encode_entry(entry: LogEntry, *, route: str, edition: str) -> list[TopicMessage]:
+def encode_entry(entry: LogEntry, *, route: str, log_edition: str) -> list[TopicMessage]:
     shared = [
         ("tollhouse-route", route.encode()),
-        ("tollhouse-edition", edition.encode()),
+        ("tollhouse-edition", log_edition.encode()),
         ("tollhouse-schema", SCHEMA),
     ]
     return [
@@ -57,11 +57,11 @@ def ids_digest(messages: Iterable[TopicMessage]) -> str:
     return proof.hexdigest()
 
 
-def progress_key(edition: str, route: str) -> bytes:
-    return f"{edition} {route}".encode()
+def progress_key(log_edition: str, route: str) -> bytes:
+    return f"{log_edition} {route}".encode()
 
 
-def edition_in_key(key: bytes, route: str) -> str | None:
+def log_edition_in_key(key: bytes, route: str) -> str | None:
     """
     Return the edition (one life of the log) in the key of a route's progress message, or None for another
     route's key.

@@ -78,7 +78,7 @@ class LakeRow(NamedTuple):
     def id(self) -> str:
         return str(self.values[_ID])
 
-    def replace_verdict(self, **verdict: Any) -> LakeRow:
+    def replace_counts_and_spend(self, **verdict: Any) -> LakeRow:
         """Return the row with other values of `counted`, `calls` or `spend`."""
         values = dict(zip(COLUMNS, self.values, strict=True)) | verdict
         return LakeRow(self.day, tuple(values.values()))
@@ -86,7 +86,7 @@ class LakeRow(NamedTuple):
 
 class RowBuilder(Protocol):
     def __call__(
-        self, record: Record, *, number: int | None, committed_at: float, edition: str | None
+        self, record: Record, *, number: int | None, committed_at: float, log_edition: str | None
     ) -> LakeRow: ...
 
 
@@ -109,15 +109,17 @@ _OF_CALL: Final = (
 )  # fmt: skip
 
 
-def row_of_record(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
+def row_of_record(
+    record: Record, *, number: int | None, committed_at: float, log_edition: str | None
+) -> LakeRow:
     verdict = counted_amounts(record)
     at = counted_time_us(record, committed_at)
     committed = int(committed_at * 1_000_000)
     if isinstance(record, Inference):
-        return LakeRow(at // _DAY_US, _call_values(record, verdict, number, at, committed, edition))
+        return LakeRow(at // _DAY_US, _call_values(record, verdict, number, at, committed, log_edition))
     input_tokens, output_tokens, cache_read, cache_write, reasoning, cache_write_1h = verdict.tokens
     row = _NONE.copy()
-    row["edition"] = edition
+    row["edition"] = log_edition
     row["number"] = number
     row["at"] = at
     row["committed_at"] = committed
@@ -146,7 +148,12 @@ def row_of_record(record: Record, *, number: int | None, committed_at: float, ed
 
 
 def _call_values(
-    call: Inference, verdict: CallVerdict, number: int | None, at: int, committed: int, edition: str | None
+    call: Inference,
+    verdict: CallVerdict,
+    record_number: int | None,
+    at_us: int,
+    committed_at_us: int,
+    log_edition: str | None,
 ) -> tuple[Any, ...]:
     """
     Return the values in the order of COLUMNS, in one step, because setting them by name takes twice the time.
@@ -159,10 +166,10 @@ def _call_values(
     spent_from = "" if spend is None or call.status == "cached" else call.cost_source
     meters = call.meters
     return (
-        edition,
-        number,
-        at,
-        committed,
+        log_edition,
+        record_number,
+        at_us,
+        committed_at_us,
         "inference",
         counted,
         calls,
@@ -189,10 +196,12 @@ def _call_values(
         cache_write if cache_write is None else _count_in_range(cache_write),
         cache_write_1h if cache_write_1h is None else _count_in_range(cache_write_1h),
         reasoning if reasoning is None else _count_in_range(reasoning),
-        spend if call.cost is not None and spent_from == "reported" else _money_units_in_range(call.cost),
+        spend
+        if call.cost is not None and spent_from == "reported"
+        else _money_units_unless_too_large(call.cost),
         spend
         if call.estimated_cost is not None and spent_from == "estimated"
-        else _money_units_in_range(call.estimated_cost),
+        else _money_units_unless_too_large(call.estimated_cost),
         call.user,
         call.team,
         call.session,
@@ -231,7 +240,7 @@ def _set_metric_columns(row: dict[str, Any], metric: UsageMetric) -> None:
     row["token_type"] = metric.token_type
     row["unit"] = metric.unit
     if metric.unit not in (TOKEN_UNIT, CALL_UNIT):
-        row["value_money"] = _money_units_in_range(str(metric.value))
+        row["value_money"] = _money_units_unless_too_large(str(metric.value))
     else:
         row["value"] = _count_in_range(int(metric.value))
         if metric.meter is not None:
@@ -264,10 +273,10 @@ def _set_correction_columns(row: dict[str, Any], record: Correction) -> None:
 def _money_difference(after: str | None, before: str | None) -> int | None:
     if after is None and before is None:
         return None
-    return (_money_units_in_range(after) or 0) - (_money_units_in_range(before) or 0)
+    return (_money_units_unless_too_large(after) or 0) - (_money_units_unless_too_large(before) or 0)
 
 
-def _money_units_in_range(text: str | None) -> int | None:
+def _money_units_unless_too_large(text: str | None) -> int | None:
     if text is None:
         return None
     units = money.text_to_units(text)

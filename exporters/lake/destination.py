@@ -158,10 +158,10 @@ def settings_problems(shown_name: str, settings: DestinationSettings) -> Iterato
     if not settings.required:
         yield f"{shown_name}.required: a data lake needs every record, so remove `required = false`"
     if settings.leave_out:
-        yield from _leave_out_problems(shown_name, settings)
+        yield from _left_out_column_problems(shown_name, settings)
 
 
-def _leave_out_problems(shown_name: str, settings: DestinationSettings) -> Iterator[str]:
+def _left_out_column_problems(shown_name: str, settings: DestinationSettings) -> Iterator[str]:
     from exporters.lake.tables import OPTIONAL, left_out_problems
 
     yield from left_out_problems(shown_name, settings.leave_out, OPTIONAL)

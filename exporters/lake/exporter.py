@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from exporters.batch import TURN
 from exporters.errors import Misconfigured, Retryable
-from exporters.exporter import LandingExporter, StoreRouteMark, store_or_compare_mark
+from exporters.exporter import LandingExporter, StoreRouteMark, store_or_compare_delivery_mark
 from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
 from exporters.lake.formats import new_delivery_files
@@ -93,7 +93,7 @@ class LakeExporter:
         self._foreign_ranges: list[tuple[str, int, int]] | None = None
 
     async def write_delivery(
-        self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
+        self, delivery: Delivery, entries: AsyncIterator[LogEntry], store_delivery_mark: StoreRouteMark
     ) -> Settlement:
         """
         Write the files and store their digest as the mark that recognizes a repeat. Then copy the files to
@@ -102,7 +102,7 @@ class LakeExporter:
         await asyncio.to_thread(make_directory, self._context.directory, 0o700)
         editions = await self._context.landings.find_or_begin_log_editions(delivery.route, delivery.first)
         series = names.DeliveryRange(self._destination, editions[0], delivery.first, delivery.last)
-        await self._check_foreign_numbers(delivery, editions)
+        await self._check_no_foreign_files(delivery, editions)
         directory = self._context.directory / delivery.route.replace("/", "_")
         await asyncio.to_thread(_recreate_directory, directory)
         try:
@@ -116,7 +116,7 @@ class LakeExporter:
             )
             contents = await write_entries_to_files(files, entries)
             mark = f"{LAKE_MARK}writer={contents.writer};schema={contents.schema};digest={contents.digest}"
-            await store_or_compare_mark(delivery, mark, keep_mark)
+            await store_or_compare_delivery_mark(delivery, mark, store_delivery_mark)
             landed = [
                 await store_file(
                     self._store, self._format, file, files.path_of(file), contents.digest, directory
@@ -150,7 +150,7 @@ class LakeExporter:
             except ValueError:
                 return False
 
-    async def _check_foreign_numbers(self, delivery: Delivery, editions: Sequence[str]) -> None:
+    async def _check_no_foreign_files(self, delivery: Delivery, log_editions: Sequence[str]) -> None:
         """
         Raise Misconfigured if the prefix is another installation's, or has files with the delivery's numbers
         under other names: from the original of this copy, or an earlier route.
@@ -165,10 +165,10 @@ class LakeExporter:
                     )
                 ]
             )
-        own = (editions[0], delivery.first, delivery.last)
+        own = (log_editions[0], delivery.first, delivery.last)
         for foreign_range in self._foreign_ranges:
             edition, first, last = foreign_range
-            if edition not in editions or first > delivery.last or last < delivery.first:
+            if edition not in log_editions or first > delivery.last or last < delivery.first:
                 continue
             if foreign_range != own or not await self._belongs_to_route(foreign_range, delivery.route):
                 raise Misconfigured(
@@ -365,9 +365,9 @@ class LandingRecorder:
         self._noted_at: float | None = None  # monotonic
 
     async def write_delivery(
-        self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
+        self, delivery: Delivery, entries: AsyncIterator[LogEntry], store_delivery_mark: StoreRouteMark
     ) -> Settlement:
-        settlement = await self._exporter.write_delivery(delivery, entries, keep_mark)
+        settlement = await self._exporter.write_delivery(delivery, entries, store_delivery_mark)
         now = self._clock.monotonic()
         if self._noted_at is None or now >= self._noted_at + NOTED_EVERY_S:
             self._noted_at = now

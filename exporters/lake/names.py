@@ -67,11 +67,11 @@ def parse_import_part(name: str) -> tuple[str, int] | None:
     return None if match is None else (match[1], int(match[2]))
 
 
-def adoption_name(edition: str, first: int, last: int, *, table: str = TABLE) -> str:
+def adoption_name(log_edition: str, first: int, last: int, *, table: str = TABLE) -> str:
     """
     Return the name of an adoption's description. `first`: the first number that the restored copy never had.
     """
-    return f"{manifests_prefix(table)}adopted/{edition}-{first:012d}-{last:012d}.json"
+    return f"{manifests_prefix(table)}adopted/{log_edition}-{first:012d}-{last:012d}.json"
 
 
 def parse_adoption_range(name: str) -> tuple[str, int, int] | None:
@@ -79,13 +79,13 @@ def parse_adoption_range(name: str) -> tuple[str, int, int] | None:
     return None if match is None else (match[1], int(match[2]), int(match[3]))
 
 
-def manifest_name(edition: str, first: int, last: int, *, repair: int = 0, table: str = TABLE) -> str:
+def manifest_name(log_edition: str, first: int, last: int, *, repair: int = 0, table: str = TABLE) -> str:
     """
-    Return the name of a manifest. `edition`: the life of the log. `repair`: number of the repair that wrote
+    Return the name of a manifest. `log_edition`: the life of the log. `repair`: number of the repair that wrote
     the manifest, 0 for the delivery itself.
     """
     repair_suffix = f"-r{repair}" if repair else ""
-    return f"{manifests_prefix(table)}{edition}/{first:012d}-{last:012d}{repair_suffix}.json"
+    return f"{manifests_prefix(table)}{log_edition}/{first:012d}-{last:012d}{repair_suffix}.json"
 
 
 def strip_repair_number(name: str) -> str:

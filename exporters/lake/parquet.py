@@ -127,12 +127,12 @@ def _decimal_array(values: Sequence[int | None], type: Any) -> Any:
     return pa.Array.from_buffers(type, len(values), [validity, pa.py_buffer(data)])
 
 
-def _map_array(values: Sequence[Sequence[tuple[str, Any]] | None], items_of: Any) -> Any:
+def _map_array(values: Sequence[Sequence[tuple[str, Any]] | None], build_item_array: Any) -> Any:
     sizes = [len(value) if value else 0 for value in values]
     ends = list(accumulate(sizes, initial=0))
     offsets = [end if size else None for end, size in zip(ends, sizes, strict=False)] + [ends[-1]]
     pairs = chain.from_iterable(filter(None, values))
     names, texts = zip(*pairs, strict=True) if ends[-1] else ((), ())
     keys = pa.array(names, pa.string())
-    items = items_of(texts)
+    items = build_item_array(texts)
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items)

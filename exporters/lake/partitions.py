@@ -162,7 +162,7 @@ class DeliveryFiles:
                 self._damaged.append(number)
                 continue
             row = self._table.row_of(
-                record, number=number, committed_at=entry.committed_at, edition=self._series.edition
+                record, number=number, committed_at=entry.committed_at, log_edition=self._series.edition
             )
             rows.append(row)
         self._next_number = entry.last + 1

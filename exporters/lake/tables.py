@@ -103,7 +103,7 @@ def _operation_values(operation: UnitCostOperation) -> dict[str, Any]:
     }
 
 
-def _drop_values(drop: BillingDrop) -> dict[str, Any]:
+def _billing_drop_values(drop: BillingDrop) -> dict[str, Any]:
     return {
         "connection_id": drop.connection_id,
         "month": drop.month,
@@ -121,11 +121,13 @@ def _json_text(value: Mapping[str, Any]) -> str | None:
 def _build_table(
     name: str, columns: Mapping[str, str], fields_of: Callable[[Any], dict[str, Any]]
 ) -> LakeTable:
-    def build_row(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
+    def build_row(
+        record: Record, *, number: int | None, committed_at: float, log_edition: str | None
+    ) -> LakeRow:
         at = counted_time_us(record, committed_at)
         row: dict[str, Any] = {
             **dict.fromkeys(columns),
-            "edition": edition,
+            "edition": log_edition,
             "number": number,
             "at": at,
             "committed_at": int(committed_at * 1_000_000),
@@ -147,7 +149,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
     record.AI_TELEMETRY: AI_TABLE,
     record.USAGE_EVENTS: _build_table("usage_events", _EVENTS, _event_values),
     record.UNIT_COST: _build_table("unit_cost", _UNIT_COST, _operation_values),
-    record.BILLING_DATA: _build_table("billing_data", _BILLING, _drop_values),
+    record.BILLING_DATA: _build_table("billing_data", _BILLING, _billing_drop_values),
 }
 # Columns that a destination may leave out of at least one table.
 OPTIONAL: Final = tuple(

@@ -258,33 +258,34 @@ def compare_with_accounting(
     differences: Sequence[LakeDifference],
     route: str,
     *,
-    settled: int | None,
-    absent: int,
-    before: Mapping[str, int],
-    after: Mapping[str, int],
+    settled_count: int | None,
+    absent_count: int,
+    counts_before: Mapping[str, int],
+    counts_after: Mapping[str, int],
 ) -> Sequence[LakeDifference]:
     """
     Return differences between the accounting and a table or topic, which have no manifests.
 
-    `settled` and `absent`: how many of the settled record numbers it has (None if unknown), and how many it
-    lacks. A damaged record has a number, but is nowhere.
+    `settled_count` and `absent_count`: how many of the settled record numbers it has (None if unknown), and
+    how many it lacks. A damaged record has a number, but is nowhere.
     """
     result = list(differences)
-    if absent <= after.get("damaged", 0):
+    if absent_count <= counts_after.get("damaged", 0):
         result = [difference for difference in result if difference.kind != HOLE]
-    least = before.get("delivered", 0)
-    highest = after.get("delivered", 0)
-    if settled is not None and not least <= settled <= highest:
-        kind, delivered = (MISSING, least) if settled < least else (FOREIGN, highest)
+    least = counts_before.get("delivered", 0)
+    highest = counts_after.get("delivered", 0)
+    if settled_count is not None and not least <= settled_count <= highest:
+        kind, delivered = (MISSING, least) if settled_count < least else (FOREIGN, highest)
         description = (
-            f"it has {settled} records with settled numbers, but the accounting of the route has {delivered}"
+            f"it has {settled_count} records with settled numbers, but the accounting of the route has "
+            f"{delivered}"
         )
         result.append(LakeDifference(kind, route, description))
     return result
 
 
-def _settled_count(terms: Mapping[str, int]) -> int:
-    return terms.get("delivered", 0) + terms.get("damaged", 0)
+def _settled_count(accounting_counts: Mapping[str, int]) -> int:
+    return accounting_counts.get("delivered", 0) + accounting_counts.get("damaged", 0)
 
 
 class _ManifestLink(NamedTuple):

@@ -149,28 +149,32 @@ async def check_lake_files(store: LakeStore, context: LakeContext, route: str) -
     return LakeCheckResult(verified.differences, files=verified.files, rows=verified.rows)
 
 
-async def check_sent_numbers(
-    context: LakeContext, route: str, count: Callable[[int], Awaitable[CountedNumbers]]
+async def check_delivered_record_numbers(
+    context: LakeContext, route: str, count_numbers_below: Callable[[int], Awaitable[CountedNumbers]]
 ) -> LakeCheckResult:
     """
-    Compare the settled numbers with a topic or table, which have no manifests. `count`: gets the number below
-    which all records are settled.
+    Compare the settled numbers with a topic or table, which have no manifests. `count_numbers_below`: gets
+    the number below which all records are settled.
     """
-    before = await _accounting_terms(context, route)
-    counted = await count(await _settled_below(context, route, before))
+    before = await _accounting_counts(context, route)
+    counted = await count_numbers_below(await _first_unsettled_number(context, route, before))
     differences = compare_with_accounting(
         counted.differences,
         route,
-        settled=counted.settled,
-        absent=counted.absent,
-        before=before,
-        after=await _accounting_terms(context, route),
+        settled_count=counted.settled,
+        absent_count=counted.absent,
+        counts_before=before,
+        counts_after=await _accounting_counts(context, route),
     )
     return LakeCheckResult(differences, rows=counted.rows)
 
 
-async def _settled_below(context: LakeContext, route: str, terms: Mapping[str, int]) -> int:
-    if context.routes is None or not terms.get("delivered", 0) + terms.get("damaged", 0):
+async def _first_unsettled_number(
+    context: LakeContext, route: str, accounting_counts: Mapping[str, int]
+) -> int:
+    if context.routes is None or not accounting_counts.get("delivered", 0) + accounting_counts.get(
+        "damaged", 0
+    ):
         return 1
     return next((state.progress for state in await context.routes() if state.name == route), 1)
 
@@ -181,7 +185,7 @@ async def compare_with_store(store: LakeStore, context: LakeContext, route: str)
         stored_object.name: stored_object.size
         async for stored_object in store.list_objects(names.manifests_prefix(table))
     }
-    before = await _accounting_terms(context, route)
+    before = await _accounting_counts(context, route)
     stored_manifests = _StoredManifests(store, context.landings, route, listed)
     await asyncio.to_thread(make_directory, context.directory, 0o700)
     with tempfile.TemporaryDirectory(dir=context.directory) as directory:
@@ -192,15 +196,17 @@ async def compare_with_store(store: LakeStore, context: LakeContext, route: str)
     edition = await stored_manifests.find_or_begin_unsettled_edition()
     candidates = [*verified.differences, *await stored_manifests.unknown_manifest_differences()]
     differences = [
-        difference for difference in candidates if not stored_manifests.can_be_landing(difference, edition)
+        difference
+        for difference in candidates
+        if not stored_manifests.can_be_delivery_in_progress(difference, edition)
     ]
-    difference = accounting_difference(verified, route, before, await _accounting_terms(context, route))
+    difference = accounting_difference(verified, route, before, await _accounting_counts(context, route))
     if difference is not None:
         differences.append(difference)
     return replace(verified, differences=differences)
 
 
-async def _accounting_terms(context: LakeContext, route: str) -> Mapping[str, int]:
+async def _accounting_counts(context: LakeContext, route: str) -> Mapping[str, int]:
     assert context.books is not None
     return (await context.books()).routes.get(route, {})
 
@@ -275,13 +281,13 @@ class _StoredManifests:
             differences.append(LakeDifference(kind, name, description))
         return differences
 
-    def can_be_landing(self, difference: LakeDifference, edition: str) -> bool:
+    def can_be_delivery_in_progress(self, difference: LakeDifference, log_edition: str) -> bool:
         """
         Return whether the difference may be a delivery that is being written, because its numbers are not
         settled.
         """
         numbers = names.parse_record_range(difference.name) if difference.kind == FOREIGN else None
-        return numbers is not None and numbers[0] == edition and numbers[1] > self._last
+        return numbers is not None and numbers[0] == log_edition and numbers[1] > self._last
 
 
 def _manifest_name(landing: LakeDelivery) -> str:

@@ -65,8 +65,8 @@ def _block_html(lines: Sequence[str], notice: Notice) -> str:
     return f"<p>{_CODE.sub(_CODE_HTML, '<br>'.join(map(escape, lines)))}</p>"
 
 
-def _bar_html(label: str, blocks: str, amount: str, *, longest: int) -> str:
-    width = 100 * len(blocks) // max(longest, 1)
+def _bar_html(label: str, block_bar_text: str, amount: str, *, longest: int) -> str:
+    width = 100 * len(block_bar_text) // max(longest, 1)
     cell = f'<div style="height:12px;width:{width}%;background:#4972ca"></div>'
     cells = (
         f'<td style="padding:2px 12px 2px 0;white-space:nowrap;{_FAINT}">{escape(label)}</td>',

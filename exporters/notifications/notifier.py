@@ -65,7 +65,7 @@ class ChannelSender:
         self._schedule = schedule
         self._table = table
         self._clock = clock
-        self._stamp = channel.secret_stamp()
+        self._stamp = channel.secret_file_state()
         # The newest versions that this sender has seen: of the registry, and of this
         # channel's waiting notifications.
         self._seen = 0
@@ -87,7 +87,7 @@ class ChannelSender:
         wake = 0.0  # a monotonic time, so that a change of the wall clock delays nothing
         while True:
             try:
-                if await self._check_due(wake):
+                if await self._check_if_due_to_send(wake):
                     rest_s = await self.send_due() - self._clock.now()
                     wake = self._clock.monotonic() + min(rest_s, LOOK_AGAIN_S)
                     self._wait_reason = ""
@@ -132,8 +132,8 @@ class ChannelSender:
             _log.warning("notifications of %s wait: %s", self.name, reason, extra=facts)
         self._wait_reason = reason
 
-    async def _check_due(self, wake: float) -> bool:
-        if self._clock.monotonic() >= wake or self._has_new_files():
+    async def _check_if_due_to_send(self, wake_at: float) -> bool:
+        if self._clock.monotonic() >= wake_at or self._has_new_files():
             return True
         if self._table.version == self._seen:
             return False
@@ -141,7 +141,7 @@ class ChannelSender:
         return await self._table.change_count(self.name) != self._changes
 
     def _has_new_files(self) -> bool:
-        return self.state == PARKED and self._channel.secret_stamp() != self._stamp
+        return self.state == PARKED and self._channel.secret_file_state() != self._stamp
 
     async def _send_message(self, group: Sequence[Notification], waiting: Sequence[Notification]) -> None:
         first = group[0]
@@ -149,7 +149,7 @@ class ChannelSender:
             group = [replace(notification, message=first.number) for notification in group]
             await self._table.update(group)
         await self._table.wait_until_durable()
-        self._stamp = self._channel.secret_stamp()
+        self._stamp = self._channel.secret_file_state()
         try:
             details = await self._channel.send(
                 Message(notices=[notification.notice for notification in group], reached=first.reached)

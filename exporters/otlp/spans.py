@@ -50,7 +50,7 @@ def _text_encoder(key: str) -> Callable[[str], bytes]:
     return wire.text_encoder(key, number=ATTRIBUTES)
 
 
-def _text_heads(key: str) -> wire.TextHeads:
+def _text_attribute_prefixes(key: str) -> wire.TextHeads:
     return wire.TextHeads(key, number=ATTRIBUTES)
 
 
@@ -86,9 +86,9 @@ _input, _output, _cache_read, _cache_write, _cache_write_1h, _reasoning = map(
     _number_encoder, NUMBERS.values()
 )
 # heads instead of encoders, because calling a function for each text takes longer than joining head and text
-_ID, _RESPONSE_ID, _REQUEST_ID = map(_text_heads, (ID, RESPONSE_ID, "tollhouse.request_id"))
+_ID, _RESPONSE_ID, _REQUEST_ID = map(_text_attribute_prefixes, (ID, RESPONSE_ID, "tollhouse.request_id"))
 _COST, _ESTIMATED_COST, _USER, _TEAM, _SESSION, _API_KEY, _DEVICE, _RUN, _PARENT_RUN, _ANCESTORS = map(
-    _text_heads, TEXTS.values()
+    _text_attribute_prefixes, TEXTS.values()
 )
 _times = _text_encoder("tollhouse.times")
 
@@ -176,12 +176,12 @@ class SpanEncoder:
         if is_plain and trace != _NO_TRACE and span != _NO_SPAN:
             parts: list[bytes] = []
         else:
-            trace, span, parts = _stand_in_ids(r)
+            trace, span, parts = _valid_ids_and_id_attributes(r)
         start, end, times = r.start_time, r.end_time, b""
         if start is None or end is None:
             start, end, times = _span_times(start, end, committed_at)
         parts.append(_HEAD.pack(TRACE_ID, trace, SPAN_ID, span, START, start, END, end))
-        parts.append(self.encode_combination(r))
+        parts.append(self.encode_common_fields(r))
         text = hexlify(r.id)
         parts.append(_ID[len(text)])
         parts.append(text)
@@ -257,7 +257,7 @@ class SpanEncoder:
             ]
         return b"".join(parts)
 
-    def encode_combination(self, record: Inference) -> bytes:
+    def encode_common_fields(self, record: Inference) -> bytes:
         """
         Return the encoded name, kind, status and those attributes of a call that many other calls have with
         equal values. Results are cached.
@@ -331,7 +331,7 @@ def _encode_kind(record: Inference) -> bytes:
     return b"".join(parts)
 
 
-def _stand_in_ids(record: Inference) -> tuple[bytes, bytes, list[bytes]]:
+def _valid_ids_and_id_attributes(record: Inference) -> tuple[bytes, bytes, list[bytes]]:
     """
     Return a trace id and a span id to send, and attributes for the record's own ids. At least one of these is
     missing or no valid OTel id.
@@ -368,7 +368,7 @@ RESOURCE = wire.encode_field(1, wire.text_encoder("service.name", number=1)("tol
 _SCOPE = wire.encode_field(1, wire.encode_field(1, b"tollhouse"))
 
 
-def shared_native_module(entries: Sequence[LogEntry]) -> NativeModule | None:
+def native_module_of_all_entries(entries: Sequence[LogEntry]) -> NativeModule | None:
     """
     Return the compiled module that reads the packed records of all entries, or None if some are not packed.
     """
@@ -453,7 +453,7 @@ class PackedSpans:
             return False
         fields.append(self._encoder.encode_fields([(record, committed_at)]))
         if index not in records.odd:
-            combination = self._encoder.encode_combination(record)
+            combination = self._encoder.encode_common_fields(record)
             self._writer.learn(records.packed, records.offsets, index, combination)
         return True
 

@@ -35,7 +35,7 @@ from exporters.batch import RecordBatch, SendTally, map_with_pauses
 from exporters.errors import DeliveryTooLarge, Rejected, SplitRequired
 from exporters.http.answers import HttpAnswer, check_not_web_page, rejected_count_in_receipt
 from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, Client
-from exporters.otlp.spans import PackedSpans, SpanEncoder, join_export_request, shared_native_module
+from exporters.otlp.spans import PackedSpans, SpanEncoder, join_export_request, native_module_of_all_entries
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import derived_id
 from spool.ledger.cost_kinds import call_cost_source, cost_kind
@@ -87,7 +87,7 @@ class Target(Protocol):
         """Return the value of the authorization header. Raises Misconfigured if the secret cannot be read."""
         ...
 
-    def naming_refused_key(self, stream: str) -> AbstractContextManager[None]:
+    def name_refused_key_in_errors(self, stream: str) -> AbstractContextManager[None]:
         """In the block, add the name of the refused key to errors, if there are several keys."""
         ...
 
@@ -117,14 +117,14 @@ class TelemetryExporter:
         self._spans = SpanEncoder()
         self._packed: PackedSpans | None = None
 
-    async def prepare_delivery(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery_mark(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
         packed = await self._encode_packed_spans(delivery, entries)
         if packed is not None:
             return await self._send_stream(delivery, TRACES, *packed)
-        batch = batches.build_batch_without_shadows(delivery, entries)
+        batch = batches.build_batch_without_duplicates(delivery, entries)
         boundary = batches.boundary_nearest_middle(delivery, batch)
         if boundary is not None:
             raise SplitRequired("spans and counters are sent in separate requests", at=boundary)
@@ -144,7 +144,7 @@ class TelemetryExporter:
         self, delivery: Delivery, entries: Sequence[LogEntry]
     ) -> tuple[SendTally, EncodedBody] | None:
         """Encode records that are still packed. Return None if they must be decoded first."""
-        native = shared_native_module(entries)
+        native = native_module_of_all_entries(entries)
         if native is None or self._target.url(TRACES) is None:
             return None
         if self._packed is None:
@@ -165,7 +165,7 @@ class TelemetryExporter:
         assert url is not None
         if len(encoded.body) > self._max_bytes and delivery.count > 1:
             raise DeliveryTooLarge(f"{len(encoded.body)} bytes, over batch_bytes", answered=False)
-        with self._target.naming_refused_key(stream):
+        with self._target.name_refused_key_in_errors(stream):
             answer = await self._client.send(
                 url,
                 encoded.body,
@@ -177,7 +177,9 @@ class TelemetryExporter:
             )
         check_not_web_page(answer)
         refused, message = rejected_count_and_message(answer, stream)
-        return tally.settlement_unless_all_rejected(refused=refused, items=encoded.items, words=message)
+        return tally.settlement_unless_all_rejected(
+            rejected_items=refused, sent_items=encoded.items, rejection_text=message
+        )
 
     async def _encode_batch(self, batch: RecordBatch) -> EncodedBody:
         items = None
@@ -279,29 +281,29 @@ def correction_counters(record: Correction) -> Iterable[UsageMetric]:
     before, after = record.before, record.after
     is_moved = (before.status, cost_kind(before)) != (after.status, cost_kind(after))
     if after.shadow or is_moved:
-        yield _call_counter(record, before, -1)
+        yield _call_count_metric(record, before, -1)
     if is_moved and not after.shadow:
-        yield _call_counter(record, after, 1)
+        yield _call_count_metric(record, after, 1)
     for cost_source, amount in cost_differences(record).items():
-        counter = _correction_counter(record, "cost", None, decimal_text(amount), CURRENCY)
+        counter = _correction_metric(record, "cost", None, decimal_text(amount), CURRENCY)
         if cost_source != "reported":
             counter.id = derived_id(record.id, f"cost {cost_source}")
         counter.tags = {**counter.tags, OUTCOME_TAGS[1]: cost_source}
         yield counter
     for currency, amount in charge_differences(record).items():
         if amount:
-            yield _correction_counter(record, "cost", None, decimal_text(amount), currency)
+            yield _correction_metric(record, "cost", None, decimal_text(amount), currency)
     for name in CORRECTED_COUNTS:
         difference = count_difference(record, name)
         if difference:
-            yield _correction_counter(record, "tokens", name.removesuffix("_tokens"), difference, "{token}")
+            yield _correction_metric(record, "tokens", name.removesuffix("_tokens"), difference, "{token}")
     for name, difference in _meter_differences(record).items():
-        yield _correction_counter(record, "tokens", None, difference, "{token}", meter=name)
+        yield _correction_metric(record, "tokens", None, difference, "{token}", meter=name)
 
 
-def _call_counter(record: Correction, call: Inference, value: int) -> UsageMetric:
-    counter = _correction_counter(record, "calls", None, value, CALL_UNIT)
-    if value > 0:
+def _call_count_metric(record: Correction, call: Inference, count_change: int) -> UsageMetric:
+    counter = _correction_metric(record, "calls", None, count_change, CALL_UNIT)
+    if count_change > 0:
         counter.id = derived_id(record.id, f"calls {CALL_UNIT} again")
     outcome = zip(OUTCOME_TAGS, (call.status, call_cost_source(call)), strict=True)
     counter.tags = {**counter.tags, **dict(outcome)}
@@ -323,9 +325,9 @@ def _meter_differences(record: Correction) -> dict[str, int]:
     return {name: difference // SCALE for name, difference in differences.items() if difference}
 
 
-def _correction_counter(
+def _correction_metric(
     record: Correction,
-    of: str,
+    counted_name: str,
     token_type: str | None,
     value: int | str,
     unit: str,
@@ -333,12 +335,12 @@ def _correction_counter(
     meter: str | None = None,
 ) -> UsageMetric:
     call = record.after
-    own_name = of if unit == CURRENCY else f"{of} {unit}"
+    own_name = counted_name if unit == CURRENCY else f"{counted_name} {unit}"
     return UsageMetric(
         id=derived_id(record.id, meter or token_type or own_name),
         meter=meter,
         source=record.source,
-        name=f"tollhouse.correction.{of}",
+        name=f"tollhouse.correction.{counted_name}",
         model=call.response_model or call.request_model,
         token_type=token_type,
         value=value,

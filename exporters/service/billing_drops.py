@@ -52,7 +52,7 @@ class BillingDropExporter:
         self._locks = locks
         self._order = DeliveryOrder()
 
-    async def prepare_delivery(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery_mark(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:

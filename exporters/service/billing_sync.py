@@ -103,8 +103,8 @@ class BillingSync:
             stuck=0,
         )
 
-    def secret_stamps(self) -> list[object]:
-        return self._upstream.secret_stamps()
+    def secret_file_states(self) -> list[object]:
+        return self._upstream.secret_file_states()
 
     def retry_now(self) -> None:
         """Try again now, because a secret or the configuration changed."""
@@ -121,7 +121,7 @@ class BillingSync:
                     await self._poked.wait()
             self._poked.clear()
 
-    async def send_changed(self) -> int:
+    async def send_changed_hours(self) -> int:
         """
         Send each hour of this and the previous month that changed. Return the number of accepted hours.
 
@@ -132,7 +132,7 @@ class BillingSync:
         until = _hour_start(self._clock.now() - SETTLE_S)
         month = until.replace(day=1, hour=0)
         last_month = (month - timedelta(days=1)).replace(day=1)
-        since = await self._comparable_since(last_month)
+        since = await self._first_time_with_hourly_sums(last_month)
         earliest = await self._ledger.earliest_moment_with_hourly_sums(until - _LOOK_BACK)
         self._waiting = 0
         sent = await self._send_days(self._changed_hours(since, until))
@@ -165,7 +165,7 @@ class BillingSync:
         except SendError as error:
             raise NotAllowed(f"not everything was sent: {error}") from error
 
-    async def _comparable_since(self, since: datetime) -> datetime:
+    async def _first_time_with_hourly_sums(self, since: datetime) -> datetime:
         """
         Return `since` or, if later, the time from which hourly sums are stored. Earlier hours are not
         compared.
@@ -187,7 +187,7 @@ class BillingSync:
     async def _send_round(self) -> float:
         """Send the changed hours. Return the seconds until the next check."""
         try:
-            await self.send_changed()
+            await self.send_changed_hours()
         except Retryable as error:
             self._failures += 1
             self._reason = str(error)
@@ -262,7 +262,7 @@ class BillingSync:
             for start in sorted({*costs, *sent}):
                 if start < whole if start in sent else only_sent:
                     continue
-                hour = await self._build_fitting_hour(
+                hour = await self._build_hour_within_limits(
                     datetime.fromtimestamp(start, UTC), costs.get(start, []), month
                 )
                 if all or start not in sent or sent[start].hash != hour.hash:
@@ -292,14 +292,14 @@ class BillingSync:
         )
         return await asyncio.to_thread(_group_by_hour, await self._ledger.costs(query))
 
-    async def _build_fitting_hour(
-        self, start: datetime, fine: Sequence[CostRow], month: dict[int, SentHour]
+    async def _build_hour_within_limits(
+        self, start: datetime, detailed_costs: Sequence[CostRow], sent_hours_of_month: dict[int, SentHour]
     ) -> CbfHour:
-        other_hours = [hour for at, hour in month.items() if at != int(start.timestamp())]
+        other_hours = [hour for at, hour in sent_hours_of_month.items() if at != int(start.timestamp())]
         rows_left = cbf.MAX_MONTH_ROWS - sum(hour.rows for hour in other_hours)
         bytes_left = cbf.MAX_MONTH_BYTES - sum(hour.bytes for hour in other_hours)
         for level in cbf.LEVELS:
-            costs = fine
+            costs = detailed_costs
             if level is not cbf.FINE:
                 by_hour = await self._fetch_costs(start, start + timedelta(hours=1), level)
                 costs = by_hour.get(int(start.timestamp()), [])

@@ -120,14 +120,14 @@ class ContainerSync:
             stuck=0,
         )
 
-    def secret_stamps(self) -> list[object]:
-        return self._upstream.secret_stamps()
+    def secret_file_states(self) -> list[object]:
+        return self._upstream.secret_file_states()
 
     def retry_now(self) -> None:
-        self._end_waits()
+        self._clear_waits()
         self._poked.set()
 
-    def _end_waits(self) -> None:
+    def _clear_waits(self) -> None:
         for lane in self._lanes.values():
             lane.closed_until = 0.0
         self._poked_at = self._clock.now()
@@ -137,9 +137,9 @@ class ContainerSync:
 
     async def run(self) -> None:
         while True:
-            await self._wait_for_change(await self.send_due())
+            await self._wait_for_changes(await self.send_due_and_return_wait_s())
 
-    async def send_due(self) -> float:
+    async def send_due_and_return_wait_s(self) -> float:
         """Send everything that is due. Return the seconds to wait if nothing changes."""
         senders: Mapping[str, Callable[[], Awaitable[bool]]] = {
             UPLOAD: self._send_files,
@@ -192,7 +192,7 @@ class ContainerSync:
             lane.closed_until = self._clock.monotonic() + PARKED_RETRY_S
         else:
             if lane.is_faulty:
-                self._reset_lane(stream)
+                self._reset_stream_state(stream)
             return has_more
         return True
 
@@ -227,14 +227,14 @@ class ContainerSync:
                 await self._hold_file(file, "the upstream provided no address for the file")
             else:
                 await self._upload_file(file, address)
-        requested = _requested_references(answer)
+        requested = _requested_file_references(answer)
         if requested:
             await self._files.request_again(identity, requested, by)
         return True
 
     async def _upload_file(self, file: ContainerFile, address: str) -> None:
         """Send one file. No key is sent, because the address itself is secret."""
-        problem = await self._find_damage(file)
+        problem = await self._file_damage_text(file)
         if problem:
             await self._files.mark_damaged(file, problem)
             return
@@ -261,7 +261,7 @@ class ContainerSync:
         if scheme not in ("http", "https") or (scheme == "http" and upstream == "https"):
             raise Misconfigured("the upstream provided an upload address that is not https")
 
-    async def _find_damage(self, file: ContainerFile) -> str:
+    async def _file_damage_text(self, file: ContainerFile) -> str:
         sum = hashlib.sha256()
         try:
             async for piece in self._files.contents.read(file.id):
@@ -282,7 +282,7 @@ class ContainerSync:
         by = ContainerSender(key="", shipper=files[0].shipper, agent_version=files[0].agent_version)
         await self._upstream.post(ABANDON, body, query=_cluster_query(identity), headers=_agent_headers(by))
         await self._files.mark_reported(files)
-        self._reset_lane(ABANDON)
+        self._reset_stream_state(ABANDON)
         return True
 
     async def _send_bodies(self, kind: str) -> bool:
@@ -305,7 +305,7 @@ class ContainerSync:
         await self._settle_files(STATUSES, [file])
 
     async def _send_remote_write(self, file: ContainerFile) -> None:
-        problem = await self._find_damage(file)
+        problem = await self._file_damage_text(file)
         if problem:
             await self._files.mark_damaged(file, problem)
             return
@@ -334,7 +334,7 @@ class ContainerSync:
     async def _settle_files(self, stream: str, files: Sequence[ContainerFile]) -> None:
         await self._files.mark_delivered(files)
         self._held.difference_update(file.id for file in files)
-        self._reset_lane(stream)
+        self._reset_stream_state(stream)
 
     async def _hold_file(self, file: ContainerFile, reason: str) -> None:
         if file.problem != reason:
@@ -343,22 +343,22 @@ class ContainerSync:
         self._held.add(file.id)
         await self._files.postpone_sending(file, reason, not_before=self._clock.now() + HELD_RETRY_S)
 
-    def _reset_lane(self, stream: str) -> None:
+    def _reset_stream_state(self, stream: str) -> None:
         lane = self._lanes[stream]
         if lane.parked:
             _log.info("%s: running", NAME, extra={"action": "sync_running", "stream": stream})
         self._lanes[stream] = _StreamLane()
 
-    async def _wait_for_change(self, rest_s: float) -> None:
+    async def _wait_for_changes(self, max_wait_s: float) -> None:
         waits = [asyncio.create_task(self._poked.wait()), asyncio.create_task(self._files.wait_for_changes())]
         try:
-            await asyncio.wait(waits, timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, timeout=max_wait_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in waits:
                 task.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
             if self._poked.is_set():
-                self._end_waits()  # the response to an earlier request may have begun a wait
+                self._clear_waits()  # the response to an earlier request may have begun a wait
             self._poked.clear()
 
 
@@ -380,7 +380,7 @@ def _decode_upload_addresses(answer: HttpAnswer) -> Mapping[str, str]:
         ) from error
 
 
-def _requested_references(answer: HttpAnswer) -> list[str]:
+def _requested_file_references(answer: HttpAnswer) -> list[str]:
     """
     Return the references of the files that the upstream requests again. Return [] if the header cannot be read.
     """

@@ -55,7 +55,7 @@ StateWhatWaits = Callable[[dict[str, Any], Device, float | None], None]
 _log = logging.getLogger(__name__)
 
 
-async def _no_waiting_since() -> float | None:
+async def _no_waiting_record_time() -> float | None:
     return None
 
 
@@ -76,7 +76,7 @@ class DeviceSync:
         clock: Clock,
         in_flight: int = 4,
         tells_changes: bool = False,
-        waiting_since: Callable[[], Awaitable[float | None]] = _no_waiting_since,
+        waiting_since: Callable[[], Awaitable[float | None]] = _no_waiting_record_time,
         state_what_waits: StateWhatWaits = lambda heartbeat, device, since: None,
         backoff: Backoff | None = None,
     ) -> None:
@@ -102,7 +102,7 @@ class DeviceSync:
         """
         Return the sync's state in the form of a route's. `queued` counts devices, including rejected ones.
         """
-        waiting = [device for device in self._table.all() if self._is_due(device)]
+        waiting = [device for device in self._table.all() if self._is_due_to_send(device)]
         held = [device.held for device in waiting if device.held is not None]
         return RouteState(
             name=NAME,
@@ -121,14 +121,14 @@ class DeviceSync:
             refusal=next(iter(held), None),
         )
 
-    def secret_stamps(self) -> list[object]:
-        return self._upstream.secret_stamps()
+    def secret_file_states(self) -> list[object]:
+        return self._upstream.secret_file_states()
 
     def retry_now(self) -> None:
-        self._end_waits()
+        self._clear_waits()
         self._poked.set()
 
-    def _end_waits(self) -> None:
+    def _clear_waits(self) -> None:
         self._closed_until = 0.0
         self._backoffs.clear()
 
@@ -138,7 +138,7 @@ class DeviceSync:
     async def run(self) -> None:
         while True:
             try:
-                rest_s = await self._send_due()
+                rest_s = await self._send_due_devices_and_return_wait_s()
                 if self._is_faulty:  # this round succeeded, so the internal error is over
                     self._note_success()
             except SpoolError as error:
@@ -166,7 +166,7 @@ class DeviceSync:
             change.cancel()
             await asyncio.gather(change, return_exceptions=True)
             if self._poked.is_set():
-                self._end_waits()  # the response to an earlier request may have begun a wait
+                self._clear_waits()  # the response to an earlier request may have begun a wait
             self._poked.clear()
 
     async def _wait_for_retry_or_change(self) -> None:
@@ -179,13 +179,13 @@ class DeviceSync:
                 task.cancel()
             await asyncio.gather(poked, changed, return_exceptions=True)
 
-    async def _send_due(self) -> float:
+    async def _send_due_devices_and_return_wait_s(self) -> float:
         """Send everything that is due. Return the seconds to wait if nothing changes."""
         while True:
             now = self._clock.monotonic()  # read once per round, so that each device is either sent or waits
             due = self._due_devices(now)
             if not due:
-                return self._prune_and_return_wait_s(now)
+                return self._remove_ended_backoffs_and_return_wait_s(now)
             if self._closed_until > now:
                 return max(0.01, self._closed_until - now)
             if self._tells_changes:
@@ -201,7 +201,7 @@ class DeviceSync:
         due = [
             device
             for device in self._table.all()
-            if self._is_due(device) and not self._is_backing_off(device, now)
+            if self._is_due_to_send(device) and not self._is_backing_off(device, now)
         ]
         return sorted(due, key=lambda device: (device.state != REVOKED, device.last_seen))
 
@@ -218,13 +218,13 @@ class DeviceSync:
                 await self._send_heartbeat(device)
         except Misconfigured as error:
             if error.type == OWN_KEY_NEEDED:
-                await self._hold_device(device, error)
+                await self._mark_device_held_and_back_off(device, error)
             else:
                 self._pause_sync(error)
         except Retryable as error:
             self._schedule_retry(device, error)
         except (Rejected, DeliveryTooLarge) as error:
-            await self._hold_device(device, error)
+            await self._mark_device_held_and_back_off(device, error)
 
     async def _enrol_device(self, device: Device) -> Device:
         """Enrol a device upstream, and return it with the answer. Changes made meanwhile are sent later."""
@@ -305,7 +305,7 @@ class DeviceSync:
         else:
             self._backoffs[device.id] = (device.facts_version, until)
 
-    async def _hold_device(self, device: Device, error: SendError) -> None:
+    async def _mark_device_held_and_back_off(self, device: Device, error: SendError) -> None:
         reason = REVOKED_UPSTREAM if error.status == GONE else str(error)
         self._backoffs[device.id] = (device.facts_version, self._clock.monotonic() + HELD_RETRY_S)
         current = self._table.find(device.id)
@@ -318,14 +318,14 @@ class DeviceSync:
         facts_version, until = self._backoffs.get(device.id, (0, 0.0))
         return facts_version == device.facts_version and until > now
 
-    def _prune_and_return_wait_s(self, now: float) -> float:
+    def _remove_ended_backoffs_and_return_wait_s(self, now: float) -> float:
         self._backoffs = {id: rest for id, rest in self._backoffs.items() if rest[1] > now}
         self._reported_at = {
             id: at for id, at in self._reported_at.items() if self._table.find(id) is not None
         }
         return max(0.01, min((until for _, until in self._backoffs.values()), default=inf) - now)
 
-    def _is_due(self, device: Device) -> bool:
+    def _is_due_to_send(self, device: Device) -> bool:
         """
         Return whether a device must be sent. A pending device is never sent, and a revoked device is sent
         only to a Tollhouse that knows it.

@@ -83,11 +83,11 @@ class EventExporter:
         self._upstream = upstream
         self._max_bytes = max_bytes
 
-    async def prepare_delivery(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery_mark(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
-        batch = batches.build_batch_without_shadows(delivery, entries)
+        batch = batches.build_batch_without_duplicates(delivery, entries)
         if not batch.records:
             return batch.settlement_unless_all_rejected()
         events = [(record, at) for record, at in batch.records if isinstance(record, UsageEvent)]
@@ -105,7 +105,9 @@ class EventExporter:
         count, message = _decode_rejections(answer.body)
         refused = max(count, rejected_count_in_receipt(answer))
         reason = answer.without_secrets(message) or "the response names rejected events"
-        return batch.settlement_unless_all_rejected(refused=refused, words=reason if refused else None)
+        return batch.settlement_unless_all_rejected(
+            rejected_items=refused, rejection_text=reason if refused else None
+        )
 
     async def close(self) -> None:
         await self._upstream.close()
@@ -181,11 +183,11 @@ class StreamMapper:
         self._streams = streams
         self._learn = learn
 
-    async def prepare_delivery(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery_mark(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
-        batch = batches.build_batch_without_shadows(delivery, entries)
+        batch = batches.build_batch_without_duplicates(delivery, entries)
         mapped = [self._map_record(record, committed_at) for record, committed_at in batch.records]
         operations = [operation for operation in mapped if operation is not None]
         if operations:

@@ -83,17 +83,28 @@ class UpstreamPeople:
         self._waiting[address] = max(at, self._waiting.get(address, 0))
         self._loop.call_soon_threadsafe(self._met.set)
 
-    async def _relay_addresses(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> None:
+    async def _send_addresses_upstream(
+        self, hash_keys: Sequence[bytes], newest_call_at_by_address: Mapping[str, int]
+    ) -> None:
         """
         Send addresses of this gateway or of gateways below it to the upstream, with the keys of their hashes:
-        this gateway's, and `keys`. Raises SendError.
+        this gateway's, and `hash_keys`. Raises SendError.
         """
-        if addresses:
-            all_keys = [key.hex() for key in (*keys, self._people.secret)]
-            await self._send_with_new_client(ADDRESSES, {"keys": all_keys, "addresses": addresses})
+        if newest_call_at_by_address:
+            all_keys = [key.hex() for key in (*hash_keys, self._people.secret)]
+            await self._send_with_new_client(
+                ADDRESSES, {"keys": all_keys, "addresses": newest_call_at_by_address}
+            )
 
-    async def try_relay_addresses(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
-        return await self._try_request("people_not_linked", self._relay_addresses(keys, addresses)) is None
+    async def try_send_addresses_upstream(
+        self, hash_keys: Sequence[bytes], newest_call_at_by_address: Mapping[str, int]
+    ) -> bool:
+        return (
+            await self._try_request(
+                "people_not_linked", self._send_addresses_upstream(hash_keys, newest_call_at_by_address)
+            )
+            is None
+        )
 
     async def send_addresses_forever(self) -> None:
         while True:
@@ -108,7 +119,7 @@ class UpstreamPeople:
     async def _send_waiting_addresses(self) -> None:
         while self._waiting:
             some = dict(list(self._waiting.items())[:MAX_AT_ONCE])
-            await self._relay_addresses((), some)
+            await self._send_addresses_upstream((), some)
             if len(self._known) >= MAX_KNOWN or self._clock.monotonic() >= self._known_since + AGAIN_S:
                 self._known.clear()
                 self._known_since = self._clock.monotonic()

@@ -86,7 +86,7 @@ class UnitCostExporter:
         self._pace = Pace(clock, per_s=PER_S, burst=BURST)
         self._order = DeliveryOrder()
 
-    async def prepare_delivery(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery_mark(self, delivery: Delivery) -> str | None:
         """
         Wait until the rate limit allows the records. Then return the mark, which is the number of this
         attempt.

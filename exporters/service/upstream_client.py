@@ -57,7 +57,7 @@ class Keyring:
             raise Misconfigured(f"no key in upstream.keys covers the scope {scope}{hint}", answered=False)
         return key.secret.value()
 
-    def secret_stamps(self) -> list[object]:
+    def secret_file_states(self) -> list[object]:
         return [key.secret.change_stamp() for key in self._keys]
 
 
@@ -94,7 +94,7 @@ class UpstreamClient:
         Raises Misconfigured before sending if the path is empty or no key covers the stream, and the
         errors of `Client.send`.
         """
-        with self.naming_refused_key(name):
+        with self.name_refused_key_in_errors(name):
             answer = await self.client.send(
                 self._paths.required_url(name, **parts),
                 body,
@@ -118,7 +118,7 @@ class UpstreamClient:
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> HttpAnswer:
         parameters = urlencode(query)
-        with self.naming_refused_key(name):
+        with self.name_refused_key_in_errors(name):
             answer = await self.client.send(
                 self._paths.required_url(name) + (f"?{parameters}" if parameters else ""),
                 body,
@@ -137,7 +137,7 @@ class UpstreamClient:
         return self._keyring.secret_for(STREAMS[stream].scope)
 
     @contextmanager
-    def naming_refused_key(self, stream: str) -> Iterator[None]:
+    def name_refused_key_in_errors(self, stream: str) -> Iterator[None]:
         try:
             yield
         except Misconfigured as error:
@@ -149,8 +149,8 @@ class UpstreamClient:
     def headers(self) -> Mapping[str, str]:
         return {}
 
-    def secret_stamps(self) -> list[object]:
-        return self._keyring.secret_stamps()
+    def secret_file_states(self) -> list[object]:
+        return self._keyring.secret_file_states()
 
     async def close(self) -> None:
         await self.client.close()

@@ -89,7 +89,11 @@ class Clusters:
             wanted_version = hash_config(cluster.config)
             cluster_ids = [known_cluster.id for known_cluster in self.table.all()]
             await self._configs.store_report(
-                cluster.id, applied=applied, failed=failed, wanted=wanted_version, there=cluster_ids
+                cluster.id,
+                applied=applied,
+                failed=failed,
+                wanted=wanted_version,
+                existing_clusters=cluster_ids,
             )
 
     def last_data_at(self, cluster: Cluster) -> float:

@@ -18,7 +18,7 @@ from spool.registry.tables.sender_hours import (
     SenderHours,
     SenderHoursTable,
     SourceAndKey,
-    first_hours,
+    hours_of_new_sender,
     newest_record_times,
 )
 
@@ -68,7 +68,9 @@ class KeptSenderHours:
         current = dict(self._stored)
         for pair, hours in self._arrivals.items():
             stored = current.get(pair)
-            current[pair] = first_hours(pair, hours) if stored is None else stored.with_arrivals(hours)
+            current[pair] = (
+                hours_of_new_sender(pair, hours) if stored is None else stored.with_arrivals(hours)
+            )
         return [*current.values()]
 
     async def newest_by_source(self) -> Mapping[str, float]:

@@ -246,7 +246,7 @@ class ManagedResource(Generic[Row, Held]):
             most=table.most or caller.shared.most(table.limit),
             known=await self._known_dimensions(caller),
             actor=caller.actor,
-            sees=await self.visibility_test(caller),
+            can_see_row=await self.visibility_test(caller),
             **own,
         )
         return row
@@ -275,7 +275,7 @@ class ManagedResource(Generic[Row, Held]):
             version=version,
             known=await self._known_dimensions(caller),
             actor=caller.actor,
-            sees=await self.visibility_test(caller),
+            can_see_row=await self.visibility_test(caller),
         )
         return row
 

@@ -283,7 +283,7 @@ class PastDates(NamedTuple):
 
 
 class PastRecords(Protocol):
-    def has_unstored(self, dimensions: Collection[str]) -> bool:
+    def has_unstored_dimension(self, dimensions: Collection[str]) -> bool:
         """
         Return whether the lake does not store the values of one of these dimensions, so that all of them
         appear as unknown.

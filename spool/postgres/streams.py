@@ -124,7 +124,7 @@ def with_stream_claims(database: Database, versions: Versions, *, max_streams: i
             known = {row[0]: STREAM.read_row(row) for row in rows}
             return {
                 **other_versions(),
-                **shared.satisfied_expectations(claimed, known, room=max_streams - count),
+                **shared.satisfied_expectations(claimed, known, free_streams=max_streams - count),
             }
 
         return read_stream_versions

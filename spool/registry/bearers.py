@@ -58,7 +58,7 @@ def parse_device_generations(keys: Iterable[bytes]) -> list[tuple[str, int]]:
     return sorted((id, int(generation)) for generation, _, id in key_parts)
 
 
-def positions_of_ended_bearers(group: Sequence[Brought], version: Callable[[bytes], int]) -> set[int]:
+def positions_with_ended_bearers(group: Sequence[Brought], version: Callable[[bytes], int]) -> set[int]:
     return {
         index
         for index, submission in enumerate(group)

@@ -181,7 +181,7 @@ class RegistryChanges:
             ) from None
 
     @property
-    def is_fresh(self) -> bool:
+    def is_memory_fresh(self) -> bool:
         """Return whether memory has every change that is older than LOOKED_S seconds."""
         return not self.is_shared or self.clock.monotonic() - self._looked_at <= LOOKED_S
 

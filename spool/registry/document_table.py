@@ -23,8 +23,8 @@ from spool.registry.documents import (
     check_version_unchanged,
     replace_fields,
     row_version,
-    stamp_if_changed,
     stored_body,
+    with_change_fields_if_changed,
 )
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS, ChangedRowId
@@ -35,70 +35,88 @@ from spool.shares import is_within_share
 INSIGHTS = "insights"
 
 
-def row_counts_by_maker(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
+def row_counts_by_creator_key(rows: RegistryRows, limit_name: str, row_count: int) -> Mapping[str, int]:
     """
-    Return the number of rows that each key created, and under "" those of people. `there`: the total number
+    Return the number of rows that each key created, and under "" those of people. `row_count`: the total number
     of rows.
     """
-    counts_by_maker = Counter(maker_by_id(rows, limit).values())
-    return {**counts_by_maker, "": max(0, there - counts_by_maker.total())}
+    counts_by_maker = Counter(creator_key_by_row_id(rows, limit_name).values())
+    return {**counts_by_maker, "": max(0, row_count - counts_by_maker.total())}
 
 
-def check_key_share(rows: RegistryRows, limit: str, there: Collection[str], most: int, actor: Actor) -> None:
+def check_key_share_of_rows(
+    rows: RegistryRows, limit_name: str, row_ids: Collection[str], max_rows: int, actor: Actor
+) -> None:
     """
     Raise NotAllowed if the key of `actor` would have more than half of the rows that other keys leave free.
-    `there`: the ids of all rows.
+    `row_ids`: the ids of all rows.
     """
     if actor.is_key:
-        _require_key_share(actor.name, list(makers_of_rows(rows, limit, there)), len(there), most, limit)
+        _require_key_share_of_rows(
+            actor.name,
+            list(creator_keys_of_rows(rows, limit_name, row_ids)),
+            len(row_ids),
+            max_rows,
+            limit_name,
+        )
 
 
-def check_recorded_key_share(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
+def check_recorded_key_share_of_rows(
+    rows: RegistryRows, limit_name: str, row_count: int, max_rows: int, actor: Actor
+) -> None:
     """
-    Check as `check_key_share` does that a key leaves space for others, but by the recorded makers of rows. So
-    every deletion of a row must call `delete_row_maker`.
+    Check as `check_key_share_of_rows` does that a key leaves space for others, but by the recorded makers of rows. So
+    every deletion of a row must call `delete_creator_key`.
     """
     if actor.is_key:
-        _require_key_share(actor.name, list(maker_by_id(rows, limit).values()), there, most, limit)
+        _require_key_share_of_rows(
+            actor.name,
+            list(creator_key_by_row_id(rows, limit_name).values()),
+            row_count,
+            max_rows,
+            limit_name,
+        )
 
 
-def check_key_share_of_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
-    if actor.is_key and not is_within_share(authors.count(actor.name), len(authors) + n - 1, n, most):
+def check_key_share_of_comments(authors: Sequence[str], n: int, max_rows: int, actor: Actor) -> None:
+    if actor.is_key and not is_within_share(authors.count(actor.name), len(authors) + n - 1, n, max_rows):
         raise NotAllowed(
-            f"the comment was not added: {len(authors)} of {most} comments exist, and a key gets at "
+            f"the comment was not added: {len(authors)} of {max_rows} comments exist, and a key gets at "
             "most half of what others leave free"
         )
 
 
-def _require_key_share(key: str, row_makers: Sequence[str], row_count: int, maximum: int, limit: str) -> None:
-    own = row_makers.count(key)
+def _require_key_share_of_rows(
+    key: str, creator_keys: Sequence[str], row_count: int, maximum: int, limit_name: str
+) -> None:
+    own = creator_keys.count(key)
     if not is_within_share(own, row_count, 1, maximum):
         raise NotAllowed(
             f"this key already created {own}: a key gets at most half of what others leave free of "
-            f"{limit} = {maximum}. Delete one, or ask an operator to create it"
+            f"{limit_name} = {maximum}. Delete one, or ask an operator to create it"
         )
 
 
-def store_row_maker(rows: RegistryRows, limit: str, id: str, actor: Actor) -> None:
+def store_creator_key(rows: RegistryRows, limit_name: str, id: str, actor: Actor) -> None:
     if actor.is_key:
-        rows.put_document(_maker_kind(limit), id, {"key": actor.name})
+        rows.put_document(_creator_key_kind(limit_name), id, {"key": actor.name})
 
 
-def delete_row_maker(rows: RegistryRows, limit: str, id: str) -> None:
-    rows.delete_document(_maker_kind(limit), id)
+def delete_creator_key(rows: RegistryRows, limit_name: str, id: str) -> None:
+    rows.delete_document(_creator_key_kind(limit_name), id)
 
 
-def maker_by_id(rows: RegistryRows, limit: str) -> Mapping[str, str]:
-    return {id: str(body["key"]) for id, body in rows.documents(_maker_kind(limit)).items()}
+def creator_key_by_row_id(rows: RegistryRows, limit_name: str) -> Mapping[str, str]:
+    return {id: str(body["key"]) for id, body in rows.documents(_creator_key_kind(limit_name)).items()}
 
 
-def makers_of_rows(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
-    maker_of = maker_by_id(rows, limit)
-    return (maker_of.get(id, "") for id in there)
+def creator_keys_of_rows(rows: RegistryRows, limit_name: str, row_ids: Collection[str]) -> Iterator[str]:
+    maker_of = creator_key_by_row_id(rows, limit_name)
+    return (maker_of.get(id, "") for id in row_ids)
 
 
-def _maker_kind(limit: str) -> str:
-    return f"made by key: {limit}"
+def _creator_key_kind(limit_name: str) -> str:
+    return f"made by key: {limit_name}"
 
 
 class ManagedDocument(Identified, Protocol):
@@ -223,11 +241,11 @@ class DocumentTable(Generic[Row]):
                 setting = "" if self.most else f" ({self.limit})"
                 raise NotAllowed(f"the limit of {most} {noun}s{setting} is reached: delete one first")
             if most is not None:
-                check_key_share(rows, self.limit, stored, most, actor)
+                check_key_share_of_rows(rows, self.limit, stored, most, actor)
             if check is not None:
                 check(rows, stored, row)
             self.kind.store_row(rows, row)
-            store_row_maker(rows, self.limit, row.id, actor)
+            store_creator_key(rows, self.limit, row.id, actor)
             rows.add_audit(
                 row.created, actor, f"{self.action}.create", row.id, after=self._audited_fields(row)
             )
@@ -256,7 +274,7 @@ class DocumentTable(Generic[Row]):
             stored = self._stored_rows(rows)
             before = self._require_row(stored, id)
             check_version_unchanged(row_version(before), version)
-            after: Row = stamp_if_changed(before, edit(before), last_updated=now, **stamp)
+            after: Row = with_change_fields_if_changed(before, edit(before), last_updated=now, **stamp)
             if after is before:
                 return before
             check_unmanaged(self._changes, rows, self.action, id)
@@ -286,7 +304,7 @@ class DocumentTable(Generic[Row]):
             if check is not None:
                 check(rows, before)
             self.kind.delete(rows, id)
-            delete_row_maker(rows, self.limit, id)
+            delete_creator_key(rows, self.limit, id)
             rows.add_audit(now, actor, f"{self.action}.delete", id, before=self._audited_fields(before))
 
         await self._changes.change_rows(remove_row, lambda _: self._forget_row(id))
@@ -334,10 +352,10 @@ class ManagedTable(DocumentTable[Row]):
         return after
 
     def check_conflicts(
-        self, rows: RegistryRows, stored: Mapping[str, Row], row: Row, sees: Sees[Row]
+        self, rows: RegistryRows, stored: Mapping[str, Row], row: Row, can_see_row: Sees[Row]
     ) -> None:
         """
-        Raise an error if the row conflicts with stored rows. `sees` returns whether a row may be named in the
+        Raise an error if the row conflicts with stored rows. `can_see_row` returns whether a row may be named in the
         error.
         """
 
@@ -352,7 +370,7 @@ class ManagedTable(DocumentTable[Row]):
         most: int | None,
         known: Collection[str] = (),
         actor: Actor,
-        sees: Sees[Row] = sees_everything,
+        can_see_row: Sees[Row] = sees_everything,
         **own: Any,
     ) -> Row:
         """
@@ -371,7 +389,7 @@ class ManagedTable(DocumentTable[Row]):
             created=now,
             last_updated=now,
         )
-        return await self._add_row(row, check=self._conflict_check(sees), most=most, actor=actor)
+        return await self._add_row(row, check=self._conflict_check(can_see_row), most=most, actor=actor)
 
     async def change(
         self,
@@ -381,7 +399,7 @@ class ManagedTable(DocumentTable[Row]):
         version: str | None = None,
         known: Collection[str] = (),
         actor: Actor,
-        sees: Sees[Row] = sees_everything,
+        can_see_row: Sees[Row] = sees_everything,
     ) -> Row:
         """Change fields of a row. Raises NotAllowed if the row's version is not `version`."""
         now = self._changes.now()
@@ -393,14 +411,14 @@ class ManagedTable(DocumentTable[Row]):
             return before if after == before else self.with_reset_progress(before, after, actor, now)
 
         return await self._edit_row(
-            id, edit_row, check=self._conflict_check(sees), version=version, actor=actor
+            id, edit_row, check=self._conflict_check(can_see_row), version=version, actor=actor
         )
 
     async def delete(self, id: str, *, actor: Actor) -> None:
         await self._remove_row(id, check=self.check_deletion, actor=actor)
 
-    def _conflict_check(self, sees: Sees[Row]) -> DocumentCheck[Row]:
-        return lambda rows, stored, row: self.check_conflicts(rows, stored, row, sees)
+    def _conflict_check(self, can_see_row: Sees[Row]) -> DocumentCheck[Row]:
+        return lambda rows, stored, row: self.check_conflicts(rows, stored, row, can_see_row)
 
 
 class PlainDocuments:
@@ -463,14 +481,18 @@ class PlainDocuments:
 
 
 class NamedTable(DocumentTable[NamedRow]):
-    def find_by_name(self, name: str, sees: Sees[NamedRow] = sees_everything) -> NamedRow | None:
+    def find_by_name(self, name: str, can_see_row: Sees[NamedRow] = sees_everything) -> NamedRow | None:
         folded_name = name.strip().casefold()
-        return next((row for row in self.all() if row.name.casefold() == folded_name and sees(row)), None)
+        return next(
+            (row for row in self.all() if row.name.casefold() == folded_name and can_see_row(row)), None
+        )
 
-    def require_by_id_or_name(self, id_or_name: str, sees: Sees[NamedRow] = sees_everything) -> NamedRow:
+    def require_by_id_or_name(
+        self, id_or_name: str, can_see_row: Sees[NamedRow] = sees_everything
+    ) -> NamedRow:
         row = self.find(id_or_name)
-        if row is None or not sees(row):
-            row = self.find_by_name(id_or_name, sees)
+        if row is None or not can_see_row(row):
+            row = self.find_by_name(id_or_name, can_see_row)
         if row is None:
             raise NotThere(f"no {self.kind.noun} has this id or name")
         return row
@@ -487,19 +509,25 @@ def draft_fields(draft: Any, kind: type[Any] | None = None) -> dict[str, Any]:
     return {name: getattr(draft, name) for name in field_names(kind or type(draft))}
 
 
-def is_name_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = sees_everything) -> bool:
+def is_name_taken(
+    kept: Iterable[NamedRow], row: NamedRow, can_see_row: Sees[NamedRow] = sees_everything
+) -> bool:
     """
-    Return whether another row that `sees` accepts has this name, ignoring case.
+    Return whether another row that `can_see_row` accepts has this name, ignoring case.
 
     An error about hidden rows would reveal them.
     """
     name = row.name.casefold()
-    same = [other for other in kept if other.name.casefold() == name and (other.id == row.id or sees(other))]
+    same = [
+        other
+        for other in kept
+        if other.name.casefold() == name and (other.id == row.id or can_see_row(other))
+    ]
     return bool(same) and all(other.id != row.id for other in same)
 
 
 def check_name_free(
-    kept: Iterable[NamedRow], row: NamedRow, *, noun: str, sees: Sees[NamedRow] = sees_everything
+    kept: Iterable[NamedRow], row: NamedRow, *, noun: str, can_see_row: Sees[NamedRow] = sees_everything
 ) -> None:
-    if is_name_taken(kept, row, sees):
+    if is_name_taken(kept, row, can_see_row):
         raise AlreadyThere(f"a {noun} named {row.name!r} already exists")

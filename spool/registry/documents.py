@@ -108,7 +108,7 @@ class DocumentKind(Generic[Row]):
     def build_row_from_body(self, body: Mapping[str, Any]) -> Row:
         """Decode a document to its row. Raises RegistryDamaged if that is impossible."""
         try:
-            values = {name: form.back(body) for name, form in _stored_forms(self.row).items()}
+            values = {name: form.back(body) for name, form in _stored_form_by_field(self.row).items()}
             return msgspec.convert({**body, **values}, self.row)
         except (msgspec.ValidationError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise RegistryDamaged(f"a stored {self.noun} cannot be read: {error}") from error
@@ -116,13 +116,13 @@ class DocumentKind(Generic[Row]):
 
 def stored_body(row: Any) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(row)
-    for name, form in _stored_forms(row.__class__).items():
+    for name, form in _stored_form_by_field(row.__class__).items():
         body |= form.to(body.pop(name))
     return body
 
 
 @cache
-def _stored_forms(kind: type) -> Mapping[str, StoredForm]:
+def _stored_form_by_field(kind: type) -> Mapping[str, StoredForm]:
     if not issubclass(kind, msgspec.Struct):
         return {}
     notes = {
@@ -138,7 +138,7 @@ def replace_fields(row: Edited, **changes: Any) -> Edited:
     return replace(row, **changes)  # type: ignore[type-var]
 
 
-def stamp_if_changed(before: Edited, after: Edited, **stamp: Any) -> Edited:
+def with_change_fields_if_changed(before: Edited, after: Edited, **stamp: Any) -> Edited:
     """
     Return `after` with the stamp (time and author), or `before` if the rows are equal.
 

@@ -19,7 +19,7 @@ from spool.log.partial_reports import Expectation
 from spool.registry.bearers import live_token_expectation
 from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import DocumentTable, field_names
-from spool.registry.documents import DocumentKind, stamp_if_changed
+from spool.registry.documents import DocumentKind, with_change_fields_if_changed
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.keys import check_key_name, check_labels
 from spool.registry.operators import Actor
@@ -158,7 +158,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return (live_token_expectation(token.id),) if self._changes.is_shared else ()
 
     async def create(
-        self, drafts: Iterable[TokenDraft], *, text: str = "", actor: Actor
+        self, drafts: Iterable[TokenDraft], *, secret_text: str = "", actor: Actor
     ) -> Sequence[tuple[EnrolmentToken, str]]:
         """
         Add tokens in one transaction, and delete tokens that ended long ago. Return each token with its
@@ -166,7 +166,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         """
         now = self._changes.now()
         made = [
-            self._build_token(check_token_draft(draft, now), text or new_token_text(), actor, now)
+            self._build_token(check_token_draft(draft, now), secret_text or new_token_text(), actor, now)
             for draft in drafts
         ]
         tokens = {token.id: token for token, _ in made}
@@ -199,7 +199,9 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         def edit_token(rows: RegistryRows) -> EnrolmentToken:
             before = self._require_row(self._stored_rows(rows), id)
             fields = {name: getattr(draft, name) for name in field_names(TokenDraft)}
-            after: EnrolmentToken = stamp_if_changed(before, replace(before, **fields), last_updated=now)
+            after: EnrolmentToken = with_change_fields_if_changed(
+                before, replace(before, **fields), last_updated=now
+            )
             if after is before:
                 return before
             check_unmanaged(self._changes, rows, self.action, id)
@@ -229,13 +231,13 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         """Add the uses of devices that will be deleted to `spent`, except for ended tokens."""
         now = self._changes.now()
 
-        def with_spent_uses(token: EnrolmentToken) -> EnrolmentToken:
+        def add_uses_to_token(token: EnrolmentToken) -> EnrolmentToken:
             return replace(token, spent=token.spent + devices_by_token[token.id])
 
         tokens = [self.find(id) for id in devices_by_token]
         ids = [token.id for token in tokens if token is not None and token.ended_at > now]
         if ids:
-            await self._change_tokens(ids, with_spent_uses, "", "", actor)
+            await self._change_tokens(ids, add_uses_to_token, "", "", actor)
 
     async def _change_tokens(
         self,

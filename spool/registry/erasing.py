@@ -17,7 +17,7 @@ from spool.erasure import EVER, Erasure, erased_name, pseudonyms_by_digest, rena
 from spool.errors import NotAllowed
 from spool.people import ERASED, SECOND_NAME, USER, USER_EMAIL, People, Pseudonyms, is_address
 from spool.registry.changes import RegistryChanges
-from spool.registry.file_owners import FILE_OWNERS, owner_id
+from spool.registry.file_owners import FILE_OWNERS, owned_object_id
 from spool.registry.operators import Actor, Operator
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.tables import enforcers
@@ -114,7 +114,7 @@ class _RegistryErasure:
         self._delete_people()
         self._delete_accounts(now)
         self._rows.rewrite_texts(self._rewrite_row, (ERASURE, KIND, NAME))
-        self._rows.forget_changed_subjects()
+        self._rows.cancel_change_announcements()
 
     def replace_name(self, text: str) -> str:
         return self._named(text)
@@ -159,7 +159,7 @@ class _RegistryErasure:
         if after != dict(values):
             self.done.rows += 1
             stated = [name for name in values if name not in AUTHORS and not name.endswith("_by")]
-            owner = self._owners.get(owner_id(table, id))
+            owner = self._owners.get(owned_object_id(table, id))
             if owner and any(after[name] != values[name] for name in stated):
                 self.done.managed.append(owner.file_position)
         return after

@@ -20,7 +20,7 @@ from spool.registry.registry_rows import RegistryRows
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOwner:
     """
-    Where a set of files declares an object. `id`: from `owner_id`. `secret_file`: the file with the object's
+    Where a set of files declares an object. `id`: from `owned_object_id`. `secret_file`: the file with the object's
     secret.
     """
 
@@ -34,7 +34,7 @@ class FileOwner:
     def file_position(self) -> str:
         return f"{self.set}, {self.file}:{self.line}"
 
-    def managed_error(self) -> Managed:
+    def managed_by_file_error(self) -> Managed:
         return Managed(
             f"managed by {self.file_position}. Change that file and apply it, or take the object out with "
             "`tollhouse apply --release`"
@@ -44,7 +44,7 @@ class FileOwner:
 FILE_OWNERS = DocumentKind("file_owner", FileOwner, "owner of an object")
 
 
-def owner_id(action: str, id: str) -> str:
+def owned_object_id(action: str, id: str) -> str:
     """Return the id of an object here. `action`: the part of its audit actions before the dot."""
     return f"{action} {id}"
 
@@ -53,9 +53,9 @@ def check_unmanaged(changes: RegistryChanges, rows: RegistryRows, action: str, i
     """Raise Managed if a file manages the object. In a draft, which applies files, do nothing."""
     if changes.is_draft:
         return
-    owner = FILE_OWNERS.find(rows, owner_id(action, id))
+    owner = FILE_OWNERS.find(rows, owned_object_id(action, id))
     if owner is not None:
-        raise owner.managed_error()
+        raise owner.managed_by_file_error()
 
 
 class FileOwnerTable:
@@ -82,9 +82,9 @@ class FileOwnerTable:
         Raise Managed if a file of configuration manages the object, as far as this process knows. In an
         uncommitted draft of changes, do nothing.
         """
-        owner = self._owners.get(owner_id(action, id))
+        owner = self._owners.get(owned_object_id(action, id))
         if owner is not None and not self._changes.is_draft:
-            raise owner.managed_error()
+            raise owner.managed_by_file_error()
 
     async def store_owner(self, owner: FileOwner) -> None:
         await self._changes.change_rows(

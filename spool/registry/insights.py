@@ -110,13 +110,14 @@ class Insight:
     def is_no_longer_found(self) -> bool:
         return self.finding is not None and not self.present
 
-    def is_reopened_by(self, newest: float | None) -> bool:
+    def is_reopened_by(self, newest_evidence_at: float | None) -> bool:
         """
-        Return whether evidence from the time `newest` reopens the insight. Only an addressed insight reopens.
+        Return whether evidence from the time `newest_evidence_at` reopens the insight. Only an addressed
+        insight reopens.
         """
         if self.status != ADDRESSED:
             return False
-        return not self.present or (newest is not None and newest > self.status_at)
+        return not self.present or (newest_evidence_at is not None and newest_evidence_at > self.status_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +181,7 @@ def check_comment(text: str) -> str:
     return _check_text("text", text.strip(), MAX_TEXT)
 
 
-def encode_concern(concerns: CallFilter | None) -> str:
+def encode_concerned_calls(concerns: CallFilter | None) -> str:
     return "" if concerns is None else msgspec.json.encode(concerns).decode()
 
 

@@ -246,13 +246,13 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
 def _check_known_names(word: str, names: set[str], catalogue: Collection[str]) -> None:
     for name in sorted(names - set(catalogue)):
         near = difflib.get_close_matches(name, catalogue, 1, 0.6)
-        hint = f"did you mean {near[0]!r}?" if near else _catalogue_hint(catalogue)
+        hint = f"did you mean {near[0]!r}?" if near else _known_scopes_hint(catalogue)
         raise Invalid(f"unknown {word} {name!r}; {hint}")
 
 
-def _catalogue_hint(catalogue: Collection[str]) -> str:
-    if len(catalogue) < 10:
-        return "known are " + ", ".join(map(repr, catalogue))
+def _known_scopes_hint(known_scopes: Collection[str]) -> str:
+    if len(known_scopes) < 10:
+        return "known are " + ", ".join(map(repr, known_scopes))
     return "scopes have the form GROUP:OPERATION, for example 'ai-telemetry-ingest:ingest-ai-telemetry'"
 
 

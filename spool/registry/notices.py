@@ -263,7 +263,7 @@ def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterabl
     """
     checked = [check_notice(notice) for notice in notices]
     for channel in channels:
-        books = _ChannelBooks(rows, channel)
+        books = _ChannelNotifications(rows, channel)
         for notice in checked:
             id = notification_id(channel, notice.id)
             if rows.document(_WAITING, id) is None and rows.document(_OVER, id) is None:
@@ -395,7 +395,7 @@ class NoticeTable:
                 if rows.document(_WAITING, notification.id) is not None
             ]
             for channel in {notification.channel for notification in still}:
-                books = _ChannelBooks(rows, channel)
+                books = _ChannelNotifications(rows, channel)
                 for notification in still:
                     if notification.channel == channel:
                         books.remove_notification(notification)
@@ -410,7 +410,9 @@ class NoticeTable:
         how many changed.
         """
 
-        def retried_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
+        def retried_notification(
+            notification: Notification, books: _ChannelNotifications
+        ) -> Notification | None:
             if notification.state == SENT:
                 return None
             if notification.state == WAITING:
@@ -425,7 +427,9 @@ class NoticeTable:
         Mark waiting notifications as discarded. Return how many changed. Raises NotThere for an unknown id.
         """
 
-        def discarded_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
+        def discarded_notification(
+            notification: Notification, books: _ChannelNotifications
+        ) -> Notification | None:
             is_open = notification.state in (WAITING, FAILED)
             return replace(notification, state=DISCARDED) if is_open else None
 
@@ -456,7 +460,7 @@ class NoticeTable:
         self,
         action: str,
         ids: Collection[str],
-        changed: Callable[[Notification, _ChannelBooks], Notification | None],
+        changed: Callable[[Notification, _ChannelNotifications], Notification | None],
         actor: Actor,
     ) -> int:
         now = self._changes.now()
@@ -465,7 +469,7 @@ class NoticeTable:
             count = 0
             notifications = _sort_notifications(_find_notification(rows, id) for id in set(ids))
             for channel in sorted({notification.channel for notification in notifications}):
-                books = _ChannelBooks(rows, channel)
+                books = _ChannelNotifications(rows, channel)
                 notice_ids = []
                 for notification in notifications:
                     after = changed(notification, books) if notification.channel == channel else None
@@ -483,7 +487,7 @@ class NoticeTable:
         return await self._changes.change_rows(change_and_audit_notifications)
 
 
-class _ChannelBooks:
+class _ChannelNotifications:
     """
     The counts of one channel's notifications, and the number of the next one, within a transaction.
     `store_counts` stores them.

@@ -45,7 +45,7 @@ def restore_context(body: Mapping[str, Any]) -> OrgContext:
         raise RegistryDamaged(f"the stored notes on the organization cannot be read: {error}") from error
 
 
-def check_context(text: str) -> str:
+def check_org_context_text(text: str) -> str:
     """Return the text without blanks around it. Empty means no notes. Raises Invalid."""
     text = text.strip()
     if len(text) > MAX_TEXT:
@@ -62,7 +62,7 @@ class OrgContextTable:
 
     async def set_text(self, text: str, *, actor: Actor) -> OrgContext | None:
         """Replace the notes. An empty text deletes them."""
-        text, now = check_context(text), self._changes.now()
+        text, now = check_org_context_text(text), self._changes.now()
 
         def store_context_text(rows: RegistryRows) -> OrgContext | None:
             before = _read_context(rows)

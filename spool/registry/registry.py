@@ -15,7 +15,7 @@ from spool.registry.document_table import (
     DocumentTable,
     MemoryTable,
     PlainDocuments,
-    row_counts_by_maker,
+    row_counts_by_creator_key,
 )
 from spool.registry.enrolment_tokens import EnrolmentTokenTable
 from spool.registry.file_owners import FileOwnerTable
@@ -173,7 +173,7 @@ class Registry:
         """
 
         def run_draft_or_undo(rows: RegistryRows) -> T:
-            result = run_without_waiting(self._run_draft(rows, work))
+            result = run_without_waiting(self._run_on_draft_registry(rows, work))
             if not keeps(result):
                 raise _Undone(result)
             return result
@@ -184,7 +184,9 @@ class Registry:
             result: T = undone.result
             return result
 
-    async def _run_draft(self, rows: RegistryRows, work: Callable[[Registry], Coroutine[Any, Any, T]]) -> T:
+    async def _run_on_draft_registry(
+        self, rows: RegistryRows, work: Callable[[Registry], Coroutine[Any, Any, T]]
+    ) -> T:
         draft = Registry(DraftChanges(self._changes, rows), self._declared)
         for table in draft._memory_tables():
             await table.load()
@@ -206,9 +208,9 @@ class Registry:
         self.people.policy = policy
         self.persons.reapply_links()
 
-    def set_min_group_size(self, people: int, order: Sequence[str] = ()) -> None:
-        self.people.min_group = people
-        self.people.group_order = order
+    def set_min_group_size(self, min_people: int, dimension_order: Sequence[str] = ()) -> None:
+        self.people.min_group = min_people
+        self.people.group_order = dimension_order
 
     def declared_table(self, kind: type[Table]) -> Table:
         """Return the table of this class. Raises KeyError if it was not declared."""
@@ -224,7 +226,9 @@ class Registry:
 
         def count_by_limit_and_maker(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
             numbers = {**counts, INSIGHTS: rows.count_insights()}
-            return {limit: row_counts_by_maker(rows, limit, number) for limit, number in numbers.items()}
+            return {
+                limit: row_counts_by_creator_key(rows, limit, number) for limit, number in numbers.items()
+            }
 
         shares = dict(await self._changes.read(count_by_limit_and_maker))
         for table in self._documents:
@@ -245,9 +249,9 @@ class Registry:
         await self._changes.wait_for_change()
 
     @property
-    def is_fresh(self) -> bool:
+    def is_memory_fresh(self) -> bool:
         """Return whether memory has the changes of other processes up to a second ago."""
-        return self._changes.is_fresh
+        return self._changes.is_memory_fresh
 
     async def catch_up(self) -> RegistryNews:
         """Read and apply every change that was committed before this call. Return these changes."""

@@ -49,7 +49,7 @@ class RegistryRows(DocumentRows, Protocol):
         """
         ...
 
-    def forget_changed_subjects(self) -> None:
+    def cancel_change_announcements(self) -> None:
         """
         Do not announce the ids of rows changed so far, because ids of the kinds in NAMED are names of people.
         Other processes then read everything.

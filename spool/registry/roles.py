@@ -418,7 +418,9 @@ class Roles:
         own = (BASES[base],) if base in BASES else ()
         roles = (*own, *self.assigned_roles(person, groups))
         shown = dict.fromkeys(
-            (shown_cost_types(role.cost_types), part) for role in roles for part in _visible_parts(role)
+            (shown_cost_types(role.cost_types), part)
+            for role in roles
+            for part in _visible_data_filters(role)
         )
         rights = Rights(
             permission_sets=resolve_permission_sets(id for role in roles for id in role.permission_sets),
@@ -475,7 +477,7 @@ def role_dimensions(draft: NewRole) -> Iterator[str]:
     return (condition.dimension for condition in draft.filters)
 
 
-def _visible_parts(role: Role) -> Iterator[tuple[RoleFilter, ...]]:
+def _visible_data_filters(role: Role) -> Iterator[tuple[RoleFilter, ...]]:
     if role.data_access == FULL:
         yield ()
     elif role.data_access == LIMITED and role.filters:
@@ -572,7 +574,7 @@ class RoleTable(NamedTable[Role]):
         tried_role = Role(id="", **draft_fields(draft))
         other_roles = (role for id, role in self._rows.items() if id != replaced)
         return self._apply_min_group(
-            Roles(map(self._expand_names, [*other_roles, tried_role])).holder_rights(holder)
+            Roles(map(self._expand_people_in_filters, [*other_roles, tried_role])).holder_rights(holder)
         )
 
     def _apply_min_group(self, rights: Rights) -> Rights:
@@ -650,9 +652,9 @@ class RoleTable(NamedTable[Role]):
 
     def _set_rows(self, rows: dict[str, Role]) -> None:
         super()._set_rows(rows)
-        self._in_force = Roles(map(self._expand_names, rows.values()))
+        self._in_force = Roles(map(self._expand_people_in_filters, rows.values()))
 
-    def _expand_names(self, role: Role) -> Role:
+    def _expand_people_in_filters(self, role: Role) -> Role:
         matched = self._changes.people.expand_filter
         filters = tuple(
             replace_fields(

@@ -29,17 +29,20 @@ def claimed_streams(keys: Iterable[bytes]) -> Mapping[bytes, TelemetryStream]:
 
 
 def satisfied_expectations(
-    claimed: Mapping[bytes, TelemetryStream], known: Mapping[str, TelemetryStream], *, room: int
+    claimed_streams: Mapping[bytes, TelemetryStream],
+    known: Mapping[str, TelemetryStream],
+    *,
+    free_streams: int,
 ) -> dict[bytes, int]:
     """
-    Return the keys in `claimed` whose stream definition may be added or equals the known one, each with the
-    version AGREES. `room`: the number of streams that may still be added.
+    Return the keys in `claimed_streams` whose stream definition may be added or equals the known one, each with the
+    version AGREES. `free_streams`: the number of streams that may still be added.
     """
-    new = sorted({stream.name for stream in claimed.values()} - known.keys())
-    over = set(new[max(0, room) :])
+    new = sorted({stream.name for stream in claimed_streams.values()} - known.keys())
+    over = set(new[max(0, free_streams) :])
     return {
         key: AGREES
-        for key, stream in claimed.items()
+        for key, stream in claimed_streams.items()
         if stream.name not in over and is_same_stream(known.get(stream.name), stream)
     }
 

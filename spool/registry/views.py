@@ -356,9 +356,9 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
         check_dimensions(view_dimensions(draft), known)
 
     def check_conflicts(
-        self, rows: RegistryRows, stored: Mapping[str, View], row: View, sees: Sees[View]
+        self, rows: RegistryRows, stored: Mapping[str, View], row: View, can_see_row: Sees[View]
     ) -> None:
-        check_name_free(stored.values(), row, noun="view", sees=sees)
+        check_name_free(stored.values(), row, noun="view", can_see_row=can_see_row)
         if row.unit_of_work is not None and any(
             body.get("view_id") == row.id for body in rows.documents("plan").values()
         ):

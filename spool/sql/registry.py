@@ -136,7 +136,7 @@ class SqlRegistryRows:
     """
     Implements `spool.registry.registry_rows.RegistryRows`.
 
-    A shared engine overrides `_announce_change`, `forget_changed_subjects`, `_lock_key`, `check_actor` and
+    A shared engine overrides `_announce_change`, `cancel_change_announcements`, `_lock_key`, `check_actor` and
     `_prepare_write`, and `_new_id` if tables assign no numbers.
     """
 
@@ -385,7 +385,7 @@ class SqlRegistryRows:
     def _lock_key(self, id: int, *, shuts: bool) -> None:
         """Lock a key's row in shared engines. `shuts`: no secret of the key works after the change."""
 
-    def forget_changed_subjects(self) -> None:
+    def cancel_change_announcements(self) -> None:
         """Do nothing, because the only process announces nothing."""
 
     def check_actor(self, actor: Actor) -> None:

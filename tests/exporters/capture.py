@@ -26,7 +26,7 @@ class Capture:
         self.records: list[Record] = []  # all records that the exporter sent and this receiver accepted
         self._answers = deque(answers)
 
-    async def prepare_delivery(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery_mark(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
@@ -34,7 +34,7 @@ class Capture:
         answer = self._answers.popleft() if self._answers else None
         if answer is not None:
             raise answer
-        batch = batches.build_batch_without_shadows(delivery, entries)
+        batch = batches.build_batch_without_duplicates(delivery, entries)
         self.records += [record for record, _ in batch.records]
         return batch.settlement_unless_all_rejected()
 

@@ -28,27 +28,29 @@ def test_shadows_and_damage_are_told_from_what_leaves() -> None:
     or was deleted.
     """
     entries = [entry(1, [call(1), call(2, shadow=True), None]), entry(6, [call(6)])]
-    sorted_out = batch.build_batch_without_shadows(delivery(1, 8), entries)
+    sorted_out = batch.build_batch_without_duplicates(delivery(1, 8), entries)
     assert [(call(1), 1.0), (call(6), 6.0)] == sorted_out.records
     assert Settlement(
         delivered=1, refused=1, shadow=1, damaged=5, words="w"
-    ) == sorted_out.settlement_unless_all_rejected(refused=1, words="w")
+    ) == sorted_out.settlement_unless_all_rejected(rejected_items=1, rejection_text="w")
 
 
 def test_a_destination_that_keeps_gets_shadows_too() -> None:
     """At a destination that stores shadows, they count as delivered."""
-    sorted_out = batch.build_batch_with_shadows(delivery(1, 2), [entry(1, [call(1), call(2, shadow=True)])])
+    sorted_out = batch.build_batch_with_duplicates(
+        delivery(1, 2), [entry(1, [call(1), call(2, shadow=True)])]
+    )
     assert Settlement(delivered=2) == sorted_out.settlement_unless_all_rejected()
 
 
 def test_no_more_can_be_refused_than_was_sent() -> None:
     """If an upstream reports more rejected records than were sent, the accounting still balances."""
-    sorted_out = batch.build_batch_without_shadows(delivery(1, 2), [entry(1, calls(1, 2))])
+    sorted_out = batch.build_batch_without_duplicates(delivery(1, 2), [entry(1, calls(1, 2))])
     assert Settlement(delivered=0, refused=2) == sorted_out.settlement_unless_all_rejected(
-        refused=99, items=100
+        rejected_items=99, sent_items=100
     )
     with pytest.raises(Rejected, match="200, but 2 of 2 items are rejected: why"):
-        sorted_out.settlement_unless_all_rejected(refused=99, words="why")
+        sorted_out.settlement_unless_all_rejected(rejected_items=99, rejection_text="why")
 
 
 @pytest.mark.parametrize(
@@ -69,5 +71,5 @@ def test_a_mixed_batch_is_split_near_its_middle(
     """
     whole = delivery(1, len(records))
     assert boundary == batch.boundary_nearest_middle(
-        whole, batch.build_batch_without_shadows(whole, [entry(1, records)])
+        whole, batch.build_batch_without_duplicates(whole, [entry(1, records)])
     )

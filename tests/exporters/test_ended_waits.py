@@ -142,7 +142,7 @@ async def billing(upstream: Upstream, clock: StoppedClock, _: Path) -> AsyncIter
     settings = UpstreamSettings(base_url="http://localhost")
     any: Any = None
     sync = BillingSync(any, any, any, settings, any, clock=clock)
-    sync.send_changed = upstream.send  # type: ignore[method-assign]
+    sync.send_changed_hours = upstream.send  # type: ignore[method-assign]
     yield sync.run(), sync.retry_now
 
 

@@ -49,13 +49,13 @@ async def test_a_stream_of_container_metrics() -> None:
 
     clock = StoppedClock()
     sync = ContainerSync(cast(Any, Files()), cast(Any, None), clock=clock)
-    assert 60 == await sync.send_due()
+    assert 60 == await sync.send_due_and_return_wait_s()
     assert sync.state().state == "parked"
     assert sync.state().reason == "container-upload: fault: ValueError"
     assert 3 == len(asked)
     fault.is_there = False
     clock.move(60)
-    await sync.send_due()
+    await sync.send_due_and_return_wait_s()
     assert sync.state().state == "running"
     assert sync.state().reason is None
 
@@ -97,7 +97,7 @@ async def test_a_channel_of_notifications(monkeypatch: pytest.MonkeyPatch) -> No
             return []
 
     class Channel:
-        def secret_stamp(self) -> object:
+        def secret_file_state(self) -> object:
             return 1
 
     monkeypatch.setattr("exporters.notifications.notifier.LOOK_EVERY_S", 0.0)

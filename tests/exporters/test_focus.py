@@ -320,7 +320,7 @@ async def test_a_file_with_other_columns_is_moved_aside(
     exporter = FileExporter(path, write=destination.encode_delivery, head=focus.csv_header())
     entry = LogEntry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
-    await exporter.prepare_delivery(delivery)
+    await exporter.prepare_delivery_mark(delivery)
     await exporter.send(delivery, [entry])
     await exporter.close()
     assert b"BillingAccountId,BilledCost\ntollhouse,1\n" == (tmp_path / "focus.csv.2").read_bytes()
@@ -336,12 +336,12 @@ async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
     entry = LogEntry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
     for _ in range(2):
-        mark = await exporter.prepare_delivery(delivery)
+        mark = await exporter.prepare_delivery_mark(delivery)
         delivery = Delivery(id=1, route=delivery.route, first=1, last=1, attempts=1, idempotency_key="k",
                             mark=mark or delivery.mark)  # fmt: skip
         assert 1 == (await exporter.send(delivery, [entry])).delivered
     later = Delivery(id=2, route=delivery.route, first=1, last=1, attempts=0, idempotency_key="l")
-    await exporter.prepare_delivery(later)
+    await exporter.prepare_delivery_mark(later)
     await exporter.send(later, [entry])
     await exporter.close()
     lines = path.read_text().splitlines()

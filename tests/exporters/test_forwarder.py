@@ -38,7 +38,7 @@ class Gate(Capture):
 
 
 def config(exporter: Capture, made_of: str, *, linger_s: float = 0.0) -> RouteConfig:
-    return RouteConfig(spec=SPEC, made_of=made_of, exporter=exporter, linger_s=linger_s)
+    return RouteConfig(spec=SPEC, compared_settings=made_of, exporter=exporter, linger_s=linger_s)
 
 
 @asynccontextmanager

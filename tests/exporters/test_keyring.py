@@ -99,14 +99,14 @@ def test_a_secret_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("one\n")
     keyring = Keyring([UpstreamKey(name="k", secret_file=file, scopes=(scopes.INGEST,))])
-    before = keyring.secret_stamps()
+    before = keyring.secret_file_states()
     assert "one" == keyring.secret_for(scopes.INGEST)
-    assert before == keyring.secret_stamps()
+    assert before == keyring.secret_file_states()
     new = tmp_path / "key.new"
     new.write_text("two\n")
     new.replace(file)
     assert "two" == keyring.secret_for(scopes.INGEST)
-    assert before != keyring.secret_stamps()
+    assert before != keyring.secret_file_states()
 
 
 def test_only_secrets_in_files_are_watched(tmp_path: Path) -> None:
@@ -114,11 +114,11 @@ def test_only_secrets_in_files_are_watched(tmp_path: Path) -> None:
     file = tmp_path / "key"
     keys = (UpstreamKey(name="a", secret_file=file), UpstreamKey(name="b", secret_env="B"))
     keyring = Keyring(keys, ENVIRON)
-    missing, variable = keyring.secret_stamps()
+    missing, variable = keyring.secret_file_states()
     assert missing is not None
     assert variable is None
     file.write_text("one\n")
-    assert missing != keyring.secret_stamps()[0]
+    assert missing != keyring.secret_file_states()[0]
 
 
 @pytest.mark.parametrize("content", [None, "", "\n", "two\nlines", "a b", "bell\x07"])

@@ -27,7 +27,7 @@ async def test_everything_leaves_without_further_records(seconds: float, records
 
     steps = []
     async with asyncio.timeout(60):
-        async for below in linger.sendable_changes():
+        async for below in linger.sendable_below_changes():
             steps.append(below)
             if below == records + 1:
                 break
@@ -58,7 +58,7 @@ def lingering(kept: SqliteSpool, clock: MovedClock) -> CommitLinger:
 
 async def next_below(linger: CommitLinger) -> int:
     async with asyncio.timeout(60):
-        async for below in linger.sendable_changes():
+        async for below in linger.sendable_below_changes():
             return below
     raise AssertionError("the log ended")
 
@@ -82,7 +82,7 @@ async def test_a_request_to_hurry_goes_by_numbers(kept: SqliteSpool, clock: Move
     linger = lingering(kept, clock)
     waits = asyncio.create_task(next_below(linger))
     await add(kept.log, call(1))
-    linger.release_committed()
+    linger.release_committed_records()
     assert 2 == await waits
     clock.move(3)
     await add(kept.log, call(2))

@@ -46,7 +46,7 @@ def delivery(first: int, last: int, *, mark: str | None = None) -> Delivery:
 
 async def marked(exporter: FileExporter, sent: Delivery) -> Delivery:
     """Store the mark before anything is written, as the route does."""
-    mark = await exporter.prepare_delivery(sent)
+    mark = await exporter.prepare_delivery_mark(sent)
     return sent if mark is None else replace(sent, mark=mark)
 
 
@@ -157,7 +157,7 @@ async def test_another_machine_goes_on_with_a_shared_file(path: Path) -> None:
     await one.close()
     assert sent.mark == f"0:{path.stat().st_ino}:0"
     other = FileExporter(path, write=encode_delivery, shared=True)
-    assert await other.prepare_delivery(sent) is None
+    assert await other.prepare_delivery_mark(sent) is None
     await attempt(other, sent, calls(1, 2))
     await other.close()
     assert lines(path) == rows(1, 2)
@@ -326,7 +326,7 @@ async def test_a_path_that_cannot_be_written_parks(tmp_path: Path) -> None:
     """If the path is a directory, the message names it, because the operator must change it."""
     exporter = FileExporter(tmp_path, write=encode_delivery)
     with pytest.raises(Misconfigured, match="Is a directory"):
-        await exporter.prepare_delivery(delivery(1, 1))
+        await exporter.prepare_delivery_mark(delivery(1, 1))
     await exporter.close()
 
 

@@ -65,7 +65,7 @@ async def lane_of_container_metrics(clock: SteppingClock, border: float, _: Path
     sync = ContainerSync(cast(Any, Files()), cast(Any, None), clock=clock)
     sync._lanes[UPLOAD].closed_until = border
     clock.step_s = STEP_S
-    return await sync.send_due()
+    return await sync.send_due_and_return_wait_s()
 
 
 async def device_that_rests(clock: SteppingClock, border: float, _: Path) -> float:
@@ -88,7 +88,7 @@ async def _devices(clock: SteppingClock, wait: Callable[[DeviceSync], object]) -
     wait(sync)
     sync._send_device = tried  # type: ignore[method-assign]
     clock.step_s = STEP_S
-    return await sync._send_due()
+    return await sync._send_due_devices_and_return_wait_s()
 
 
 async def delivery_that_was_put_off(clock: SteppingClock, border: float, place: Path) -> float:
@@ -126,7 +126,7 @@ async def notification_that_was_put_off(clock: SteppingClock, border: float, _: 
         async def wait_until_durable(self) -> None: ...
 
     class Channel:
-        def secret_stamp(self) -> object:
+        def secret_file_state(self) -> object:
             return 1
 
         async def send(self, message: object) -> str:

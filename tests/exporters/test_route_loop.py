@@ -171,7 +171,7 @@ async def test_a_delivery_that_was_taken_over_is_not_sent(spool: Spooled) -> Non
     """
 
     class Marking(Capture):
-        async def prepare_delivery(self, delivery: Delivery) -> str | None:
+        async def prepare_delivery_mark(self, delivery: Delivery) -> str | None:
             await spool.deliveries.set_routes([SPEC])
             assert await spool.deliveries.take_due_delivery(ROUTE, now=spool.clock.now(), max_records=10)
             return "7 42"
@@ -297,10 +297,10 @@ async def test_suspects_are_bounded_but_not_for_ever(clock: StoppedClock) -> Non
     """
     throttle = RouteThrottle(clock, Backoff())
     throttle.note_record_rejection()
-    assert MAX_SUSPECTS == throttle.max_suspects()
+    assert MAX_SUSPECTS == throttle.max_failure_suspects()
     clock.move(10 * ANOTHER_SUSPECT_S)
     throttle.note_record_rejection()
-    assert MAX_SUSPECTS + 10 == throttle.max_suspects()
+    assert MAX_SUSPECTS + 10 == throttle.max_failure_suspects()
 
 
 async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -> None:
@@ -310,12 +310,14 @@ async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -
     """
     throttle = RouteThrottle(clock, Backoff())
     began = throttle.round
-    assert [False, False] == [throttle.note_failure(began, "503", hint_s=None) for _ in range(2)]
+    assert [False, False] == [
+        throttle.note_failure_and_return_is_new_reason(began, "503", requested_wait_s=None) for _ in range(2)
+    ]
     assert 0 == throttle.wait_s(0)
     assert throttle.wait_s(1) > 1e9
-    assert throttle.note_failure(throttle.round, "503", hint_s=None)
+    assert throttle.note_failure_and_return_is_new_reason(throttle.round, "503", requested_wait_s=None)
     assert 1 <= throttle.wait_s(0) <= 2
-    throttle.note_failure(throttle.round, "503", hint_s=100.0)
+    throttle.note_failure_and_return_is_new_reason(throttle.round, "503", requested_wait_s=100.0)
     assert throttle.note_success()
     assert [100, 100] == [throttle.wait_s(0), throttle.wait_s(1)]
     throttle.end_waits()

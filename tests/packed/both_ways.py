@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from exporters.batch import SendTally, build_batch_without_shadows
+from exporters.batch import SendTally, build_batch_without_duplicates
 from exporters.errors import Rejected
 from exporters.otlp.spans import PackedSpans, SpanEncoder, join_export_request
 from exporters.otlp.telemetry import OUT_OF_RANGE
@@ -78,7 +78,7 @@ class Both:
         return True
 
     def _by_rule(self, delivery: Delivery, entry: LogEntry) -> object:
-        batch = build_batch_without_shadows(delivery, [entry])
+        batch = build_batch_without_duplicates(delivery, [entry])
         if not all(isinstance(record, Inference) for record, _ in batch.records):
             return None
         try:

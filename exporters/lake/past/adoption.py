@@ -64,22 +64,22 @@ class LakeSettler:
     batch_records: int
     scratch: Path
 
-    async def take_deliveries(self, first: int, last: int) -> list[Delivery]:
+    async def take_deliveries(self, first: int, last_number: int) -> list[Delivery]:
         """
         Take the deliveries of these record numbers, so that no route sends them. A delivery that also has
         other numbers is split.
         """
-        await self._wait_until_closed(last)
+        await self._wait_until_records_closed(last_number)
         deliveries = list[Delivery]()
-        while first <= last:
-            delivery = await self._take_next_due(below=last + 1, max_records=MOST_RECORDS)
+        while first <= last_number:
+            delivery = await self._take_next_due(below=last_number + 1, max_records=MOST_RECORDS)
             if delivery is None or delivery.first != first:
                 raise NotAllowed(
                     f"the number {first} is in the data lake, but no delivery of {self.route} waits "
                     "with it here"
                 )
-            if delivery.last > last:
-                await self._split_delivery(delivery, last + 1)
+            if delivery.last > last_number:
+                await self._split_delivery(delivery, last_number + 1)
                 continue
             deliveries.append(delivery)
             first = delivery.last + 1
@@ -98,33 +98,33 @@ class LakeSettler:
             self.route, now=now, max_records=max_records, below=below
         )
 
-    async def _wait_until_closed(self, last: int) -> None:
+    async def _wait_until_records_closed(self, last_number: int) -> None:
         async for below in self.log.watermark_changes(self.route.partition("/")[2]):
-            if below > last:
+            if below > last_number:
                 return
 
-    async def settle_added_records(self, first: int, last: int) -> list[Delivery]:
+    async def settle_added_records(self, first_number: int, last_number: int) -> list[Delivery]:
         """
-        Settle the records `first` to `last`, which are in the data lake under other numbers. To reach them,
-        this also takes the deliveries of lower numbers, and returns these unsettled.
+        Settle the records `first_number` to `last_number`, which are in the data lake under other numbers. To
+        reach them, this also takes the deliveries of lower numbers, and returns these unsettled.
         """
-        await self._wait_until_closed(last)
+        await self._wait_until_records_closed(last_number)
         held = []
-        for below in (first, last + 1):
+        for below in (first_number, last_number + 1):
             while (
                 delivery := await self._take_next_due(below=below, max_records=self.batch_records)
             ) is not None:
                 border = next(
                     (
                         boundary
-                        for boundary in (first, last + 1)
+                        for boundary in (first_number, last_number + 1)
                         if delivery.first < boundary <= delivery.last
                     ),
                     None,
                 )
                 if border is not None:
                     await self._split_delivery(delivery, border)
-                elif first <= delivery.first <= last:
+                elif first_number <= delivery.first <= last_number:
                     await self._settle_without_files(delivery)
                 else:
                     held.append(delivery)
@@ -154,7 +154,7 @@ class LakeSettler:
             delivery, Settlement(delivered=delivery.count, landing=landing)
         )
 
-    async def settle_shared_records(
+    async def settle_records_in_log_and_lake(
         self, read_manifest: ReadManifest, deliveries: Sequence[Delivery]
     ) -> None:
         """
@@ -240,23 +240,23 @@ class LakeAdoption:
     def _route(self) -> str:
         return f"{self.destination}/{self._topic}"
 
-    async def adopt_records(self, *, leave: bool, dry_run: bool) -> AdoptionResult:
+    async def adopt_records(self, *, leaves_in_lake: bool, dry_run: bool) -> AdoptionResult:
         """
         Adopt the route's records in the data lake.
 
-        With `leave`, records that the restored log never had stay only in the data lake. With `dry_run`,
+        With `leaves_in_lake`, records that the restored log never had stay only in the data lake. With `dry_run`,
         nothing is written, and `brought` counts the records that would be added. Raises NotAllowed if the
         data lake does not belong to this log. Raises the store's errors.
         """
         with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
-            return await self._adopt_manifests(Path(scratch), leave=leave, dry_run=dry_run)
+            return await self._adopt_manifests(Path(scratch), leaves_in_lake=leaves_in_lake, dry_run=dry_run)
 
-    async def _adopt_manifests(self, scratch: Path, *, leave: bool, dry_run: bool) -> AdoptionResult:
+    async def _adopt_manifests(self, scratch: Path, *, leaves_in_lake: bool, dry_run: bool) -> AdoptionResult:
         await self._check_none_held_back()
         manifests, adopted = await self._read_unknown_manifests(scratch)
         if not manifests:
             return AdoptionResult()
-        shared = await self._find_last_shared(manifests, scratch)
+        shared = await self._find_last_number_in_both(manifests, scratch)
         unshared = [
             lake_manifest
             for lake_manifest in manifests
@@ -271,7 +271,7 @@ class LakeAdoption:
                 restored,
                 counts[lake_manifest.name],
                 scratch,
-                leave=leave,
+                leaves_in_lake=leaves_in_lake,
                 dry_run=dry_run,
             )
         settled = sum(
@@ -330,7 +330,7 @@ class LakeAdoption:
         ]
         return sorted(waiting, key=lambda lake_manifest: lake_manifest.body.first), adopted
 
-    async def _find_last_shared(self, manifests: Sequence[ReadManifest], scratch: Path) -> int:
+    async def _find_last_number_in_both(self, manifests: Sequence[ReadManifest], scratch: Path) -> int:
         """
         Return the last number with the same record in the data lake and in the log.
 
@@ -372,7 +372,7 @@ class LakeAdoption:
             except FileNotFoundError as error:
                 raise NotAllowed(f"{file.key} is missing in the data lake") from error
             rows = format.read_rows(local_copy, columns)
-            while part := await asyncio.to_thread(_next_rows, rows):
+            while part := await asyncio.to_thread(_next_row_batch, rows):
                 for values in part:
                     yield values
 
@@ -405,20 +405,20 @@ class LakeAdoption:
     async def _add_missing_to_log(
         self,
         lake_manifest: ReadManifest,
-        shared: int,
+        last_number_in_both: int,
         restored: _RestoredRecords,
         counts: _AdoptionCounts,
         scratch: Path,
         *,
-        leave: bool,
+        leaves_in_lake: bool,
         dry_run: bool,
     ) -> None:
         waiting: list[Record] = []
         async for values in self._read_rows(lake_manifest.body, self.records.read_columns, scratch):
             row = dict(zip(self.records.read_columns, values, strict=True))
-            if row["number"] <= shared:
+            if row["number"] <= last_number_in_both:
                 continue
-            record = None if leave else _restorable_record(row, self.records)
+            record = None if leaves_in_lake else _restorable_record(row, self.records)
             if record is None:
                 counts.left += 1
             elif record.id in restored.seen or self._is_known(record, restored):
@@ -458,9 +458,9 @@ class LakeAdoption:
     async def _settle_lake_records(
         self,
         manifests: Sequence[ReadManifest],
-        unshared: Sequence[ReadManifest],
+        later_manifests: Sequence[ReadManifest],
         counts: dict[str, _AdoptionCounts],
-        shared: int,
+        last_number_in_both: int,
         restored: _RestoredRecords,
         scratch: Path,
     ) -> None:
@@ -483,27 +483,27 @@ class LakeAdoption:
             (
                 lake_manifest,
                 await settling.take_deliveries(
-                    lake_manifest.body.first, min(lake_manifest.body.last, shared)
+                    lake_manifest.body.first, min(lake_manifest.body.last, last_number_in_both)
                 ),
             )
             for lake_manifest in manifests
-            if lake_manifest.body.first <= shared
+            if lake_manifest.body.first <= last_number_in_both
         ]
         held = list[Delivery]()
         for first, last in restored.ranges:
             held += await settling.settle_added_records(first, last)
-        for lake_manifest in unshared:
-            await self._store_adoption(lake_manifest, shared, counts[lake_manifest.name])
+        for lake_manifest in later_manifests:
+            await self._store_adoption_in_lake(lake_manifest, last_number_in_both, counts[lake_manifest.name])
         for lake_manifest, deliveries in shared_deliveries:
-            await settling.settle_shared_records(lake_manifest, deliveries)
+            await settling.settle_records_in_log_and_lake(lake_manifest, deliveries)
         for delivery in held:
             await self.deliveries.schedule_retry(delivery, reason="it waited for an adoption", not_before=0)
 
-    async def _store_adoption(
-        self, lake_manifest: ReadManifest, shared: int, counts: _AdoptionCounts
+    async def _store_adoption_in_lake(
+        self, lake_manifest: ReadManifest, last_number_in_both: int, counts: _AdoptionCounts
     ) -> None:
         contents = lake_manifest.body
-        first = max(contents.first, shared + 1)
+        first = max(contents.first, last_number_in_both + 1)
         note = Adoption(
             route=contents.route,
             edition=contents.edition,
@@ -522,7 +522,7 @@ class LakeAdoption:
         )
 
 
-def _next_rows(rows: Iterator[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _next_row_batch(rows: Iterator[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return list(islice(rows, _AT_ONCE))
 
 
@@ -538,7 +538,7 @@ def _restorable_record(row: dict[str, Any], records: TopicRecords) -> Record | N
     if record is None:
         return None
     committed_at = (time_ns(row["committed_at"]) or 0) / NS
-    values = records.table.row_of(record, number=None, committed_at=committed_at, edition=None).values
+    values = records.table.row_of(record, number=None, committed_at=committed_at, log_edition=None).values
     encoded_row = dict(zip(records.table.columns, values, strict=True))
     spend = None if row["spend"] is None else money.text_to_units(decimal_text(Decimal(row["spend"])))
     is_same = (encoded_row["counted"], encoded_row["calls"], encoded_row["spend"]) == (

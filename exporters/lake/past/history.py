@@ -52,7 +52,7 @@ class LakeHistory:
     directory: Path
     leave_out: Collection[str] = ()
 
-    def has_unstored(self, dimensions: Collection[str]) -> bool:
+    def has_unstored_dimension(self, dimensions: Collection[str]) -> bool:
         left_out = {*_NO_COLUMN, *self.leave_out}
         if _MODEL & left_out:
             left_out.add("model")
@@ -89,7 +89,7 @@ class LakeHistory:
 
     async def _find_files(self, dates: PastDates, below: int) -> list[LakeFile]:
         since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
-        after, files = await self._number_landed_before(since, below), list[LakeFile]()
+        after, files = await self._find_record_number_landed_before(since, below), list[LakeFile]()
         while page := await self.landings.landings_after(self.route, after=after, most=_PAGE):
             files += await asyncio.to_thread(_files_in_dates, page, dates, below)
             after = page[-1].first
@@ -97,8 +97,8 @@ class LakeHistory:
                 break
         return files
 
-    async def _number_landed_before(self, since: float, below: int) -> int:
-        low, high = 0, below
+    async def _find_record_number_landed_before(self, since: float, below_number: int) -> int:
+        low, high = 0, below_number
         while low < high:
             middle = (low + high + 1) // 2
             landing = await self.landings.landing_before(self.route, middle)

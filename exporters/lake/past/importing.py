@@ -145,7 +145,7 @@ def read_import_rows(source: Path, records: TopicRecords) -> Iterator[LakeRow | 
     for number, values in enumerate(rows, 1):
         row = dict(zip(records.read_columns, values, strict=True))
         try:
-            yield _import_row(row, records, is_of_lake=format is not None)
+            yield _build_imported_row(row, records, is_from_data_lake=format is not None)
         except _WRONG as error:
             raise ValueError(
                 f"{source.name}: row {number} is not a record of {_SHOWN[records.topic]}"
@@ -166,7 +166,9 @@ def _read_lines(source: Path, records: TopicRecords) -> Iterator[tuple[Any, ...]
             yield tuple(row.get(name) for name in records.read_columns)
 
 
-def _import_row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool) -> LakeRow | None:
+def _build_imported_row(
+    row: dict[str, Any], records: TopicRecords, *, is_from_data_lake: bool
+) -> LakeRow | None:
     if row["kind"] not in records.kinds or len(row["id"]) != _ID_DIGITS:
         raise ValueError("a row has a kind that this topic does not have, or no valid id")
     record = records.restore_record(row)
@@ -174,12 +176,12 @@ def _import_row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool)
     committed_at = next((timestamp for timestamp in times if timestamp is not None), None)
     if record is None or committed_at is None:
         return None
-    imported = records.table.row_of(record, number=None, committed_at=committed_at / NS, edition=None)
-    if not is_of_lake or records.topic != AI_TELEMETRY:
+    imported = records.table.row_of(record, number=None, committed_at=committed_at / NS, log_edition=None)
+    if not is_from_data_lake or records.topic != AI_TELEMETRY:
         return imported
     # The spend that the other installation counted is used, because the columns for computing it may be left out.
     spend = None if row["spend"] is None else money.text_to_units(decimal_text(Decimal(row["spend"])))
-    return imported.replace_verdict(counted=row["counted"], calls=row["calls"], spend=spend)
+    return imported.replace_counts_and_spend(counted=row["counted"], calls=row["calls"], spend=spend)
 
 
 def _known_ids(format: FileFormat, path: Path, searched_ids: Collection[str]) -> set[str]:

@@ -58,7 +58,7 @@ class LogRecount:
             after = landing.first
             numbers += landing.last - landing.first + 1
             contents = await asyncio.to_thread(manifest.decode_manifest, landing.body)
-            if not await self._has_own_numbers(contents):
+            if not await self._has_numbers_of_this_log(contents):
                 continue
             rows, digest = await self._recount_delivery(contents)
             if rows < contents.numbers.rows:  # the log lacks some of the records
@@ -71,7 +71,7 @@ class LogRecount:
                 differs[name] = "the log has other rows for its numbers"
         return LakeRecount(differs=differs, editions=editions, compared=compared, after=after)
 
-    async def _has_own_numbers(self, contents: LakeManifest) -> bool:
+    async def _has_numbers_of_this_log(self, contents: LakeManifest) -> bool:
         """
         Return whether the lake has the delivery's rows under its own record numbers. If the delivery was
         settled after a restore, the rows have numbers of the original log or are in other files.
@@ -92,7 +92,7 @@ class LogRecount:
                     await asyncio.sleep(0)
         return rows, digest.hexdigest()
 
-    def _encode_rows(self, entry: LogEntry, edition: str) -> list[tuple[Any, ...]]:
+    def _encode_rows(self, entry: LogEntry, log_edition: str) -> list[tuple[Any, ...]]:
         rows = []
         for number, record in enumerate(entry.records, entry.first):
             if record is None:
@@ -101,7 +101,7 @@ class LogRecount:
                 record,
                 number=number,
                 committed_at=entry.committed_at,
-                edition=edition,
+                log_edition=log_edition,
             )
             rows.append(row.values)
         return rows

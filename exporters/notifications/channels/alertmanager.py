@@ -51,7 +51,7 @@ class AlertmanagerChannel:
             raise misconfigured_if_gone(error) from error
         return ""
 
-    def secret_stamp(self) -> object:
+    def secret_file_state(self) -> object:
         return self._secret and self._secret.change_stamp()
 
     def check_secret(self) -> None:

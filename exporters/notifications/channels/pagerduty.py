@@ -56,7 +56,7 @@ class PagerDutyChannel:
             raise misconfigured_if_gone(error) from error
         return ""
 
-    def secret_stamp(self) -> object:
+    def secret_file_state(self) -> object:
         return self._secret.change_stamp()
 
     def check_secret(self) -> None:

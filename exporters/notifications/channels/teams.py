@@ -47,7 +47,7 @@ class TeamsWebhook:
             raise misconfigured_if_gone(error) from error
         return ""
 
-    def secret_stamp(self) -> object:
+    def secret_file_state(self) -> object:
         return self._address.change_stamp()
 
     def check_secret(self) -> None:

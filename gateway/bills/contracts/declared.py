@@ -342,9 +342,9 @@ class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
         return check_contract(draft)
 
     def check_conflicts(
-        self, rows: RegistryRows, stored: Mapping[str, Contract], row: Contract, sees: Sees[Contract]
+        self, rows: RegistryRows, stored: Mapping[str, Contract], row: Contract, can_see_row: Sees[Contract]
     ) -> None:
-        check_name_free(stored.values(), row, noun="contract", sees=sees)
+        check_name_free(stored.values(), row, noun="contract", can_see_row=can_see_row)
         for other in stored.values():
             pairs = product(_price_terms(row), _price_terms(other)) if other.id != row.id else ()
             kind = next((one.kind for one, two in pairs if one.overlaps(two)), None)

@@ -239,9 +239,9 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
         rows: RegistryRows,
         stored: Mapping[str, AssistantPlan],
         row: AssistantPlan,
-        sees: Sees[AssistantPlan],
+        can_see_row: Sees[AssistantPlan],
     ) -> None:
-        check_name_free(stored.values(), row, noun="plan", sees=sees)
+        check_name_free(stored.values(), row, noun="plan", can_see_row=can_see_row)
         view = VIEWS.find(rows, row.view_id)
         if view is None:
             raise NotAllowed(NO_VIEW)

@@ -56,7 +56,7 @@ async def adopt_lake(
                 directory=Path(directory),
                 records=RECORDS[topic],
             )
-            result = await adoption.adopt_records(leave=leave, dry_run=dry_run)
+            result = await adoption.adopt_records(leaves_in_lake=leave, dry_run=dry_run)
             if not dry_run:
                 await erase_in_imported_records(storage)
                 actor = Actor(local_address(config), "command line")

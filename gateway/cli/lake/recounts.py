@@ -268,10 +268,10 @@ def _differences_with_accounting(
     return compare_with_accounting(
         differences,
         route_accounting.route,
-        settled=settled_count,
-        absent=absent_count,
-        before=route_accounting.terms,
-        after=route_accounting.fetch_current_accounting_counts(),
+        settled_count=settled_count,
+        absent_count=absent_count,
+        counts_before=route_accounting.terms,
+        counts_after=route_accounting.fetch_current_accounting_counts(),
     )
 
 

@@ -22,7 +22,7 @@ from gateway.core.fields import KEPT_IN_SECONDS, changes_struct, item_struct, si
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import ManagedTable
-from spool.registry.documents import DocumentKind, replace_fields, stamp_if_changed
+from spool.registry.documents import DocumentKind, replace_fields, with_change_fields_if_changed
 from spool.registry.field_notes import example, words
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import ChangedRowId
@@ -505,7 +505,7 @@ class AllocationTable(ManagedTable[Namespace]):
             was_over = job.state in OVER
             if was_over:
                 return documents  # another process has already finished the job, so nothing changes
-            after = stamp_if_changed(job, change(job), last_updated=now)
+            after = with_change_fields_if_changed(job, change(job), last_updated=now)
             if after is job:
                 return documents
             JOBS.store_row(rows, after)

@@ -571,7 +571,7 @@ class BudgetTable(ManagedTable[SpendBudget]):
         rows: RegistryRows,
         stored: Mapping[str, SpendBudget],
         row: SpendBudget,
-        sees: Sees[SpendBudget],
+        can_see_row: Sees[SpendBudget],
     ) -> None:
         """Check that the view exists, suits the budget and has no other budget of this name."""
         view = VIEWS.find(rows, row.view_id)
@@ -580,7 +580,7 @@ class BudgetTable(ManagedTable[SpendBudget]):
         if (problem := problem_with_units(row, view)) is not None:
             raise AskedTooMuch(problem)
         of_view = [budget for budget in stored.values() if budget.view_id == row.view_id]
-        if is_name_taken(of_view, row, sees):
+        if is_name_taken(of_view, row, can_see_row):
             raise AlreadyThere(f"this view has a budget named {row.name!r}")
 
     def check_deletion(self, rows: RegistryRows, row: SpendBudget) -> None:

@@ -158,7 +158,9 @@ class Inspector:
             step_s, _ = clock_ahead_and_delay_s(self._clock)
             facts = await gather_facts(self._sources, now=self._clock.now(), clock_step_s=step_s)
             run = await asyncio.to_thread(run_detectors, facts)
-            merged = await self._table.merge_findings(run.findings, looked_for=run.looked_for, cut=run.cut)
+            merged = await self._table.merge_findings(
+                run.findings, looked_for=run.looked_for, truncated_detectors=run.cut
+            )
             return InspectionReport(merged=merged, failed=run.failed)
 
     async def has_changed(self) -> bool:

@@ -28,7 +28,7 @@ from spool.registry.enrolment_tokens import (
     new_token_text,
 )
 from spool.registry.field_notes import example, words
-from spool.registry.file_owners import owner_id
+from spool.registry.file_owners import owned_object_id
 from spool.registry.permission_sets import API_KEY_MANAGEMENT, OPERATE_SPOOL, VIEW_OPERATION
 from spool.registry.registry import Registry
 
@@ -233,7 +233,9 @@ class TokenKind(FileKind):
         table, owners = registry.enrolment_tokens, registry.file_owners.all()
         live = {token.id for token in table.live_tokens()}
         stated = [
-            token for token in table.all() if token.id in live or owner_id(self.action, token.id) in owners
+            token
+            for token in table.all()
+            if token.id in live or owned_object_id(self.action, token.id) in owners
         ]
         return {token.id: token for token in stated}
 
@@ -245,7 +247,9 @@ class TokenKind(FileKind):
 
     async def create(self, caller: MoneyCaller, new_values: TokenInFile, secret: str | None) -> str:
         table = caller.registry.enrolment_tokens
-        [(token, _)] = await table.create([_token_draft(new_values)], text=secret or "", actor=caller.actor)
+        [(token, _)] = await table.create(
+            [_token_draft(new_values)], secret_text=secret or "", actor=caller.actor
+        )
         return token.id
 
     async def change(

@@ -119,7 +119,11 @@ class AnnotationTable(ManagedTable[Annotation]):
         return {"author": actor.name}
 
     def check_conflicts(
-        self, rows: RegistryRows, stored: Mapping[str, Annotation], row: Annotation, sees: Sees[Annotation]
+        self,
+        rows: RegistryRows,
+        stored: Mapping[str, Annotation],
+        row: Annotation,
+        can_see_row: Sees[Annotation],
     ) -> None:
         """
         Raise NotAllowed if a newly set view does not exist. If the view of an annotation was deleted, the

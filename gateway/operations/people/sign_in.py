@@ -152,7 +152,7 @@ async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
         buckets, network = sign_in_limit(request, "address")
         tries = [(buckets, network), (services.account_sign_ins, email)]
         turn = f"{network} {email}" if buckets is services.shared_sign_ins else network
-        work = partial(operators.sign_in, body.email, body.password, address=address, turn=turn)
+        work = partial(operators.sign_in, body.email, body.password, address=address, turn_name=turn)
         signed_in = await _run_within_limits(tries, work)
         wrong = "the e-mail or the password is wrong"
     else:

@@ -112,7 +112,7 @@ async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures])
         # add the installation to the name, because gateways may share a key
         name += f" {request.body.installation}"
     persons = _require_registry(request.services).persons
-    await persons.note_lower_level(name, request.body.done, actor=request.actor)
+    await persons.note_lower_installation(name, request.body.done, actor=request.actor)
     key = request.shared.people.erasure_key
     return erasures_to_json(
         order_for_lower_levels(erasure, key) for erasure in persons.erasures if name in erasure.below

@@ -137,7 +137,7 @@ class EventMappingTable(ManagedTable[EventMapping]):
         rows: RegistryRows,
         stored: Mapping[str, EventMapping],
         row: EventMapping,
-        sees: Sees[EventMapping],
+        can_see_row: Sees[EventMapping],
     ) -> None:
         """Raise AlreadyThere if another mapping has the same event type."""
         others = [each for each in stored.values() if each.id != row.id]

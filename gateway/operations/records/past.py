@@ -84,7 +84,7 @@ async def _older_records_reader(
     has all records, or if the lake does not state whose calls they are.
     """
     past = spool.past()
-    if past is None or (request.is_limited and past.has_unstored(request.ledger.slice_sources)):
+    if past is None or (request.is_limited and past.has_unstored_dimension(request.ledger.slice_sources)):
         return None, 0
     floor = await first_number_after(spool.log, AI_TELEMETRY, 0.0, spool.log.next_number(AI_TELEMETRY))
     return (past if floor > 1 else None), floor

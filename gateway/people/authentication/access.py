@@ -242,7 +242,7 @@ class KeyAccess:
                 "operator set server.accept_bearer",
             )
         secret = plain
-        if scope not in KEPT_UNDER and self._registry is not None and not self._registry.is_fresh:
+        if scope not in KEPT_UNDER and self._registry is not None and not self._registry.is_memory_fresh:
             message = (
                 "the database was unreachable for a second, so Tollhouse cannot check whether this key "
                 "is still valid; retry"
@@ -469,8 +469,8 @@ class KeyAccess:
             self._legacy.secret,
             use_case=SEND_AI_TELEMETRY,
             actor=actor or self._deployment,
-            anew=anew,
-            others=others,
+            works_after_deletion=anew,
+            other_gateways=others,
         )
         self._is_adopted, self._is_told = True, False
         if outcome != OPENS:
@@ -549,7 +549,9 @@ class KeyAccess:
         self._seen[key.id] = self._clock.now()
         self._unwritten.add(key.id)
         bearer = self._key_bearer(key)
-        expectation = self._registry.keys.secret_expectation(secret) if self._registry and key.id else None
+        expectation = (
+            self._registry.keys.valid_secret_expectation(secret) if self._registry and key.id else None
+        )
         return bearer if expectation is None else replace(bearer, expects=(expectation,))
 
     def _token_bearer(self, registry: Registry, token: EnrolmentToken, address: str) -> Bearer:
@@ -613,7 +615,7 @@ class KeyAccess:
         key = self._registry.keys.find_by_number(key_number)
         if key is None or key.state(self._clock.now()) != ENABLED:
             raise KeyEnded("the key that requested the upload address was deleted, disabled or has expired")
-        return self._registry.keys.number_expectation(key_number)
+        return self._registry.keys.enabled_key_expectations(key_number)
 
     def _find_key(self, secret: str) -> Key | None:
         if self._registry is None:

@@ -30,7 +30,7 @@ class _DemoReceiver:
     def __init__(self, *, refuses: bool) -> None:
         self._refuses = refuses
 
-    async def prepare_delivery(self, delivery: Delivery) -> str | None:
+    async def prepare_delivery_mark(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[LogEntry]) -> Settlement:
@@ -49,7 +49,9 @@ def planted_routes(note: DemoNote | None) -> Iterator[RouteConfig]:
     for names, refuses in ((note.routes, False), (note.paused_routes, True)):
         for name in names:
             spec = RouteSpec(name=name, topic=route_topic(name))
-            yield RouteConfig(spec=spec, made_of=("demo", refuses), exporter=_DemoReceiver(refuses=refuses))
+            yield RouteConfig(
+                spec=spec, compared_settings=("demo", refuses), exporter=_DemoReceiver(refuses=refuses)
+            )
 
 
 class _DemoChannel:
@@ -58,7 +60,7 @@ class _DemoChannel:
     async def send(self, message: Message) -> str:
         return ""
 
-    def secret_stamp(self) -> None:
+    def secret_file_state(self) -> None:
         return None
 
     def check_secret(self) -> None:

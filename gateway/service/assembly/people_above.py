@@ -55,7 +55,7 @@ class PeopleLink:
         return self.above
 
     async def relay_addresses(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
-        return self.above is None or await self.above.try_relay_addresses(keys, addresses)
+        return self.above is None or await self.above.try_send_addresses_upstream(keys, addresses)
 
     async def run(self) -> None:
         await wait_until_configured(lambda: self._tollhouse_upstream() is not None)

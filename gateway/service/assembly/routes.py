@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from exporters.destinations.catalogue import TYPES, build_routes
 from exporters.exporter import RouteConfig
-from exporters.forwarder import Forwarder, Sync
+from exporters.forwarder import Forwarder, TableSync
 from exporters.service.billing_sync import BillingSync
 from exporters.service.paths import UPSTREAM
 from exporters.service.upstream_client import UpstreamClient
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spool.ledger.repricing import SumLine, TokenSum
 
 
-def build_syncs(parts: Assembler, config: Config, billing: BillingSync) -> list[Sync]:
+def build_syncs(parts: Assembler, config: Config, billing: BillingSync) -> list[TableSync]:
     upstream = config.upstream
     if not upstream.base_url:
         return []
@@ -129,7 +129,7 @@ async def follow_event_mappings(parts: Assembler, routes: Forwarder, registry: R
             await routes.apply_routes_and_syncs(route_configs(parts, parts.config), None)
 
 
-async def start_routes(parts: Assembler, syncs: Sequence[Sync]) -> Forwarder:
+async def start_routes(parts: Assembler, syncs: Sequence[TableSync]) -> Forwarder:
     config, storage = parts.config, parts.storage
     configs = route_configs(parts, config)
     max_dead_letters = config.spool.max_dead_letters

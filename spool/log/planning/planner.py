@@ -38,7 +38,7 @@ from spool.record import (
     Record,
     request_names,
 )
-from spool.registry.bearers import positions_of_ended_bearers
+from spool.registry.bearers import positions_with_ended_bearers
 
 _log = logging.getLogger(__name__)
 _source = attrgetter("source")
@@ -138,7 +138,7 @@ class Planner:
         called before each submission, and may raise to abort.
         """
         failed = indexes_of_stale_submissions(group, reader.partial_report_version)
-        gone = positions_of_ended_bearers(group, reader.partial_report_version) if failed else set()
+        gone = positions_with_ended_bearers(group, reader.partial_report_version) if failed else set()
         plan = CommitPlan(at=now, first=dict(self._next), stale=failed, ended=gone)
         self.spans.undo_new_spans()
         hours = NearHours(int(now * NS))

@@ -82,7 +82,7 @@ class PostgresRegistryRows(SqlRegistryRows):
     def _announce_change(self, kind: str, id: str) -> None:
         self.changed.add((kind, id))
 
-    def forget_changed_subjects(self) -> None:
+    def cancel_change_announcements(self) -> None:
         self._write(_FORGET_ALL)
         self.changed = {(kind, "" if kind in NAMED else id) for kind, id in self.changed}
 

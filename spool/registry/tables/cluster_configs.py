@@ -43,12 +43,18 @@ class ClusterConfigTable:
         return self._reports.get(cluster)
 
     async def store_report(
-        self, cluster: str, *, applied: str | None, failed: str, wanted: str | None, there: Collection[str]
+        self,
+        cluster: str,
+        *,
+        applied: str | None,
+        failed: str,
+        wanted: str | None,
+        existing_clusters: Collection[str],
     ) -> None:
         """
         Store a report. `wanted`: the version set for the cluster. An unchanged report writes nothing.
 
-        Reports of clusters that are not in `there` are deleted.
+        Reports of clusters that are not in `existing_clusters` are deleted.
         """
         before = self._reports.get(cluster)
         reached = wanted if applied == wanted else None if before is None else before.reached
@@ -59,7 +65,7 @@ class ClusterConfigTable:
 
         def store_and_delete_others(rows: RegistryRows) -> Mapping[str, RunConfig]:
             reports = dict(_read_run_configs(rows))
-            for id in reports.keys() - set(there):
+            for id in reports.keys() - set(existing_clusters):
                 rows.delete_document(KIND, id)
                 del reports[id]
             reports[cluster] = report

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from spool.errors import Invalid
 from spool.registry.changes import RegistryChanges
-from spool.registry.documents import DocumentKind, stamp_if_changed, stored_body
+from spool.registry.documents import DocumentKind, stored_body, with_change_fields_if_changed
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import ChangedRowId
 from spool.registry.keys import check_labels
@@ -98,7 +98,7 @@ class ClusterSettingsTable:
         def store_change(rows: RegistryRows) -> ConfiguredCluster | None:
             before = _stored_or_default(rows, name)
             changes = _check_changed_fields(change, before)
-            after = stamp_if_changed(
+            after = with_change_fields_if_changed(
                 before, replace(before, **changes), updated_at=now, updated_by=actor.name
             )
             if after is before:

@@ -51,7 +51,7 @@ class ConnectionTable(ManagedTable[BillingConnection]):
         rows: RegistryRows,
         stored: Mapping[str, BillingConnection],
         row: BillingConnection,
-        sees: Sees[BillingConnection],
+        can_see_row: Sees[BillingConnection],
     ) -> None:
         check_name_free(stored.values(), row, noun=self.kind.noun)
 

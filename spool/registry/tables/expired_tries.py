@@ -48,8 +48,8 @@ class ExpiredTryTable:
         """
         expiries = {key.id: key.expires_at for key in keys}
 
-        def add_tries(rows: RegistryRows) -> None:
-            stored = _read_tries(rows)
+        def store_expired_key_tries(rows: RegistryRows) -> None:
+            stored = _read_expired_key_tries(rows)
             stored |= {id: each.combine(stored.get(id)) for id, each in tries.items()}
             rows.put_document(
                 KIND,
@@ -57,11 +57,11 @@ class ExpiredTryTable:
                 {str(id): asdict(each) for id, each in stored.items() if expiries.get(id) == each.expires_at},
             )
 
-        await self._changes.change_rows(add_tries)
+        await self._changes.change_rows(store_expired_key_tries)
 
     async def all(self) -> Mapping[int, ExpiredTries]:
-        return await self._changes.read(_read_tries)
+        return await self._changes.read(_read_expired_key_tries)
 
 
-def _read_tries(rows: RegistryRows) -> dict[int, ExpiredTries]:
+def _read_expired_key_tries(rows: RegistryRows) -> dict[int, ExpiredTries]:
     return {int(id): ExpiredTries(**fields) for id, fields in (rows.document(KIND, ID) or {}).items()}

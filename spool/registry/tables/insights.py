@@ -20,11 +20,11 @@ from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import (
     INSIGHTS,
     check_key_share_of_comments,
-    check_recorded_key_share,
-    delete_row_maker,
-    store_row_maker,
+    check_recorded_key_share_of_rows,
+    delete_creator_key,
+    store_creator_key,
 )
-from spool.registry.documents import stamp_if_changed
+from spool.registry.documents import with_change_fields_if_changed
 from spool.registry.insights import (
     ADDRESSED,
     IN_PROGRESS,
@@ -40,7 +40,7 @@ from spool.registry.insights import (
     check_comment,
     check_insight_draft,
     check_status,
-    encode_concern,
+    encode_concerned_calls,
 )
 from spool.registry.notices import (
     SEVERITIES,
@@ -144,7 +144,7 @@ class InsightTable:
             after = replace(before, **asdict(check_insight_draft(InsightDraft(**drafted))))
             if status not in (None, before.status):
                 after = replace(after, status=status, status_at=now)
-            after = stamp_if_changed(before, after, last_updated=now, touched=True)
+            after = with_change_fields_if_changed(before, after, last_updated=now, touched=True)
             if after is before:
                 return before
             rows.put_insights([after])
@@ -166,7 +166,7 @@ class InsightTable:
             comments = [comment.id for comment in rows.comments(id)]
             rows.delete_comments(id)
             rows.delete(Insight, id)
-            delete_row_maker(rows, INSIGHTS, id)
+            delete_creator_key(rows, INSIGHTS, id)
             old = {"title": before.title, "status": before.status}
             rows.add_audit(self._changes.now(), actor, "insight.delete", id, before=old)
             return comments
@@ -198,7 +198,7 @@ class InsightTable:
 
         def change_comment_row(rows: RegistryRows) -> Comment:
             before = _find_comment(rows, id, comment)
-            after = stamp_if_changed(before, replace(before, text=text), last_updated=now)
+            after = with_change_fields_if_changed(before, replace(before, text=text), last_updated=now)
             if after is before:
                 return before
             _mark_insight_touched(rows, id, now)
@@ -222,14 +222,18 @@ class InsightTable:
         await self._changes.change_rows(delete_comment_row)
 
     async def merge_findings(
-        self, findings: Sequence[Finding], *, looked_for: Collection[str], cut: Collection[str] = ()
+        self,
+        findings: Sequence[Finding],
+        *,
+        looked_for: Collection[str],
+        truncated_detectors: Collection[str] = (),
     ) -> Merged:
         """
         Store the findings of a run of the detectors `looked_for`, whose keys begin with "detector:".
 
         Comments and status stay, but an addressed insight that is found again becomes new, and open insights
-        that are not found become addressed. Detectors in `cut` may have left findings out, so their insights
-        close only after a day. Findings beyond MAX_INSIGHTS are only counted. Channels are notified of
+        that are not found become addressed. Insights of `truncated_detectors`, which may have left findings
+        out, close only after a day. Findings beyond MAX_INSIGHTS are only counted. Channels are notified of
         insights that open.
         """
         now = self._changes.now()
@@ -238,7 +242,13 @@ class InsightTable:
             tell = self._notices.subscriptions
             channels = self._notices.channels
             return merge_findings(
-                rows, findings, looked_for=looked_for, cut=cut, now=now, tell=tell, channels=channels
+                rows,
+                findings,
+                looked_for=looked_for,
+                truncated_detectors=truncated_detectors,
+                now=now,
+                subscriptions=tell,
+                channels=channels,
             )
 
         return await self._changes.change_rows(merge_findings_and_notify)
@@ -249,15 +259,15 @@ def merge_findings(
     findings: Sequence[Finding],
     *,
     looked_for: Collection[str],
-    cut: Collection[str] = (),
+    truncated_detectors: Collection[str] = (),
     now: float,
-    tell: Sequence[InsightSubscription] = (),
+    subscriptions: Sequence[InsightSubscription] = (),
     channels: Collection[str] = (),
 ) -> Merged:
     """
     Store findings as `InsightTable.merge_findings` does, in the caller's transaction.
 
-    `tell`: channels to notify of insights that open or become more severe. `channels`: those that a finding
+    `subscriptions`: channels to notify of insights that open or become more severe. `channels`: those that a finding
     may name; they are notified if its insight opens.
     """
     by_key = {finding.key: finding for finding in findings}
@@ -270,7 +280,7 @@ def merge_findings(
         for key, insight in known.items()
         if key not in by_key
         and _detector_name(insight) in looked_for
-        and not _can_be_left_out(insight, cut, now)
+        and not _can_be_missing_from_truncated_findings(insight, truncated_detectors, now)
     ]
     gone = [insight for insight in lost if insight.present]
     after = {insight.id: replace(_close_if_gone(insight, now), present=False) for insight in lost}
@@ -294,7 +304,7 @@ def merge_findings(
     add_anomaly_notices(rows, named)
     risen = [insight for insight in found_again if _is_more_severe(known[insight.finding], insight)]
     csv = {key: finding.csv for key, finding in by_key.items() if finding.csv}
-    add_insight_notices(rows, [*opened, *risen], tell, csv)
+    add_insight_notices(rows, [*opened, *risen], subscriptions, csv)
     return Merged(
         new=len(new[:room]),
         again=len(found_again),
@@ -310,9 +320,9 @@ def _add_insight(rows: RegistryRows, insight: Insight, draft: InsightDraft, acto
         raise NotAllowed(
             f"the limit of {MAX_INSIGHTS} insights is reached: delete some that are addressed or ignored"
         )
-    check_recorded_key_share(rows, INSIGHTS, count, MAX_INSIGHTS, actor)
+    check_recorded_key_share_of_rows(rows, INSIGHTS, count, MAX_INSIGHTS, actor)
     rows.put_insights([insight])
-    store_row_maker(rows, INSIGHTS, insight.id, actor)
+    store_creator_key(rows, INSIGHTS, insight.id, actor)
     after = {**asdict(draft), "status": insight.status}
     rows.add_audit(insight.created, actor, "insight.create", insight.id, after=after)
     return insight
@@ -342,7 +352,7 @@ def _insight_from_finding(finding: Finding, now: float) -> Insight:
     return replace(
         _new_insight(check_insight_draft(finding.draft), now),
         finding=finding.key,
-        concerns=encode_concern(finding.concerns),
+        concerns=encode_concerned_calls(finding.concerns),
         severity=finding.severity,
         found_at=now,
         present=True,
@@ -355,15 +365,17 @@ def _insight_found_again(before: Insight, finding: Finding, now: float) -> Insig
         after = replace(after, status=NEW, status_at=now)
     if after != before:
         after = replace(after, last_updated=now)
-    return replace(after, concerns=encode_concern(finding.concerns), found_at=now, present=True)
+    return replace(after, concerns=encode_concerned_calls(finding.concerns), found_at=now, present=True)
 
 
 def _detector_name(insight: Insight) -> str:
     return (insight.finding or "").partition(":")[0]
 
 
-def _can_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool:
-    return _detector_name(insight) in cut and not _is_long_unfound(insight, now)
+def _can_be_missing_from_truncated_findings(
+    insight: Insight, truncated_detectors: Collection[str], now: float
+) -> bool:
+    return _detector_name(insight) in truncated_detectors and not _is_long_unfound(insight, now)
 
 
 def _close_if_gone(insight: Insight, now: float) -> Insight:

@@ -19,7 +19,7 @@ from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import Expectation
 from spool.registry.bearers import enabled_key_expectation, valid_key_expectation
 from spool.registry.changes import RegistryChanges
-from spool.registry.documents import check_version_unchanged, stamp_if_changed
+from spool.registry.documents import check_version_unchanged, with_change_fields_if_changed
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS, KEYS
 from spool.registry.keys import (
@@ -69,7 +69,7 @@ class KeyTable:
     async def load(self) -> None:
         """Load the keys. Keys that are missing now were deleted, and missing secrets were rotated."""
         stored_keys, self._file_key = await self._changes.read(
-            lambda rows: (rows.keys(), _read_file_key(rows))
+            lambda rows: (rows.keys(), _read_deployment_file_key(rows))
         )
         ids = {key.id for key in stored_keys}
         for missing in [key for key in self._keys.values() if key.id not in ids]:
@@ -110,7 +110,7 @@ class KeyTable:
         key = self._keys[owner[1]]
         return key, next(each.ends_at for each in key.secrets if each.digest == digest)
 
-    def secret_expectation(self, secret: str) -> Expectation | None:
+    def valid_secret_expectation(self, secret: str) -> Expectation | None:
         return valid_key_expectation(self._secret_digest(secret)) if self._changes.is_shared else None
 
     def next_secret_end(self, key: Key) -> float:
@@ -124,9 +124,9 @@ class KeyTable:
     def find_by_number(self, id: int) -> Key | None:
         return self._keys.get(id)
 
-    def number_expectation(self, id: int) -> tuple[Expectation, ...]:
+    def enabled_key_expectations(self, key_id: int) -> tuple[Expectation, ...]:
         """Return the expectation that the key exists and is enabled, for a submission without a secret."""
-        return (enabled_key_expectation(id),) if self._changes.is_shared else ()
+        return (enabled_key_expectation(key_id),) if self._changes.is_shared else ()
 
     def is_secret_expired(self, secret: str) -> bool:
         """Return whether the text is the secret of an expired key, which another process may extend."""
@@ -155,30 +155,36 @@ class KeyTable:
         return self._file_key is not None and self._file_key.has_ended_secret(self._secret_digest(secret))
 
     async def adopt_file_secret(
-        self, secret: str, *, use_case: str, actor: Actor, anew: bool = False, others: Sequence[str] = ()
+        self,
+        secret: str,
+        *,
+        use_case: str,
+        actor: Actor,
+        works_after_deletion: bool = False,
+        other_gateways: Sequence[str] = (),
     ) -> str:
         """
         Use the secret in the deployment's file for the deployment's key. Return OPENS, DELETED or WAITS.
 
         A deleted secret never works again. After a deletion, another secret works only if it is adopted with
-        `anew`. Raises NotAllowed if the secret would change while the gateways in `others` use the earlier
-        one.
+        `works_after_deletion`. Raises NotAllowed if the secret would change while the gateways
+        in `other_gateways` use the earlier one.
         """
         digest, now = self._secret_digest(secret), self._changes.now()
 
         def adopt_file_key(rows: RegistryRows) -> tuple[Key | None, FileKey | None, str]:
-            state = _read_file_key(rows)
+            state = _read_deployment_file_key(rows)
             key = _find_key(rows, state.key) if state and state.key is not None else None
             if state is not None and state.has_ended_secret(digest):
                 return None, state, DELETED
-            if state is not None and key is None and not anew:
+            if state is not None and key is None and not works_after_deletion:
                 return None, state, WAITS
             if key is None:
                 key = _add_file_key(rows, digest, use_case, actor, now)
             elif all(secret.digest != digest for secret in key.secrets):
-                if others:
+                if other_gateways:
                     raise NotAllowed(
-                        f"the file holds another key than that of {', '.join(others)}, which uses the "
+                        f"the file holds another key than that of {', '.join(other_gateways)}, which uses the "
                         "same storage. Give all gateways the same file"
                     )
                 state = (state or FileKey()).with_ended_secrets(secret.digest for secret in key.secrets)
@@ -330,7 +336,7 @@ class KeyTable:
             raise Invalid("confirm the deletion with the exact name of the key")
 
         def delete_key(rows: RegistryRows) -> tuple[Key, FileKey | None]:
-            key, state = _require_key(rows, name), _read_file_key(rows)
+            key, state = _require_key(rows, name), _read_deployment_file_key(rows)
             check_unmanaged(self._changes, rows, "key", str(key.id))
             rows.delete_key(key.id)
             rows.add_audit(self._changes.now(), actor, "key.delete", name, before=_audited_fields(key))
@@ -363,7 +369,7 @@ class KeyTable:
     async def _change_key(self, name: str, change: Callable[[Key], Key], action: str, actor: Actor) -> Key:
         def update_key(rows: RegistryRows) -> Key:
             before = _require_key(rows, name)
-            after = stamp_if_changed(
+            after = with_change_fields_if_changed(
                 before, change(before), updated_by=actor.name, last_modified=self._changes.now()
             )
             if after is before:
@@ -405,7 +411,7 @@ class KeyTable:
             self._deleted.popitem(last=False)
 
 
-def _read_file_key(rows: RegistryRows) -> FileKey | None:
+def _read_deployment_file_key(rows: RegistryRows) -> FileKey | None:
     return restore_file_key(rows.document(FILE_KEY, DEPLOYMENT))
 
 

@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere, TokenEnded
 from spool.registry.changes import RegistryChanges
-from spool.registry.documents import DocumentRows, stamp_if_changed
+from spool.registry.documents import DocumentRows, with_change_fields_if_changed
 from spool.registry.operators import (
     LINK_LIFE_S,
     MAX_TOKEN_LIFE_S,
@@ -119,7 +119,7 @@ def _hash_id(*parts: str) -> str:
 
 
 def create_or_update_operator(
-    rows: RegistryRows, roles: Roles, person: Person, actor: Actor, now: float, *, takes_accounts: bool
+    rows: RegistryRows, roles: Roles, person: Person, actor: Actor, now: float, *, takes_over_accounts: bool
 ) -> Operator:
     """
     Return the account of a person who signed in at an OpenID provider. Add it if it is new, update it if it
@@ -128,7 +128,7 @@ def create_or_update_operator(
     email = actor.name
     account = replace(person, email=email)
     account = replace(account, role=roles.account_role(account))
-    operator = _updated_operator(rows, account, email, now, takes_accounts=takes_accounts)
+    operator = _updated_operator(rows, account, email, now, takes_over_accounts=takes_over_accounts)
     before = rows.find(Operator, email)
     if before is None:
         after = {"role": operator.role, "issuer": person.issuer}
@@ -143,7 +143,7 @@ def create_or_update_operator(
 
 
 def _updated_operator(
-    rows: RegistryRows, person: Person, email: str, now: float, *, takes_accounts: bool
+    rows: RegistryRows, person: Person, email: str, now: float, *, takes_over_accounts: bool
 ) -> Operator:
     known = rows.find(Operator, email)
     if known is None:
@@ -158,7 +158,7 @@ def _updated_operator(
             subject=person.subject,
         )
     is_same_person = (known.issuer, known.subject) == (person.issuer, person.subject)
-    if not is_same_person and (known.issuer or not takes_accounts):
+    if not is_same_person and (known.issuer or not takes_over_accounts):
         raise AlreadyThere("this e-mail address belongs to another operator")
     if known.disabled:
         raise NotAllowed("this operator is disabled")
@@ -236,7 +236,7 @@ class OperatorTable:
                 password=digest or before.password,
                 disabled=before.disabled if disabled is None else disabled,
             )
-            after = stamp_if_changed(before, after, last_modified=now)
+            after = with_change_fields_if_changed(before, after, last_modified=now)
             if after is before:
                 return before
             rows.store_row(after)
@@ -263,19 +263,19 @@ class OperatorTable:
         await self._changes.change_rows(remove_operator)
 
     async def sign_in(
-        self, email: str, password: str, *, address: str, turn: str = ""
+        self, email: str, password: str, *, address: str, turn_name: str = ""
     ) -> tuple[str, Session] | None:
         """
         Return a new session and its secret, or None for a wrong address or password, which takes as long.
 
-        Password checks take turns by `turn`, or by client address.
+        Password checks take turns by `turn_name`, or by client address.
         """
         try:
             operator = await self.get(email.strip().lower())
         except NotThere:
             operator = None
         password_hash = operator.password if operator else NOBODY
-        async with self._guesses.hold_turn(turn or address):
+        async with self._guesses.hold_turn(turn_name or address):
             right = await asyncio.to_thread(is_matching_password, password[:4096], password_hash)
         if operator is None or operator.disabled or not right:
             return None
@@ -294,13 +294,13 @@ class OperatorTable:
         return (secret, session) if await self._changes.change_rows(store_session_if_unchanged) else None
 
     async def sign_in_person(
-        self, person: Person, *, address: str, life_s: float, takes_accounts: bool
+        self, person: Person, *, address: str, life_s: float, takes_over_accounts: bool
     ) -> tuple[str, Session]:
         """
         Return a new session and its secret. An unknown person is added as an operator.
 
         Raises NotAllowed if the account is disabled, and AlreadyThere if the address belongs to another
-        person or, without `takes_accounts`, to a Tollhouse account.
+        person or, without `takes_over_accounts`, to a Tollhouse account.
         """
         secret, now = secrets.token_urlsafe(32), self._changes.now()
         email = check_email(person.email)
@@ -309,7 +309,7 @@ class OperatorTable:
         def start_session(rows: RegistryRows) -> Session:
             roles = read_roles(rows)
             operator = create_or_update_operator(
-                rows, roles, person, actor, now, takes_accounts=takes_accounts
+                rows, roles, person, actor, now, takes_over_accounts=takes_over_accounts
             )
             session = replace(
                 self._new_session(secret, email, operator.role, address, account=email, operator=True),
@@ -347,13 +347,13 @@ class OperatorTable:
 
         return await self._changes.read(find_operator)
 
-    async def add_person(self, person: Person, *, address: str, takes_accounts: bool) -> Operator:
+    async def add_person(self, person: Person, *, address: str, takes_over_accounts: bool) -> Operator:
         email, now = check_email(person.email), self._changes.now()
         actor, known = Actor(email, address), replace(person, email=email)
 
         return await self._changes.change_rows(
             lambda rows: create_or_update_operator(
-                rows, read_roles(rows), known, actor, now, takes_accounts=takes_accounts
+                rows, read_roles(rows), known, actor, now, takes_over_accounts=takes_over_accounts
             )
         )
 
@@ -464,7 +464,7 @@ class OperatorTable:
         documents = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
         return {bytes.fromhex(id): float(body["until"]) for id, body in documents.items()}
 
-    async def claim_check(self, session: Session, *, until: float) -> bool:
+    async def claim_provider_check(self, session: Session, *, until: float) -> bool:
         """
         Note that this process checks the session with the OpenID provider until a time, so that no other
         process does. Return False if the session has ended.
@@ -513,12 +513,14 @@ class OperatorTable:
             before = {"role": session.role}
             rows.add_audit(self._changes.now(), actor, "session.end", session.actor, before=before)
 
-    def _store_session(self, rows: RegistryRows, session: Session, after: Mapping[str, object]) -> None:
+    def _store_session(
+        self, rows: RegistryRows, session: Session, audited_values: Mapping[str, object]
+    ) -> None:
         now = self._changes.now()
         rows.delete_sessions_before(created_at=now - SESSION_LIFE_S, seen_at=now - SESSION_IDLE_S)
         rows.store_row(session)
         actor = Actor(session.actor, session.address)
-        rows.add_audit(now, actor, "session.begin", session.actor, after=after)
+        rows.add_audit(now, actor, "session.begin", session.actor, after=audited_values)
 
     def _secret_digest(self, secret: str) -> bytes:
         return blake2b(secret.encode("utf-8", "surrogatepass"), key=self._pepper, digest_size=32).digest()

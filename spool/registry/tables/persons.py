@@ -142,7 +142,7 @@ class PersonTable:
             joined = []
             for portion in split_into_portions(new):
                 known.find_people(chain(*portion))
-                joined += [own for own in portion if known.link_forms(own, most)]
+                joined += [own for own in portion if known.link_names_of_person(own, most)]
             change = known.store_changes()
             if joined:
                 rows.add_audit(now, actor, "person.join", "names", after=_audited_names([*chain(*joined)]))
@@ -188,29 +188,35 @@ class PersonTable:
         )
         return count
 
-    async def count_rename_pass(self, erasure: Erasure) -> None:
+    async def count_finished_renaming(self, erasure: Erasure) -> None:
         """Store that the records of this storage were renamed once more."""
         await self._change_erasures([erasure.id], lambda known: replace(known, passes=erasure.passes + 1))
 
-    async def note_lower_level(self, name: str, erased: Collection[str], *, actor: Actor) -> None:
+    async def note_lower_installation(
+        self, name: str, confirmed_erasure_ids: Collection[str], *, actor: Actor
+    ) -> None:
         """
         Store that an agent or gateway of a lower level exists, and which erasures it confirms. Raises
         KeyEnded.
         """
 
-        def store_lower_level(rows: RegistryRows) -> None:
+        def store_lower_installation(rows: RegistryRows) -> None:
             rows.check_actor(actor)
             rows.put_document(BELOW, name, {})
 
         if name not in self.below:
-            await self._changes.change_rows(store_lower_level, lambda _: self._remember_lower_level(name))
-        pending = [each.id for each in self.erasures if name in each.below and each.id in erased]
+            await self._changes.change_rows(
+                store_lower_installation, lambda _: self._remember_lower_installation(name)
+            )
+        pending = [
+            each.id for each in self.erasures if name in each.below and each.id in confirmed_erasure_ids
+        ]
         if pending:
             await self._change_erasures(
                 pending, lambda known: replace(known, below=_other_names(known.below, name)), actor=actor
             )
 
-    def _remember_lower_level(self, name: str) -> None:
+    def _remember_lower_installation(self, name: str) -> None:
         self.below |= {name}
 
     async def _change_erasures(
@@ -307,8 +313,8 @@ class KnownPeople:
         self.remove_people(found)
         self._remember_person(LinkedPerson(names=(*names.values(),), label=label))
 
-    def link_forms(self, names: tuple[str, ...], most: int) -> bool:
-        free = tuple(name for name in names if not self._is_separated(name))
+    def link_names_of_person(self, names: tuple[str, ...], most: int) -> bool:
+        free = tuple(name for name in names if not self._is_unlinked_by_operator(name))
         if len({self._firsts[self._key(name)] or name for name in free}) < 2:
             return False
         try:
@@ -317,7 +323,7 @@ class KnownPeople:
             return False
         return True
 
-    def _is_separated(self, name: str) -> bool:
+    def _is_unlinked_by_operator(self, name: str) -> bool:
         return any(len(person.names) == 1 and not person.label for person in self.find_people([name]))
 
     def split_name(self, person: LinkedPerson, name: str) -> None:
@@ -409,8 +415,10 @@ def _first_name_of_each(rows: RegistryRows) -> Iterator[str]:
     return (person.names[0] for person in read_people(rows))
 
 
-def _decode_person(first: str, body: Mapping[str, Any]) -> LinkedPerson:
-    return LinkedPerson(names=(first, *map(_decode_name, body["names"])), label=str(body.get("label", "")))
+def _decode_person(first_name_of_person: str, body: Mapping[str, Any]) -> LinkedPerson:
+    return LinkedPerson(
+        names=(first_name_of_person, *map(_decode_name, body["names"])), label=str(body.get("label", ""))
+    )
 
 
 def _encode_person(person: LinkedPerson) -> Mapping[str, Any]:

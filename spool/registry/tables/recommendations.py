@@ -17,7 +17,7 @@ import msgspec
 from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged
 from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import check_key_share_of_comments
-from spool.registry.documents import stamp_if_changed
+from spool.registry.documents import with_change_fields_if_changed
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.insights import ADDRESSED, NEW, Merged, check_comment, check_status
 from spool.registry.operators import Actor
@@ -192,7 +192,7 @@ class RecommendationTable:
         def change_comment_text(rows: RegistryRows) -> RecommendationComment:
             thread = _read_thread(rows, id)
             before = _find_comment(thread, comment)
-            after = stamp_if_changed(before, replace(before, text=text), last_updated=now)
+            after = with_change_fields_if_changed(before, replace(before, text=text), last_updated=now)
             if after is before:
                 return before
             comments = [after if candidate.id == comment else candidate for candidate in thread.comments]
@@ -230,7 +230,7 @@ class RecommendationTable:
 
         def store_type_settings(rows: RegistryRows) -> TypeSettings:
             before = _decode_document(rows.document(TYPE_KIND, type) or {}, TypeSettings)
-            after = stamp_if_changed(before, replace(before, **checked), last_updated=now)
+            after = with_change_fields_if_changed(before, replace(before, **checked), last_updated=now)
             if after is before:
                 return before
             check_unmanaged(self._changes, rows, TYPE_KIND, type)
@@ -290,7 +290,7 @@ def _store_change(
     if body is None:
         return None
     before = _decode_document(body, Recommendation)
-    after = stamp_if_changed(before, replace(before, **changes), touched=True, last_updated=now)  # type: ignore[arg-type]
+    after = with_change_fields_if_changed(before, replace(before, **changes), touched=True, last_updated=now)  # type: ignore[arg-type]
     if after is before:
         return before
     if after.status != before.status:

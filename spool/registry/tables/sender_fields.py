@@ -89,7 +89,7 @@ class SenderFieldTable:
             stored = {int(id): _decode_day(body) for id, body in bodies.items() if int(id) > today - DAYS}
             for day, counts in days.items():
                 if day > today - DAYS:
-                    _add_day(stored, day, counts, former)
+                    _add_counts_of_day(stored, day, counts, former)
             for id in bodies:
                 if int(id) not in stored:
                     rows.delete_document(KIND, id)
@@ -107,24 +107,24 @@ class SenderFieldTable:
         return {day: _decode_day(days[day]) for day in sorted(days) if day >= oldest}
 
 
-def _add_day(
+def _add_counts_of_day(
     stored: dict[int, SenderDay],
     day: int,
     counts: Mapping[Sender, FieldCounts],
-    former: dict[str, list[str]],
+    former_versions_by_source: dict[str, list[str]],
 ) -> None:
     of_day = stored.setdefault(day, {})
     for (source, version), new in counts.items():
         known = {name for each in stored.values() for name, _ in each}
         if source not in known and len(known - {OTHER}) >= MAX_SOURCES:
             source = version = OTHER
-        elif version in former.get(source, ()):
+        elif version in former_versions_by_source.get(source, ()):
             version = OTHER
         _add_sender_counts(of_day, (source, version), new)
         of_day[source, version].first = min(
             each[source, version].first for each in stored.values() if (source, version) in each
         )
-        _keep_newest_versions(stored, source, former)
+        _keep_newest_versions(stored, source, former_versions_by_source)
 
 
 def _add_sender_counts(of_day: SenderDay, sender: Sender, new: FieldCounts) -> None:
@@ -134,7 +134,9 @@ def _add_sender_counts(of_day: SenderDay, sender: Sender, new: FieldCounts) -> N
         of_day[sender] = sum_counts([new])
 
 
-def _keep_newest_versions(stored: Mapping[int, SenderDay], source: str, former: dict[str, list[str]]) -> None:
+def _keep_newest_versions(
+    stored: Mapping[int, SenderDay], source: str, former_versions_by_source: dict[str, list[str]]
+) -> None:
     first: dict[str, float] = {}
     for of_day in stored.values():
         for (name, version), counts in of_day.items():
@@ -146,7 +148,9 @@ def _keep_newest_versions(stored: Mapping[int, SenderDay], source: str, former: 
             if (source, version) in of_day:
                 _add_sender_counts(of_day, (source, OTHER), of_day.pop((source, version)))
     if oldest:
-        former[source] = [*former.get(source, ()), *oldest][-MAX_FORMER:]
+        former_versions_by_source[source] = [*former_versions_by_source.get(source, ()), *oldest][
+            -MAX_FORMER:
+        ]
 
 
 def _encode_day(of_day: SenderDay) -> dict[str, dict[str, object]]:

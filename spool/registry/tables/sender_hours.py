@@ -42,7 +42,7 @@ class SenderHours:
 
     def with_arrivals(self, arrivals: Arrivals) -> SenderHours:
         parts = [self, *_single_hours((self.source, self.key), arrivals)]
-        return join_hours(parts, kept=_kept_hours((self.source, self.key)))
+        return join_hours(parts, kept=_kept_hour_count((self.source, self.key)))
 
 
 def join_hours(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> SenderHours:
@@ -60,8 +60,8 @@ def join_hours(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> Sende
     return replace(parts[0], end=end, hours=hours & ((1 << kept) - 1), last=last)
 
 
-def first_hours(pair: SourceAndKey, arrivals: Arrivals) -> SenderHours:
-    return join_hours(_single_hours(pair, arrivals), kept=_kept_hours(pair))
+def hours_of_new_sender(pair: SourceAndKey, arrivals: Arrivals) -> SenderHours:
+    return join_hours(_single_hours(pair, arrivals), kept=_kept_hour_count(pair))
 
 
 def _single_hours(pair: SourceAndKey, arrivals: Arrivals) -> Sequence[SenderHours]:
@@ -69,7 +69,7 @@ def _single_hours(pair: SourceAndKey, arrivals: Arrivals) -> Sequence[SenderHour
     return [SenderHours(source=source, key=key, end=hour, hours=1, last=at) for hour, at in arrivals.items()]
 
 
-def _kept_hours(pair: SourceAndKey) -> int:
+def _kept_hour_count(pair: SourceAndKey) -> int:
     return FORGOTTEN_HOURS if pair == RUNNING else KEPT_HOURS
 
 
@@ -107,7 +107,10 @@ class SenderHoursTable:
                     new.append(pair)
                 else:
                     stored.append(_decode_hours(document).with_arrivals(hours))
-            stored += [first_hours(pair, arrivals[pair]) for pair in _make_room(rows, new, now)]
+            stored += [
+                hours_of_new_sender(pair, arrivals[pair])
+                for pair in _delete_silent_and_return_addable(rows, new, now)
+            ]
             for each in stored:
                 rows.put_document(KIND, _pair_id((each.source, each.key)), _encode_hours(each))
             return stored
@@ -119,7 +122,9 @@ class SenderHoursTable:
         return [_decode_hours(document) for document in documents.values()]
 
 
-def _make_room(rows: RegistryRows, new: Sequence[SourceAndKey], now: float) -> Sequence[SourceAndKey]:
+def _delete_silent_and_return_addable(
+    rows: RegistryRows, new: Sequence[SourceAndKey], now: float
+) -> Sequence[SourceAndKey]:
     """Delete pairs that have been silent for long. Return those of the new pairs that may be added."""
     if not new:
         return ()

@@ -33,8 +33,8 @@ class VerdictTable:
         self.seed = changes.derive_secret("budget verdicts")
         self.bundle_seed = changes.derive_secret("budget verdict bundles")
 
-    async def version(self, name: str) -> int:
-        stored = await self._changes.read(lambda rows: rows.document(NUMBER_KIND, name))
+    async def version(self, verdict_set_name: str) -> int:
+        stored = await self._changes.read(lambda rows: rows.document(NUMBER_KIND, verdict_set_name))
         return 0 if stored is None else int(stored[VERSION])
 
     async def get(self, name: str) -> Mapping[str, Any] | None:

@@ -144,5 +144,5 @@ async def limit(place: Place, person: str) -> str:
     known = Person(
         email=f"{person}@example.com", role="none", decides_role=False, issuer=place.issuer, subject=person
     )
-    await registry.operators.add_person(known, address="", takes_accounts=False)
+    await registry.operators.add_person(known, address="", takes_over_accounts=False)
     return role.id

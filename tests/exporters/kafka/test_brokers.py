@@ -66,7 +66,7 @@ async def test_check_asks_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> Non
         assert brokers._topic == "tollhouse.ai-telemetry"
 
     monkeypatch.setattr(Brokers, "open_and_fetch_progress", opened)
-    monkeypatch.setattr(Brokers, "try_transaction", tried)
+    monkeypatch.setattr(Brokers, "begin_and_abort_transaction", tried)
     said = await TYPES["kafka"].probe(SETTINGS, None, SystemClock())
     assert said.status == REFUSED
     assert said.words == "there is no topic tollhouse.usage-events"
@@ -92,4 +92,4 @@ async def test_a_policy_that_forgets_progress_or_never_ends_is_a_problem(
     must not delete anything.
     """
     setup = TopicSetup(partitions=1, replicas=3, policy=policy, least_in_sync="2")
-    assert is_problem == bool([*topic_problems("one", setup, is_progress=is_progress)])
+    assert is_problem == bool([*topic_problems("one", setup, is_progress_topic=is_progress)])

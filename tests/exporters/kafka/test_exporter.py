@@ -36,12 +36,12 @@ class Topic:
         return {key: self.kept[key] for key in keys if key in self.kept}
 
     async def send_messages(
-        self, messages: Sequence[TopicMessage], progress: TopicProgress, *, edition: str, route: str
+        self, messages: Sequence[TopicMessage], progress: TopicProgress, *, log_edition: str, route: str
     ) -> None:
         loses, self.loses = self.loses, ""
         if loses != "transaction":
             self.messages += messages
-            self.kept[progress_key(edition, route)] = progress
+            self.kept[progress_key(log_edition, route)] = progress
         if loses:
             raise Retryable("no answer", answered=False)
 
@@ -116,7 +116,7 @@ async def test_a_correction_is_placed_with_its_record_and_damage_is_counted(tmp_
     """Message keys are the records' ids. A number without a record has no message."""
     one, two = calls(1, 2)
     entry = LogEntry(topic="ai-telemetry", first=7, committed_at=1.5, records=[one, None, two])
-    first, second = encode_entry(entry, route=ROUTE, edition="3f9c1a2b")
+    first, second = encode_entry(entry, route=ROUTE, log_edition="3f9c1a2b")
     assert (one.id.hex().encode(), 1500) == (
         first.key,
         first.timestamp_ms,

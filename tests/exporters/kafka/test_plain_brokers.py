@@ -38,9 +38,9 @@ async def test_the_progress_is_sent_behind_the_messages() -> None:
     """If the progress were stored first, a crash could lose the messages that it confirms."""
     brokers, producer = Brokers(SETTINGS, None, topic="ai-telemetry"), Producer()
     brokers._producer, brokers._partitions = producer, [0]
-    await brokers.try_transaction()
+    await brokers.begin_and_abort_transaction()
     sending = brokers.send_messages(
-        MESSAGES, TopicProgress(1, 2, ""), edition="0" * 8, route="stream/ai-telemetry"
+        MESSAGES, TopicProgress(1, 2, ""), log_edition="0" * 8, route="stream/ai-telemetry"
     )
     task = asyncio.create_task(sending)
     await producer.until_sent(2)

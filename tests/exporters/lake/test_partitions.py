@@ -88,7 +88,7 @@ def _units(amount: Decimal | None) -> int:
 def test_every_value_is_read_as_it_was_written(records: list[Record]) -> None:
     """Numbers, texts, money, times, tags and meters of each row are read back, including unknown values."""
     rows = [
-        row_of_record(record, number=number, committed_at=NOON + 0.5, edition="3f9c1a2b").values
+        row_of_record(record, number=number, committed_at=NOON + 0.5, log_edition="3f9c1a2b").values
         for number, record in enumerate(records, 1)
     ]
     with tempfile.TemporaryDirectory() as directory:
@@ -128,7 +128,7 @@ def test_amounts_of_a_call_are_its_own(
     cost, estimated_cost = amounts
     (call,) = calls(1, cost=cost, estimated_cost=estimated_cost, cost_source=source, status=status)
     values = dict(
-        zip(COLUMNS, row_of_record(call, number=1, committed_at=NOON, edition="e").values, strict=True)
+        zip(COLUMNS, row_of_record(call, number=1, committed_at=NOON, log_edition="e").values, strict=True)
     )
     expected = [None if each is None else money.text_to_units(each) for each in amounts]
     assert expected == [values["cost"], values["estimated_cost"]]

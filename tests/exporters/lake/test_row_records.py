@@ -60,7 +60,7 @@ def test_a_record_is_read_back(format: FileFormat, records: list[Record]) -> Non
     correction is not read back as a record.
     """
     rows = [
-        row_of_record(each, number=n, committed_at=AT, edition="3f9c1a2b")
+        row_of_record(each, number=n, committed_at=AT, log_edition="3f9c1a2b")
         for n, each in enumerate(records, 1)
     ]
     with tempfile.TemporaryDirectory() as directory:

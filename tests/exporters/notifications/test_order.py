@@ -50,7 +50,7 @@ class Receiver:
             raise errors[answer]
         return ""
 
-    def secret_stamp(self) -> object:
+    def secret_file_state(self) -> object:
         return None
 
     def check_secret(self) -> None: ...

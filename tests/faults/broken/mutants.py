@@ -75,7 +75,7 @@ def no_mark() -> None:
     async def prepare(self: FileExporter, delivery: Delivery) -> None:
         return None
 
-    FileExporter.prepare_delivery = prepare  # type: ignore[method-assign]
+    FileExporter.prepare_delivery_mark = prepare  # type: ignore[method-assign]
 
 
 def no_directory_sync() -> None:

@@ -20,7 +20,7 @@ from spool.registry.tables.sender_hours import (
     SenderHours,
     SenderHoursTable,
     SourceAndKey,
-    first_hours,
+    hours_of_new_sender,
 )
 from spool.sqlite.in_memory import new_registry
 from tests.moved_clock import MovedClock
@@ -106,7 +106,9 @@ class Counted(SenderHoursTable):
 
 def test_names_in_metrics_are_bounded() -> None:
     """`/metrics` shows the sources that sent last, and only keys that exist."""
-    hours = [first_hours((f"s{n}", f"k{n}"), {int(NOW // HOUR_S): NOW - n}) for n in range(MOST_SHOWN + 9)]
+    hours = [
+        hours_of_new_sender((f"s{n}", f"k{n}"), {int(NOW // HOUR_S): NOW - n}) for n in range(MOST_SHOWN + 9)
+    ]
     shown = sender_gauges(hours, [], now=NOW)
     assert MOST_SHOWN == len(shown.sources)
     assert NOW == shown.sources["s0"]

@@ -25,7 +25,9 @@ async def main(data: Path, archive: Path) -> None:
             await server.add(calls(1, RECORDS))
         spec = RouteSpec(name=ROUTE, topic=AI_TELEMETRY)
         config = RouteConfig(
-            spec=spec, made_of=archive, exporter=FileExporter(archive, write=encode_delivery, max_records=7)
+            spec=spec,
+            compared_settings=archive,
+            exporter=FileExporter(archive, write=encode_delivery, max_records=7),
         )
         routes = Forwarder(server.deliveries, server.log, server.clock, [config])
         await routes.start()

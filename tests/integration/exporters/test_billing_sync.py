@@ -203,15 +203,15 @@ async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(4000)
         async with one.sync() as sync:
-            assert await sync.send_changed() == len(service.hours) > 700
+            assert await sync.send_changed_hours() == len(service.hours) > 700
             assert await one.total() == service.total
-            assert 0 == await sync.send_changed()
+            assert 0 == await sync.send_changed_hours()
         drops = service.drops
         async with one.sync() as sync:  # open the sync again, as after a restart
-            assert 0 == await sync.send_changed()
+            assert 0 == await sync.send_changed_hours()
             late = datetime(2026, 10, 7, 12, tzinfo=UTC)
             await one.spend(50, since=late, until=late.replace(hour=14), seed=2)
-            assert 2 == await sync.send_changed()
+            assert 2 == await sync.send_changed_hours()
         assert await one.total() == service.total
         assert service.drops == drops + 1
 
@@ -230,11 +230,11 @@ async def test_what_is_taken_back_leaves_the_bill(tmp_path: Path) -> None:
         spent = await one.total()
         await one.keep(counters("", 1))
         async with one.sync() as sync:
-            await sync.send_changed()
+            await sync.send_changed_hours()
             assert spent + Decimal("0.35") == await one.total() == service.total
             await one.keep(counters("-", 3))
-            assert 1 == await sync.send_changed()
-            assert 0 == await sync.send_changed()
+            assert 1 == await sync.send_changed_hours()
+            assert 0 == await sync.send_changed_hours()
         assert spent == await one.total() == service.total
         amounts = [Decimal(row["usage/amount"]) for rows in service.hours.values() for row in rows]
         assert 0 <= min(amounts)
@@ -257,7 +257,7 @@ async def test_corrections_and_amounts_in_other_currencies_reach_the_bill(tmp_pa
             return [row.get(name) for _, rows in sorted(service.hours.items()) for row in rows]
 
         await one.keep([searched, charged, counted])
-        assert 3 == await sync.send_changed()
+        assert 3 == await sync.send_changed_hours()
         assert ["0.5", "0", "0"] == told("cost/cost")
         assert [None, "2", "0.35"] == told("resource/tag:unconverted_EUR")
         assert ["2", None, None] == told("resource/tag:meter_web_searches")
@@ -267,7 +267,7 @@ async def test_corrections_and_amounts_in_other_currencies_reach_the_bill(tmp_pa
         one.ledger.rates = lambda given, asked, _: (
             SCALE * 5 // 4 if (given, asked) == ("EUR", "USD") else None
         )
-        assert 2 == await sync.send_changed()
+        assert 2 == await sync.send_changed_hours()
         assert told("cost/cost") == ["0.5", "2.5", "0.4375"]
         assert told("resource/tag:unconverted_EUR") == [None] * 3
 
@@ -278,7 +278,7 @@ async def test_corrections_and_amounts_in_other_currencies_reach_the_bill(tmp_pa
         ]
         for record, changed in settled:
             await one.keep([record], is_final=bool(changed))
-            assert changed == await sync.send_changed()
+            assert changed == await sync.send_changed_hours()
         assert told("cost/cost") == ["0.2", "0", "0.4375"]
         assert await one.total() == service.total
 
@@ -292,17 +292,17 @@ async def test_no_answer_and_a_stop_in_between_change_nothing(tmp_path: Path) ->
         service.next = [0]
         async with one.sync() as sync:
             with pytest.raises(Retryable):
-                await sync.send_changed()
+                await sync.send_changed_hours()
             assert 1 == service.drops
-            await sync.send_changed()
+            await sync.send_changed_hours()
         assert await one.total() == service.total
         await one.spend(100, seed=3)
         service.next = [200, 0]
         async with one.sync() as sync:
             with pytest.raises(Retryable):
-                await sync.send_changed()
+                await sync.send_changed_hours()
         async with one.sync() as sync:
-            await sync.send_changed()
+            await sync.send_changed_hours()
         assert await one.total() == service.total
 
 
@@ -316,8 +316,8 @@ async def test_an_answer_uses_its_key_up(tmp_path: Path) -> None:
         async with one.sync() as sync:
             for error in (Retryable, Rejected, Misconfigured):
                 with pytest.raises(error):
-                    await sync.send_changed()
-            await sync.send_changed()
+                    await sync.send_changed_hours()
+            await sync.send_changed_hours()
         assert await one.total() == service.total
 
 
@@ -329,8 +329,8 @@ async def test_drops_are_split_by_size_with_whole_hours(tmp_path: Path) -> None:
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(3000, until=datetime(2026, 10, 2, tzinfo=UTC))
         async with one.sync(max_bytes=12_000) as sync:
-            await sync.send_changed()
-            assert 0 == await sync.send_changed()
+            await sync.send_changed_hours()
+            assert 0 == await sync.send_changed_hours()
         assert 24 == len(service.hours)
         assert service.drops > 10
         assert await one.total() == service.total
@@ -360,7 +360,7 @@ async def test_an_hour_before_the_last_month_is_sent_again(tmp_path: Path) -> No
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(2000, until=sent_until)
         async with one.sync() as sync:
-            await sync.send_changed()
+            await sync.send_changed_hours()
         before = dict(service.hours)
         one.clock.move(32 * 86_400)
         await one.ledger.sum_up_and_delete_hours()
@@ -370,8 +370,8 @@ async def test_an_hour_before_the_last_month_is_sent_again(tmp_path: Path) -> No
         never_sent = sent_until + timedelta(days=1)
         await one.spend(5, since=never_sent, until=never_sent + timedelta(hours=1), seed=3)
         async with one.sync() as sync:
-            assert 2 == await sync.send_changed()
-            assert 0 == await sync.send_changed()
+            assert 2 == await sync.send_changed_hours()
+            assert 0 == await sync.send_changed_hours()
         changed = [start for start, rows in service.hours.items() if rows != before.get(start)]
         assert [late, late + timedelta(hours=1)] == sorted(map(datetime.fromisoformat, changed))
         assert total == service.total
@@ -387,7 +387,7 @@ async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: i
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(2000)
         async with one.sync() as sync:
-            await sync.send_changed()
+            await sync.send_changed_hours()
         before = dict(service.hours)
         one.clock.move(ahead * 86_400)
         await one.ledger.sum_up_and_delete_hours()
@@ -397,7 +397,7 @@ async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: i
         late = MONTH + timedelta(days=20)
         await one.spend(50, since=late, until=late + timedelta(hours=2), seed=3)
         async with one.sync() as sync:
-            assert (2 if late > kept_since else 0) == await sync.send_changed()
+            assert (2 if late > kept_since else 0) == await sync.send_changed_hours()
             with pytest.raises(NotKept, match=f"Choose a start of {kept_since:%Y-%m-%d}"):
                 await sync.push(MONTH, END)
         changed = {start for start, rows in service.hours.items() if rows != before.get(start)}
@@ -409,7 +409,7 @@ async def test_a_ledger_that_lacks_records_takes_nothing_back(tmp_path: Path) ->
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(2000)
         async with one.sync() as sync:
-            await sync.send_changed()
+            await sync.send_changed_hours()
         before, left = dict(service.hours), FakeLog()
         arrival = MONTH + timedelta(days=25, minutes=30)
         left.add([None] * 100, at=MONTH.timestamp())
@@ -421,9 +421,9 @@ async def test_a_ledger_that_lacks_records_takes_nothing_back(tmp_path: Path) ->
         kept, one.ledger = one.ledger, await open_ledger(tmp_path / "again", clock=one.clock)
         try:
             async with one.sync() as sync:
-                assert 0 == await sync.send_changed()
+                assert 0 == await sync.send_changed_hours()
                 await one.ledger.catch_up(left)
-                await sync.send_changed()
+                await sync.send_changed_hours()
                 await sync.push(MONTH, END)
         finally:
             await one.ledger.close()

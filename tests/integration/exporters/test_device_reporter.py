@@ -111,8 +111,8 @@ async def laptop(tmp_path: Path) -> AsyncIterator[Laptop]:
 
 async def test_enrolment_then_heartbeats_under_its_own_key(laptop: Laptop) -> None:
     """The first heartbeat is sent at once, the next after the gateway's interval."""
-    assert 0.0 == await laptop.link.report_once()
-    rest_s = await laptop.link.report_once()
+    assert 0.0 == await laptop.link.send_report_and_return_wait_s()
+    rest_s = await laptop.link.send_report_and_return_wait_s()
     assert 0.9 * 7 <= rest_s <= 1.1 * 7
     assert [("enroll", "enrol-me"), ("heartbeat", "thd_laptop_1_aa")] == laptop.asked()
     enrol, heartbeat = (json.loads(each.body) for each in laptop.upstream.requests)
@@ -131,10 +131,10 @@ async def test_heartbeats_replace_pings_while_there_are_verdicts(laptop: Laptop)
     laptop.key_file.write_text("thd_laptop_1_aa")
     laptop.gateway.verdicts = stated
     for _ in range(2):
-        await laptop.link.report_once()
+        await laptop.link.send_report_and_return_wait_s()
     laptop.gateway.verdicts = None
     for _ in range(2):
-        await laptop.link.report_once()
+        await laptop.link.send_report_and_return_wait_s()
     assert ["heartbeat"] * 3 + ["ping"] == [what for what, _ in laptop.asked()]
     assert [stated, stated, None] == laptop.verdicts
 
@@ -142,11 +142,11 @@ async def test_heartbeats_replace_pings_while_there_are_verdicts(laptop: Laptop)
 async def test_a_pending_device_asks_again(laptop: Laptop) -> None:
     """A pending device asks until an operator approves it, and then gets its key."""
     laptop.gateway.state = "pending"
-    assert await laptop.link.report_once() > 5
+    assert await laptop.link.send_report_and_return_wait_s() > 5
     assert laptop.link.state == "pending"
     assert not laptop.key_file.exists()
     laptop.gateway.state = "enrolled"
-    assert 0.0 == await laptop.link.report_once()
+    assert 0.0 == await laptop.link.send_report_and_return_wait_s()
     assert "thd_laptop_1_aa" == laptop.key_file.read_text()
 
 
@@ -156,7 +156,7 @@ async def test_a_key_that_was_given_before(laptop: Laptop) -> None:
     minute.
     """
     laptop.gateway.key = None
-    assert await laptop.link.report_once() > REFUSED_S * 0.9
+    assert await laptop.link.send_report_and_return_wait_s() > REFUSED_S * 0.9
     assert "devices reset" in str(laptop.link.reason)
 
 
@@ -164,7 +164,7 @@ async def test_a_dead_key_is_replaced(laptop: Laptop) -> None:
     """After a reset, the device enrols again and uses the new key."""
     laptop.key_file.write_text("thd_laptop_1_old")
     laptop.gateway.dead.add("thd_laptop_1_old")
-    assert 0.0 == await laptop.link.report_once()
+    assert 0.0 == await laptop.link.send_report_and_return_wait_s()
     assert "thd_laptop_1_aa" == laptop.key_file.read_text()
 
 
@@ -173,7 +173,7 @@ async def test_a_revoked_device_is_quiet(laptop: Laptop) -> None:
     laptop.key_file.write_text("thd_laptop_1_old")
     laptop.gateway.dead.add("thd_laptop_1_old")
     laptop.gateway.state = "revoked"
-    assert REFUSED_S == await laptop.link.report_once()
+    assert REFUSED_S == await laptop.link.send_report_and_return_wait_s()
     assert laptop.link.state == "revoked"
     assert laptop.link.reason == "410 revoked"
     assert "thd_laptop_1_old" == laptop.key_file.read_text()
@@ -186,11 +186,11 @@ async def test_a_gateway_that_cannot_be_reached(laptop: Laptop, reply: Reply) ->
     clears the error.
     """
     laptop.upstream.answers.extend([reply] * 3)
-    rests = [await laptop.link.report_once() for _ in range(3)]
+    rests = [await laptop.link.send_report_and_return_wait_s() for _ in range(3)]
     assert all(0.5 <= rest_s <= 1.0 for rest_s in rests)
     assert laptop.link.reason
-    await laptop.link.report_once()
-    await laptop.link.report_once()
+    await laptop.link.send_report_and_return_wait_s()
+    await laptop.link.send_report_and_return_wait_s()
     assert laptop.link.reason is None
 
 
@@ -198,7 +198,7 @@ async def test_a_gateway_that_cannot_be_reached(laptop: Laptop, reply: Reply) ->
 async def test_an_address_that_is_no_gateway(laptop: Laptop, page: bytes) -> None:
     """A web page that answers 200 to everything is not accepted as an enrolment."""
     laptop.upstream.judge = lambda request: Reply(200, page, "text/html")
-    await laptop.link.report_once()
+    await laptop.link.send_report_and_return_wait_s()
     assert "not a gateway" in str(laptop.link.reason)
     assert not laptop.key_file.exists()
 
@@ -211,14 +211,14 @@ async def test_an_absurd_interval_is_bounded(laptop: Laptop) -> None:
     for interval, low, high in ((0.0, 0.9, 1.1), (1e9, 3400.0, 3800.0)):
         laptop.gateway.interval, laptop.gateway.key = interval, "thd_laptop_1_aa"
         laptop.versions.append(len(laptop.versions) + 1)
-        await laptop.link.report_once()
-        assert low <= await laptop.link.report_once() <= high
+        await laptop.link.send_report_and_return_wait_s()
+        assert low <= await laptop.link.send_report_and_return_wait_s() <= high
 
 
 async def enrolled(laptop: Laptop) -> None:
     """Send the enrolment and the first heartbeat, and forget both."""
-    await laptop.link.report_once()
-    await laptop.link.report_once()
+    await laptop.link.send_report_and_return_wait_s()
+    await laptop.link.send_report_and_return_wait_s()
     laptop.upstream.requests.clear()
 
 
@@ -232,14 +232,14 @@ async def test_pings_between_heartbeats(laptop: Laptop, monkeypatch: pytest.Monk
     that nothing changed.
     """
     await enrolled(laptop)
-    assert 0.9 * 7 <= await laptop.link.report_once() <= 1.1 * 7
+    assert 0.9 * 7 <= await laptop.link.send_report_and_return_wait_s() <= 1.1 * 7
     assert [("ping", "thd_laptop_1_aa")] == laptop.asked()
     assert {"device_id": "laptop"} == json.loads(laptop.upstream.requests[0].body)
     laptop.versions.append(2)
-    await laptop.link.report_once()
-    await laptop.link.report_once()
+    await laptop.link.send_report_and_return_wait_s()
+    await laptop.link.send_report_and_return_wait_s()
     monkeypatch.setattr(device_reporter, "HEARTBEAT_S", 0.0)
-    await laptop.link.report_once()
+    await laptop.link.send_report_and_return_wait_s()
     assert ["ping", "heartbeat", "ping", "heartbeat"] == streams(laptop)
 
 
@@ -288,7 +288,7 @@ async def test_a_ping_that_a_gateway_does_not_know(laptop: Laptop, status: int) 
     """
     await enrolled(laptop)
     laptop.gateway.ping = status
-    await laptop.link.report_once()
+    await laptop.link.send_report_and_return_wait_s()
     assert ["ping", "heartbeat"] == streams(laptop)
     assert laptop.link.reason is None
 
@@ -296,14 +296,14 @@ async def test_a_ping_that_a_gateway_does_not_know(laptop: Laptop, status: int) 
 async def test_a_web_page_that_answers_a_ping(laptop: Laptop) -> None:
     await enrolled(laptop)
     laptop.upstream.judge = lambda request: Reply(200, b"<html>", "text/html")
-    await laptop.link.report_once()
+    await laptop.link.send_report_and_return_wait_s()
     assert "not a gateway" in str(laptop.link.reason)
 
 
 async def test_a_ping_of_a_revoked_device(laptop: Laptop) -> None:
     await enrolled(laptop)
     laptop.gateway.state = "revoked"
-    assert REFUSED_S == await laptop.link.report_once()
+    assert REFUSED_S == await laptop.link.send_report_and_return_wait_s()
     assert ["ping"] == streams(laptop)
     assert "revoked" == laptop.link.state
 
@@ -316,10 +316,10 @@ async def test_a_pending_device_sends_heartbeats(laptop: Laptop) -> None:
     await enrolled(laptop)
     laptop.gateway.state = "pending"
     laptop.versions.append(2)
-    await laptop.link.report_once()
+    await laptop.link.send_report_and_return_wait_s()
     laptop.gateway.state = "enrolled"
-    await laptop.link.report_once()
-    await laptop.link.report_once()
+    await laptop.link.send_report_and_return_wait_s()
+    await laptop.link.send_report_and_return_wait_s()
     assert ["heartbeat", "heartbeat", "ping"] == streams(laptop)
 
 
@@ -341,9 +341,9 @@ async def test_codes_of_problems(laptop: Laptop, tmp_path: Path) -> None:
         (Reply(400), "refused"),
     ):
         laptop.upstream.answers.append(reply)
-        await laptop.link.report_once()
+        await laptop.link.send_report_and_return_wait_s()
         assert code == laptop.link.problem
-    await laptop.link.report_once()
+    await laptop.link.send_report_and_return_wait_s()
     assert "" == laptop.link.problem
     port, certificates = free_port(), Certificates(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -275,9 +275,9 @@ async def test_a_refused_key_or_address_parks_the_sync(site: DeviceSite, status:
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().state == "parked")
         assert str(sync.state().reason).startswith(str(status))
-        before = sync.secret_stamps()
+        before = sync.secret_file_states()
         site.secret.write_text("another-secret")
-        assert before != sync.secret_stamps()
+        assert before != sync.secret_file_states()
         sync.retry_now()
         await site.until(lambda: sync.state().queued == 0)
         assert sync.state().state == "running"

@@ -291,7 +291,7 @@ async def test_a_repeat_at_other_prices_is_there_once(tmp_path: Path, by_lines_f
     mark = None
     for exporter in exporters if by_lines_first else exporters[::-1]:
         again = replace(delivery, mark=mark)
-        mark = await exporter.prepare_delivery(again) or mark
+        mark = await exporter.prepare_delivery_mark(again) or mark
         await exporter.send(replace(again, mark=mark), [entry])
         await exporter.send(other, [entry])
         await exporter.close()

@@ -161,8 +161,8 @@ class Laptop:
         if self._is(history.OFFLINE) or self._is(history.AGENT_DOWN):
             return
         if not (self.data / KEY_FILE).exists():
-            await self.reporter.report_once()
-        await self.reporter.report_once()
+            await self.reporter.send_report_and_return_wait_s()
+        await self.reporter.send_report_and_return_wait_s()
         self.is_online = self.reporter.reason is None
         if self.is_online and not (
             self._waiting or self._is(history.NO_PROBE) or self._is(history.DISK_FULL)

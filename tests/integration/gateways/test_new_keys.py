@@ -156,7 +156,7 @@ async def test_what_comes_without_the_secret_ends_with_the_key(new_schema: Calla
         registry = await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=clock)
         now = clock.now()
         key, _ = await registry.keys.create(name="short", scopes=[INGEST], expires_at=now + 60, actor=ADA)
-        expects = registry.keys.number_expectation(key.id)
+        expects = registry.keys.enabled_key_expectations(key.id)
 
         async def ended(at: float) -> int:
             asking = database.transaction(

@@ -270,7 +270,7 @@ async def adopt_until(directory: Path, steps: Steps) -> bool:
             directory=scratch,
         )
         try:
-            await adoption.adopt_records(leave=False, dry_run=False)
+            await adoption.adopt_records(leaves_in_lake=False, dry_run=False)
         except Cut:
             return False
     return True

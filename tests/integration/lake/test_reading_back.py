@@ -168,14 +168,14 @@ async def test_what_a_lake_cannot_tell_is_shown_to_no_role(server: OperatorServe
     server.services.spool.past = lambda: without
     assert [] == await listed(server, eva, date="2026-09-02")
     assert (
-        without.has_unstored(["sender"])
-        and without.has_unstored(["team"])
-        and not without.has_unstored(["user", "model", "tag:a"])
+        without.has_unstored_dimension(["sender"])
+        and without.has_unstored_dimension(["team"])
+        and not without.has_unstored_dimension(["user", "model", "tag:a"])
     )
     hidden = replace(without, leave_out=("tags", "response_model"))
-    assert hidden.has_unstored(["model"]) and hidden.has_unstored(["tag:a"])
+    assert hidden.has_unstored_dimension(["model"]) and hidden.has_unstored_dimension(["tag:a"])
     one_tag = replace(without, leave_out=("tags.a",))
-    assert one_tag.has_unstored(["tag:a"]) and not one_tag.has_unstored(["tag:b", "team"])
+    assert one_tag.has_unstored_dimension(["tag:a"]) and not one_tag.has_unstored_dimension(["tag:b", "team"])
 
 
 async def test_one_record_of_a_lake_is_shown(server: OperatorServer, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ class Landed:
     in_flight, max_records = 1, 10
 
     async def write_delivery(
-        self, delivery: Delivery, entries: AsyncIterator[LogEntry], keep_mark: StoreRouteMark
+        self, delivery: Delivery, entries: AsyncIterator[LogEntry], store_delivery_mark: StoreRouteMark
     ) -> Settlement:
         return Settlement(delivered=delivery.count, damaged=0)
 

@@ -260,7 +260,9 @@ async def test_two_people_get_their_own_answers(door: Door) -> None:
     await calls(door, search="3", chat="4")
     ada, eve = door.provider.access_token(), door.provider.access_token(sub="eve-2", email=EVE)
     role = await door.limit(EVE, "chat")
-    await door.registry.operators.add_person(_person(door, EVE, "eve-2"), address="", takes_accounts=False)
+    await door.registry.operators.add_person(
+        _person(door, EVE, "eve-2"), address="", takes_over_accounts=False
+    )
     await door.registry.operators.change(EVE, role="none", actor=ACTOR)
     assert ({"search": "3.000000", "chat": "4.000000"}, {"chat": "4.000000"}) == tuple(
         [

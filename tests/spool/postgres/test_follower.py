@@ -240,7 +240,7 @@ async def test_keys_are_known_while_every_connection_for_questions_is_busy(nodes
             await there.follower.read_registry_changes()
             assert not rest.done()
             assert seen == there.shared.registry.version
-            assert there.shared.registry.is_fresh
+            assert there.shared.registry.is_memory_fresh
     finally:
         released.set()
         await asyncio.gather(*questions, rest)

@@ -275,9 +275,9 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         rows: RegistryRows,
         stored: Mapping[str, ScheduledReport],
         row: ScheduledReport,
-        sees: Sees[ScheduledReport],
+        can_see_row: Sees[ScheduledReport],
     ) -> None:
-        check_name_free(stored.values(), row, noun="scheduled report", sees=sees)
+        check_name_free(stored.values(), row, noun="scheduled report", can_see_row=can_see_row)
         if VIEWS.find(rows, row.view_id) is None:
             raise NotAllowed(NO_VIEW)
 

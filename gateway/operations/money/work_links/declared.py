@@ -256,7 +256,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         return {"author": actor.name}
 
     def check_conflicts(
-        self, rows: RegistryRows, stored: Mapping[str, WorkLink], row: WorkLink, sees: Sees[WorkLink]
+        self, rows: RegistryRows, stored: Mapping[str, WorkLink], row: WorkLink, can_see_row: Sees[WorkLink]
     ) -> None:
         """Raise AlreadyThere if some calls would have two links, and Invalid if a run would be above itself."""
         link = unit_link(row)

@@ -167,7 +167,7 @@ class AssistantSignIns:
         person = person_from_claims(claims, self._oidc, refreshes=False)
         try:
             operator = await self._registry.operators.add_person(
-                person, address=address, takes_accounts=self._oidc.link_accounts
+                person, address=address, takes_over_accounts=self._oidc.link_accounts
             )
         except AlreadyThere as error:
             raise SignInProblem("taken") from error

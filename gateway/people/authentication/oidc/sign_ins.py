@@ -138,7 +138,7 @@ class ProviderSignIns:
                 person,
                 address=address,
                 life_s=self.settings.session,
-                takes_accounts=self.settings.link_accounts,
+                takes_over_accounts=self.settings.link_accounts,
             )
         except ProviderDown as error:
             raise self._log_problem("down", error) from error
@@ -222,7 +222,7 @@ class ProviderSignIns:
 
     async def _recheck_session(self, session: Session, checked: _SessionCheck) -> bool:
         until = self._clock.now() + self.settings.recheck + GRACE_S
-        if checked.token is None or not await self._operators.claim_check(session, until=until):
+        if checked.token is None or not await self._operators.claim_provider_check(session, until=until):
             return False
         checked.due = self._next_check_at()
         try:

@@ -9,7 +9,13 @@ from random import Random
 import pytest
 
 from gateway.money.insights.rhythms import find_long_silence
-from spool.registry.tables.sender_hours import FORGOTTEN_HOURS, HOUR_S, RUNNING, SenderHours, first_hours
+from spool.registry.tables.sender_hours import (
+    FORGOTTEN_HOURS,
+    HOUR_S,
+    RUNNING,
+    SenderHours,
+    hours_of_new_sender,
+)
 
 LEARNED_D, OBSERVED_D = 56, 90
 MONDAY_H = 4 * 24 + 2840 * 7 * 24  # an hour since the epoch: the begin of a Monday
@@ -113,7 +119,9 @@ class Sender:
         if has_records:
             at = {hour: hour * HOUR_S + 60.0}
             self.hours = (
-                first_hours(("litellm", "prod"), at) if self.hours is None else self.hours.with_arrivals(at)
+                hours_of_new_sender(("litellm", "prod"), at)
+                if self.hours is None
+                else self.hours.with_arrivals(at)
             )
             self._is_reported = False
         elif self.hours is not None and not self._is_reported:

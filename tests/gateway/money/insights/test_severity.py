@@ -120,7 +120,9 @@ async def test_losses_are_noticed_by_severity(tmp_path: Path) -> None:
         bad = {4: 1, 6: 10, 7: 60}.get(number * STEP_H // 24, 0)
         rows = fleet(100, bad, clock.now(), claim="not_configured", use="losing")
         run = run_detectors(InsightFacts(now=clock.now(), fleet=rows), STATE_DETECTORS)
-        await registry.insights.merge_findings(run.findings, looked_for=run.looked_for, cut=run.cut)
+        await registry.insights.merge_findings(
+            run.findings, looked_for=run.looked_for, truncated_detectors=run.cut
+        )
         for each in await registry.notices.waiting_notifications():
             noticed.setdefault(each.notice.id, (clock.now(), each.notice))
         clock.move(STEP_H * HOUR_S)

@@ -12,7 +12,7 @@ from gateway.money.insights.facts import DAY_S
 from spool.record import DEVICE_KEYS
 from spool.registry.insights import Finding
 from spool.registry.keys import Key, Secret
-from spool.registry.tables.sender_hours import HOUR_S, RUNNING, SenderHours, first_hours
+from spool.registry.tables.sender_hours import HOUR_S, RUNNING, SenderHours, hours_of_new_sender
 from tests.gateway.money.insights.examples import NOW, found
 from tests.gateway.money.insights.test_keys import key
 
@@ -25,7 +25,7 @@ def sending(
 ) -> SenderHours:
     """Return a pair that sent in some of the last hours, given by their age, until `stopped_h` hours ago."""
     ages = [age for age in hours if age >= stopped_h]
-    return first_hours((source, key), {NOW_H - age: (NOW_H - age) * HOUR_S + 1800.0 for age in ages})
+    return hours_of_new_sender((source, key), {NOW_H - age: (NOW_H - age) * HOUR_S + 1800.0 for age in ages})
 
 
 RUNS = sending(*RUNNING)

@@ -181,7 +181,7 @@ class Model:
             batch_records=self._most,
             directory=work,
         )
-        await adoption.adopt_records(leave=False, dry_run=False)
+        await adoption.adopt_records(leaves_in_lake=False, dry_run=False)
         self.store.is_calm = False
         self.restores += 1
         await self.back_up(0)  # back up at once, because an older backup does not know this edition

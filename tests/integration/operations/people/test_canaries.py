@@ -149,7 +149,9 @@ async def register(world: World, tmp_path: Path) -> None:
     person = Person(
         email=ADDRESS, role="viewer", decides_role=True, issuer="https://sign-in.example.com", subject=SUBJECT
     )
-    await registry.operators.sign_in_person(person, address="203.0.113.1", life_s=3600, takes_accounts=False)
+    await registry.operators.sign_in_person(
+        person, address="203.0.113.1", life_s=3600, takes_over_accounts=False
+    )
     fleet = await serving.make_key("fleet", scopes=[ENROLL])
     await _pull_seats(world, tmp_path)
     device = {"device_id": "laptop-1", "hostname": f"{LOGIN}-mac", "user": LOGIN, "labels": {"owner": LOGIN}}

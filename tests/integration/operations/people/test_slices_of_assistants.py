@@ -95,7 +95,7 @@ async def site(serve: Serve, place: Path, roles: Sequence[Sequence[RoleFilter]])
         await operators.money.ledger.catch_up(log)
         browser = await signed_in(server, "none", EVA)
         known = Person(email=EVA, role="none", decides_role=False, issuer=door.provider.url, subject="eva")
-        await door.registry.operators.add_person(known, address="", takes_accounts=True)
+        await door.registry.operators.add_person(known, address="", takes_over_accounts=True)
         token = door.provider.access_token(sub="eva", email=EVA)
         yield Site(door, server, worlds, token, browser)
 

@@ -41,9 +41,9 @@ class RackTable(ManagedTable[Rack], NamedTable[Rack]):
     kind, draft, limit, action = DocumentKind("rack", Rack, "rack"), RackDraft, "racks.max", "rack"
 
     def check_conflicts(
-        self, rows: RegistryRows, stored: Mapping[str, Rack], row: Rack, sees: Sees[Rack]
+        self, rows: RegistryRows, stored: Mapping[str, Rack], row: Rack, can_see_row: Sees[Rack]
     ) -> None:
-        check_name_free(stored.values(), row, noun="rack", sees=sees)
+        check_name_free(stored.values(), row, noun="rack", can_see_row=can_see_row)
 
     def check_deletion(self, rows: RegistryRows, row: Rack) -> None:
         if row.books:
@@ -75,7 +75,7 @@ class MistakenTable(ManagedTable[Note]):
     kind, draft, limit, action = DocumentKind("other", Note, "note"), NoteDraft, "others", "other"
 
     def check_conflicts(
-        self, rows: RegistryRows, stored: Mapping[str, Note], row: Note, sees: Sees[Note]
+        self, rows: RegistryRows, stored: Mapping[str, Note], row: Note, can_see_row: Sees[Note]
     ) -> None:
         raise AttributeError("a rule with a mistake")
 

@@ -116,7 +116,7 @@ async def test_what_is_found_no_more_is_not_open(insights: Insights, status: str
     await insights.look(found("spike:a"), found("spike:b"))
     await insights.table.change((await insights.all())["spike:a"].id, status=status, actor=ADA)
     for for_, cut in (((), ()), (("spike",), ("spike",))):
-        await insights.table.merge_findings([], looked_for=for_, cut=cut)
+        await insights.table.merge_findings([], looked_for=for_, truncated_detectors=cut)
         assert [status, "new"] == [(await insights.all())[key].status for key in ("spike:a", "spike:b")]
     await insights.look()
     gone = await insights.all()

@@ -33,7 +33,7 @@ async def came(
     registry: Registry, person: Person = ADA, life_s: float = 3000, *, takes_accounts: bool = False
 ) -> Session:
     _, session = await registry.operators.sign_in_person(
-        person, address="here", life_s=life_s, takes_accounts=takes_accounts
+        person, address="here", life_s=life_s, takes_over_accounts=takes_accounts
     )
     return session
 

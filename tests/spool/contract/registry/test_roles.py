@@ -264,6 +264,6 @@ async def test_a_person_of_a_provider_whom_a_role_names(registry: Registry) -> N
         (replace(eve, groups=()), VIEWER),
     ):
         _, session = await registry.operators.sign_in_person(
-            person, address="here", life_s=60, takes_accounts=False
+            person, address="here", life_s=60, takes_over_accounts=False
         )
         assert expected == session.role

@@ -66,7 +66,7 @@ class Gateway:
         """Return expectations about a key, which others may end or change at the same time."""
         keys = self.registry.keys
         known = keys.all()
-        return keys.number_expectation(self.chance.choice(known).id) if known else ()
+        return keys.enabled_key_expectations(self.chance.choice(known).id) if known else ()
 
     def some(self, of: int, most: int = 4) -> list[int]:
         """Return different numbers below `of`, in random order."""

@@ -67,7 +67,7 @@ def submission(n: int, *expects: Expectation) -> Submission:
 
 
 def expected(registry: Registry, secret: str) -> Expectation:
-    found = registry.keys.secret_expectation(secret)
+    found = registry.keys.valid_secret_expectation(secret)
     assert found is not None
     return found
 

@@ -174,7 +174,7 @@ class SentMessages(Channel):
     def __init__(self) -> None:
         self.sent: list[Message] = []
 
-    def secret_stamp(self) -> object:
+    def secret_file_state(self) -> object:
         return None
 
     async def send(self, message: Message) -> str:

@@ -361,7 +361,7 @@ async def test_what_a_key_that_has_ended_would_change(nodes: tuple[Node, Node]) 
     here, there = nodes
     registry = await Registry.open(here.registry, secret=b"s" * 32, clock=MovedClock())
     _, secret = await registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
-    expectation = registry.keys.secret_expectation(secret)
+    expectation = registry.keys.valid_secret_expectation(secret)
     assert expectation is not None
     expects = (expectation,)
     audited: list[AuditedChange] = []

@@ -257,9 +257,9 @@ async def test_memory_that_was_not_looked_after_is_not_fresh(
     here, there = nodes
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     clock.move(LOOKED_S)
-    assert there.is_fresh
+    assert there.is_memory_fresh
     clock.move(0.1)
-    assert not there.is_fresh
+    assert not there.is_memory_fresh
 
     async def fails(since: int | None) -> None:
         raise SpoolUnavailable("the database is away")
@@ -268,10 +268,10 @@ async def test_memory_that_was_not_looked_after_is_not_fresh(
         patch.setattr(PostgresRegistry, "changes_since", lambda self, since: fails(since))
         with pytest.raises(SpoolUnavailable):
             await there.catch_up()
-    assert there.is_fresh is False
+    assert there.is_memory_fresh is False
     assert there.keys.find_by_secret(secret) is None
     await there.catch_up()
-    assert there.is_fresh and there.keys.find_by_secret(secret) is not None
+    assert there.is_memory_fresh and there.keys.find_by_secret(secret) is not None
 
 
 async def test_a_change_on_a_key_that_the_other_deleted(nodes: tuple[Registry, Registry]) -> None:
