@@ -47,7 +47,9 @@ class Backoff:
     def delay_s(self, failures: int, hint_s: float | None = None, *, chance: float | None = None) -> float:
         """
         Return the seconds to wait: at least `hint_s`, which the destination requested, but at most a day.
-        `chance`, from 0 to 1, places the wait between half of the step and the whole step.
+
+        Each failure doubles the step, up to a limit. `chance`, from 0 to 1, places the wait between half a
+        step and a whole one.
         """
         step = min(self.most_s, self.first_s * 2.0 ** min(max(failures, 1), 32))
         drawn = random.random() if chance is None else chance
@@ -237,7 +239,10 @@ class SendLinger:
         return self._below if self._seconds else self._log.lowest_open_number(self._topic)
 
     async def sendable_below_changes(self) -> AsyncIterator[int]:
-        """Yield `sendable_below` whenever the oldest record has waited long enough or a delivery is full."""
+        """
+        Yield the number below which records may be sent, whenever the oldest record has waited long enough or
+        a delivery is full.
+        """
         async for closed in self._log.watermark_changes(self._topic):
             if not self._seconds or closed <= self._below:
                 self._below = max(closed, self._below)

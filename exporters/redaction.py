@@ -37,7 +37,7 @@ def redact_secrets(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def secrets_in_query(url: str) -> Iterator[str]:
-    """Yield the values in the query of an address, if only these are secret."""
+    """Yield the values in the query of an address. Use it for an address whose other parts are not secret."""
     for _, value in parse_qsl(urlsplit(url).query):
         if len(value) >= _LEAST_PART:
             yield value

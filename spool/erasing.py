@@ -57,7 +57,7 @@ async def erase_from_storage(
     overwrites: bool = True,
 ) -> ErasureResult:
     """
-    Erase a person. Raises NotAllowed.
+    Erase a person. Raises NotAllowed if the actor is this person, or if no other Admin would be left.
 
     `labels`: names that the console showed for the person. `revoked`: returns a device as revoked. With
     `is_trial`, nothing changes and rows are only counted. Without `overwrites`, the caller must call

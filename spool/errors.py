@@ -43,8 +43,8 @@ class KeyReused(Stale):
 
 class NotClosed(SpoolUnavailable):
     """
-    Raised if the requested records may still change, or the watermark fell. Read `lowest_open_number`, then lower
-    records.
+    Raised if requested records may still change, perhaps because the watermark fell, below which no record
+    changes. Read `lowest_open_number` again, then only records below it.
     """
 
 

@@ -350,8 +350,8 @@ def exact_start_names(record: Inference, groups: Iterable[str | None]) -> tuple[
 
 def further_name_from_call_id(source: str, call_id: str) -> bytes:
     """
-    Return a further dedup id (name) from a source's call id. It is no dedup key, because every report of such
-    a source has another id as well.
+    Return a further dedup id (name) from a source's call id. The dedup key is made from the report's other
+    id.
     """
     return hash_parts(5, source, "call", call_id)
 
@@ -360,8 +360,8 @@ def identity_of_call_end_report(call: RecordIdentity, name: bytes) -> RecordIden
     """
     Return the identity of a report that describes only the end of a call.
 
-    The report is merged into the recorded call. If there is none, it becomes a record that a later report
-    finds by `name` (its `joins`).
+    The report is merged into the recorded call. If there is none, it becomes a record. A later report of the
+    call finds this record by `name` in its `joins`.
     """
     if not call.certain:
         return call
@@ -528,7 +528,8 @@ def name_encoding_times(nested_report: NestedReport) -> bytes:
 
 def times_encoded_in_names(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, int]]:
     """
-    Return the start and end in nanoseconds of each name made by `name_encoding_times` for this kind of report.
+    Return the start and end in nanoseconds that `name_encoding_times` put into names of inner (an SDK's) or
+    outer reports.
     """
     filed = [name for name in names if name.startswith(_TIMES[is_inner])]
     starts = [int.from_bytes(name[4:11]) * 1000 for name in filed]

@@ -20,8 +20,8 @@ _NAMING = (USER, SECOND_NAME, "subject")
 class Seen:
     """
     The people whose figures a response shows. `check`: raises if the viewer may not see figures of the named
-    people, or of all people if none is named. `page`: replaces the address if one address has several pages,
-    such as tools. `is_own_only`: the viewer sees only own calls.
+    people, or of all people if none is named. `page`: stored as the viewed page in place of the request's
+    path, which may serve several pages, such as tools. `is_own_only`: the viewer sees only own calls.
     """
 
     save: Callable[[Seen], Awaitable[None]]
@@ -37,7 +37,8 @@ _seen: ContextVar[Seen | None] = ContextVar("seen", default=None)
 @contextmanager
 def collect_viewed_people(seen: Seen | None) -> Iterator[None]:
     """
-    Collect the people whose figures the block reads in `seen`. Pass None if the block's data are not shown.
+    Record in `seen` the people whose figures the `with` block reads. Pass None if the block's data are not
+    shown.
     """
     token = _seen.set(seen)
     try:

@@ -212,8 +212,8 @@ class RowAmounts(NamedTuple):
 
     def map_amounts(self, change: Callable[..., Decimal | None], *others: RowAmounts) -> RowAmounts:
         """
-        Return the amounts changed by a function, which gets each amount with the same one of `others`, and
-        may get None.
+        Return the amounts changed by `change`, which gets an amount and the same amount of each of `others`.
+        Each may be None.
         """
         return RowAmounts(*map(change, self, *others))  # type: ignore[arg-type]
 

@@ -349,7 +349,7 @@ class TotalsInHand:
         self._sizes[place] = estimated_bytes(total) if total else 0
 
     def put_total(self, total: StreamTotal) -> None:
-        """Change a total that was added, even as None, by `note_total`."""
+        """Change a total that `note_total` has added, also one that was not stored."""
         self._totals[total.stream, total.key] = total
         self._changed.add((total.stream, total.key))
 

@@ -122,7 +122,7 @@ def encode_manifest(manifest: LakeManifest | Adoption) -> bytes:
 
 
 def decode_adoption(body: bytes) -> Adoption:
-    """Decode the stored result of an adoption. Raises ValueError."""
+    """Decode an `Adoption` that the data lake stores. Raises ValueError."""
     try:
         adoption = _adoptions.decode(body)
     except msgspec.DecodeError as error:

@@ -50,8 +50,8 @@ _log = logging.getLogger(__name__)
 
 class BillingSync:
     """
-    Sends the hours of cost to one connection, until cancelled. An hour that was not accepted still differs
-    and stays due.
+    Sends the hourly costs to one billing connection, until cancelled. If an hour was not accepted, it still
+    differs from the rows that were last sent, so the next round sends it again.
     """
 
     def __init__(

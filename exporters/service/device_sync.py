@@ -61,11 +61,11 @@ async def _no_waiting_record_time() -> float | None:
 
 class DeviceSync:
     """
-    Sends devices until cancelled. Unanswered requests are repeated.
+    Sends devices to the upstream until cancelled. Unanswered requests are repeated.
 
     With `tells_changes`, the upstream is a Tollhouse, which also gets revocations and resets.
-    `state_what_waits` adds to its heartbeats since when the oldest record waits, as `waiting_since` returns
-    it.
+    `state_what_waits` adds to the heartbeats that this sync sends since when the oldest record waits.
+    `waiting_since` returns that time.
     """
 
     def __init__(

@@ -72,8 +72,8 @@ class UpstreamPeople:
 
     def note_address(self, address: str, hashed: str, at: int) -> None:
         """
-        Queue the address of a call that began at `at` (nanoseconds) for the upstream. Any thread may call
-        this.
+        Queue the e-mail address that a call names for the upstream. The call began at `at` (nanoseconds). Any
+        thread may call this.
         """
         if hashed in self._known and self._clock.monotonic() < self._known_since + AGAIN_S:
             return

@@ -40,7 +40,8 @@ class FoundConfig:
     The configuration found in the cluster.
 
     `text` is the content of the ConfigMap, and `written` is the version that this job last wrote into it.
-    `started` is the version with which the workload was started, or None if no workload needs a restart.
+    `started` is the version with which the workload was started. It is None if unknown, or if no workload has
+    to be restarted.
     """
 
     text: str

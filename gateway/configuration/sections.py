@@ -1501,7 +1501,10 @@ def _is_network(text: str) -> bool:
 
 
 def _may_hold_key(header: str) -> bool:
-    """Return whether a header may hold a key: nothing on the way of a request may read or change it."""
+    """
+    Return whether a header may hold a key. Headers that a client, proxy or Tollhouse reads or changes may
+    not.
+    """
     name = header.lower()
     return (
         _HEADER.fullmatch(header) is not None

@@ -667,8 +667,8 @@ class DeviceLifecycle:
 
     async def approve_device(self, id: str, actor: Actor, *, key: str = "") -> Device:
         """
-        Approve a device. A device key from before a revocation stays invalid. With `key`, the Tollhouse key
-        with this name may report for the device, an OpAMP agent, from now on.
+        Approve a device. A device key from before a revocation stays invalid. `key` is only for an OpAMP
+        agent: from now on, the Tollhouse key with this name may report for it.
         """
         now = self._clock.now()
         if key and not is_collector(id):

@@ -56,7 +56,8 @@ class HeartbeatTokens:
 
     def check_token(self, device: Device, report: DeviceReport) -> HeartbeatTokenCheck:
         """
-        Check the rotating token of a device's report. A device that never returned a token is not checked.
+        Check the token in a device's heartbeat, which changes each time and so shows a copied disk. A device
+        that never returned a token is not checked.
         """
         before = HeartbeatTokenNumbers.from_device(device)
         if report.seq is None and not report.word:

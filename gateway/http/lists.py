@@ -110,8 +110,8 @@ def age_filter(newest: Callable[[Row], float]) -> Filter[Row]:
 class ListDefinition(Generic[Row]):
     """
     The declaration of a list. `identity` breaks ties in the order, so its values are unique and of one type.
-    The handler always adds the root keys `beside`, and sometimes those in `at_times`. With `shows_people`,
-    rows have figures of people, so the viewer is recorded.
+    The response always has the root keys `beside`. Those in `at_times` only appear where they apply. With
+    `shows_people`, rows have figures of people, so the viewer is recorded.
     """
 
     root: str

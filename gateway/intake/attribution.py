@@ -93,8 +93,8 @@ class Attribution:
 
     def attribute_steps(self, steps: list[SpanStep]) -> list[SpanStep]:
         """
-        Return steps of traces (spans that are no calls) with attributed work tags. The labels of keys and
-        devices are not applied.
+        Return steps of traces (spans that are no calls) after the configured rules for users, teams and tags
+        were applied. The labels of keys and devices are not applied.
         """
         attributed = {
             given: self._attribute_values(given) for given in {step[4] for step in steps} if given is not None

@@ -50,8 +50,8 @@ class Intake:
     """
     Stores the outcome of each payload as one submission, and returns when the submission is durable.
 
-    `counters` lets counters wait for calls that they may repeat. If it is None, a counter is judged on
-    arrival: it repeats calls if it matches earlier calls or calls of the same payload.
+    A counter may report the same tokens as calls. With `counters`, it can wait for such calls. Without, it is
+    judged on arrival by earlier calls and calls of the same payload.
     """
 
     def __init__(

@@ -94,7 +94,7 @@ class MergeWindow:
         Merge reports and store them. Return when everything is durable.
 
         After an error, the sender repeats the payload. With PostgreSQL, a commit that was not confirmed in
-        time may have been stored. Its repetition counts once.
+        time may have been stored. Even then, each call counts once.
         """
         return (
             self._merge_and_store(outcome, bearer, reports)

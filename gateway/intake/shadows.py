@@ -91,8 +91,8 @@ _log = logging.getLogger(__name__)
 
 class CallReporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
-    A name, such as a session or a user, under which reported calls are noted. Counted counters are stored
-    with it, so that they are reversed if its calls arrive later (`take_backs`).
+    A name, such as a session or a user, under which reported calls are noted. Each recorded counter is stored
+    under this name. If calls of the name arrive later, the counter is reversed (`take_backs`).
 
     Tens of thousands exist while counters wait. As tuples, they made the garbage collector delay a commit for
     50 ms.
@@ -194,8 +194,8 @@ def _call_kind(
     counts_for_any_model: bool,
 ) -> CallKind:
     """
-    Return the kind of a call: digests of its source, service and models, by which a counter finds the calls
-    that it repeats.
+    Return the kind of a call: digests of its source, service and models. By these, a counter finds the calls
+    that it may repeat. With `counts_for_any_model`, counters of any model find the call.
     """
     facts = {_long_fact_digest(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:

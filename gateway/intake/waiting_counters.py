@@ -320,7 +320,7 @@ class WaitingCounters:
         Record the counters that waited long enough or need not wait, and reverse those whose reporter has
         reported calls since.
 
-        Requests that exceed the limit do not wait until this ends.
+        A request that exceeds the limit of waiting counters does not wait until this ends.
         """
         released = 0
         async with self._one_pass_at_a_time:

@@ -82,7 +82,10 @@ class McpError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpReply:
-    """The response to one message. `body` is None for a notification. `challenge` is as in McpError."""
+    """
+    The response to one message. `body` is None for a notification. `challenge` is the WWW-Authenticate
+    header, or None.
+    """
 
     status: int
     body: bytes | None = None

@@ -55,8 +55,8 @@ def _metadata_address(path: str, *, name: str = "") -> Address:
 @_metadata_address(WELL_KNOWN + "/{path:.+}", name="show_protected_resource_of_path")
 async def show_protected_resource(request: KeyRequest[OperatorServices, None]) -> Result:
     """
-    Return the metadata at each of its addresses. Pages of every origin may read it. Refuses with 404 if
-    mcp.oauth is not configured.
+    Return the OAuth metadata at each path that clients may derive from the resource's address. Pages of every
+    origin may read it. Refuses with 404 if mcp.oauth is not configured.
     """
     operators = request.services
     oauth = operators.assistants.mcp().oauth

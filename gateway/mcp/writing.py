@@ -79,7 +79,10 @@ def escape_markup(text: str) -> str:
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table that says that its names are data. Cells are not escaped."""
+    """
+    Return a Markdown table with a note that its names are data and no instructions for the model. Cells are
+    not escaped.
+    """
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", NAMES_ARE_DATA])
 

@@ -108,8 +108,8 @@ class ReadOutcome(msgspec.Struct):
     Records, points, and an account of every item: received + split = records + points + ignored + rejected.
 
     If an item becomes several records, `split` counts all records after the first. Items that wait as partial
-    reports are counted with their batch, in addition to these numbers. One normaliser builds the outcome for
-    one payload. The intake reads it and discards it.
+    reports are counted in `BatchMerge.pending` instead. One normaliser builds the outcome for one payload.
+    The intake reads it and discards it.
     """
 
     topic: str = AI_TELEMETRY

@@ -226,7 +226,10 @@ class ContainerFiles:
     async def open(
         cls, rows: ContainerRows, contents: ContainerContents, settings: ContainerSettings, clock: Clock
     ) -> ContainerFiles:
-        """Open the table and repair the rows as `reconcile_stored_files` does."""
+        """
+        Open the table. After a crash, queue stored bytes without a row for delivery, and delete bytes of
+        files that have ended.
+        """
         kept_files = StoredContainerFiles(
             rows, contents, settings, clock, await ContainerSums.read(rows, settings)
         )
@@ -367,8 +370,8 @@ class ContainerFiles:
         self, identity: ClusterIdentity, reasons: Mapping[str, str], sender: ContainerSender
     ) -> int:
         """
-        Mark files as abandoned because the sender no longer has them. `reasons`: by reference. Return the
-        number of marked files. Uploaded and unknown files do not change.
+        Mark files as abandoned because the sender no longer has them. `reasons`: by file reference. Return
+        the number of marked files. Uploaded and unknown files do not change.
         """
         async with self._kept.lock:
             known_files = await self.rows.files_by_reference(FILE, identity, list(reasons))

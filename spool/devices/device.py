@@ -238,7 +238,7 @@ class DeviceRows(Protocol):
         ...
 
     async def wait_for_running_commits(self) -> None:
-        """Wait until running commits have finished whose keys a `write` revoked."""
+        """Wait for the running commits of device keys that `write` revoked."""
         ...
 
     async def failed_expectations(self, device_write: DeviceWrite) -> Expectations:

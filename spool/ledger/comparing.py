@@ -751,8 +751,8 @@ class LedgerMender:
 
     async def compare_and_repair(self) -> None:
         """
-        Compare, then count again the periods that lack calls, differ from their hours, or have left-out
-        numbers.
+        Compare the totals with the log. Count periods again that lack calls, differ as days from their hours,
+        or may lack record numbers that were left out.
         """
         compared = await self.ledger.compare_and_note_differences(self.log, with_pauses=True)
         if not compared.is_done:

@@ -282,11 +282,12 @@ def add_counted_sums(
     tags: TagList | None,
 ) -> int:
     """
-    Add the sums of the records from `first_number` until before `next_number` in one transaction. Return the stored
-    reach (the next number to count). `tags`: the list of tags by which the records were counted, if it is new.
+    Add the sums of the records from `first_number` until before `next_number` in one transaction. Return the
+    stored reach (the next number to count). `tags`: the list of tags by which the records were counted, if it
+    is new.
 
-    Do nothing unless the stored reach is `first_number`. Rows may have been lost and restarted since they were read;
-    then the numbers below `first_number` would never be counted.
+    Do nothing unless the stored reach is `first_number`. The totals may have been lost since the caller read
+    the reach. Counting then starts again at 1, and the numbers below `first_number` would never be counted.
     """
     state = read_state(rows)
     if state["reach"] != first_number:
@@ -409,8 +410,8 @@ def lower_missed_record_count(rows: LedgerRows, *, new_count: int) -> None:
 
 def begin_rebuild(rows: LedgerRows, oldest: int, tags: tuple[str, ...]) -> tuple[int, int, int]:
     """
-    Empty every period with all records stored (from number `oldest` on), and freeze all others. Hours after
-    the last frozen period are counted by `tags`.
+    Empty the periods whose records are all stored, and freeze all others. `oldest`: the lowest stored number.
+    Hours after the last frozen period are counted with the dimensions `tags`.
 
     Return the numbers of emptied and of frozen periods, and the end of the last frozen period or 0.
     """

@@ -889,7 +889,10 @@ class Ledger:
     async def sums_of_days(
         self, days: Sequence[int], *, most: int, chosen: Callable[[Dimensions], bool] | None = None
     ) -> Sequence[Sequence[DaySum]]:
-        """Return the sums of several days as `day_sums_by_dimensions` does, all read at one moment."""
+        """
+        Return the sums of several UTC days, all read at one moment: one list per set of dimensions. Of each
+        day, only the `most` most expensive sums are returned.
+        """
         return await self._read_rows(lambda rows: day_sums_by_dimensions(rows, days, most, chosen))
 
     async def usage_of_day(self, day: int) -> Sequence[UsageSum]:
@@ -929,7 +932,8 @@ class Ledger:
     async def has_all_counted_records(self) -> bool:
         """
         Return False while counted records are missing from the sums: during a rebuild, and after a start or a
-        loss until the log is counted again. Meanwhile, files exported from the sums must not be replaced.
+        loss of the totals, until the log is counted again. Meanwhile, files exported from the sums must not
+        be replaced.
         """
         return self._is_caught_up and not (await self._read_state())["rebuilding"]
 

@@ -165,15 +165,15 @@ class LedgerRows(Protocol):
 
     def misnumbered_unit_sets(self, after_number: int, most: int) -> FoundNumbers:
         """
-        Read at most `most` sets of units with numbers above `after_number`. Return those whose stored number does
-        not match their units.
+        Read at most `most` sets of units of work with numbers above `after_number`. Return those whose stored
+        number is not the hash of their units.
         """
         ...
 
     def misnumbered_unit_names(self, after_number: int, most: int) -> FoundNumbers:
         """
-        Read at most `most` names of units with numbers above `after_number`. Return those that do not match their
-        numbers.
+        Read at most `most` names of units of work with numbers above `after_number`. Return those whose
+        stored number is not the hash of the name.
         """
         ...
 
@@ -437,9 +437,9 @@ class LedgerRows(Protocol):
 
     def make_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> None:
         """
-        Make a rollup of its days by these dimensions (empty: all), and mark it as valid.
+        Add up the days from `start` by these dimensions (empty: all) as a rollup, and mark it as valid.
 
-        From the number BILLED_ROLLUPS on, the rollup is of billed costs, and also keeps charge and basis.
+        From the number BILLED_ROLLUPS on, a rollup adds up billed costs, also by charge and basis.
         """
         ...
 
@@ -448,7 +448,9 @@ class LedgerRows(Protocol):
         ...
 
     def drop_rollups(self, rollup_number: int, width: int, before: int) -> None:
-        """Delete rollups that begin before a time, with their marks."""
+        """
+        Delete rollups of a number and width that begin before a time, and the marks that they are valid.
+        """
         ...
 
     def unmark_rollups(self, days: Collection[int] | None = None, *, billed: bool = False) -> None:

@@ -31,8 +31,8 @@ _OPEN_BOOKS = 64  # limit of price books in memory; recalculations with one pric
 
 class Recalculations:
     """
-    The recalculations at one moment, with their price books. `mark`: state value of the totals that changes
-    with them.
+    The recalculations at one moment, with their price books. `mark`: a number in the state of the totals that
+    changes with each recalculation.
     """
 
     def __init__(self, mark: int = 0, made: Sequence[tuple[Recalculation, BookOf]] = ()) -> None:

@@ -162,8 +162,8 @@ def _is_priceable(total: TokenSum) -> bool:
 
 class MovedSum(NamedTuple):
     """
-    A sum with a new estimate. `number`: of its set of dimensions now. `before` and `after`: the estimates in
-    units.
+    A sum with a new estimate. `number`: of its new set of dimensions. `before` and `after`: the estimates in
+    units of money.
     """
 
     number: int

@@ -24,7 +24,7 @@ Sums = dict[Key, Measures]
 
 
 class _RunInSession(NamedTuple):
-    """A run in a session. An unlisted run has the run that started it as `parent`."""
+    """A run in a session. If the run is not listed (REST), `parent` is the run that started it."""
 
     run: int
     session: int

@@ -304,5 +304,8 @@ class _SlicePart:
 
 
 def _is_owner(name: str) -> bool:
-    """Return whether a dimension depends on the owner of calls. Joint sums lose these dimensions first."""
+    """
+    Return whether a dimension depends on the owner of calls. If sums are joined because there are too many,
+    these dimensions are lost first.
+    """
     return name in OWNERS or name.startswith(TAG)

@@ -66,7 +66,7 @@ class UnitLinks:
     Links that neither overlap nor form a cycle. Of links that would, the first is kept, because two gateways
     can add such links at the same moment.
 
-    `kept`: further units that stay listed.
+    `kept`: units (kind and number) that stay listed without a link.
     """
 
     def __init__(self, links: Iterable[UnitLink] = (), kept: Iterable[tuple[str, int]] = ()) -> None:

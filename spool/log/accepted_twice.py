@@ -33,8 +33,8 @@ class RepeatedAcceptances:
     """
     The search for repeated ids in one recount.
 
-    Entries must be added by topic, in ascending order. If there are more than `max_ids`, each id is compared
-    with at least half as many earlier ids.
+    Entries must be added by topic, in ascending order. If a topic has more ids than `max_ids`, each id is
+    compared with at least `max_ids` / 2 earlier ids.
     """
 
     def __init__(self, index: DuplicateIndex, *, window_s: float, max_ids: int) -> None:

@@ -247,10 +247,11 @@ class DuplicateIndex:
     ) -> IdsToCompact:
         """
         Return the ids that the next compaction moves, to plan it on any thread: one batch or, with
-        `lowest_open_numbers`, the ids of all closed (final) records.
+        `lowest_open_numbers`, the ids of all closed (final) records. Records close in order of arrival, so
+        these are the first ids of each topic.
 
-        `but_newest`: leave out the newest batch, because moved ids may lose their records' positions. Records
-        close in order of arrival, so all ids after a topic's closed ids are open.
+        `but_newest`: leave out the newest batch, because the index may forget which record a moved id belongs
+        to.
         """
         if lowest_open_numbers is None:
             count = min(self._batch, len(self._newest))
@@ -356,7 +357,10 @@ class DuplicateIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdsToCompact:
-    """The ids that one compaction moves into sorted lists, with the lists at that moment."""
+    """
+    The ids that one compaction moves into sorted lists, with the lists at that moment. `recent`: moved ids
+    whose records are still known, within the limits `recent_since`, `lowest_place` and `max_placed`.
+    """
 
     # plain lists of numbers, because the garbage collector would traverse tuples
     ids: Sequence[int]
@@ -512,8 +516,8 @@ def storage_and_search_hours(record: Record, now_ns: int) -> tuple[int, Iterable
 
 class NearHours:
     """
-    A cache of `storage_and_search_hours` at one time of day. Starts within the same quarter of an hour have
-    the same hours.
+    A cache of the hours under which an id is stored and searched, at one time of day. Starts within the same
+    quarter of an hour have the same hours.
     """
 
     def __init__(self, now_ns: int) -> None:

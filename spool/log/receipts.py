@@ -139,8 +139,8 @@ def _combine_receipt_parts(
     last_part: Mapping[str, Any], earlier_parts: Iterable[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """
-    Combine the views of a request that was stored in parts. `last_part`: the view of the last
-    part. The range of numbers may include records of other requests.
+    Combine the receipt views of a request that was stored in parts. The range of numbers may include records
+    of other requests.
     """
     whole = dict(last_part)
     for part in earlier_parts:

@@ -18,7 +18,10 @@ from spool.record import Inference, Record, UsageMetric
 
 
 class CounterPoint(msgspec.Struct, frozen=True, gc=False):
-    """A point of a cumulative counter. The commit computes the increase and fills in `template`."""
+    """
+    A point of a cumulative counter. The commit computes the increase and stores it as a record with the
+    fields of `template`.
+    """
 
     series: bytes  # a 16-byte digest of resource, scope, name, unit, attributes and start time
     start_time: int  # 0 if unknown; a first point is then only a base

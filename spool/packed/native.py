@@ -103,9 +103,9 @@ class ItemMemory(Protocol):
 
     def find(self, context: int, items: Sequence[bytes], of_context: Sequence[str]) -> list[tuple[Any, ...]]:
         """
-        Return for each item of a known kind: the kind, whether its result must still be compared with
-        Python's, counts, hash of a text or None, trace, span and parent id, start, end, varying texts, and
-        `of_context`. For an unknown item, return only the reason.
+        Return for each item of a known kind: the kind, whether Python must read it as well to compare the
+        results, counts, hash of a text or None, trace, span and parent id, start, end, varying texts, and
+        `of_context` unchanged. For an unknown item, return only the reason.
         """
         ...
 
@@ -128,7 +128,7 @@ class ItemMemory(Protocol):
     def name(self, name: bytes, rule: int, slot: int) -> bool:
         """
         Add an attribute name that the rules of dialects read. `rule`: the number of the rule. `slot`: how
-        `find` returns the value: 0 not, a low number as a count, TAG as a tag, any other number as a text.
+        `find` returns the value: 0 not at all, up to 6 as a count, TAG as a tag, any other number as a text.
         Return False at the limit.
         """
         ...
@@ -136,7 +136,7 @@ class ItemMemory(Protocol):
     def context(self, number: int, texts: Sequence[bytes]) -> None: ...
 
     def ask(self, names: Sequence[bytes]) -> None:
-        """Add attribute names that the rules of dialects look for, in addition to those of `name`."""
+        """Add attribute names that rules of dialects read or test for presence."""
         ...
 
     def is_free(self, name: bytes) -> bool:

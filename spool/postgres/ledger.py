@@ -110,8 +110,8 @@ def storable_value(value: Any) -> Any:
 
 def _is_wrong_digest(digest: bytes, tags: str, *dimensions: Any) -> bool:
     """
-    Return whether stored dimensions do not match their digest. If characters were replaced, the digest cannot
-    be compared.
+    Return whether stored dimensions do not match their digest. The digest is not compared if `storable_value`
+    replaced a character, because it was computed before.
     """
     of = Dimensions(*dimensions)
     if json.loads(tags) != json.loads(tags_json(of.tags)):

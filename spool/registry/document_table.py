@@ -65,8 +65,8 @@ def check_recorded_key_share_of_rows(
     rows: RegistryRows, limit_name: str, row_count: int, max_rows: int, actor: Actor
 ) -> None:
     """
-    Check as `check_key_share_of_rows` does that a key leaves space for others, but by the recorded makers of rows. So
-    every deletion of a row must call `delete_creator_key`.
+    Raise NotAllowed if the actor's key would have more than half of the rows that other keys leave free. The
+    makers of rows are recorded, so every deletion of a row must call `delete_creator_key`.
     """
     if actor.is_key:
         _require_key_share_of_rows(

@@ -20,8 +20,8 @@ from spool.registry.registry_rows import RegistryRows
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOwner:
     """
-    Where a set of files declares an object. `id`: from `owned_object_id`. `secret_file`: the file with the object's
-    secret.
+    Where a set of files declares an object. `id`: the kind and the id of the object. `secret_file`: the file
+    with the object's secret.
     """
 
     id: str

@@ -106,8 +106,8 @@ class RegistryRows(DocumentRows, Protocol):
 
     def delete_findings_before(self, found_at: float) -> None:
         """
-        Delete insights that a detector last found before a time, except those still present or edited by a
-        person.
+        Delete insights that a detector last found before a time, except those marked as present or edited by
+        a person.
         """
         ...
 

@@ -70,7 +70,10 @@ def _source_dimensions(query: CostQuery, names: Iterable[str]) -> set[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterParts:
-    """A query's filters by what they need: the set of dimensions, the columns of a billed row, or both."""
+    """
+    A query's filters by the source of the values: the dimensions of calls, the columns of a billed row, or
+    both.
+    """
 
     of_keys: CostQuery
     of_bills: CostQuery

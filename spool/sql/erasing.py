@@ -48,9 +48,9 @@ _PUT_DEAD = "UPDATE {schema}.dead SET record = :record WHERE id = :id"
 
 class StoredSpans(NamedTuple):
     """
-    A table with packed spans, which only a renaming of people rewrites. `select`: reads keys and spans after
-    `:after`, at first `before_first`. `put`: replaces them. `change`: returns packed spans with a change
-    applied to their values.
+    A table with packed spans, which only a renaming of people rewrites. `select`: reads keys and spans with
+    keys above `:after`, which starts as `before_first`. `put`: replaces the spans of a key. `change`: returns
+    packed spans with a change applied to their values.
     """
 
     select: str

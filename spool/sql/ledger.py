@@ -79,9 +79,9 @@ class SqlLedgerRows(SqlWorkRows):
     """
     The part of `LedgerRows` that is equal in all engines.
 
-    `prefix`: of table names. `columns`: of measures. `shown`: expressions that read them from the alias `h`,
-    for `_read_measures`. `about`: approximate cost of a sum, in billionths of a dollar, with an error of at
-    most WRONG + WRONG_OF * cost. `cost`: exact expressions, for `cost_units`.
+    `prefix`: of table names. `columns`: of measures. `shown`: SQL that reads the measures from the alias `h`.
+    `about`: SQL of the approximate cost of a sum, in billionths of a dollar, with an error of at most WRONG +
+    WRONG_OF * cost. `cost`: SQL of the exact cost, which `cost_units` converts to units of money.
     """
 
     prefix: ClassVar = ""

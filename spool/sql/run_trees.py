@@ -66,7 +66,7 @@ def runs_below_sql(sets: str, numbers: Collection[int], *, of_runs: bool) -> str
 def used_sets_and_links_sql(sets: str, used: str) -> str:
     """
     Return SQL for the table `kept`: the sets of units in `used`, and the sets that state who started the runs
-    above theirs.
+    above the runs in `used`.
     """
     return _KEPT.format(sets=sets, used=used, rest=REST, edge=EDGE)
 

@@ -91,7 +91,10 @@ def has_links(pairs: int, target: str) -> bool:
 
 
 def has_limited_links(pairs: int, named: Container[str]) -> bool:
-    """Return whether links of the kinds in use may be limited in time, as a branch's link is."""
+    """
+    Return whether a link in use may be limited in time, as a link of a branch is. `pairs`: a bit for each
+    pair of kinds that is linked.
+    """
     return any(
         pairs & 1 << place and unit == BRANCH and target in named
         for place, (target, unit) in enumerate(_PAIRS)

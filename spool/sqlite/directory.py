@@ -64,8 +64,8 @@ def lock_directory(directory: Path) -> DirectoryLock:
 
 def _make_private(directory: Path) -> None:
     """
-    Set the mode of a directory that is new, empty, or was locked before. Otherwise warn if others can read
-    it.
+    Set the mode of a directory that is new, empty, or has a lock file from an earlier start. Otherwise warn
+    if others can read it.
     """
     make_directory(directory, 0o700)
     if sys.platform == "win32":

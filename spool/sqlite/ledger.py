@@ -443,7 +443,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     def _largest_units(
         self, span: Span, query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
-        """Return how many units there are, at most `most`, and the largest of them."""
+        """Return how many units of work there are, at most `most`, and the most expensive of them."""
         cost, dimensions = "SUM(h.high) + SUM(h.low) / 1e9", ""
         if self._can_add_up_by_set(query):
             columns = f"{_COST_LIMBS[0]} AS high, {_COST_LIMBS[1]} AS low"

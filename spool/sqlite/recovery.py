@@ -351,8 +351,8 @@ def _check_rows_and_writes(connection: sqlite3.Connection) -> None:
 
 def _move_aside(path: Path, kept_log: Path, clock: Clock, error: Exception) -> Path:
     """
-    Move the damaged file and its logs aside. Return its new path. If this process crashes, the marker has the
-    name for the remaining files.
+    Move the damaged file and its logs aside. Return its new path. A marker file stores the new name, so that
+    a start after a crash moves the remaining files to it.
 
     The database file is moved last. If it was moved already, a file with the old name is the result of a
     salvage; the log of that file must not be moved next to the damaged file.

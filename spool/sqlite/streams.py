@@ -53,7 +53,7 @@ def delete_some_old_totals(connection: sqlite3.Connection, *, now: float, settin
     """
     Delete some of the oldest totals that may be deleted. Return whether any were.
 
-    A later operation on the same record starts a new total. It is incomplete, so it never replaces the cost
+    A later operation on a deleted total starts a new one. It is incomplete, so it never replaces the cost
     service's total.
     """
     oldest = connection.execute(queries.OLDEST_COMMITTED_AT, (UNIT_COST,)).fetchone()

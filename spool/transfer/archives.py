@@ -71,8 +71,8 @@ async def export_archive(
     """
     Write a storage's data to an archive. No server may have the storage open.
 
-    Raises AlreadyThere, NotAllowed if `target` cannot be written, or SpoolDamaged if the accounting does not
-    balance.
+    Raises AlreadyThere if `target` exists, NotAllowed if it cannot be written, or SpoolDamaged if the
+    accounting does not balance.
     """
     if engine.tables is None:
         raise NotAllowed("this storage engine has no data that can be copied")
@@ -111,10 +111,11 @@ async def import_archive(
     archive: Path, target: StorageOptions, engine: StorageEngine, progress: Progress = no_progress
 ) -> CopiedStorage:
     """
-    Fill a storage from an archive, with the checks of `spool.transfer.copying`.
+    Fill a storage from an archive. The accounting of both is compared, and if they differ, the copy is
+    deleted.
 
-    Raises NotAllowed if the file is no archive. Raises SpoolDamaged, before any write, if its contents have
-    changed.
+    Raises NotAllowed if the file is no archive, or SpoolDamaged, before any write, if a part has changed
+    since it was written.
     """
     progress("checking the archive", 0)
     manifest = await asyncio.to_thread(check_archive, archive)

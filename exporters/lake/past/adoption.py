@@ -158,8 +158,8 @@ class LakeSettler:
         self, read_manifest: ReadManifest, deliveries: Sequence[Delivery]
     ) -> None:
         """
-        Settle deliveries as delivered whose numbers mean the same records in the restored log and the lake.
-        The manifest is stored with the last delivery.
+        Settle the deliveries whose record numbers mean the same records in the restored log and in the data
+        lake: they count as delivered. The settlement of the last one also stores the lake's manifest.
         """
         contents = read_manifest.body
         await self.store.fetch(read_manifest.name, self.scratch / "there")

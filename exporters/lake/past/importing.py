@@ -49,7 +49,9 @@ _WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticErro
 class LakeImport:
     """
     An import of files into a data lake. It makes new files in `directory`, with at most `part_rows` records
-    in memory. `records`: the rules of one topic.
+    in memory.
+
+    `records` knows how rows of the topic become records. `leave_out`: the columns that the new files lack.
     """
 
     store: LakeStore

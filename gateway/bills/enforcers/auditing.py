@@ -44,7 +44,7 @@ CostByValue = Mapping[str, Decimal]  # cost by value of the dimension that an en
 class LimitAudit:
     """
     The result of comparing one limit with the counted calls. `reason` says why the limit is not compared, or
-    "" if it is.
+    "" if it is. `judged_at` is the time of the last compared reading.
     """
 
     enforcer: str
@@ -423,8 +423,9 @@ class _EnforcerAudit:
         value: str,
     ) -> str:
         """
-        Describe the calls that a limit's counter lacks, or return "". The readings during which no call was
-        in progress must equal our sum without these calls to the cent. No other reading may contradict it.
+        Describe the calls that a limit's counter lacks, or return "". At each reading, the counter must lie
+        within the bounds of our sum without these calls. At least one reading must be from a time without
+        running calls, because only then is our sum exact.
         """
         assert limit.starts_at is not None
         same = [

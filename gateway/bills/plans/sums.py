@@ -112,8 +112,8 @@ class SeatUsage:
 
     def use_between(self, seat_id: str, start: int, end: int) -> SeatUse:
         """
-        Return the usage of a seat from `start` to before `end`, which must be limits of stored spans of
-        usage.
+        Return the usage of a seat from `start` to before `end`. Both must be bounds of spans, because a
+        span's usage is not divided.
         """
         total = NOTHING
         for at, use in self.spans.get(seat_id, _NO_SPANS).items():

@@ -277,13 +277,13 @@ class UnexplainedDifference:
 
     def with_price_differences(self, token_entries: Iterable[DifferenceEntry]) -> list[DifferenceEntry]:
         """
-        Return the entries of one-sided tokens, and the price differences in their cells that belong to these
-        tokens.
+        Return the entries of tokens that only one side has, and the price differences in their cells that
+        belong to these tokens.
 
         Calls that only one side has may be larger than others, or of an unstated tier. Then a price
         difference appears only on their days, while a real price difference is the same every day. If all
-        calls of a model have the list price, a difference belongs to these calls only if it is a constant
-        share of their value.
+        calls of a model have the list price, the difference must also be the same share of these tokens'
+        value in each cell.
         """
         entries = list(token_entries)
         coarse = {self._split.levels.coarse_cell(cell) for _, cell, _ in entries}

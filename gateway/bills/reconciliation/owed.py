@@ -44,11 +44,11 @@ COLUMNS = ("provider", "accounts", *(item.name for item in fields(OwedLine)), "o
 
 def lines_owed_by_provider(claims: Iterable[CauseClaim], split: SplitDifference) -> list[OwedLine]:
     """
-    Return the lines of the bill for which a tier's discount was claimed but not given. The sum of `owed` is
-    the sum of the claims.
+    Return the lines of the bill that cost too much because the provider did not give a tier's discount. The
+    sum of their `owed_amount` is the sum of the claims.
 
-    The tokens of a line were moved from the reported tier to the billed one, or were billed in the reported
-    tier at a higher price.
+    The provider billed the tokens of a line in another tier than the reported one, or in the reported tier at
+    a higher price.
     """
     lines: dict[tuple[ComparisonCell, str], OwedLine] = {}
     for claim in claims:

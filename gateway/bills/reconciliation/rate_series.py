@@ -100,8 +100,8 @@ def group_days_by_ratio(
     Group the days, which need not be adjacent, by equal ratios of billed amount to value. Each group has only
     the ratios that differ from 1.
 
-    Return nothing if there are more than MOST_SETS groups, if only one meter distinguishes a single day, or
-    if several single days differ. In these cases the calls merely have another price.
+    Return nothing if there are more than MOST_SETS groups, if a single day differs in only one kind of token,
+    or if several days differ each in another way. Such differences prove no price of some days.
     """
     day_sets: list[tuple[list[int], dict[str, Decimal]]] = []
     for day in sorted(days_with_rates(meters)):

@@ -37,7 +37,10 @@ class Repeats:
 
 
 def find_repeats(billed: BilledByCell, counted_sums: Mapping[ComparisonCell, CountedSums]) -> Repeats:
-    """Find exact multiples in input and output tokens: by day, and by key and model over all days."""
+    """
+    Find repeated tokens. A day is repeated if the bill has an exact multiple of the counted input and output
+    tokens. A key and model is repeated if the ledger has exactly twice the billed tokens from two sources.
+    """
     theirs = _sums_by_owner(billed)
     ours = _sums_by_owner({cell: sums.tokens for cell, sums in counted_sums.items()})
     sources = _owners_with_two_sources(counted_sums)

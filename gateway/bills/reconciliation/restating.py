@@ -134,8 +134,9 @@ def restore_counted_sums(
     split: SplitDifference, counted_uses: Iterable[CountedUse]
 ) -> dict[ComparisonCell, int]:
     """
-    Replace the counted sums in `split` by those of `counted_uses`. Return the cost of the replaced sums minus
-    the cost of the new ones, by cell. `split` counts it as a difference in volume.
+    Replace the counted sums in `split` by those of `counted_uses`, and count the change of cost as a
+    difference in volume. Return this change by cell: the cost of the replaced sums minus the cost of the new
+    ones.
     """
     own: dict[ComparisonCell, CountedSums] = defaultdict(CountedSums)
     for use in counted_uses:
@@ -183,8 +184,8 @@ def find_rows_billed_on_later_day(
 
     The bill has no tokens on the late days. On the next day, it has the counted tokens of all these days
     together, as input or output. If the bill has no row at all on a late day, one such key and model proves
-    it for all others. The amounts must be late as well. Most other days of keys and models must agree,
-    because otherwise a clock may differ.
+    that the rows of all others are late. The amounts must be late as well. Most other days of keys and models
+    must agree. Otherwise, a clock that assigns calls to other days may be the cause.
     """
     theirs: _ByKeyAndModel = defaultdict(dict)
     ours: _ByKeyAndModel = defaultdict(dict)
@@ -403,8 +404,8 @@ class _BilledAmount:
         self, decimal_unit_by_day: Mapping[int, int], rate: Fraction
     ) -> tuple[Fraction, Fraction, int]:
         """
-        Return the lowest and highest number that, times `rate`, converts the billed amount to the value of
-        its tokens within its rounding, and this value.
+        Return the lowest factor, the highest factor, and the value of the tokens. Each factor, times `rate`,
+        converts the billed amount to this value, within the rounding of the amount.
         """
         slack = Fraction(max(decimal_unit_by_day.get(self.day, 0), FINEST) * self.lines, 2)
         high = self.worth / (self.paid - slack) if self.paid > slack else Fraction(0)

@@ -106,10 +106,10 @@ class AssistantEvidence(NamedTuple):
     """
     The evidence that decides the state of an assistant. Times are in epoch seconds of the gateway's clock.
 
-    `claim` and `cause` are the setting that the agent reports, or "" if no agent reports the assistant. `use`
-    is reported as well, or "" if the agent is too old to state it, or may not. `since` is the time from which
-    the setting applies, and `unheard` the first use without a call. `missing` is the hour of a call that the
-    agent sent and that had not arrived at the time `missed`.
+    `claim` is the state of the setting that the agent reports, and `cause` the reason; both are "" without a
+    report. `use` is the reported use, or "" if the agent is too old or not allowed to report it. `since` is
+    the time from which the setting applies, and `unheard` the first use without a call. `missing` is the hour
+    of a call that the agent sent and that had not arrived at the time `missed`.
     """
 
     claim: str = ""
@@ -125,8 +125,8 @@ class AssistantEvidence(NamedTuple):
 class RememberedEvidence(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """
     The part of `AssistantEvidence` that is stored between two heartbeats. `heard` is the hour (by the agent's
-    clock) of the newest call that the agent had sent when it last had no waiting records. After the clock was
-    set, it is LATEST_TIME.
+    clock) of the newest call that the agent had sent when it last had no waiting records. If the agent's
+    clock was set, `heard` is LATEST_TIME, because earlier hours cannot be compared.
     """
 
     setting: str

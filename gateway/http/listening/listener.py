@@ -145,7 +145,7 @@ class Connection(PlainRequests):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Log and answer an error, also if it occurred outside an endpoint's boundary."""
+        """Log and answer an error, even if it occurred before a request reached an endpoint."""
         name = type(exc).__name__ if exc else None
         extra = {"action": "bad_request", "status": status, "error": name, "address": request.remote}
         level = logging.ERROR if status >= 500 else logging.WARNING

@@ -201,7 +201,9 @@ class PlainRequests(web.RequestHandler):
         return end + 1
 
     def _parse_held_if_possible(self) -> None:
-        """Schedule the parsing of held data, unless the parser can accept no bytes now."""
+        """
+        Schedule the parsing of bytes that arrived when the parser could accept none, unless it still cannot.
+        """
         if not self._held or self._waits or self._short is not None:
             return
         if self._reading_paused or self._buffer_paused or self._upgraded:

@@ -84,8 +84,9 @@ class ComparisonQuestion(ToolInput):
 
 class ChangeLine(ToolOutput):
     """
-    A group. Amounts are exact decimal text. `change` is cost minus baseline_cost, and the sum of the six parts.
-    Unless the baseline is known as a whole, all of them are null.
+    A group of calls. Amounts are exact decimal text. `change` is cost minus baseline_cost. It is the sum of
+    the parts from `more_calls` to `gone`. If parts of the baseline are unknown, `change` and its parts are
+    null.
     """
 
     group: dict[str, str | None]

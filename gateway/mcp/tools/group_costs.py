@@ -58,7 +58,10 @@ class GroupLine(ToolOutput):
 
 
 class GroupCosts(ToolOutput):
-    """The result of the tool. `total` is the cost of all rows. `people` is 0 if no groups are formed."""
+    """
+    The result of the tool get_group_costs. `total` is the cost of all rows. `people` is the smallest size of
+    a group, or 0 if no groups are formed.
+    """
 
     people: int
     zone: str

@@ -62,7 +62,10 @@ class OrgNotes(ToolOutput):
 
 
 class ContextAnswer(ToolOutput):
-    """The result of the tool. `month` is this month so far. Lists of views and budgets are limited."""
+    """
+    The result of the tool. The fields `month_...` are of this month so far. Lists of views and budgets are
+    limited.
+    """
 
     currency: str
     zone: str

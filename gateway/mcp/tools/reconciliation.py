@@ -50,8 +50,9 @@ class ReconciliationQuestion(ToolInput):
 
 class BilledLine(ToolOutput):
     """
-    A row. Amounts are exact decimal text: billed = counted + explained + unexplained, where `explained` is the sum
-    of the causes. Also, billed = counted + volume + rate + other + own. `name` null is unknown.
+    A row. Amounts are exact decimal text: billed = counted + explained + unexplained, where `explained` is
+    the sum of the causes. Also, billed = counted + volume + rate + other + own. `own` is the value of the
+    counted tokens and fees at list prices minus their counted cost. `name` null is unknown.
     """
 
     name: str | None

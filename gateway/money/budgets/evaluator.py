@@ -61,7 +61,10 @@ _WAITING = BudgetRun(evaluated=0, broken=0, told=0, waits="the totals are being 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _EvaluationInputs:
-    """The state on which an evaluation was based. If it changes, the next evaluation is due."""
+    """
+    What an evaluation of budgets was based on: the rules, and the number of the first uncounted record
+    (`reach`). The next evaluation is due if the rules change or many records arrive.
+    """
 
     reach: int
     rules: tuple[str, ...]

@@ -79,8 +79,8 @@ class _CallSum:
 
     def cost_at_prices_of(self, old: _CallSum) -> int:
         """
-        Return the cost of these tokens at the cost per weight of `old`. If a weight is unknown, use the cost
-        per token. If `old` has no tokens, return the current cost.
+        Return the cost of these tokens if each dollar of list price had cost as much as in `old`. If a list
+        price is unknown, use the cost per token instead. If `old` has no tokens, return the current cost.
         """
         before, now = old.weight, self.weight
         if before is None or now is None or before <= 0:

@@ -33,7 +33,7 @@ class ComparablePast:
     state WHOLE is compared.
 
     `known_from` is the first counted hour, or the first billed day. `comparable_days` is the largest number
-    of days up to today that have an earlier time of the same length, or 0.
+    of days up to today that can be compared with the same number of days before, or 0.
     """
 
     state: str

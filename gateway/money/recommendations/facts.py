@@ -99,7 +99,10 @@ class UnusedSeat:
 
 @dataclass(frozen=True, kw_only=True)
 class SavingFacts:
-    """The facts about calls and seats of the last thirty days, as of `now`."""
+    """
+    The facts about calls and seats of the last thirty days, as of `now`. `estimate` and `estimate_call`
+    return the cost at list prices in units of money, or None.
+    """
 
     now: float
     uses: Sequence[DailyUse] = ()

@@ -202,8 +202,8 @@ def _read_call(event: KongEvent, block: KongBlock, plugin: str | None) -> ReadCa
 
 def _input_excludes_cache(record: Inference, usage: KongUsage) -> bool:
     """
-    Return whether the input count excludes cached tokens. It does if the cache counts have the provider's own
-    names, because the input count is then its own as well.
+    Return whether the input count excludes cached tokens. It does if the provider counts them apart and the
+    cache counts have the provider's names, because Kong then also copies the provider's input count.
     """
     own_names = (usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
     return record.provider in COUNT_CACHE_APART and any(name is not None for name in own_names)

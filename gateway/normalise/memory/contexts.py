@@ -79,8 +79,8 @@ class SpanContext:
 
 class SpanContexts:
     """
-    The table that numbers contexts. A number is never used again, because a body that is half read may still
-    use numbers of forgotten contexts.
+    The numbers of known contexts (a resource with a scope). A number is never used again, because a body that
+    is half read may still use numbers of forgotten contexts.
     """
 
     def __init__(self, memory: ItemMemory, forget: Callable[[], None]) -> None:

@@ -94,8 +94,8 @@ class SpanLookupPacer:
 
     def note_request_read_by_rules(self) -> None:
         """
-        Note that the rules, and not the span memory, read a request. After many such requests in a row, some
-        of the next ones are not looked up.
+        Note that no span of a request was known to the span memory, so the rules read it. After many such
+        requests in a row, some of the next ones are not looked up.
         """
         self._refused += 1
         self._rests = min(max(0, self._refused - _UNRESTED) // _RESTED, self._pace.most_rested)
@@ -245,7 +245,10 @@ class WaitingSamples:
             self._remove_sample(next(iter(self._waiting)))
 
     def pop_most_frequent(self) -> Sample | None:
-        """Remove and return the sample of the most frequent kind, or return None if no kind is due."""
+        """
+        Remove and return the sample of the most frequent kind. Return None if no sample waits, or if too few
+        spans arrived since the last kind was learned.
+        """
         if not self._waiting or self._credit < 1:
             return None
         if self.pace.spans_a_kind:

@@ -379,7 +379,10 @@ class SpanMemory:
             pass
 
     def learn_one_span_kind(self) -> bool:
-        """Learn to read the most frequent waiting kind of span, at once. Return False if no kind is due."""
+        """
+        Learn to read the most frequent waiting kind of span, without a pause. Return False if no kind waits,
+        or if learning is too early.
+        """
         learning = self.begin_learning_next_span_kind()
         return learning is not None and all(True for _ in learning)
 

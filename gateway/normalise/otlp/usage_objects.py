@@ -167,8 +167,8 @@ def _counts_of_usage(usage: UsageObject) -> dict[str, Any]:
 
 def _service_tier_field(*stated: Any) -> dict[str, Any]:
     """
-    Return the first service tier with its own prices as a field. OpenAI states it next to the usage,
-    Anthropic inside it.
+    Return the first service tier that has prices of its own, as the field `service_tier`. OpenAI states the
+    tier next to the usage, Anthropic inside the usage.
     """
     tier = next(
         (candidate for candidate in stated if isinstance(candidate, str) and candidate in MODES), None

@@ -303,7 +303,10 @@ class JsonScanner:
 
 
 def skip_matching(what: re.Pattern[bytes], text: bytes, at: int) -> int:
-    """Return the position after the text that a repeating pattern matches. Each match covers one window."""
+    """
+    Return the position after the text that a repeating pattern matches from `at`. Each call of the pattern
+    matches at most WINDOW bytes.
+    """
     while True:
         match = what.match(text, at, at + WINDOW)
         assert match is not None
@@ -313,7 +316,10 @@ def skip_matching(what: re.Pattern[bytes], text: bytes, at: int) -> int:
 
 
 def find_bytes_in_windows(text: bytes, sign: bytes, begin: int = 0) -> int:
-    """Return the position of the first occurrence of `sign`, or -1. Each search covers at most one window."""
+    """
+    Return the position of the first occurrence of `sign`, or -1. The text is searched in steps of WINDOW
+    bytes.
+    """
     while True:
         stop = begin + WINDOW
         offset = text.find(sign, begin, stop + len(sign) - 1)

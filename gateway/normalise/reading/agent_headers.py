@@ -51,8 +51,8 @@ class AgentHeaders(RequestIdHeaders):
     @property
     def session_id(self) -> str | None:
         """
-        Return the session id. Other programs may use the headers with short names for other ids, so only
-        unique ids are accepted from them.
+        Return the session id. Other programs may use the headers with short names for other ids. So, except
+        in Claude Code's header, an id needs a form that is unique everywhere, such as a UUID.
         """
         if self.of_claude_code is not None:
             return text_or_none(self.of_claude_code)

@@ -410,7 +410,7 @@ CONTAINER_FILES: ListDefinition[ContainerFile] = ListDefinition(
     answers=OneContainerMetrics,
 )
 async def show_container_metrics(request: OperatorRequest[SenderServices, None]) -> Result:
-    """Show the accounting, counted again from the rows, and the limits."""
+    """Show the accounting of container files, recounted from their rows, and their limits."""
     files = request.services.require_container_files()
     books, settings = await files.verify(), files.settings
     return {

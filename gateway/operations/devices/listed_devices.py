@@ -111,11 +111,11 @@ class ListedDevices:
 
 class OrderedRows(Generic[Row]):
     """
-    The rows of `list_definition`, sorted by every sort key that was requested so far.
+    The rows of a list, sorted by every sort key that was requested so far.
 
     `group` names a filter with one value per row. A page without filters, or with only this filter, reads at
-    most its limit from each group. A page with other filters checks every row of the groups. The first page
-    for a sort key sorts all rows once.
+    most the page's limit from each group. A page with other filters checks every row of the groups. The first
+    page for a sort key sorts all rows once.
     """
 
     def __init__(self, list_definition: ListDefinition[Row], group: str) -> None:

@@ -182,7 +182,10 @@ class FileKind(ABC):
         return tuple(str(fields.get(name, self.defaults.get(name, ""))) for name in self.files.key)
 
     def comparable_key(self, key: Key) -> Key:
-        """Return the key in a form in which equal keys are equal."""
+        """
+        Return the key as it is compared: without outer spaces, in Unicode form NFC, and in lower case if the
+        files ignore case.
+        """
         texts = tuple(normalize("NFC", part.strip()) for part in key)
         return tuple(text.casefold() for text in texts) if self.files.ignores_case else texts
 

@@ -350,7 +350,10 @@ class SenderServices(WithRegistry):
         return self.devices
 
     def require_fleet(self) -> Fleet:
-        """Return the fleet. Raises Refusal 503 as `require_devices` does."""
+        """
+        Return the fleet. Raises Refusal 503 if this gateway manages no fleet or devices, or cannot audit
+        changes.
+        """
         self.require_devices()
         if self.fleet is None:
             raise Refusal(503, "no_fleet", "the fleet is not managed here")

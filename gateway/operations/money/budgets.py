@@ -80,8 +80,9 @@ _NO_PERCENT = -1  # sort value for a missing percentage; it is below every perce
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownBudget:
     """
-    A budget in a list. `percent` is the highest percentage of its owners as of the last evaluation. It is
-    None without an amount, and until the budget has been evaluated with its current rules and view.
+    A budget in a list. `percent` is the highest percentage among the budget's owners, such as teams, as of
+    the last evaluation. It is None without an amount, and until the budget has been evaluated with its
+    current rules and view.
     """
 
     budget: SpendBudget

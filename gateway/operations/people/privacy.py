@@ -83,7 +83,7 @@ class ExportPerson(RequestBody):
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPerson:
-    """A person: the name to show, the names in records, and all forms of these names."""
+    """A person: the name to show, the names in records, and all forms of these names, such as hashes."""
 
     label: str
     names: tuple[str, ...]
@@ -243,8 +243,8 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
 )
 async def list_erasures(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
-    Return the erasures as digests of names and pseudonyms, without any name. A restored backup needs this
-    file to repeat them.
+    Return the erasures: digests of names, and pseudonyms, but no name. A restored backup needs this file to
+    repeat the erasures.
     """
     return erasures_to_json(request.registry.persons.erasures)
 

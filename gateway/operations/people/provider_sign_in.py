@@ -208,8 +208,8 @@ def _provider_sign_in_limit(request: OperatorRequest[PeopleServices, None]) -> t
 
 def _problem_page(problem: SignInProblem) -> str:
     """
-    Return the address of the sign-in page with the problem's code in the fragment, for which it has a
-    sentence.
+    Return the address of the sign-in page with the problem's code in the fragment. The page shows a sentence
+    for the code.
     """
     return f"{_SIGN_IN_PAGE}#problem={problem.word}"
 

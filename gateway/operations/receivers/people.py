@@ -67,7 +67,8 @@ class ConfirmedErasures(msgspec.Struct, kw_only=True):
 )
 async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) -> Result:
     """
-    Link the hashes of each address here and at the Tollhouse above. An address whose calls are all erased is left out.
+    Link the hashes of each e-mail address from lower Tollhouses with the form here, and pass the addresses to
+    the Tollhouse above. An address whose calls are all erased is left out.
     """
     _require_downstream_sender(request.bearer)
     body, people, registry = request.body, request.shared.people, _require_registry(request.services)
@@ -106,7 +107,7 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
     refusals=WRITE,
 )
 async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures]) -> Result:
-    """Return the erasures to carry out: digests of names and pseudonyms, and no name."""
+    """Return the erasures to carry out: digests of names, and pseudonyms, but no name."""
     name = _require_downstream_sender(request.bearer)
     if request.bearer.device is None:
         # add the installation to the name, because gateways may share a key

@@ -191,8 +191,8 @@ class KeyAccess:
 
     def known_key(self, credential: str | None) -> KnownKey | None:
         """
-        Return a key of the registry with its earlier check. Return None for a key that must be checked in
-        full each time.
+        Return a key of the registry with the bearer that its last full check found. Return None for a key
+        that must be checked in full each time.
         """
         key = self._find_key(_strip_bearer(credential or ""))
         checked = None if key is None else self._bearers.get(key.id)
@@ -393,7 +393,8 @@ class KeyAccess:
 
     async def start(self) -> None:
         """
-        Store last uses every few seconds. Raises ConfigError if another gateway has another key in its file.
+        Store last uses every few seconds. Raises ConfigError if another gateway has another key in the file
+        of `server.api_key_file`.
         """
         if self._legacy and self._registry:
             try:

@@ -162,7 +162,7 @@ def with_resource_areas(
 ) -> tuple[AddressArea, ...]:
     """
     Return the listed areas, and an area for each resource whose path is in none of them. All addresses of
-    such an area come from the resource's module. `of_keys`: the paths are those of keys.
+    such an area come from the resource's module. With `of_keys`, the areas are those for keys, below /v2.
     """
     listed_paths = {path for area in listed for path in area.paths}
     areas = list(listed)

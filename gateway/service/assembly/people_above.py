@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class PeopleLink:
-    """Opens the connection at the start or after a reload, once [upstream] is a Tollhouse."""
+    """
+    Opens the exchange about people with the Tollhouse above, at the start or after a reload, once [upstream]
+    is a Tollhouse.
+    """
 
     def __init__(self, assembler: Assembler, registry: Registry, *, is_agent: bool) -> None:
         self._assembler = assembler

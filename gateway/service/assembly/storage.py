@@ -96,7 +96,9 @@ async def open_storage(
     new_registry: bool = False,
     native: NativeModule | None = None,
 ) -> AsyncIterator[Storage]:
-    """Open the storage, as spool.storage describes. Raises SpoolLocked while another process has it open."""
+    """
+    Open the storage, and close it after the block. Raises SpoolLocked while another process has it open.
+    """
     options = storage_options(
         config,
         clock=clock,

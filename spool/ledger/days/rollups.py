@@ -145,7 +145,10 @@ def next_missing_rollup(rows: LedgerRows, daily_until: int, now: int) -> RollupK
 
 
 def drop_old_rollups(rows: LedgerRows, daily_until: int) -> None:
-    """Delete rollups of the width `recent` that are older than RECENT_S."""
+    """
+    Delete rollups of the widths that exist only for recent days, if they are older than RECENT_S before
+    `daily_until`.
+    """
     for rollup in ROLLUPS:
         if rollup.recent:
             rows.drop_rollups(rollup.number, rollup.recent, daily_until - RECENT_S)

@@ -385,7 +385,10 @@ def pack_later_names(at: float, located_ids: Iterable[tuple[int, int, int]]) -> 
 
 
 def unpack_later_names(data: bytes) -> tuple[float, NewIds]:
-    """Decode the result of `pack_later_names`: its time and new ids. Raises ValueError if the bytes are damaged."""
+    """
+    Decode further ids that a commit added to earlier records. Return its time and these ids. Raises
+    ValueError if the bytes are damaged.
+    """
     try:
         names = _names.decode(data)
     except NO_RECORD as error:

@@ -57,8 +57,8 @@ def _blank_fields(report: Inference, names: frozenset[str]) -> Inference:
 
 class DeviceReports:
     """
-    The rules for reports by devices. Further ids (names) of the record store what devices reported.
-    `is_known`: returns whether a name is stored.
+    The rules for reports by devices. What devices reported is stored as further ids (names) of the call's
+    record. `is_known`: returns whether a name is stored.
     """
 
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:

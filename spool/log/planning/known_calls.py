@@ -75,8 +75,8 @@ class KnownCalls:
     """
     The reports of one submission, compared with known calls. `terms` counts the results.
 
-    Without `amends`, only records of this submission can still change; all others are closed. A late report
-    becomes a correction if it changes a cost or a count.
+    Without `amends`, all records of earlier submissions are closed. A late report of a closed record becomes
+    a correction if it changes a cost or a count.
     """
 
     def __init__(
@@ -680,11 +680,11 @@ class KnownCalls:
         hours: Iterable[int],
     ) -> Iterator[tuple[int, Sequence[bytes]]]:
         """
-        Yield the positions of calls that the other side (such as the caller for a server's report) reported, for
-        links that no report has used.
+        Yield the positions of calls that the other side (such as the caller for a server's report) reported,
+        for links that no report has used.
 
-        Each link id of this side is used once. If it may match several calls, the ids that mark the pair as
-        used are also yielded.
+        Each own id of a link is used once. If an own id may match several calls, two ids are also yielded
+        that mark it and the other side's id as used.
         """
         sides = set()
         for own, other_name in links:
@@ -729,12 +729,14 @@ class KnownCalls:
         self, first: int, later: int, reporter: Inference, hours: Iterable[int], *, is_guess: bool
     ) -> bool:
         """
-        Return whether two records that a report matches are different calls.
+        Return whether two records that a report matches are different calls. There are two cases.
 
-        They are, first, if an id with a rounded time connects them, or connected one of them with an earlier
-        report, and both have ids of the same form. Second, if their counts differ and the report's sender key
-        is neither record's: its holder could otherwise subtract every call of which it knows an id. Both
-        rules also apply if a device reports two calls of servers.
+        - Both have ids of the same form, and a guess connects them or connected one of them with an earlier
+          report: an id with a rounded time.
+        - Their counts differ, and the report's sender key is neither record's: its holder could otherwise
+          subtract every call of which it knows an id.
+
+        If a device reports two calls of servers, both cases apply without the conditions on guess and key.
         """
         known, later_call = self._current_record(first)[0], self._current_record(later)[0]
         assert isinstance(known, Inference)

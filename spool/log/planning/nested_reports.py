@@ -66,8 +66,8 @@ def reports_of_other_kind(
     nested_report: NestedReport, find_log_position: LogPositionFinder
 ) -> Iterator[tuple[str, int]]:
     """
-    Yield key and position of SDKs' reports (or, if this is an SDK's report, of their callers' reports) with an
-    equal key and about the same end.
+    Yield key and position of reports of the other kind (SDK's or caller's) with an equal key and about the
+    same end.
     """
     first, last = nested_report.end - LATEST_END_NS, nested_report.end + SLACK_NS
     if nested_report.is_inner:
@@ -97,8 +97,8 @@ def count_stored_reports(
     name_of_ordinal: Callable[[int], bytes], find_log_position: LogPositionFinder
 ) -> int:
     """
-    Count the stored reports with equal key and time. `name_of_ordinal`: returns the dedup id of the report with an
-    ordinal; ordinals have no gaps.
+    Count the stored reports of one key and time step. `name_of_ordinal`: returns the dedup id of the report
+    with this number, from 0 without gaps.
     """
 
     def is_stored(ordinal: int) -> bool:

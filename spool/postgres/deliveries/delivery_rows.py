@@ -61,7 +61,10 @@ class DeliveryRows(NamedTuple):
         )
 
     def execute_alone(self, connection: Connection, statement: str, values: Values) -> Any:
-        """Run the statement. If there is a `transaction`, this statement is committed by itself."""
+        """
+        Run the statement. If the field `transaction` is set, the statement is committed separately, and a
+        required standby confirms it.
+        """
         if self.transaction is None:
             return self.execute(connection, statement, values)
         needs_standby = self.database.needs_standby
@@ -78,7 +81,8 @@ class DeliveryRows(NamedTuple):
         self, connection: Connection, statement: str, values: Values = _NOT_ASKED
     ) -> list[ReadDelivery]:
         """
-        Return the deliveries that a statement selects. It must select the same columns as `queries.ONE`.
+        Return the deliveries that a statement selects. It must select the columns of a delivery, then topic
+        and acceptances of its route.
         """
         return [_read_delivery_row(row) for row in self.execute(connection, statement, values)]
 
@@ -114,8 +118,8 @@ class DeliveryRows(NamedTuple):
         Write a change in one statement. Return the added deliveries with their ids.
 
         Write nothing and return None if the rows that it is based on have changed: the deliveries in `basis`,
-        a rejected record to delete, and the position of `cut_from`. With `is_closed`, all its records must
-        also be closed. Deliveries that it marks as `sending` are assigned to this session.
+        a rejected record to delete, and the next number of the route `cut_from`. With `is_closed`, all its
+        records must also be closed. Deliveries that it marks as `sending` are assigned to this session.
         """
         counts = {name: n for name, n in change.counts.items() if n}
         values: dict[str, object] = {
@@ -344,7 +348,8 @@ class DeliveryChoice:
 
     def make_next_delivery(self, *, max_records: int, below: int | None = None) -> StoredDelivery | None:
         """
-        Make and take a new delivery. Return None if no records are closed, or if enough deliveries wait.
+        Make and take a new delivery of closed (final) records below `below`. Return None if there are none,
+        or if MAX_WAITING deliveries wait already.
         """
         closed = self.closed_below if below is None else min(self.closed_below, below)
         if self.route.next_number >= closed:

@@ -169,8 +169,8 @@ class NodeMemory:
     @property
     def closed_numbers(self) -> dict[str, int]:
         """
-        Return each topic's watermark (records below it never change) by the newest commit row. Without a
-        waiting time, return it by the newest durable commit.
+        Return each topic's watermark (records below it never change) as the newest commit row states it. If
+        records do not wait for late reports, all durable records are closed.
         """
         return numbers_by_topic(
             self.following.lowest_open_numbers(-inf, durable_through=self.following.durable_commit_id)

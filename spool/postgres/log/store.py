@@ -49,7 +49,11 @@ _log = logging.getLogger(__name__)
 
 
 class LogHead(NamedTuple):
-    """The end of the log, as an append reads it while it holds the lock for commits."""
+    """
+    The end of the log, as an append reads it while it holds the lock for commits. `series`: the stored states
+    of the requested counter series. A series that is missing was deleted or unknown before
+    `series_known_since`.
+    """
 
     period: int
     rows: Sequence[CommitRow]  # rows from the last known one on, which is included

@@ -31,7 +31,7 @@ class StandbyBarrier:
         self._next: asyncio.Task[None] | None = None
 
     async def wait_until_confirmed(self) -> None:
-        """Wait until all commits before this call are confirmed. Raises the error of `confirm`."""
+        """Wait until a standby has all commits before this call. Raises the error if `confirm` fails."""
         if self._next is None:
             self._next = asyncio.create_task(self._confirm_after(self._running), name="barrier")
             self._next.add_done_callback(_retrieve_exception)

@@ -86,8 +86,8 @@ async def wait_until_confirmed(database: Database) -> None:
 
 async def require_confirming_standby(database: Database) -> None:
     """
-    Raise SpoolUnavailable if no standby confirms commits now, because the copy would only find out at its
-    end.
+    Raise SpoolUnavailable if no standby confirms commits now. Otherwise, a copy of a storage would fail only
+    at its end.
     """
     try:
         await wait_until_confirmed(database)

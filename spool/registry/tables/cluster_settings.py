@@ -153,7 +153,7 @@ def _stored_or_default(rows: RegistryRows, name: ClusterName) -> ConfiguredClust
 def _needs_storing(rows: RegistryRows, settings: ConfiguredCluster) -> bool:
     """
     Return whether settings must be stored. Defaults are stored only for a cluster that reports its
-    configuration, because `updated_at` then shows since when the cluster should run none.
+    configuration, because `updated_at` then shows since when it should have no configuration.
     """
     is_set = bool(settings.display_name or settings.labels or settings.config) or not settings.enabled
     return is_set or rows.document(cluster_configs.KIND, settings.id) is not None

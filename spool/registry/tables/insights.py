@@ -129,7 +129,7 @@ class InsightTable:
     async def change(
         self, id: str, *, status: str | None = None, fields: Mapping[str, str] | None = None, actor: Actor
     ) -> Insight:
-        """Change an insight. The next run of its detector overwrites the draft fields."""
+        """Change an insight. The next run of its detector overwrites `fields`, such as the title."""
         if status is not None:
             check_status(status)
         now = self._changes.now()

@@ -164,11 +164,12 @@ class KeyTable:
         other_gateways: Sequence[str] = (),
     ) -> str:
         """
-        Use the secret in the deployment's file for the deployment's key. Return OPENS, DELETED or WAITS.
+        Use the secret in the deployment's file for the deployment's key. Return OPENS if the secret is valid,
+        DELETED if it has ended, or WAITS if it needs `works_after_deletion`.
 
         A deleted secret never works again. After a deletion, another secret works only if it is adopted with
-        `works_after_deletion`. Raises NotAllowed if the secret would change while the gateways
-        in `other_gateways` use the earlier one.
+        `works_after_deletion`. Raises NotAllowed if the secret would change while the gateways in
+        `other_gateways` use the earlier one.
         """
         digest, now = self._secret_digest(secret), self._changes.now()
 

@@ -240,7 +240,9 @@ class PersonTable:
 
 
 class PeopleChange(NamedTuple):
-    """The names of the people with several names that a change concerns, before and after it."""
+    """
+    The people with several names that a change removes and adds. Each tuple has all names of one person.
+    """
 
     removed: Sequence[tuple[str, ...]]
     added: Sequence[tuple[str, ...]]

@@ -130,7 +130,7 @@ def _cached_entry(
 ) -> CachedEntry:
     """
     Return an entry from the cache, or decode its row. Raises EntryUnreadable if it is damaged. An entry that
-    was set aside is never taken from the cache.
+    is marked as damaged is never taken from the cache.
     """
     entry = None if row.damaged else cache.find(topic, row.first, row.checksum)
     if entry is None:

@@ -26,7 +26,10 @@ _log = logging.getLogger(__name__)
 
 
 class NoteWriter:
-    """Writes the recovery note and makes checkpoints, in the background after commits and settlements."""
+    """
+    Writes the note that tells a start which commits a damaged log lost, and moves the write-ahead log's data
+    into the database file. Both happen in the background after commits and settlements.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -88,9 +88,9 @@ def write_plan(
     """
     Write the plan of a commit. Return the id of the commit's row.
 
-    Further ids that the commit adds to earlier records are stored under the number `names`. With `copies`,
-    the cache gets copies of the records. `check` is called between the parts, and may raise to cancel the
-    commit.
+    `names`: the number under which further ids are stored that the commit adds to earlier records. With
+    `copies`, the cache gets copies of the records. `check` is called between the steps, and may raise to
+    cancel the commit.
     """
     for topic, records in plan.records.items():
         _write_entries(connection, plan, topic, records, copies=copies)
@@ -251,8 +251,8 @@ def write_compaction(
 
 class _Arrived(NamedTuple):
     """
-    Ids that arrived together. `first`: by topic the first record number, or the number under which further
-    ids of earlier records are stored.
+    Ids that arrived together. `first`: the topic with the first record number or, for ids that a commit added
+    to earlier records, NAMES with the commit's number.
     """
 
     at: float

@@ -18,7 +18,8 @@ from gateway.bills.reconciliation.wording import join_names
 def claim_context_window_moves(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim tokens that the bill has under another context window. For each kind of token of a day, key, model,
-    tier and region, the sums over all windows agree. Moved tokens are valued at the ratio of list prices.
+    tier and region, the sums over all windows agree. Moved tokens are valued by the ratio of the two windows'
+    list prices.
     """
     extra = comparison.remainder.extra
     groups: dict[MeterPlace, list[ComparisonCell]] = defaultdict(list)

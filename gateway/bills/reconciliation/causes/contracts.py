@@ -75,11 +75,11 @@ def claim_credits_and_fees(comparison: BillComparison) -> Iterator[CauseClaim]:
 
 def claim_unbilled_contract_amounts(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
-    Yield a claim without an amount for what contracts state and the bill lacks, so that the evidence names
+    Yield a claim without an amount for each contract charge that the bill lacks, so that the evidence names
     it.
 
-    If another line of the bill may contain the amount, nothing is claimed. Fees and free tokens may also be
-    contained in the bill's prices.
+    Nothing is claimed if another line of the bill may contain the charge. If the bill's prices differ from
+    ours, fees and free tokens are not claimed either, because the prices may contain them.
     """
     if not comparison.precision:
         return  # a bill without amounts of money proves no contract charge

@@ -51,8 +51,9 @@ class _TokenExchange:
     """
     Cells of one day that exchange tokens: some have too many, others too few.
 
-    `net_share` is the net difference as a share of the billed tokens. `is_one_way` means that each kind of
-    token is exchanged by itself, in the same direction as the others.
+    `gains` are the tiers or kinds of token of which the bill has too many. `net_share` is the net difference
+    as a share of the billed tokens. `is_one_way` means that each kind of token agrees in sum, and all kinds
+    move from the same tiers to the same tiers.
     """
 
     places: list[MeterPlace]
@@ -223,8 +224,9 @@ def _drop_chance_exchanges(
     exchanges: Mapping[ComparisonCell, _TokenExchange], days: int, *, keeps_exact_exchanges: bool = True
 ) -> dict[ComparisonCell, _TokenExchange]:
     """
-    Drop exchanges of tokens that are inexact and change direction or occur on few days, because these are
-    chance. With `keeps_exact_exchanges`, exact exchanges always stay.
+    Drop exchanges of tokens that may be chance. An exchange stays if the key and model have exchanges on many
+    days and nearly all of them go in its direction. With `keeps_exact_exchanges`, exact exchanges always
+    stay.
     """
     gains: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
     for group, exchange in exchanges.items():

@@ -31,21 +31,28 @@ def doubt_contradicted_claims(claims: Sequence[CauseClaim], comparison: BillComp
     """
     Return the claims. Those that the compared period contradicts become hints.
 
-    - Missing tokens must be missing over the period, from the same key, model and kind, and from all keys.
-      They must not be only on days to which the bill may have added an earlier day: the first day, or a day
-      after one without calls. Missing calls must not be on fewer than LEAST_DAYS days, or only on days next
-      to those without telemetry, because telemetry may have been silent for some hours.
-    - Tokens of a key or model that only one side has must not be surplus under other keys or snapshots of the
-      model. They must not be only on days without any call, or on days that only exchange tokens. A model of
-      the bill must not have other tokens counted under another name, and other snapshots of it must agree.
-    - A day that only one side has must not be next to a day with the opposite difference.
-    - A price of a model must explain its amounts, on at least LEAST_DAYS days, and the bill must not name
-      another reason for them. A price of some days needs the usual price on most days. It may be a price that
-      changed within a billing period of several days, or while the bill had rows on later days. A standard
-      price may be a tier without its discount, and a base price may lack a surcharge.
-    - Rounding must not explain half of a claim about amounts.
-    - If a claim says that nothing was billed or counted, no amount may remain in the same cells. A claim
-      about tokens must not leave the opposite amount there.
+    A claim about tokens becomes a hint in these cases:
+
+    - Over the period, the tokens are not missing from the same key, model and kind, or not from all keys
+      together.
+    - They are missing only on days to which the bill may have added an earlier day: the first day, or a day
+      after one without calls. Or calls are missing on fewer than LEAST_DAYS days, or only next to days
+      without telemetry, because telemetry may have been silent for some hours.
+    - Tokens of a key or model that only one side has are surplus under other keys or snapshots of the model,
+      or lie only on days without any call or days that only exchange tokens. Or a billed model has other
+      tokens counted under another name, or other snapshots of it differ.
+    - A day that only one side has is next to a day with the opposite difference.
+
+    A claim about a price becomes a hint in these cases:
+
+    - The price does not explain the model's amounts, or only on fewer than LEAST_DAYS days, or the bill names
+      another reason for them.
+    - A price of some days lacks the usual price on most days, or may have changed within a billing period of
+      several days or while rows were billed late.
+    - A standard price may be a tier without its discount, or a base price without a surcharge.
+
+    Any claim becomes a hint if rounding explains half of its amounts, or if opposite amounts remain in its
+    cells. A claim that nothing was billed or counted must leave no amount there.
     """
     by_kind = Counter[_Kind]()
     by_day = Counter[int]()

@@ -309,8 +309,9 @@ def _ratios_on_days(days: Collection[int], meters: Mapping[str, BilledRatioSerie
 
 def _days_at_usual_and_other_ratios(meters: Mapping[str, BilledRatioSeries]) -> tuple[set[int], set[int]]:
     """
-    Return the usual days, which are most days or all before the first of the others, and the other days. All
-    kinds of tokens must have the same ratio other than 1 on the usual days. Otherwise, both groups are empty.
+    Return the days with the usual price and the other days. All kinds of tokens must have the same ratio
+    other than 1 on the usual days. These must be most days, or more than LEAST_DAYS days that all come before
+    the others. Otherwise, both groups are empty.
     """
     days = sorted(days_with_rates(meters))
     of_day = {

@@ -281,8 +281,9 @@ def _fit_if_plausible(
     rates: list[_Rates], factors: Mapping[str, Decimal], tolerance: float
 ) -> _RegionFactorFit | None:
     """
-    Return a fit of these factors, or None unless all regions cost more, almost nothing is left, and one
-    factor for everything would be worse.
+    Return the fit of these factors, or None if it is not plausible. Each region must cost more, and the
+    factors must explain nearly the whole difference. Unless they are published, one factor for all regions
+    must fit badly.
     """
     size = sum(abs(rate.amount) for rate in rates)
     if not size or not factors or min(factors.values()) < SAME:

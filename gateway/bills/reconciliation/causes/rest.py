@@ -130,11 +130,11 @@ def claim_own_prices(comparison: BillComparison) -> Iterator[CauseClaim]:
 
 def claim_rounding(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
-    Claim billed amounts that differ from the value of equal tokens by no more than the rounding of the bill.
+    Yield a claim that rounding explains the remaining differences of amounts whose tokens agree.
 
-    Each difference is at most half of the last digit per line. Rounding goes both ways, so the sum grows only
-    with the square root of the number of lines. A larger sum has another cause, unless it is a tiny share of
-    the bill.
+    Each difference is at most half of the last digit per line of the bill. Rounding goes both ways, so the
+    sum grows only with the square root of the number of lines. A larger sum has another cause, unless it is a
+    tiny share of the bill.
     """
     remainder = comparison.remainder
     split = comparison.split

@@ -23,8 +23,9 @@ _ADVICE = (
 
 def claim_key_price(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
-    Claim another price of one key on a bill without keys: in each cell, paid - worth = s * w. Here w is the
-    value of the key's calls, and s is one number.
+    Claim that one key has another price, on a bill that does not name keys. In each cell (day, model, tier
+    and so on), billed amount - our value = s * w. Here w is our value of the key's calls, and s is the same
+    number everywhere.
 
     This must hold on at least OWNER_DAYS days and for all models. If it holds for a second key, nothing is
     claimed.

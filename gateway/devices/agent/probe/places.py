@@ -51,11 +51,13 @@ _CODE: Final = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
     """
-    The names of one assistant. `folders` show that a user has it. `settings` is the user's file by system,
-    and `server` the copy of a policy that a server sent. `used` are folders of sessions, with the number of
-    levels below. `more_managed` are folders of the machine with further files of the same policy. `variables`
-    are files of the user with variables, of which only the first one applies. `stronger` are user settings
-    that take precedence over `settings`. `moved` is the variable that moves the policy's file.
+    The names of one assistant's files and variables.
+
+    `folders` show that a user has the assistant. `settings` is the user's file by system, and `server` the
+    copy of a policy that a server sent. `used` are folders of sessions, with the number of levels below.
+    `more_managed` are system folders that contain the files of a policy. `variables` are files of the user
+    with environment variables; only the first existing file applies. `stronger` are user settings that take
+    precedence over `settings`. `moved` is the variable that moves the policy's file.
     """
 
     program: str

@@ -255,7 +255,10 @@ def _machines_phrase(rows: Sequence[FleetRow], team: str) -> str:
 
 
 def _list_machines(rows: Sequence[FleetRow], *, with_time: bool = False) -> str:
-    """Format the machines with their users. The title names a single machine, so only its user is added."""
+    """
+    Format the machines with their users. For a single machine, return only its user, because the finding's
+    title names the machine.
+    """
     lines = []
     for row in rows:
         last = f", last report {utc_iso(row.last_seen)}" if with_time and row.last_seen else ""

@@ -53,8 +53,8 @@ def find_opportunities(saving_facts: SavingFacts) -> Iterable[Opportunity]:
 
 def _as_plain_input(use: DailyUse) -> TokenSum | None:
     """
-    Return the same tokens as plain input. Uses that only read the cache are included, because the cache
-    writes were made for them.
+    Return the tokens of the use as plain input, or None if no token was cached. Uses that only read the cache
+    are included, because the cache was written for their reads.
     """
     if not use.tokens.cache_write_tokens and not use.tokens.cache_read_tokens:
         return None

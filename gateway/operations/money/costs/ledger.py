@@ -28,7 +28,7 @@ class Rebuild(RequestBody):
 
 
 class Reprice(RequestBody):
-    """A request to recalculate estimates. Earlier estimates stay unchanged."""
+    """A request to recalculate estimates. Estimates from before `since` stay unchanged."""
 
     since: Annotated[str, words("The first day (UTC) or time whose estimates are calculated again.")]
 
