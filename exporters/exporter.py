@@ -48,8 +48,8 @@ class LandingExporter(Protocol):
         self, delivery: Delivery, entries: AsyncIterator[LogEntry], store_delivery_mark: StoreRouteMark
     ) -> Settlement:
         """
-        Write a delivery. Entries are read one after the other, and `store_delivery_mark` is awaited before the first
-        byte is written.
+        Write a delivery. Entries are read one after the other. `store_delivery_mark` stores a mark with the content's
+        digest before the first byte is written.
         """
         ...
 

@@ -176,8 +176,7 @@ class RouteThrottle:
 
     def note_record_rejection(self) -> None:
         """
-        Note that a single record was rejected, so that it is unknown whether the destination accepts any
-        record.
+        Note that the destination rejected a record sent alone. It may reject every record, so slow down.
         """
         if self.state != REFUSING:
             self.state = REFUSING
@@ -270,11 +269,11 @@ class SendLinger:
 
 class CommitLinger:
     """
-    Delays records as `SendLinger` does, but from their commit on, so that neither a restart nor a stop writes a
-    file early.
+    Delays records for up to `seconds` from their commit, so that neither a restart nor a stop writes a file
+    early.
 
     A record waits at most until ten minutes after the end of its UTC day. `uncut` returns the lowest record
-    number that the route has not settled.
+    number without a finished delivery.
     """
 
     def __init__(

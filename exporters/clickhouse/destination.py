@@ -45,7 +45,7 @@ def build_exporter(
 def build_destination_check(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """Return the periodic check of the table, or None if its results would not be used."""
+    """Return the periodic check of the ClickHouse table, or None if checks are off."""
 
     async def count_rows(below: int) -> CountedNumbers:
         from exporters.clickhouse.recount import recount_table

@@ -25,8 +25,9 @@ _FIRST_DAY, _LAST_DAY = "1970-01-01", "2299-12-31"
 @dataclass(frozen=True, kw_only=True)
 class VerifiedTable:
     """
-    The result of a recount. `stored`: rows including equal ones, which ClickHouse may not have merged yet.
-    `settled` and `absent`: how many of the settled record numbers have a row and have none.
+    The result of a table recount. `stored`: rows including equal ones, which ClickHouse may not have merged
+    yet. `settled` and `absent`: how many of the delivered record numbers the table has and lacks. `editions`:
+    sums by edition (life of the log).
     """
 
     stored: int

@@ -33,8 +33,8 @@ COLUMN_TYPES: Final = {name: _ALWAYS.get(name, _TYPES[type]) for name, type in C
 
 class TableSums(msgspec.Struct, frozen=True, array_like=True):
     """
-    Sums over rows of an edition with numbers from `first` to `last`. `numbers`: distinct numbers. `spend`:
-    decimal text.
+    Sums over the rows from one life of the log (`edition`) with numbers from `first` to `last`. `numbers`:
+    distinct numbers. `spend`: decimal text.
     """
 
     edition: str

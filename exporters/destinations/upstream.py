@@ -27,9 +27,10 @@ from spool.streams import StreamReader
 @dataclass(frozen=True, kw_only=True)
 class UpstreamContext:
     """
-    Objects that the upstream's routes use. `learn`: notes the streams of operations that these routes append
-    to the log. `locks`: one per billing connection, shared with the billing sync. `id_upstream`: returns the
-    upstream's id of an hourly file's connection. `single_writer`: the streams that no other gateway writes.
+    Objects that the upstream's routes use. `learn`: registers the streams of unit cost operations that the
+    routes derived from events. `locks`: one per billing connection, shared with the billing sync.
+    `id_upstream`: returns the upstream's id of an hourly file's connection. `single_writer`: the streams that
+    no other gateway writes.
     """
 
     log: Log
@@ -44,8 +45,8 @@ def upstream_routes(
     settings: UpstreamSettings, *, clock: Clock, context: UpstreamContext | None = None
 ) -> Iterator[RouteConfig]:
     """
-    Yield the routes to the upstream, each with a client of its own. Without `context` or a base_url, only AI
-    telemetry has one.
+    Yield the routes to the upstream, each with a client of its own. Without `context` or a base_url, only the
+    AI telemetry route exists.
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return

@@ -333,7 +333,7 @@ def _monthly_columns(charge: Charge, account: str) -> dict[str, str]:
 
 
 def column_names(version: str) -> Sequence[str]:
-    """Return the columns of a version. The specification requires x_ columns last."""
+    """Return the columns of a FOCUS version. FOCUS requires x_ columns last."""
     names = (*(name for name in VERSIONS[version] if name not in _LEFT_OUT), *_MORE)
     return sorted(names, key=lambda name: name.startswith("x_"))
 

@@ -33,9 +33,9 @@ _SHOWN: Final = 100  # gaps that the result lists
 @dataclass(frozen=True, kw_only=True)
 class VerifiedTopic:
     """
-    The result of a recount. `progress`: newest delivery by edition. Other fields are None if no message was
-    read. `settled` and `absent`: how many of the settled record numbers are in the topic (None after
-    retention), and how many are missing.
+    The result of a topic recount. `progress`: newest delivery by edition (life of the log). Other fields are
+    None if no message was read. `settled` and `absent`: how many of the delivered record numbers are in the
+    topic (None after retention), and how many are missing.
     """
 
     progress: Mapping[str, TopicProgress]
@@ -90,7 +90,7 @@ async def recount_topic(
 class TopicContents:
     """
     The contents of a topic. `bits`: one bit per record number. `foreign_messages`: number of messages of
-    other routes. `ids`: record id by edition and number, of the newest deliveries.
+    other routes. `ids`: record id by edition (life of the log) and number, of the newest deliveries.
     """
 
     bits: bytearray = field(default_factory=bytearray)

@@ -92,7 +92,10 @@ class RowBuilder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class LakeTable:
-    """A table of a data lake. Its `columns` begin with FIRST."""
+    """
+    A table of a data lake. Its `columns` begin with FIRST: edition, number and times. `row_of` builds a row
+    from a record.
+    """
 
     name: str
     columns: Mapping[str, str]

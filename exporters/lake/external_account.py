@@ -38,7 +38,7 @@ class CredentialPlace(msgspec.Struct, frozen=True):
 
 
 class AccountFile(msgspec.Struct, frozen=True):
-    """The fields of the file that Tollhouse uses."""
+    """The used fields of a Google external account file."""
 
     type: str
     audience: str

@@ -24,7 +24,10 @@ _DATA_NUMBERS: Final = re.compile(r".*-([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.[a
 
 
 class DeliveryRange(NamedTuple):
-    """A range of record numbers of a route. `destination`: the first part of the route's name."""
+    """
+    A range of record numbers of a route, in one life of the log (`edition`). `destination`: the first part of
+    the route's name.
+    """
 
     destination: str
     edition: str
@@ -69,7 +72,8 @@ def parse_import_part(name: str) -> tuple[str, int] | None:
 
 def adoption_name(log_edition: str, first: int, last: int, *, table: str = TABLE) -> str:
     """
-    Return the name of an adoption's description. `first`: the first number that the restored copy never had.
+    Return the object name for the description of an adoption, which adds the lake's newer records to a
+    restored log. `first`: the first number that the log's backup lacked.
     """
     return f"{manifests_prefix(table)}adopted/{log_edition}-{first:012d}-{last:012d}.json"
 

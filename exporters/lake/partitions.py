@@ -198,8 +198,8 @@ class DeliveryFiles:
 
     def write_largest_part(self) -> None:
         """
-        Add rows to the file of the date that has the most, and write a group if one is full. Call this on a
-        thread.
+        Add rows to the file of the date with the most waiting rows, and write a row group if one is full.
+        Call this on a thread.
         """
         open_ones = [partition for partition in self._partitions.values() if partition.file is not None]
         may_be = open_ones if len(open_ones) >= MOST_OPEN else list(self._partitions.values())

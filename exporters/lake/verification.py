@@ -63,8 +63,8 @@ class VerifiedLake:
 
     `spend`: decimal text with all digits. `imported`: rows that belong to no delivery. `records` equals
     `rows` unless the rows are FOCUS charges. If only some dates were verified, all counts cover only their
-    files and deliveries. `left`: records in no accounting, which an adoption found but did not add to the
-    log.
+    files and deliveries. `left`: records that a restored log does not count, because they stay only in the
+    lake.
     """
 
     deliveries: int

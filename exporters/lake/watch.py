@@ -65,8 +65,8 @@ class LakeCheckResult(NamedTuple):
 
 class CountedNumbers(NamedTuple):
     """
-    How many of the settled record numbers a topic or table has (`settled`, None if unknown), and how many it
-    lacks (`absent`).
+    How many of the delivered record numbers a topic or table has (`settled`, None if unknown), and how many
+    it lacks (`absent`).
     """
 
     differences: Sequence[LakeDifference]
@@ -223,9 +223,9 @@ class _StoredManifests:
 
     async def read_manifests(self, scratch: Path) -> AsyncIterator[ManifestResult]:
         """
-        Yield the manifests of repairs, imports and adoptions, read from the lake's store. Then yield the
-        manifest of each delivery as the log stored it. If the store's object is missing or has another size,
-        yield this difference first.
+        Yield the manifests of repairs, imports and adoptions (records newer than a restored backup), read
+        from the lake's store. Then yield each delivery's manifest as the log stored it, after a difference if
+        the store's object is missing or has another size.
         """
         kinds = (names.parse_repair_number, names.parse_import_part, names.parse_adoption_range)
         for name in sorted(name for name in self._listed if any(kind(name) for kind in kinds)):

@@ -129,7 +129,9 @@ class Paths:
         return f"{base.rstrip('/')}/{path.lstrip('/')}"
 
     def is_published(self, name: str) -> bool:
-        """Return whether the service documents the address and the operator has not changed it."""
+        """
+        Return whether the cost service documents the stream's address and the operator has not changed it.
+        """
         return STREAMS[name].published and name not in self._settings.paths
 
 

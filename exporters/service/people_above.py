@@ -87,7 +87,7 @@ class UpstreamPeople:
         self, hash_keys: Sequence[bytes], newest_call_at_by_address: Mapping[str, int]
     ) -> None:
         """
-        Send addresses of this gateway or of gateways below it to the upstream, with the keys of their hashes:
+        Send addresses of this gateway or of gateways below it to the upstream, with the keys that hash them:
         this gateway's, and `hash_keys`. Raises SendError.
         """
         if newest_call_at_by_address:

@@ -171,7 +171,9 @@ def fields_without_value(config: Mapping[str, Any]) -> list[str]:
 
 
 def _set_label_values(values: dict[str, Any], labels: Mapping[str, list[str]]) -> None:
-    """Set the chart values for labels: one list of patterns for all kinds, and a switch for each kind."""
+    """
+    Set the chart values for labels of pods and namespaces: one list of patterns, and a switch for each kind.
+    """
     patterns = {pattern: None for kind in _KINDS for pattern in labels.get(kind, ())}
     _set_at_path(values, f"{_LABELS}.enabled", bool(patterns))
     if patterns:

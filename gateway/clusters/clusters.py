@@ -170,8 +170,8 @@ class Clusters:
 
     def _may_report(self, cluster: Cluster, device: Device, bearer: Bearer) -> bool:
         """
-        Return whether a device may report for the cluster. If the present device has used its own key, only a
-        device with its own key or behind a gateway can replace it.
+        Return whether a device may report for the cluster. If the cluster's present device has used its own
+        key, only a device with its own key or behind a gateway can replace that device.
         """
         reporting = self._reporting_device(cluster)
         if reporting is None or reporting.id == device.id or not reporting.key_used:

@@ -655,7 +655,7 @@ class Match:
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """Values for fields that are null."""
+    """Values for the null fields of matching records."""
 
     team: str = setting("", "the team")
     user: str = setting("", "the user")

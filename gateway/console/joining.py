@@ -92,7 +92,8 @@ def _divide_into_files(graph: Graph, lazy_module_paths: Collection[str]) -> dict
     """
     Return the modules of each file, each after those that it imports.
 
-    A file loaded later contains the modules that only it needs. A module that some others need is a file.
+    The first file has what many files need. A file loaded later contains the modules that only it needs. Any
+    other shared module is a file of its own.
     """
     imported = {path: modules_in_import_order(graph, [path], lazy_module_paths) for path in lazy_module_paths}
     uses = Counter(module for path in lazy_module_paths for module in imported[path][:-1])

@@ -132,7 +132,7 @@ async def serve_index(_: web.Request) -> web.Response:
 
 
 async def serve_demo_index(_: web.Request) -> web.Response:
-    """Return the page of the demo month. It uses the same files from one folder deeper."""
+    """Return the page of the demo month, with links to the console's files in the folder above."""
     headers = {**_HEADERS, "Cache-Control": "no-store"}
     body = load_console().index.replace(b'"files/', b'"../files/')
     return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)

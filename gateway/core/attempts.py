@@ -45,7 +45,7 @@ class TokenBuckets:
     @contextmanager
     def charge_on_failure(self, name: str, failure: type[Exception]) -> Iterator[None]:
         """
-        Charge `name` for work, and return the charge unless the work raises `failure`.
+        Charge `name` for work, and undo the charge unless the work raises `failure`.
 
         The charge comes first so that concurrent attempts also count.
         """

@@ -521,7 +521,7 @@ class DeviceLifecycle:
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> Device | None:
         """
-        Apply the state that the Tollhouse to which the device reports states for it: revoked or reset.
+        Apply the state of the device, revoked or reset, that the Tollhouse below reports for it.
 
         A revocation by an operator of this gateway takes precedence.
         """

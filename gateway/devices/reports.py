@@ -16,7 +16,7 @@ from spool.devices.device import Device
 class DeviceReport:
     """
     The facts that a device reports; an empty value is unknown. `heartbeat` has the other fields of a
-    heartbeat, as JSON. `instances` changes the stored OpAMP instances.
+    heartbeat, as JSON. `instances` returns the device's changed OpAMP instances.
     """
 
     id: str

@@ -37,7 +37,10 @@ class Pool:
 
 
 class InflightBytes:
-    """The bytes of request bodies in progress, in the general pool and in the reserve."""
+    """
+    The bytes of request bodies in progress. All may use the general pool, and small requests also the
+    reserve.
+    """
 
     def __init__(self, limit: int, *, reserve: int = 0, small: int = 0) -> None:
         """

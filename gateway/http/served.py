@@ -52,4 +52,4 @@ class RunningServices(Protocol):
     def key_request(
         self, request: web.Request, holder: object, bearer: Bearer, request_bytes: RequestBytes
     ) -> AdmittedRequest[Any]:
-        """Return an admitted request without a body."""
+        """Return a request admitted for the key `bearer`, before its body is read."""

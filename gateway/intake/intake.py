@@ -253,7 +253,7 @@ class Intake:
     async def _look_up_reporters(
         self, outcome: ReadOutcome, possible_repeats_by_index: Mapping[int, AiRecord], bearer: Bearer
     ) -> None:
-        """Look up in the storage which callers reported calls, to another gateway or before a restart."""
+        """Load from the storage which callers reported these calls before a restart or to another gateway."""
         records = (*possible_repeats_by_index.values(), *(point.template for point in outcome.points))
         reporters = (reporter for record in records for reporter in reporters_of_record(record))
         await self._shadows.load_reporters_from_storage(reporters, sender_key=bearer.name)
@@ -308,8 +308,8 @@ class Intake:
 
 def _give_own_identity(outcome: ReadOutcome, position: int) -> None:
     """
-    Give a duplicate kept for reference its own id, so that the counting report is not mistaken for its
-    repeat.
+    Give an uncounted duplicate its own id, so that the report that counts is not taken for a repeat of the
+    duplicate.
     """
     identity = outcome.identities[position]
     if identity.certain:

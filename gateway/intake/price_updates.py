@@ -83,7 +83,10 @@ class Change(NamedTuple):
 
 
 def merge_cards(card: RateCard, newer: RateCard, decide: Decide) -> RateCard:
-    """Merge two lists. The name and the source of `card` stay."""
+    """
+    Merge two price lists. The name and the source of `card` stay. `decide` chooses the prices of each newer
+    name.
+    """
     book = PriceBook(card)
     sellers = dict(card.providers)
     for name, seller in newer.providers.items():
@@ -133,8 +136,8 @@ def _merged_seller(seller: str, own: Seller, newer: Seller, price_book: PriceBoo
 
 def _split_model(model: Model, named: Sequence[_NewPrices]) -> Iterator[Model]:
     """
-    Yield a model of the price list with the new prices of its names. Names with other prices become models of
-    their own, before the model. Names that the newer list lacks keep the old prices.
+    Yield a price list's model with the prices of its own name in the newer list. Before it, yield a model for
+    each name with other prices. Names that the newer list lacks keep the old prices.
     """
     patterns = replace(model.match, equals=())
     # patterns that do not match the model's own name stand for further models, which had the same price until

@@ -300,7 +300,7 @@ class PriceBook:
         return () if quote.rate is None else (*quote.tiers, (-1, quote.rate))
 
     def newer_models(self, model: str) -> list[str]:
-        """Return newer models of the same maker, family and rank, the newest first."""
+        """Return newer models of the same maker, family and rank (such as mini), the newest first."""
         for spelling in names.possible_spellings(model):
             position = names.model_family_rank_and_version(spelling)
             maker = self._providers.get(names.maker_name_in_price_lists(spelling) or "")

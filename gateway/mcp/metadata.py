@@ -82,7 +82,7 @@ def _is_metadata_path(oauth: McpOAuthSettings, path: str) -> bool:
     Return whether the document is served at this path, which is the part after the well-known address.
 
     The path must be that of the resource, with or without the prefix that a proxy removes. If the resource is
-    the address for keys and people, the path may also be empty.
+    the MCP address that also accepts keys, the path may also be empty.
     """
     if not oauth.resource:
         return False

@@ -40,7 +40,7 @@ _NOT_FOUND_ONCE = -32002
 
 
 class _WholeList(msgspec.Struct, kw_only=True):
-    """The query of the resource list, which has no parameters. Its cursors are bound to it."""
+    """The query that cursors of the resource list are signed for. It has no parameters."""
 
 
 async def list_resources(

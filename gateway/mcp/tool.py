@@ -135,7 +135,9 @@ class McpTool(Generic[Input]):
         return self.shows != WHOLE or rights.slice.is_everything
 
     def tools_list_entry(self, dimensions: Sequence[str]) -> Mapping[str, object]:
-        """Return the tool for the tools list. Dimension names are an enumeration."""
+        """
+        Return the tool's entry in the tools list. Its schemas list the dimension names as an enumeration.
+        """
         return {
             "name": self.name,
             "title": self.title,

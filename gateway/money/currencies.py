@@ -365,7 +365,7 @@ class ExchangeRates:
 
 
 def collect_rates_by_day(table: RateTable, days: Iterable[int]) -> Days:
-    """Return the rates of these days (epoch seconds) in the form of a document."""
+    """Return the rates of these days (epoch seconds) by date and currency, as text."""
     rates_by_day: Days = {}
     for day in days:
         known = {currency: table.value(currency, day) for currency in sorted(table.currencies())}

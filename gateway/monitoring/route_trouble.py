@@ -49,8 +49,8 @@ def group_by_cause(routes: Iterable[RouteState]) -> list[list[RouteState]]:
 
 def route_trouble_title_and_text(routes: Sequence[RouteState]) -> tuple[str, str] | None:
     """
-    Return a title and a sentence for routes of one group of `group_by_cause` that deliver nothing now. Return None for
-    a route that delivers.
+    Return a title and a sentence for routes that deliver nothing for one cause, as `group_by_cause` grouped
+    them. Return None for a group that delivers.
     """
     route = routes[0]
     destination = route.name.rpartition("/")[0]

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetGauge:
     """
-    A budget at its last evaluation, or one owner of a budget with owners (`owner` is "" without). Dollars are
-    None if the budget limits tokens or calls, and if there is no amount or no forecast.
+    A budget at its last evaluation, or one owner of a budget with owners (otherwise, `owner` is ""). Dollars
+    are None if the budget limits tokens or calls. An amount or forecast that is unknown is also None.
     """
 
     budget: str

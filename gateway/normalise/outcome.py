@@ -69,8 +69,8 @@ STATED_FIELDS = ("model", "input", "output", "cache", "cost", "user", "session",
 
 def stated_fields(call: Inference, version: str) -> Stated:
     """
-    Return which fields a call states, for counts of complete calls. It is one expression, because it runs for
-    each call.
+    Return which fields a call states, for counts by source and sender version. It is one expression, because
+    it runs for each call.
     """
     is_ok = call.status == "ok"
     return (

@@ -160,9 +160,9 @@ class ManagedResource(Generic[Row, Held]):
 
     The second type parameter is the type of the services that its rules use, or `object` if they use none.
 
-    `noun` appears in operation names, and `root` is the JSON key of a single resource. `new` and `changes`
-    decode bodies, `item` is a row of the list, and `one` is the answer for a single resource. `files` declares the
-    file with its rows. A search finds rows by their `searched` fields, and none if there are no such fields.
+    `noun` appears in operation names. `new` and `changes` decode bodies, `item` is a row of the list, and
+    `one` is the answer for a single resource. `files` declares how resource files list it. A search finds
+    rows by their `searched` fields, and none if there are no such fields.
     """
 
     noun: str

@@ -242,11 +242,11 @@ class LakeAdoption:
 
     async def adopt_records(self, *, leaves_in_lake: bool, dry_run: bool) -> AdoptionResult:
         """
-        Adopt the route's records in the data lake.
+        Add the records that only the data lake has to the restored log.
 
-        With `leaves_in_lake`, records that the restored log never had stay only in the data lake. With `dry_run`,
-        nothing is written, and `brought` counts the records that would be added. Raises NotAllowed if the
-        data lake does not belong to this log. Raises the store's errors.
+        With `leaves_in_lake`, they stay only in the lake. With `dry_run`, nothing is written, and the result's
+        `brought` counts the records that would be added. Raises NotAllowed if the data lake does not belong
+        to this log. Raises the store's errors.
         """
         with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
             return await self._adopt_manifests(Path(scratch), leaves_in_lake=leaves_in_lake, dry_run=dry_run)
@@ -465,8 +465,8 @@ class LakeAdoption:
         scratch: Path,
     ) -> None:
         """
-        Settle the records that the data lake has. Records received since the restore become
-        separate deliveries, which wait as before.
+        Mark the records that the data lake has as delivered. Records received since the restore become
+        separate deliveries, which still wait.
         """
         settling = LakeSettler(
             store=self.store,

@@ -80,7 +80,7 @@ class CellCalls:
 
 
 class DayCalls:
-    """A provider's calls of one day, in which the calls that an amount of the bill is for can be found."""
+    """A provider's calls of one day, searchable by the billed amounts that pay for them."""
 
     def __init__(self, bill: Bill, uses: Iterable[tuple[Dimensions, CountedUse]]) -> None:
         self._bill = bill

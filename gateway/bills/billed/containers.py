@@ -65,7 +65,8 @@ class ClusterDay:
 
     def capacity_value(self, node: str) -> int:
         """
-        Return the value of a node's capacity, or of all nodes. It is never less than the value of the usage.
+        Return the value of a node's capacity, or of all nodes if `node` is empty. It is never less than the
+        value of the usage.
         """
         if node:
             return max(sum(self.used.get(node, {}).values()), self.had.get(node, 0))

@@ -257,7 +257,10 @@ class _DayDivision:
     def _usage_money_under_line(
         self, usage_by_model: BilledUsageByModel, row: BilledMoney
     ) -> dict[Dimensions, int]:
-        """Return the positive usage amounts of calls to which a line applies: those of its model, or all."""
+        """
+        Return the positive usage amounts of the calls to which a bill line applies: calls of its model, or
+        all if it has none.
+        """
         model = self._bill.families.get(row.model, row.model)
         weights: dict[Dimensions, int] = defaultdict(int)
         for (dimensions, used), amount in usage_by_model.items():
@@ -362,7 +365,7 @@ def _charged_cells(
 
 def _divide_non_token_refund(row: BilledMoney, bill: Bill, calls: DayCalls) -> Iterator[RefundShare]:
     """
-    Divide an amount that is not for tokens in the same way as its charge. Refunded fees belong to nobody.
+    Divide a refund that is not for tokens like the charges it refunds. A refunded fee is assigned to no call.
     """
     weights, basis = calls.call_weights_and_division_basis(row, row.of)
     if row.of in CHARGES:

@@ -300,8 +300,8 @@ class FrozenMonths:
 
     async def finish_closing_and_reopening(self) -> int:
         """
-        Complete the closing of closed months, and delete entries and invoice amounts of months that were
-        reopened. Return the number of changes.
+        Store closed months that are not stored as closed yet, and delete corrections and invoice amounts of
+        reopened months. Return the number of changes.
         """
         changed = 0
         for provider in sorted({day.seller for day in self.days.values()}):

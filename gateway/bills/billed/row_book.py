@@ -52,8 +52,9 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class RowSources:
     """
-    The inputs. `connections` returns the connections that count in costs. `owner_tags` names the tags for
-    teams and users. `usage` reads container usage, or is None if no container metrics are read.
+    The sources of billed rows. `drops`: uploaded hourly files. `connections` returns the connections that
+    count in costs. `owner_tags` names the tags for teams and users. `usage` reads container usage, or is None
+    if no container metrics are read.
     """
 
     ledger: Ledger

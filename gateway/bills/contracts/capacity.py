@@ -40,8 +40,8 @@ class PrepaidCapacity:
 
 def capacity_terms(contracts: Iterable[Contract], days: Sequence[int], now: float) -> list[PrepaidCapacity]:
     """
-    Return the prepaid terms that apply on a day of a calendar month which has begun. `days` are its days. Terms about
-    workloads are left out, because they have no price.
+    Return the prepaid terms that apply on a begun day of `days`, a calendar month. Terms about workloads are
+    left out, because they have no price.
     """
     found = []
     for contract in contracts:
@@ -67,7 +67,10 @@ def _period_cost(term: ContractTerm) -> Fraction:
 def divide_by_days(
     contract: Contract, term: ContractTerm, amount: Fraction, days: Sequence[int]
 ) -> dict[int, int]:
-    """Divide an amount per period of a term. Return the parts of the contract's days in a calendar month."""
+    """
+    Divide a term's amount per period among days. Return the amounts for the days of a calendar month that the
+    contract covers.
+    """
     first, end = first_day_and_end(contract)
     if term.per == HOUR:
         parts = dict.fromkeys(days, int(amount * 24))

@@ -61,12 +61,12 @@ Workload = tuple[str, str, str]  # identity of a workload: cluster, namespace an
 
 class StatedTerm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """
-    A term about the prices of calls, or about their sum. Amounts are decimal text.
+    A term about prices of calls, or about a total of their costs. Amounts are decimal text.
 
-    Required fields: `discount`: `percent`. `tier_price`: `tier` and either `factor` or prices. `capacity`: `unit`,
-    `number`, `price` and `per`, or `cluster`, `namespace` and `workload`. `allowance`: `per` and either `tokens` or
-    `amount`. `priority`: `tier`, `amount` and `per`. `fee`: `percent`, or `amount` and `per`. Others: `amount` and
-    `per`.
+    Required fields: `discount`: `percent`. `tier_price`: `tier` and either `factor` or prices. `capacity`:
+    `unit`, `number`, `price` and `per`, or `cluster`, `namespace` and `workload`. `allowance`: `per` and
+    either `tokens` or `amount`. `priority`: `tier`, `amount` and `per`. `fee`: `percent`, or `amount` and
+    `per`. Other kinds: `amount` and `per`.
     """
 
     kind: Annotated[

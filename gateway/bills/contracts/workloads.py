@@ -109,7 +109,10 @@ class WorkloadDay(NamedTuple):
 def workload_terms(
     contracts: Iterable[Contract], costs: Mapping[tuple[int, Workload], int], days: Sequence[int]
 ) -> list[PrepaidCapacity]:
-    """Return the terms about workloads that apply on some of the days, with their container costs by day."""
+    """
+    Return the terms about workloads that apply on some of the days, each with its workload's container costs
+    by day.
+    """
     found = []
     for contract in contracts:
         first, end = first_day_and_end(contract)

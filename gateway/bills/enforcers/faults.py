@@ -110,7 +110,10 @@ def are_outside_bands(reading: Sequence[JudgedReading]) -> bool:
 
 
 def proven_cause(reading: Sequence[JudgedReading], series: Sequence[EnforcerLimit]) -> str:
-    """Return the cause of wrong counters that the readings prove without a query for single calls, or ""."""
+    """
+    Return why an enforcer counts wrong, or "" if its readings do not prove the cause. Single calls are not
+    queried.
+    """
     spent = [each.spent for each in reading if each.spent is not None]
     times = [
         number

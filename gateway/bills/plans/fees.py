@@ -241,7 +241,7 @@ def ledger_divided_by_plans(
 ) -> DividedLedger:
     """
     Return the ledger, limited to the calls that today's plans cover, or to all other calls. `cost_type` is
-    one of PLAN_TYPES. With PAID_COST, the amounts of contracts, and the fees and overage of seats are added that
+    one of PLAN_TYPES. With PAID_COST, contract amounts are added, and fees and overage of the seats that
     `ledger` shows.
     """
     plans = usable_plans(registry, ledger.dimensions())

@@ -164,8 +164,9 @@ class PlanDays:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatMonth:
     """
-    The usage and cost of a seat on the requested days. `fee` and `overage` are in the requested currency.
-    `lacking` has amounts without an exchange rate, by currency. `used` and `beyond` are in the plan's unit.
+    The usage and cost of a seat on the requested days. `mark`: seat id. `fee` and `overage` are in the
+    requested currency. `lacking` has amounts without an exchange rate, by currency. `used`, and `beyond` the
+    included quantity, are in the plan's unit.
 
     `included_value` is the value of covered calls at list prices in dollars, without the overage.
     """

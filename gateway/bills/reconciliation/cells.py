@@ -57,8 +57,8 @@ Regional = dict[MeterPlace, dict[str, int]]  # by region
 class _TokenValues:
     """
     Values of billed tokens: at our prices (`worth`), at list prices (`listed`), and at our prices without
-    discounts of tiers (`full`). `premium` is how much more large inputs cost. Regions are separate for the
-    ledger and for the bill.
+    discounts of tiers (`full`). `premium` is how much more large inputs cost. `counted_in` and `billed_in`:
+    `worth` by region of the ledger and of the bill.
     """
 
     tokens: int = 0
@@ -545,8 +545,8 @@ def value_corrections_of_token_moves(
     billed_amount: Callable[[MeterPlace], int | None],
 ) -> Iterator[tuple[TokenMove, int, int]]:
     """
-    Yield, for each move of tokens with large inputs from one cell to another, by how much they are worth more
-    in both cells than their prices say.
+    Yield moves of tokens with large inputs between two cells, with the values to add to the source and the
+    target.
 
     This applies if no other move touches the two cells and both are billed separately. The correction makes
     both cells billed at the same ratio to our prices, but no token gets cheaper than its list price.

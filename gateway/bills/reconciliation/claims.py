@@ -45,11 +45,11 @@ class ClaimedPortion(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseClaim:
     """
-    A cause and its part of the difference. `amount` and `tokens` are billed minus counted.
+    A cause and its part of the difference. `amount` and `tokens` are billed minus counted. `sure`: certainty.
 
-    `moved` is the size of the cause: the sum of the absolute amounts per day, halved if days only exchange
-    amounts. `is_of_tokens` means that the cause is about tokens or their prices, not about other lines of a
-    bill.
+    `moved` is the size of the cause: the sum of the absolute amounts per day, halved if amounts only move
+    between days. `is_of_tokens` means that the cause is about tokens or their prices, not about other lines
+    of a bill. `parts`: claimed portion by entry.
     """
 
     cause: str
@@ -119,14 +119,14 @@ def build_claim(
 @dataclass(frozen=True, kw_only=True)
 class BillComparison:
     """
-    The input of the checks for causes.
+    The sides that searches for causes compare, and the `remainder` that no claim explains yet.
 
-    `key_tokens`: billed tokens of provider keys without a known counterpart, by key and then by day and
-    model. `own_keys`: tokens by day of our keys without a known counterpart. `hours`: counted tokens by hour,
+    `key_tokens`: billed tokens of provider keys that match none of ours, by key and then by day and model.
+    `own_keys`: tokens by day of our keys that match none of the provider's. `hours`: counted tokens by hour,
     including one day before and after. `precision`: the last digit of the bill's amounts, by day.
-    `are_failed_known`: the tokens prove which failed calls the bill leaves out. `uses`: the counted uses, under their
-    own keys. `commitments`: the capacity that contracts with the provider state. `sums`: their other amounts.
-    `late_days`: days to which the bill added the rows of earlier days.
+    `are_failed_known`: the tokens prove which failed calls the bill leaves out. `uses`: the counted uses,
+    under their own keys. `commitments`: the capacity that contracts with the provider state. `sums`: other
+    amounts of contracts. `late_days`: days to which the bill added the rows of earlier days.
     """
 
     split: SplitDifference
@@ -255,7 +255,7 @@ class UnexplainedDifference:
     def remaining_billed_amount(self, cell: ComparisonCell, meter: str) -> int | None:
         """
         Return the billed amount without portions that claims explain. Return None if a claim explains the
-        whole price, or if only one side has the tokens, because their price may differ.
+        whole price, or the missing tokens of all its cells, because their price may differ.
         """
         entry = (RATE, cell, meter)
         if (cell, meter) in self._priced or (
@@ -440,7 +440,7 @@ class UnexplainedDifference:
         return ClaimedPortion(amount - claimed.amount, tokens - claimed.tokens)
 
     def billed_value_and_tokens(self, entry: DifferenceEntry) -> ClaimedPortion:
-        """Return the value of an entry's billed tokens at our prices, and their number."""
+        """Return the value at our prices and the number of the billed tokens in an entry's cell and meter."""
         _, cell, meter = entry
         split = self._split
         return ClaimedPortion(

@@ -90,8 +90,8 @@ class DayTolerance:
 
     def is_line_within(self, line: Line, claimed: int) -> bool:
         """
-        Return whether the difference of the line is within the tolerance. `claimed` is the largest amount of
-        a cause about tokens or prices, for which a cent is not tolerated.
+        Return whether the line's difference is within the tolerance. A cent is always tolerated, except in
+        causes about tokens or prices: `claimed` is their largest amount.
         """
         share = abs(line.billed) * self.money / 100
         difference = abs(line.difference - line.causes.get("rounding", 0))
@@ -560,7 +560,7 @@ def _lines_by_name(
 ) -> dict[str, Line]:
     """
     Sum cells into lines by the name that `name_of` returns. The billed amount of a line is its counted amount
-    plus its parts.
+    plus its parts of the difference.
     """
     lines: dict[str, Line] = {}
 

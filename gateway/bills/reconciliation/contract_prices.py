@@ -58,7 +58,10 @@ class _PricedAmount:
 
     @property
     def is_paid_between_list_and_contract(self) -> bool:
-        """Return whether the amount is between both prices, as if a part of the contract was ignored."""
+        """
+        Return whether the amount is between those at list and contract price, as if a part of the contract
+        was ignored.
+        """
         between = min(self.stated, self.listed) < self.paid < max(self.stated, self.listed)
         return between and not self.is_paid_as_stated and not self.is_paid_as_listed
 
@@ -129,8 +132,8 @@ class BilledPrices:
     def is_move_that_depends_on_contract(self, claim: CauseClaim) -> bool:
         """
         Return whether a claim moves tokens to another model or tier, while the bill follows contracts only
-        for some models, tiers or days. Then the amount of the claim depends on the contract, and the other
-        way round.
+        for some models, tiers or days. Then the amount of the claim depends on the contract prices, and these
+        may be misjudged because of the move.
         """
         models = {model for model, _ in self.factors}
         is_of_contract = bool(models) and (not self.levels.money_model or not models.isdisjoint(claim.models))
@@ -185,13 +188,12 @@ def find_billed_prices(
 ) -> BilledPrices:
     """
     Return the models and tiers whose contract the bill does not follow: paid = f * listed, where `listed` is
-    the value of the billed tokens without the contract. The splits have the prices with and without
-    contracts.
+    the value of the billed tokens without the contract.
 
-    If the bill ignores the contract, f is 1 for most amounts. If it follows the contract elsewhere, `listed`
-    must not be a round multiple of the contract's value, because a raised price would give the same amounts.
-    For another factor, see `_find_common_factor`. Other groups are unclear if the bill may ignore a part of
-    their contract.
+    If the bill ignores the contract, f is 1 for most amounts. If it follows the contract for other groups,
+    `listed` must not be a round percentage of the contract's value, because a raised price would give the
+    same amounts. Groups for which the bill may ignore a part of their contract are unclear, unless one other
+    factor fits them all.
     """
     groups: dict[Group, list[_PricedAmount]] = defaultdict(list)
     for priced in _amounts_priced_by_contract(

@@ -111,7 +111,7 @@ _METER_OF_UNIT = {name: _meter_for_unit(name) for name in UNITS}
 
 
 def non_token_meter(kind: str) -> str:
-    """Return the meter or unit of a kind of line that is not about tokens, or ""."""
+    """Return the meter or unit of a bill line that is not about tokens, by its kind, or ""."""
     if kind in _KINDS:
         return kind
     known = (_UNIT_WORDS.get(word, "") for word in kind.split("_"))

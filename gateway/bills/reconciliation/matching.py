@@ -245,8 +245,8 @@ def dimensions_on_both_sides(
     are_keys_matched: bool,
 ) -> ComparisonLevels:
     """
-    Return the dimensions that all chosen rows distinguish. Keys count only if some keys of both sides are
-    matched, and regions only if both sides mean the same by them.
+    Return the dimensions that rows of both sides may be compared by: those that the bill states. Keys count
+    only if some keys match, and regions only if both sides mean the same by them.
     """
     token_rows: Sequence[BilledTokens | BilledMoney] = [row for row in tokens if row.meter is not None]
     paid = [row for row in amounts if row.is_for_tokens]

@@ -81,7 +81,7 @@ def lines_owed_by_provider(claims: Iterable[CauseClaim], split: SplitDifference)
 def owed_rows(
     provider: str, accounts: Sequence[str], lines: Iterable[OwedLine]
 ) -> Iterator[Sequence[object]]:
-    """Yield a header, and a row per line with exact amounts."""
+    """Yield a header, and a row with exact amounts for each owed line."""
     yield COLUMNS
     for line in lines:
         yield (

@@ -25,7 +25,7 @@ class BilledRatioSeries:
     sold: Mapping[int, int]
 
     def billed_ratio(self, days: set[int] | None = None) -> Decimal:
-        """Return the billed amount divided by the value, over all days or the given ones."""
+        """Return the billed amount divided by the value at our prices, over all days or the given ones."""
         chosen = set(self.worth) if days is None else days
         return Decimal(sum(self.paid.get(day, 0) for day in chosen)) / sum(
             self.worth.get(day, 0) for day in chosen
@@ -33,8 +33,8 @@ class BilledRatioSeries:
 
     def billed_ratio_periods(self) -> list[tuple[int, Decimal]] | None:
         """
-        Return the first day and the ratio of each period with a constant ratio. Return None if there are more
-        than two periods.
+        Return the first day and billed ratio of each period with a constant ratio. Return None if there are
+        more than two periods.
         """
         ratio_steps: list[tuple[int, Decimal]] = []
         for day in sorted(self.worth):

@@ -32,7 +32,7 @@ class Repeats:
     counted: Mapping[Owner, tuple[str, ...]] = field(default_factory=dict)
 
     def billed_times(self, cell: ComparisonCell) -> Fraction:
-        """Return the factor by which billed tokens exceed counted tokens because of repeats."""
+        """Return how often the bill repeats the cell's tokens, halved if the ledger has them twice."""
         return Fraction(self.billed.get(cell.day, 1), 2 if (cell.key, cell.model) in self.counted else 1)
 
 

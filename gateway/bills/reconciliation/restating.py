@@ -257,9 +257,9 @@ def _late_days_paid_in_time(
     late_days: Collection[tuple[int, _KeyAndModel]],
 ) -> set[tuple[int, _KeyAndModel]]:
     """
-    Return the late days whose amounts were in time: the day itself is billed at more than the value of its
-    other calls plus a quarter of the value of its late calls. The limit is a quarter, because late calls may
-    be billed at half their price.
+    Return late days (token rows on a later day of the bill) whose amounts were in time: the day itself is
+    billed at more than the value of its other calls plus a quarter of the value of the late ones. The limit
+    is a quarter, because late calls may be billed at half their price.
     """
     paid: dict[ComparisonCell, int] = defaultdict(int)
     worth: dict[ComparisonCell, int] = defaultdict(int)
@@ -287,8 +287,8 @@ def _late_days_paid_in_time(
 
 def claim_late_rows(split: SplitDifference, counted_uses: Iterable[CountedUse], late: LateRows) -> CauseClaim:
     """
-    Claim the move of late rows: minus the counted cost on each late day, and the same cost on the day with
-    the rows. The sum is 0.
+    Claim rows that the bill has on a later day than their calls: minus the counted cost on the day of the
+    calls, and the same cost on the later day. The sum is 0.
 
     Afterwards, `split` has the counted sums on the days of the calls.
     """

@@ -48,7 +48,7 @@ class _FailedCallGroup(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class SetAside:
     """
-    The counted uses, without the failed calls that the bill leaves out. Only the cost of these calls remains.
+    The counted uses, without the failed calls that the bill leaves out, of which only the cost stays.
 
     `left_out` states for each use whether its calls were set aside, and `are_all` whether all failed calls
     were. `is_exact` means that the tokens of each key, model and day prove it.

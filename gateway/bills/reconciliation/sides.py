@@ -121,9 +121,9 @@ class CountedUse:
     `values` are the values of each meter's tokens at the price of the time. Meters without a known price are
     omitted. `unsized` is the number of calls with incomplete token counts. `cost` is the total cost.
     `context` is an input size that each call exceeds, or -1 if the sizes are unknown. `failed` is the amount
-    by which the bill exceeds the ledger because calls failed (see `set_aside`). If a contract decides the
-    price, `contract` names it, and `listed` are the values without it. `is_estimated` means that `cost`
-    follows from the prices.
+    by which the bill exceeds the ledger because it bills failed calls. If a contract decides the price,
+    `contract` names it, and `listed` are the values without it. `is_estimated` means that `cost` follows from
+    the prices.
     """
 
     day: int

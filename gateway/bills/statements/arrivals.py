@@ -16,7 +16,7 @@ from spool.statements import DAY_S, StatementInfo, parse_day
 class Arrival:
     """
     How far the reports of one source and account have arrived. `until` is the end of the newest covered day,
-    or None.
+    or None. Days are final after `settle_s` seconds.
 
     `pull` names the pull and `every` is its interval in seconds. Imported reports have no pull, so `pull` is
     "". `months` (such as 2026-10) lists the months with imported days. `failure` is the reason if the last

@@ -153,7 +153,8 @@ class ReportCells:
         self, cell_fields: CellFields, kind: str, amounts: RowAmounts, currency: str | None
     ) -> None:
         """
-        Add an amount with its values at list price, at negotiated price, and with fees on the covered usage.
+        Add an amount as billed, at list price, at negotiated price, and with prepaid fees spread over the
+        usage that they cover.
         """
         code = (currency or "USD").upper()
         if not (len(code) == 3 and code.isascii() and code.isalpha()):

@@ -137,7 +137,10 @@ def compare_lake_with_log(
 def with_accounting_difference(
     verified_lake: VerifiedLake, route_accounting: RouteAccounting
 ) -> VerifiedLake:
-    """Add the difference between a lake of files and the accounting, if there is one."""
+    """
+    Add the difference between a lake's manifests and the route's counts of delivered records, if there is
+    one.
+    """
     from exporters.lake.verification import accounting_difference
 
     difference = accounting_difference(

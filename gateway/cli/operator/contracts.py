@@ -118,9 +118,11 @@ def show_capacity_costs(
     client: OperatorClient, month: str | None, by_team: bool, currency: str | None, form: OutputForm | None
 ) -> None:
     """
-    Show the costs of capacity in a month, next to the value of the covered calls at list prices, or all amounts.
+    Show the costs of capacity in a month, next to the value of the covered calls at list prices. With
+    --by-team, show all contract amounts.
 
-    "utilisation" is this value as a percentage of the cost. Above 100, the capacity is cheaper than paying per call.
+    "utilisation" is this value as a percentage of the cost. Above 100, the capacity is cheaper than paying
+    per call.
     """
     query = [(name, value) for name, value in (("month", month), ("currency", currency)) if value]
     answer = client.request("GET", "/contract-costs", query=query)

@@ -104,7 +104,8 @@ def edit_account_role(client: OperatorClient, email: str, role: str, as_json: bo
     """
     Change the role of an account.
 
-    The account's sessions end. With none, the account may do only what its roles from `tollhouse roles` allow.
+    The account's sessions end. With the role none, the account may do only what its roles from `tollhouse
+    roles` allow.
     """
     payload = client.request("PATCH", f"/operators/{quote_segment(email)}", body={"role": role})
     show_json(payload) if as_json else _show_account(payload)

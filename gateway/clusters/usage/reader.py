@@ -59,8 +59,8 @@ Kept = TypeVar("Kept")
 @dataclass(frozen=True, kw_only=True)
 class UsageSources:
     """
-    The inputs of the reader. `prices` returns the configured prices; if there are none, nothing is read.
-    `tags` returns the labels to store as tags.
+    The inputs of the container usage reader. `prices` returns the configured prices; if there are none,
+    nothing is read. `tags` returns the labels to store as tags.
     """
 
     files: ContainerFiles

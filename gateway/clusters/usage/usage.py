@@ -91,9 +91,7 @@ class OpenUsage(msgspec.Struct):
 
 
 class OpenDays(msgspec.Struct):
-    """
-    A cluster's usage of days that are still open, as in `OpenUsage`, without the last samples and the names.
-    """
+    """A cluster's usage on days that are still open, decoded without the state that later samples need."""
 
     days: dict[int, DayUsage] = {}
 

@@ -18,8 +18,8 @@ LOOK_BACK = timedelta(days=90)
 
 async def sum_session_cost(session: str, ledger: Ledger, log: Log, now: float) -> int | None:
     """
-    Return the cost of a session in units, as `tollhouse work` shows it once all its records are closed. Return None
-    while the totals are counted again.
+    Return the cost of a session in money units, including records that may still change. Return None while
+    the totals are counted again.
     """
     until = next_full_hour(now) + timedelta(seconds=AHEAD_S)
     query = CostQuery(

@@ -211,9 +211,9 @@ def updated_remembered_evidence_json(
     device: Device, heartbeat: bytes, *, now: float, is_clock_moved: bool = False
 ) -> str:
     """
-    Return what is stored about a device's assistants, as JSON. Only the first use of an assistant without a
-    call is stored, so that later uses do not delay the time at which its calls count as lost. A repaired
-    setting deletes it.
+    Return the stored facts about a device's assistants, as JSON. If an assistant is used but no call arrives,
+    only the first such use is stored, so that later ones do not delay the time at which its calls count as
+    lost. Repaired settings delete it.
     """
     found, known = {}, remembered_evidence_by_assistant(device)
     claims = _decode_claims(heartbeat)

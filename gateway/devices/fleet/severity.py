@@ -18,8 +18,9 @@ _LOSES = frozenset({LOSING, AGENT_STOPPED})
 
 def severity_of_machines(rows: Collection[FleetRow], fleet: Sequence[FleetRow]) -> str:
     """
-    Return the severity of a problem of the machines in `rows`. `fleet` must have no machine that is away.
-    Machines outside of the inventory count as part of the fleet, because they may be among the rows.
+    Return the severity of a problem of the machines in `rows`. `fleet` must have no machine that has not
+    reported for long (`is_away`). Machines outside of the inventory count as part of the fleet, because they
+    may be among the rows.
     """
     machines = len(machines_to_count(fleet, has_inventory=False))
     losing = sum(row.state in _LOSES for row in rows)

@@ -148,8 +148,8 @@ class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 class Seller(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
-    A provider that sells models, in the order in which names are searched. `resells` lists providers whose
-    prices also apply to this provider.
+    A provider that sells models, in the order in which model names are matched. `resells` lists providers
+    whose prices also apply to this provider.
     """
 
     models: tuple[Model, ...]

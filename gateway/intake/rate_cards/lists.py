@@ -93,9 +93,9 @@ def stored_price_list_paths(data_dir: Path) -> list[Path]:
 
 def store_and_trim_price_lists(data_dir: Path, card: RateCard) -> Path:
     """
-    Store a list as the newest one, and delete the oldest lists.
+    Store a price list as the newest one, and delete the oldest lists.
 
-    The file is flushed to disk before it gets its name, so a crash leaves the list before, or this one.
+    The file is flushed to disk before it gets its name, so a crash leaves no incomplete list.
     """
     directory = data_dir / DIRECTORY
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -46,7 +46,10 @@ class GroupCostsQuestion(ToolInput):
 
 
 class GroupLine(ToolOutput):
-    """The calls of whole groups in a part of a month, which ends before `end`. A null in `group` is unknown."""
+    """
+    The calls of groups with enough people, in a part of a month that ends before `end`. A null in `group` is
+    unknown.
+    """
 
     start: str
     end: str

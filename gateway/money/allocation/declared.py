@@ -415,8 +415,8 @@ class AllocationTable(ManagedTable[Namespace]):
         self, id: str, *, dimensions: Sequence[str], values_known_since: Mapping[str, Any], max_versions: int
     ) -> DefinitionVersion:
         """
-        Store the version of a publishing job, put it in force, and return it. Raises NotAllowed if its
-        base is outdated.
+        Store the definitions of a publishing job as the newest version, in force, and return it. Raises
+        NotAllowed if other definitions were published since those that the job is based on.
 
         The oldest versions of the namespace are deleted, so that at most `max_versions` are stored.
         """

@@ -40,8 +40,8 @@ SourceValues = Mapping[str, str]  # dimension -> its value; "" means that the va
 
 def assign_element(dimension: Dimension, values: SourceValues) -> str:
     """
-    Return the element of a combination of values, or "" if it is unknown. `values` must include all sources,
-    including earlier defined dimensions.
+    Return the dimension's element (value) for a combination of source values, or "" if it is unknown.
+    `values` must include all sources, including earlier defined dimensions.
     """
     for rule in dimension.rules:
         if rule.condition is not None and not matches_condition(rule.condition, values):
@@ -140,8 +140,8 @@ class DimensionEvaluator:
 
     def element_of_values(self, values: tuple[str, ...]) -> str:
         """
-        Return the element of these values, cached per combination. The method is thread-safe. Two threads may
-        compute the same element at the same time.
+        Return the dimension's element (value) for these source values, cached per combination. The method is
+        thread-safe. Two threads may compute the same element at the same time.
         """
         cached = self._elements.get(values)
         if cached is None:

@@ -47,7 +47,9 @@ MAX_OWNERS = 200
 
 
 class BudgetRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one evaluation of all budgets."""
+    """
+    The result of one evaluation of all budgets. `told`: alerts sent. `waits`: why nothing was evaluated.
+    """
 
     evaluated: Annotated[int, words("The number of evaluated budgets."), example(1)]
     broken: Annotated[int, words("The number of budgets that cannot be evaluated."), example(0)]

@@ -110,8 +110,8 @@ class BudgetFigures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLedger:
     """
-    Queries of the totals for budgets, up to `now`. If several budgets of a view need the same result, it
-    is queried once.
+    Queries of the ledger's totals for budgets, up to `now`. If several budgets of a view need the same
+    result, it is queried once.
     """
 
     ledger: Ledger

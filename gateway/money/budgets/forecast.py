@@ -115,8 +115,9 @@ def _expected_spend_by_weekday_per_method(
     past_daily_spend: Sequence[int], today: date, start: datetime, now: datetime, actual: int
 ) -> Iterator[Mapping[int, int]]:
     """
-    Yield the spend per day, by weekday, by each of four methods: the present rate, the newest same weekday,
-    its median, and its share of the newest level. `past_daily_spend` has the spend of past days, newest first.
+    Yield the expected spend per day, by weekday, by each of four methods: the present rate, the newest day of
+    the weekday, the weekday's median, and the weekday's usual share of the newest days' median.
+    `past_daily_spend` has the spend of past days, newest first.
     """
     weekdays = [(today.weekday() - back) % 7 for back in range(1, len(past_daily_spend) + 1)]
     by_weekday: dict[int, list[int]] = {}

@@ -77,8 +77,8 @@ def group_budgets_by_query(
 
 def _grouping_keys(budget: SpendBudget, view: View, underived_dimensions: Collection[str]) -> dict[str, _Key]:
     """
-    Return a key for each dimension of the budget's filter. Budgets with an equal key differ only in its
-    value.
+    Return a key for each dimension of the budget's filter. Budgets with an equal key differ only in that
+    dimension's filter value.
     """
     of_budget = (budget.measure, budget.currency, budget.time_zone, budget.granularity, budget.per)
     return {

@@ -354,7 +354,10 @@ class VerdictBoard:
         return await (making if work is None else run_in_background(work.turns, making))
 
     async def _compute_table(self, name: str) -> BudgetVerdicts | None:
-        """Compute a table from the current totals. Return None while the totals are being counted again."""
+        """
+        Compute a table of budget verdicts from the current totals. Return None while the totals are being
+        counted again.
+        """
         await self._ledger.catch_up(self._log)
         if not await self._ledger.has_all_counted_records():
             return None

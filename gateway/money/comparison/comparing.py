@@ -224,8 +224,8 @@ class _GroupChanges:
     The changes of all groups between two times.
 
     The largest changes stay separate, and the smaller groups are summed. `kinds` are the smaller groups with
-    tokens in both times, because their change may come from other kinds of tokens. If a dimension has too
-    many values, the totals have a group OTHER, which counts as a smaller group.
+    tokens in both times, because other kinds of tokens may explain their change. If a dimension has too many
+    values, the totals have a group OTHER, which counts as a smaller group.
     """
 
     def __init__(

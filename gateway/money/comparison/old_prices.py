@@ -119,7 +119,7 @@ class OldPrices:
     def costs_at_old_prices(self, before: Sequence[SpentRow], now: Sequence[SpentRow]) -> CostsAtOldPrices:
         """
         Return the cost of the tokens of `now` at the prices of `before`, one amount for each cause in MIXES.
-        The first compares prices by provider and model, and each further one by one more dimension.
+        The first amount groups prices by provider and model, and each further amount by one more dimension.
         """
         costs: list[int] = []
         reasons: dict[str, str] = {}

@@ -98,8 +98,8 @@ def driver_words(driver: CostDriver) -> str:
 
 def _needs_amount(driver: CostDriver) -> bool:
     """
-    Return whether a sentence needs both amounts. If one is very small or far larger, the reason alone would
-    mislead.
+    Return whether the sentence about a change must state the amount before. If one amount is very small or
+    far larger, the reason alone would mislead.
     """
     before, now = driver.before.cost, driver.now.cost
     if not driver.before.calls or not driver.now.calls:

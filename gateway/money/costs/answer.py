@@ -30,16 +30,16 @@ class CostAnswer:
     """
     The result of a cost query.
 
-    `query` is the query that was run. If it has a `top`, it names the separate groups. If an earlier time was
-    requested, `past` states how much of it is known, and `before` are its rows for the same groups, from the
-    query `previous`. `previous` is None if the earlier time is not known completely, or if only longer
-    periods are stored for it.
+    `query` is the query that was run. If it has a `top`, it names the groups that are not summed as others.
+    If an earlier time was requested, `past` states how much of it is known, and `before` are its rows for the
+    same groups, from the query `previous`. `previous` is None if the earlier time is not known completely, or
+    if only longer periods are stored for it.
 
     `ledger` can run further queries about the same calls and money. `billed` is None for counted costs. For
-    billed money, it states how final the days are. For people who see all calls, it also has the money
-    without calls. From `whole_since` on, the totals contain all records. If the query groups by a unit of
-    work, `unlisted` is the sum of units that are no longer listed. It is None for aggregated costs, which do
-    not add up.
+    billed money, it states how final the days are. For people who see all calls, it also has the billed money
+    that no call explains. From `whole_since` on, the totals contain all records. If the query groups by a
+    unit of work, `unlisted` is the sum of units that are no longer listed. It is None for costs that include
+    those of runs below, because such groups overlap.
     """
 
     question: CostQuestion
@@ -89,7 +89,10 @@ async def answer_costs(
 
 @runtime_checkable
 class FilledLedger(CostsLedger, Protocol):
-    """A ledger that fills days without a bill. `counted` is the amount that its last query added."""
+    """
+    A ledger that uses counted costs for days without a bill. `counted` is the amount that its last query
+    added.
+    """
 
     counted: str
 

@@ -98,7 +98,10 @@ class PlacedMeasures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedMeasures:
-    """The measures that a report requested. `merge_groups` joins them by the groups that the report shows."""
+    """
+    The measures that a report requested, `by_place` in its rows. `merge_groups` sums those of groups that are
+    shown as one.
+    """
 
     by_place: Mapping[ReportRowKey, RowMeasures]
     whole: Decimal | None = None  # value of a stream for the whole time of the query

@@ -182,7 +182,7 @@ def _stored_divisions(registry: Registry) -> Sequence[GroupDivision]:
 
 def _division_document(division: GroupDivision) -> Mapping[str, Any]:
     """
-    Return a division of costs in its stored form. If a person is erased, the erasure searches the cells'
+    Return a part of a month with its cells (groups of people) in its stored form. An erasure searches their
     `names`, because a team may have a person's name.
     """
     return {

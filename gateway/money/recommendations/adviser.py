@@ -155,9 +155,9 @@ async def realized_saving(ledger: Ledger, recommendation: Recommendation, now: f
     Return the money that an addressed recommendation saved within at most thirty days.
 
     The mean cost of a successful call afterwards is compared with the mean cost before, and multiplied by the
-    calls afterwards. All calls of the work count, even if they use another model now. The result never
-    exceeds the promised savings for the same number of calls. Returns None if the recommendation is not
-    addressed, is about seats, or was addressed too recently.
+    calls afterwards. All calls that do the recommendation's work count, even if they use another model now.
+    The result never exceeds the promised savings for the same number of calls. Returns None if the
+    recommendation is not addressed, is about seats, or was addressed too recently.
     """
     if (
         recommendation.addressed_at is None

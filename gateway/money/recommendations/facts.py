@@ -172,8 +172,8 @@ class Opportunity:
     @property
     def shared_dimension_values(self) -> Mapping[str, str]:
         """
-        Return the dimension values that all uses or seats of this opportunity share. Return none if it
-        describes several works.
+        Return the dimension values that all uses or seats of this opportunity share. They are empty if it is
+        about several sets of dimension values.
 
         The seats of one opportunity belong to one team.
         """

@@ -156,10 +156,10 @@ def has_portkey_fields(members: RawMembers) -> bool:
 
 def read_calls(event: PortkeyEvent) -> Iterable[ReadCall]:
     """
-    Read one row, line, file or hook as one call.
+    Read one analytics row, export line, log file or hook post as one call.
 
-    A line may have the members of a file. A file without bodies contains its row instead. A hook that runs
-    before the request has no response, so it is not a call.
+    An export line may have a file's members. A log file without bodies has its analytics row (`metrics`). A
+    hook that runs before the request has no response, so it is not a call.
     """
     metrics = struct_or_empty(event.metrics, PortkeyEvent)
     for read, source in (

@@ -59,6 +59,7 @@ _AT_ONCE: Final = 64  # number of spans that are counted between two checks of t
 class LoneSpanTemplate(msgspec.Struct, frozen=True, eq=False):
     """
     A template for the result of a span without related spans. `record` is None if the span is not a call.
+    Then `ignored` is the reason, and `shown` the names for the list of unrecognized items.
 
     A row has the values of one span that the compiled module found. The fields named `..._place` are indexes
     into a row, or 0 if the value does not vary. The tuples `fields`, `tags` and `counts` also have such

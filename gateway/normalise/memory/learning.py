@@ -151,8 +151,8 @@ def _random_value_of_same_type(value: Any, chance: random.Random) -> Any:
 
 def _random_text_of_same_class(text: str, variation_number: int, chance: random.Random) -> str:
     """
-    Return a random text of the same class, which the rules read in the same way. It keeps the beginning up to
-    the first `-` or `_`, and an e-mail address becomes another one.
+    Return a random text of the same class, so that rules for spans read both alike. It keeps the beginning up
+    to the first `-` or `_`, and an e-mail address becomes another one.
     """
     if "@" in text:
         local, domain = ("".join(chance.choices(_LETTERS, k=1 + variation_number)) for _ in range(2))
@@ -223,8 +223,8 @@ class ObservedAttributes(dict[str, Any]):
     Attributes that note which values rules read, and which names rules test for presence.
 
     Code that bypasses the methods of dict sees an empty dict, so its result differs from the result with
-    plain attributes. Then the kind is not learned. It is also not learned if code lists the names. The
-    exception is the module `shapes`, whose results do not depend on names that no rule reads.
+    plain attributes. Then the span's kind is not learned. It is also not learned if code iterates over the
+    names. The exception is the module `shapes`, whose results do not depend on names that no rule reads.
     """
 
     def __init__(self, attributes: Attributes, notes: SpanNotes) -> None:

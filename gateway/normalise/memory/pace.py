@@ -148,9 +148,9 @@ class SpanLookupPacer:
         self, sender: TriedSender, *, failed_span_count: int, is_hopeless: bool = False
     ) -> None:
         """
-        Note the result of a lookup. `failed_span_count` is the number of spans looked up without success, or 0 if
-        enough spans were known. `is_hopeless` means that requests of this kind can never be known well
-        enough.
+        Note the result of looking up a request's spans in the memory of kinds. `failed_span_count` is the
+        number of spans looked up without success, or 0 if enough spans were known. `is_hopeless`: the memory
+        will never know enough spans of such requests.
         """
         sender.is_known = not failed_span_count
         if sender.is_known:
@@ -194,7 +194,7 @@ class Sightings:
 @dataclass
 class WaitingSamples:
     """
-    Sample spans from which the span memory will learn new kinds. A kind is only counted until it is frequent,
+    Samples of spans from which to learn new kinds. Until a kind is frequent, its spans are only counted,
     because counting costs less than storing a sample.
     """
 

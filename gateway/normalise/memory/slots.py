@@ -112,8 +112,8 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,96}")
 
 def varying_resource_texts(attributes: Attributes, fixed_values: Sequence[object]) -> dict[str, str]:
     """
-    Return by name the texts of a resource that may vary within a kind: plain texts that name no product, and
-    that differ from the values in `fixed_values`.
+    Return by name the resource texts that may vary within a kind of spans: plain texts that name no product,
+    and that differ from the values in `fixed_values`.
     """
     found = {}
     for name in OF_RESOURCE:

@@ -38,7 +38,10 @@ MONEY_UNIT = "USD"
 
 
 class AttributeShape(Struct, frozen=True, kw_only=True):
-    """The names of an item's attributes by field, known before any value is read. `shapes` builds it."""
+    """
+    The attribute names of an item by the record field that they may fill, known before any value is read.
+    `shapes` builds it. `weak_marks`: products that a name marks only if a test of the span agrees.
+    """
 
     # Names of attributes by field; the first name takes precedence.
     input: Names = ()

@@ -173,8 +173,8 @@ class Senders:
         self, product: TelemetryProduct, user: str | None, attributes: Attributes, shape: AttributeShape
     ) -> dict[str, str]:
         """
-        Return an item's tags. Tags of attributes that all products use override the product's tags, and both
-        override the resource's tags.
+        Return an item's tags. Tags from general attributes, which any product may use, override the product's
+        tags, and both override the resource's tags.
         """
         tags = self.tags.copy()
         if product.tags or product.more_tags is not None:

@@ -73,8 +73,8 @@ def _shape_effects_by_field() -> Iterator[tuple[str, list[ShapeEffect]]]:
 
 class NameFacts:
     """
-    The facts about an attribute name, compared by identity. A declared name has an instance of its own. All
-    other names with equal facts share one instance.
+    The facts about an attribute name: its product and use. They are compared by identity. A name that a
+    product declares has an instance of its own. All other names with equal facts share one instance.
     """
 
     __slots__ = ("entries", "is_ai", "is_metadata", "product")

@@ -161,8 +161,7 @@ def iterate_undecoded_members(raw: Raw) -> Iterator[tuple[str, msgspec.Raw]]:
 
 def member_positions(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
     """
-    Yield name, start and end of each member of the object at `place`. The number is limited as in
-    `iterate_undecoded_members`.
+    Yield name, start and end of each member of the object at `place`, of at most a few thousand members.
     """
     return islice(iterate_members(text, place), _MOST_MEMBERS)
 

@@ -44,7 +44,7 @@ def _keep_declared_members(text: bytes, object_start: int, type: type[msgspec.St
 
 
 class SmallValues:
-    """Reads the small parts of a large value, LARGE bytes in total."""
+    """Reads the small parts of a large value. All parts that it reads have at most LARGE bytes in total."""
 
     def __init__(self) -> None:
         self._left = LARGE

@@ -64,7 +64,7 @@ def ai_names_with_values(members: Mapping[str, msgspec.Raw]) -> list[str]:
     Return at most MOST member names of a gateway log item that mean a model or a token count and have a
     value.
 
-    Such a log has fewer names than a span, so `tokens` without other words is enough.
+    Such a log has fewer names than a span, so the word `tokens` in a name already means a token count.
     """
     return sorted(name for _, name in zip(range(MOST), _iterate_ai_names(members), strict=False))
 

@@ -120,8 +120,9 @@ def meters_of_details(
     cached_token_count: Any = None,
 ) -> OptionalMeters:
     """
-    Return the meters of details. `tool_uses` is an object of tools that the provider ran. `search_count` is the
-    number of searches, `audio_seconds` the seconds of audio, and `cached_token_count` the number of cached tokens.
+    Return the meters of a usage report's details. `tool_uses` maps tools that the provider ran to their uses.
+    `search_count` is the number of searches, `audio_seconds` the seconds of audio, and `cached_token_count`
+    the number of cached tokens.
     """
     stated: dict[str, Any] = {}
     has_media = inputs.audio_tokens or inputs.image_tokens or inputs.video_tokens
@@ -280,7 +281,7 @@ def _read_modality(raw: Any) -> ModalityCount | None:
 
 
 def meters_of_buckets(buckets: Iterable[tuple[str, Any]]) -> OptionalMeters:
-    """Return the meters of named buckets, under Tollhouse's own names of meters or their aliases."""
+    """Return the meters of named counts. Tollhouse's own meter names and their aliases are known."""
     numbers: dict[str, Any] = {}
     for written, value in buckets:
         name = _ALIASES.get(written, written)

@@ -41,7 +41,7 @@ _SOLD_BY_OTHERS = frozenset({"amazon", "mistralai", "moonshotai"})
 
 def stated_or_model_provider(written: Any, model: Any) -> str | None:
     """
-    Return the stated provider. If none is stated, or if the value is only a route's path, return the model's
+    Return the stated provider. If none is stated, or if the value is a path (has a `/`), return the model's
     provider.
     """
     stated = stated_provider(written)

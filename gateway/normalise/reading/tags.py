@@ -132,8 +132,8 @@ def may_be_free_tag(name: str, text: str, kept_names: frozenset[str]) -> bool:
 
 def remove_free_tags(tags: dict[str, str], kept_names: frozenset[str]) -> int:
     """
-    Remove tags with unknown names and longer texts (`may_be_free_tag`), for callers that add tags without
-    access to the settings. Return their number.
+    Remove tags that are unknown and have a long name or text, for callers that add tags without access to the
+    settings. Return their number.
     """
     gone = [name for name, text in tags.items() if not may_be_free_tag(name, text, kept_names)]
     for name in gone:

@@ -452,7 +452,7 @@ def _whole_number_parameter(http: web.Request, name: str, *, default: int, maxim
 
 def _upload_address(request: KeyRequest[TopicServices, Any], file: ContainerFile, expires_at: float) -> str:
     """
-    Return the upload address of a file. Its path is next to the path of the request.
+    Return the upload address of a file. Its path replaces the last segment of the request's path.
 
     Its host is the configured host, or the host that the agent used.
     """

@@ -53,8 +53,8 @@ class FileDifference:
 @dataclass(kw_only=True)
 class ApplyOutcome:
     """
-    The result of applying a set. `conflicts` are objects that the set may not change. `new_secrets` are the
-    files to which new secrets are to be written.
+    The result of applying a set of resource files. `conflicts` are resources that the set may not change.
+    `new_secrets` are the files to which new secrets are to be written.
     """
 
     set: str

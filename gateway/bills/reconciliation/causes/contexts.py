@@ -45,8 +45,8 @@ def claim_context_window_moves(comparison: BillComparison) -> Iterator[CauseClai
 def claim_large_input_price(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim another price of large inputs: paid = worth * s * f. `worth` is the value at our prices. The factor
-    f is constant for each kind of token, and s is paid / worth of the smallest window in the same cell, or
-    else on the same day.
+    f is constant for each kind of token, and s is paid / worth of small inputs in the same cell, or else on
+    the same day.
 
     The amount is paid - worth * s. The factor must exceed every surcharge for a region, because both may
     apply.

@@ -194,7 +194,7 @@ def _claim_contract_lines(
 
 
 def _unbilled_capacity_tokens(comparison: BillComparison) -> list[DifferenceEntry]:
-    """Return the tokens of capacity that the bill leaves out. The ledger counts them at no cost."""
+    """Return prepaid tokens that the bill does not list. The ledger counts them at no cost."""
     return [
         (VOLUME, cell, meter)
         for (cell, meter), extra in comparison.remainder.extra.items()

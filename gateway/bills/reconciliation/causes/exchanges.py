@@ -22,8 +22,8 @@ _ASK_FOR_MODEL = "Let the source report the model that answered (`gen_ai.respons
 def claim_exchanged_models(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
     Claim tokens that the ledger has under another model: one model lacks exactly the tokens that another has
-    too many. This must hold for each kind of token of a day, key, tier, region and context window. The amount
-    is the sum of both volumes.
+    too many. This must hold for each kind of token of a day, key, tier, region and context window. The
+    claimed amount is the sum of the differences of both models, in money.
 
     At least LEAST_DAYS days must agree in this way, or all days of both models.
     """

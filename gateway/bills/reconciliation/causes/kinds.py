@@ -274,10 +274,10 @@ def _tier_portions(
     comparison: BillComparison, places: list[MeterPlace]
 ) -> dict[DifferenceEntry, ClaimedPortion]:
     """
-    Separate tokens that the bill has in another tier from differences in the kinds of input.
+    Return the part of each token difference that is due to another tier on the bill.
 
-    The net difference of each kind is subtracted first, in proportion to the ledger's surplus in each tier.
-    Return nothing if the kinds agree.
+    The rest is the net difference of each kind of input, divided in proportion to the ledger's surplus in
+    each tier. Return nothing if the net differences are nearly 0.
     """
     extra = comparison.remainder.extra
     of_kinds: dict[str, int] = defaultdict(int)
@@ -368,7 +368,10 @@ def claim_cache_split(comparison: BillComparison) -> Iterator[CauseClaim]:
 
 
 def _surplus_kind_by_unbilled_kind(comparison: BillComparison) -> dict[tuple[str, str], str]:
-    """Map kinds of input that the bill never has to the kind with about as many surplus tokens."""
+    """
+    Map kinds of input that are never billed to the kind with the most tokens that only the bill has, if these
+    are about as many.
+    """
     split = comparison.split
     billed_tokens: dict[tuple[str, str], int] = defaultdict(int)
     extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))

@@ -46,7 +46,8 @@ class Doubts:
 @dataclass(frozen=True, kw_only=True)
 class _CellGroup:
     """
-    Cells that differ only in their context window. `lacking` has the input and output that the ledger lacks.
+    Comparison cells that differ only in their context window. `lacking` has the input and output that the
+    ledger lacks. `unsized`: calls without token counts.
     """
 
     lacking: Mapping[str, int]

@@ -123,7 +123,7 @@ def _claim_surcharge_on_price(
     comparison: BillComparison, model: str, rates: list[_Rates], side_name: str
 ) -> CauseClaim | None:
     """
-    Claim published surcharges of regions in addition to another price.
+    Claim published surcharges of regions on a base price that also differs from ours.
 
     After the surcharges are subtracted, each kind of token must have one or few prices over all days.
     """

@@ -142,7 +142,7 @@ def claim_days_billed_repeatedly(comparison: BillComparison) -> Iterator[CauseCl
 
 def _times_billed_per_day_by_calls(comparison: BillComparison) -> dict[int, int]:
     """
-    Return, for each day billed more than once, how many times it was billed, by the number of calls of each
+    Return how many times repeated days were billed: the same whole multiple of our number of calls for each
     key and model. Some calls may have no tokens. Return nothing if most days are like this.
     """
     theirs: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))

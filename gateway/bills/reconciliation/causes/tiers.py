@@ -15,8 +15,8 @@ from gateway.bills.reconciliation.wording import join_names
 
 def claim_unlisted_tier_price(comparison: BillComparison) -> Iterator[CauseClaim]:
     """
-    Claim the price of a tier that both sides have and that the price list lacks, by the factor of
-    `fit_unlisted_tier`.
+    Claim the price of a tier that both sides have and that the price list lacks: one factor of the standard
+    price for all kinds of token.
     """
     for model, tier in sorted(comparison.split.unlisted):
         fit = fit_unlisted_tier(comparison, model, tier)

@@ -149,10 +149,7 @@ def _line_type(row: Row) -> str | None:
 
 
 def _row_model(row: Row, provider: str, meter: str) -> str | None:
-    """
-    Return the model as the cloud's own report names it. A SKU id does not replace it: it names a kind of
-    tokens.
-    """
+    """Return the model as the cloud's own report names it. A SKU id names only a kind of tokens."""
     if provider == aws.PROVIDER:
         return aws.parse_model(
             read_text_field(row, "resourceid"),

@@ -91,7 +91,7 @@ def build_bundle(
     Return the content of each file by its path in the bundle. With `deb_version` or `rpm_version`, packages
     are included.
 
-    A device id of `destination` appears only in the macOS profile, because only an MDM replaces its variable.
+    The device id is a variable that only an MDM replaces, so it appears only in the macOS profile.
     """
     everywhere = replace(destination, device="")
     files: dict[str, bytes] = {}

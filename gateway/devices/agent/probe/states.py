@@ -84,7 +84,7 @@ class AssistantFacts:
 
 
 class HomeState(NamedTuple):
-    """The state of an assistant in one home. `user` is None if the probe sees only this home."""
+    """The state of an assistant in one home directory. `user` is None if the agent sees only this home."""
 
     state: str
     cause: str

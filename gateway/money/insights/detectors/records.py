@@ -307,8 +307,8 @@ def _refused_records_finding(route: RouteState) -> Finding:
 @mark_impossible_in_demo("a demo month has no data lake")
 def lake_differs(facts: InsightFacts) -> Sequence[Finding]:
     """
-    Find routes whose data lake, Kafka topic or table differs from the manifests and the accounting. There is
-    one finding per route.
+    Find routes whose data lake, Kafka topic or table differs from its manifests or the counts of delivered
+    records. There is one finding per route.
     """
     verdicts = [state.verdict for state in facts.lakes if state.verdict is not None]
     return sort_by_impact(_lake_differs_finding(verdict) for verdict in verdicts if verdict.differences)

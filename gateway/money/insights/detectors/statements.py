@@ -147,7 +147,9 @@ def coverage_drop(facts: InsightFacts) -> Sequence[Finding]:
 
 
 def _larger_drop(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
-    """Yield the larger drop, of the tokens or of the money, if any."""
+    """
+    Yield the larger drop of the share that was counted, of the billed tokens or of the billed money, if any.
+    """
     measures: list[tuple[str, LineAmounts]] = [
         ("tokens", lambda line: (line.captured_tokens, line.billed_tokens))
     ]

@@ -93,7 +93,10 @@ class _Burst(NamedTuple):
 
 
 def _newest_burst(devices: Iterable[Device], token: EnrolmentToken, now: float) -> _Burst | None:
-    """Return the newest hour with many more enrolments than any hour before. The first day is a roll-out."""
+    """
+    Return the newest hour with many more enrolments than any hour before. The token's first day is ignored as
+    a roll-out.
+    """
     counts = Counter(int(device.enrolled_at // _HOUR_S) for device in devices)
     burst, usual = None, 0
     for number, count in sorted(counts.items()):

@@ -113,7 +113,7 @@ def _read_item_into_outcome(outcome: ReadOutcome, format: ItemFormat, item: payl
 
 def _identity_with_relay(call: ReadCall | ReadTokenCount) -> RecordIdentity:
     """
-    Return the dedup key of a call. If the call names a session, the key also identifies the session's
+    Return the dedup key of a call. If the call names a session, the key gets a second id for the session's
     request, because the assistant that sent the call through the gateway may report it as well.
     """
     identity = call.identity

@@ -138,8 +138,8 @@ _LONGEST_OPENING = 4096  # maximum bytes of values of which the first bytes are 
 
 class _Openings(dict[int, bytes]):
     """
-    For each size of an encoded value in bytes, the bytes before the text if the value is one text: <length>
-    0a <length>.
+    By size of an encoded value: the bytes before its text, if it holds one text. These are <length of the
+    rest> 0a <length of the text>.
     """
 
     def __missing__(self, size: int) -> bytes:

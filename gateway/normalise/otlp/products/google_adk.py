@@ -91,7 +91,7 @@ def _set_counts_and_error_from_response(span: Span, call: SpanCall) -> None:
 
 
 def _has_reasoning_apart(span: Span) -> bool:
-    """Return True if the output count excludes reasoning tokens: only then this attribute counts them."""
+    """Return whether the attribute for reasoning tokens exists. Then the output count excludes them."""
     return _THOUGHTS_APART in span.attributes
 
 

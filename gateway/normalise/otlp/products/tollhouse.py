@@ -200,8 +200,8 @@ def _amount_of_point(point: MetricPoint, value: object) -> int | str:
 
 def _trace_and_span_id_of_source(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
     """
-    Return the trace and span id that the original source stated. The other Tollhouse derives missing ids from
-    the record id, so derived ids become None.
+    Return the trace and span id that the original source stated. A Tollhouse that forwards a record derives
+    missing ids from the record id, so derived ids become None.
     """
     trace_id, span_id = span.trace_id, span.span_id
     stand_in_trace, stand_in_span = derived_trace_and_span_ids(record_id)

@@ -546,8 +546,8 @@ def _dedup_links_of_streamed_answer(
     call: SpanCall, parent: Key | None, tree: TraceTree
 ) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Return links by which the report of a stream, and the call of another request below the span that started
-    the stream, find each other and count once.
+    Return links between the two reports of a streamed response, so that they count once: one at the end, in a
+    trace of its own, and the call below the span that started the stream.
     """
     if not call.has_usage:
         return ()

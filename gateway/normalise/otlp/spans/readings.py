@@ -188,8 +188,8 @@ def names_of_call(
     reading: SpanReading, attributes: Attributes, operation: str, contained: SpanFields
 ) -> CallNames:
     """
-    Read the models, provider, operation and region of a call. They are stored in `reading` for calls with the
-    same texts.
+    Read the models, provider, operation and region of a call. They are cached for calls of the kind with
+    equal deciding texts. `contained`: fields that other attributes contain.
     """
     shape = reading.shape
     request_model = semconv.first_text(attributes, shape.request_model) or contained.get("model")

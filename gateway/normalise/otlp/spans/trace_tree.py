@@ -154,8 +154,9 @@ class TraceTree:
 
     def note_last_attempt_of_each_call(self) -> Iterator[None]:
         """
-        Find the last attempt of each call, for `span_that_sent_request`: of the innermost spans at most CLOSE levels
-        below the call that are no calls, the one that ends last. Yields so that the event loop can run.
+        Find the last attempt of each call, for `span_that_sent_request`. Attempts are spans without children,
+        at most CLOSE levels below the call, that are no calls. The last one ends last. Yields so that the
+        event loop can run.
         """
         parents = {node.parent for node in self.nodes.values()}
         for number, (key, node) in enumerate(self.nodes.items(), start=1):
