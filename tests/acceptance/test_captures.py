@@ -336,7 +336,7 @@ def _is_free(record: Mapping[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_counters_beside_calls_count_nothing(replayed: Replayed, family: str) -> None:
+def test_counters_summed_before_their_calls_are_reversed(replayed: Replayed, family: str) -> None:
     """Counters that were summed before their calls were known are reversed in the end, upstream as well."""
     assert {} == _summed_counters(replayed.records[family])
     assert {} == replayed.counters.get(family, {})

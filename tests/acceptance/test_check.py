@@ -8,7 +8,7 @@ from typing import Any
 from tests.acceptance.test_chain import chained
 
 
-def test_check_says_what_would_be_taken(installations: Any, tmp_path: Path) -> None:
+def test_check_sends_an_empty_export_and_skips_unset_streams(installations: Any, tmp_path: Path) -> None:
     """`check` sends an empty export to OTLP endpoints, and skips streams without settings."""
     near, _, _ = chained(installations, tmp_path)
     found = {row["stream"]: row for row in near.json("check")["upstream"]}
@@ -25,7 +25,7 @@ def test_check_names_the_stream_without_a_key(installations: Any, tmp_path: Path
     assert "paused: no key has the use case unit-cost_v1:manage_telemetry_records" in near.run("check")
 
 
-def test_check_asks_about_usage_events_and_billing_drops(installations: Any, tmp_path: Path) -> None:
+def test_check_reports_mapped_event_types_and_billing_validation(installations: Any, tmp_path: Path) -> None:
     """
     `check` says which event types are mapped if the upstream accepts no events, and whether the upstream
     validates billing files.
@@ -84,7 +84,9 @@ def test_check_names_addresses_that_restrict_no_key(installations: Any) -> None:
     assert "198.51.100.0/24" in house.run("keys", "show", "claude api")
 
 
-def test_check_of_an_agent_asks_its_gateway(installations: Any, tmp_path: Path) -> None:
+def test_check_on_an_agent_reports_whether_its_gateway_is_reachable(
+    installations: Any, tmp_path: Path
+) -> None:
     """`check` on an agent reports whether its gateway, which is the agent's upstream, can be reached."""
     gateway = installations("gateway")
     config = f'data_dir = "{tmp_path}/agent"\n[agent]\ngateway = "{gateway.start()}"\n'
@@ -138,7 +140,7 @@ def test_check_reads_the_rate_card(installations: Any) -> None:
     assert "'nothing' is not a stream" in done.stderr
 
 
-def test_check_goes_on_behind_brokers_that_do_not_answer(installations: Any) -> None:
+def test_check_continues_after_brokers_that_do_not_answer(installations: Any) -> None:
     """If a broker does not answer, one line reports the broker, and the next destination is checked."""
     kafka = '[[destinations]]\nname = "bus"\ntype = "kafka"\nurl = "127.0.0.1:9"\ntls = false\n'
     tollhouse = installations(

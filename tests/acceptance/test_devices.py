@@ -298,7 +298,7 @@ def memory_kib(tollhouse: Tollhouse) -> int:
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
 
-def test_an_agent_asks_for_no_key_but_for_loopback(installations: Any, agent: Any) -> None:
+def test_agent_needs_no_key_but_accepts_only_loopback_addresses(installations: Any, agent: Any) -> None:
     """
     On an agent, local programs may use any key or none. Browser pages, other host names and other listen addresses
     are refused.

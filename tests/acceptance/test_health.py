@@ -20,7 +20,7 @@ def wait_until_alive(one: Tollhouse) -> None:
 
 
 @pytest.mark.parametrize("public", [False, True])
-def test_health_tells_a_living_server_from_a_hung_and_a_dead_one(installations: Any, public: bool) -> None:
+def test_health_fails_for_hung_and_stopped_servers(installations: Any, public: bool) -> None:
     """
     `health` ends with 0 while the server is alive, even if it listens on all addresses. It ends with 1 while
     the server hangs and after its end.
@@ -40,7 +40,7 @@ def test_health_tells_a_living_server_from_a_hung_and_a_dead_one(installations: 
     one.run("health", code=1)
 
 
-def test_health_asks_a_server_with_tls_of_its_own_machine(installations: Any, tmp_path: Path) -> None:
+def test_health_accepts_a_local_certificate_for_another_host(installations: Any, tmp_path: Path) -> None:
     """A certificate for another host is no reason to report a dead server."""
     (tmp_path / "certificates").mkdir()
     files = Certificates(tmp_path / "certificates")

@@ -96,7 +96,7 @@ def test_refusals_are_counted(
 
 
 @pytest.mark.parametrize("name", ["100x4", "10x4-json-gzip", "1x8-zstd", "10x2-grpc"])
-def test_the_yardstick_takes_the_same_load(
+def test_yardstick_accepts_the_same_load(
     name: str, yardstick: Running, upstream: LoadSink, tmp_path: Path
 ) -> None:
     scenario = scenarios.of_name(name)
@@ -141,7 +141,7 @@ def test_a_profile_without_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert any("gateway/" in file for file, _, _ in stats.stats)  # type: ignore[attr-defined]
 
 
-def test_metrics_are_asked_for_again_after_a_503() -> None:
+def test_metrics_are_requested_again_after_a_503() -> None:
     """
     A server under load may refuse a scrape with 503, which is repeated. Any other failure is an error of the
     benchmark.

@@ -38,7 +38,7 @@ def test_a_filter_is_in_the_address(console: Console) -> None:
     expect(page.get_by_role("link", name="team: search")).to_have_count(0)
 
 
-def test_one_call_tells_its_price(console: Console) -> None:
+def test_call_panel_shows_time_and_price_lines_with_reasons(console: Console) -> None:
     """
     A click on a call's row shows its time, the lines of the estimate with reasons, and the fields that are never
     stored.
@@ -109,7 +109,7 @@ def test_a_record_is_found_by_its_id(console: Console) -> None:
     )
 
 
-def test_a_record_says_where_it_goes(troubled: Tollhouse, open_console: OpenConsole) -> None:
+def test_record_shows_its_state_per_route(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """
     The page shows a record's state per route: set aside on the first, being retried with an error on the
     second, and waiting on the third.

@@ -72,7 +72,7 @@ def test_the_test_of_an_export_is_shown_as_a_test(house: Tollhouse, open_console
     assert [] == console.audit()
 
 
-def test_who_makes_no_keys_is_told_whom_to_ask(house: Tollhouse, open_console: OpenConsole) -> None:
+def test_viewer_without_key_rights_sees_whom_to_ask(house: Tollhouse, open_console: OpenConsole) -> None:
     """
     A viewer, who may not create keys, sees whom to ask. The page is checked on a phone in the dark theme. For
     senders that are not listed, it points to OpenTelemetry.

@@ -71,7 +71,7 @@ def test_the_table_is_the_report(console: Console) -> None:
     assert abs(bars - float(answer["total"]["cost"])) < 0.04
 
 
-def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
+def test_click_on_a_cost_row_groups_by_the_next_dimension(console: Console) -> None:
     """
     A click on a row of Costs filters by the row and groups by the next dimension, down to the calls. Back reverses
     it.
@@ -627,7 +627,7 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
     expect(section.get_by_role("alert")).to_contain_text("No list price is known")
 
 
-def test_amounts_without_a_rate_are_named_beside_the_sums(
+def test_amounts_without_a_rate_are_shown_in_their_currency(
     house: Tollhouse, open_console: OpenConsole
 ) -> None:
     """Amounts without an exchange rate are shown in their own currency, with a link to the remedy."""

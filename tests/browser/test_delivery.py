@@ -16,7 +16,7 @@ from tests.browser.console import NARROW, Console
 from tests.browser.trouble import ARCHIVE, CALLS, DEAD, LAKE, REFUSED, UPSTREAM, RefusingUpstream
 
 
-def test_a_parked_route_says_why_and_what_mends_it(troubled: Tollhouse, open_console: OpenConsole) -> None:
+def test_paused_route_shows_its_reason_and_the_remedy(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """
     The list of routes shows each route's state and reason. The details of a route say what to do and link to its
     requests.
@@ -38,7 +38,7 @@ def test_a_parked_route_says_why_and_what_mends_it(troubled: Tollhouse, open_con
     assert [] == console.audit()
 
 
-def test_a_parked_route_is_mended(
+def test_paused_route_is_retried_from_its_details(
     troubled: Tollhouse, refusing: RefusingUpstream, open_console: OpenConsole
 ) -> None:
     """

@@ -68,7 +68,7 @@ def test_the_search_leads_to_pages_costs_and_calls(console: Console) -> None:
         page.evaluate("document.activeElement.blur()")
 
 
-def test_a_pause_is_kept(console: Console) -> None:
+def test_pause_of_the_console_survives_a_reload(console: Console) -> None:
     """While the console is paused, even after a reload, no event stream is open. Then it resumes."""
     console.listen()
     console.open("/")
@@ -83,7 +83,7 @@ def test_a_pause_is_kept(console: Console) -> None:
     expect(page.get_by_role("button", name="live")).to_be_visible()
 
 
-def test_a_theme_is_kept(console: Console) -> None:
+def test_chosen_theme_survives_a_reload(console: Console) -> None:
     console.open("/")
     page = console.page
     for _ in range(2):
@@ -188,7 +188,7 @@ def test_the_menu_has_at_most_seven_entries(console: Console) -> None:
     expect(menu).to_have_count(0)
 
 
-def test_letters_typed_before_the_search_opens_are_kept(console: Console) -> None:
+def test_letters_typed_before_the_search_loads_appear_in_it(console: Console) -> None:
     """
     The file of the search is loaded when the search is first used. Letters typed meanwhile appear in its field, and
     Enter opens the result.

@@ -118,7 +118,9 @@ def test_an_insight_leads_to_what_it_is_about(informed: Tollhouse, open_console:
     expect(console.page.get_by_role("heading", level=1)).to_have_text("Delivery")
 
 
-def test_the_detectors_look_when_they_are_asked(house: Tollhouse, open_console: OpenConsole) -> None:
+def test_detectors_run_on_request_and_report_their_result(
+    house: Tollhouse, open_console: OpenConsole
+) -> None:
     """Without an insight, the page lists the detectors. A run reports its result."""
     console = open_console(house)
     console.open("/insights")

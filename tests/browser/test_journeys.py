@@ -163,7 +163,7 @@ def test_6_a_price_for_a_new_model(own: Tollhouse, open_console: OpenConsole) ->
 # -- bills and budgets ---------------------------------------------------------------------------------------
 
 
-def test_c_and_3_a_budget_that_is_told_in_teams(own: Tollhouse, open_console: OpenConsole) -> None:
+def test_c_and_3_a_budget_that_notifies_teams(own: Tollhouse, open_console: OpenConsole) -> None:
     """
     Journey: Budgets, the team, the amount, Create. The budget notifies every channel, one of which is Teams. A
     Teams channel is created once, with five clicks: the kind counts two, then its name, its address and the button.

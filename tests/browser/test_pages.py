@@ -173,7 +173,7 @@ def test_every_page_without_answers(month: Tollhouse, open_console: OpenConsole)
         assert [] == console.audit(within="main"), name
 
 
-def test_a_page_whose_file_is_gone(console: Console) -> None:
+def test_page_whose_file_was_deleted_says_how_to_continue(console: Console) -> None:
     """After an upgrade, an open page that needs an old file reports that and how to continue."""
     console.expects("404")
     console.open("/")
@@ -196,7 +196,7 @@ def test_what_the_policy_refuses_is_seen(console: Console) -> None:
     console.wrong.clear()
 
 
-def test_what_axe_finds_is_told(console: Console) -> None:
+def test_axe_reports_only_findings_of_chosen_impacts(console: Console) -> None:
     """
     axe reports findings of the chosen impacts and no others. The test page has no language and an empty heading.
     """

@@ -64,7 +64,7 @@ def proxy(house: Tollhouse) -> Iterator[Proxy]:
     proxy.close()
 
 
-def test_it_works_behind_a_path(house: Tollhouse, proxy: Proxy, open_console: OpenConsole) -> None:
+def test_console_works_under_a_path_prefix(house: Tollhouse, proxy: Proxy, open_console: OpenConsole) -> None:
     """
     Files, sign-in, data, changes and the event stream work under the prefix, and no request goes outside it.
     """

@@ -17,7 +17,7 @@ TRIES = (
 AHEAD_MS = 600_000  # how far the test moves the page's clock, to trigger polling if there is any
 
 
-def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
+def test_open_page_never_polls(console: Console) -> None:
     """An open page learns of changes by its event stream and never polls."""
     console.listen()
     console.page.goto(
@@ -38,7 +38,7 @@ def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
     assert before == console.asked("/console/")
 
 
-def test_the_overview_asks_once(console: Console) -> None:
+def test_overview_requests_its_figures_once(console: Console) -> None:
     """
     All figures of the overview are in one response, and what needs attention in another. The files are the page, its
     style, its icon, what all pages need, and what the overview needs.

@@ -87,7 +87,7 @@ def test_a_refusal_blocks_the_tool(agent: Agent, provider: Provider, tmp_path: P
     assert "Tollhouse: " in json.dumps(provider.turns[-1])
 
 
-def test_a_session_below_its_limit_goes_on(agent: Agent, provider: Provider, tmp_path: Path) -> None:
+def test_session_below_its_limit_continues(agent: Agent, provider: Provider, tmp_path: Path) -> None:
     """
     Below the session's limit, the prompt and the tool run. The agent stores neither the prompt nor the input of the
     hook.

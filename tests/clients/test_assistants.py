@@ -85,7 +85,7 @@ def test_the_records_are_the_journal(stand: Stand, tmp_path: Path, assistant: st
     stand.keep(assistant, run, expected, tmp_path, cost=spent)
 
 
-def test_opencode_tells_what_it_exported_in_time(stand: Stand, tmp_path: Path) -> None:
+def test_opencode_records_are_a_subset_of_its_calls(stand: Stand, tmp_path: Path) -> None:
     """
     OpenCode ends without a final export, so the records are a subset of the calls. They have all tokens
     except cache writes.

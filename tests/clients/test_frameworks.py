@@ -227,7 +227,7 @@ def test_the_records_are_the_journal(stand: Stand, client: str, name: str) -> No
     stand.keep(client, name, expected)
 
 
-def test_logfires_report_of_a_stream_comes_in_a_request_of_its_own(stand: Stand) -> None:
+def test_logfires_stream_report_in_a_separate_request_is_merged(stand: Stand) -> None:
     """
     Batches of a busy process may be split anywhere. The Anthropic library's span in another request is still
     the same call.

@@ -49,7 +49,7 @@ def told(client: str, name: str, calls: list[Call]) -> list[Call]:
 
 
 @pytest.mark.parametrize(("client", "name"), RUNS)
-def test_the_openai_wrapper_tells_the_journal(stand: Stand, client: str, name: str) -> None:
+def test_openai_wrapper_reports_each_call_once(stand: Stand, client: str, name: str) -> None:
     """Each call has one record, with Langfuse's own id instead of the response id."""
     records = run(stand, client, name)
     calls = stand.calls()

@@ -186,7 +186,7 @@ def test_both_callbacks_were_heard(reported: Reported) -> None:
     assert {True} == spans  # only the OTel callback reports span ids
 
 
-def test_the_providers_ids_are_kept(reported: Reported) -> None:
+def test_provider_response_ids_are_stored(reported: Reported) -> None:
     """
     If LiteLLM forwards the provider's response id, the record has it. Other ids are LiteLLM's own or encrypted.
     """
@@ -227,7 +227,9 @@ def test_an_answer_from_the_cache_is_no_second_call(reported: Reported) -> None:
         assert ["cached", "ok"] == sorted(one["status"] for one in reported.with_tokens_of(call))
 
 
-def test_what_the_generic_callback_forgets_the_other_tells(tmp_path: Path, provider: Provider) -> None:
+def test_otel_callback_reports_events_that_the_generic_callback_loses(
+    tmp_path: Path, provider: Provider
+) -> None:
     """
     The generic callback loses events that are logged while a batch is sent. The OTel callback still
     reports these calls.
@@ -254,7 +256,7 @@ def test_what_the_generic_callback_forgets_the_other_tells(tmp_path: Path, provi
         assert_same(expected, without_names(tollhouse.records()))
 
 
-def test_no_word_of_it_is_kept(reported: Reported) -> None:
+def test_prompts_and_completions_are_not_stored(reported: Reported) -> None:
     """Both callbacks send prompts and completions, but the records contain neither."""
     assert "penny" not in json.dumps(reported.records)
 

@@ -56,7 +56,7 @@ def test_a_cluster_of_agents_needs_no_gateway() -> None:
     assert both == alone | gateway and not alone & gateway
 
 
-def test_it_puts_a_change_back_only_if_that_is_asked_for() -> None:
+def test_job_reverts_manual_changes_only_if_configured() -> None:
     assert "--restore" not in rendered()
     assert "- --restore" in rendered("--set", "agentConfig.restore=true")
 

@@ -83,7 +83,7 @@ def test_the_gateways_are_alike_and_their_settings_load(secrets: Path, tmp_path:
     assert "host=primary,standby " in (secrets / "dsn").read_text()
 
 
-def test_the_balancer_knows_every_gateway_and_asks_whether_it_is_ready() -> None:
+def test_balancer_lists_every_gateway_and_checks_its_readiness() -> None:
     text = (SHARED / "haproxy.cfg").read_text()
     for name, port in (("gateways", 4318), ("gateways_grpc", 4317)):
         backend = re.split(r"\n\n", text.partition(f"\nbackend {name}\n")[2])[0]
@@ -152,7 +152,7 @@ def test_the_role_reaches_its_database_under_either_name(database: Server, secre
         )
 
 
-async def test_the_standby_copies_the_primary_and_confirms_what_is_kept(
+async def test_standby_replicates_the_primary_under_the_awaited_name(
     database: Server, secrets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -200,7 +200,7 @@ async def test_the_standby_copies_the_primary_and_confirms_what_is_kept(
         run("pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
 
 
-def test_postgresql_takes_the_parameters_of_the_samples(database: Server) -> None:
+def test_postgresql_accepts_the_parameters_of_the_samples(database: Server) -> None:
     """Each parameter of the Patroni and CloudNativePG samples exists and accepts its value."""
     patroni = yaml.safe_load((SAMPLES / "patroni.yaml").read_text())
     cluster = yaml.safe_load((SAMPLES / "cloudnative-pg.yaml").read_text())["spec"]

@@ -241,7 +241,7 @@ def container(tmp_path: Path) -> Iterator[Machine]:
 
 
 @pytest.mark.chroot
-def test_the_image_starts_takes_a_record_and_says_that_it_lives(container: Machine) -> None:
+def test_image_starts_stores_a_record_and_is_healthy(container: Machine) -> None:
     """
     Built and started like a container, the image is healthy, stores a record, and can write only in its volume.
     """

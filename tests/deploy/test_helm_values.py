@@ -35,7 +35,7 @@ def problems(values: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("own", [{}, SHARED, MONITORED, {**SHARED, **MONITORED}])
-def test_the_schema_takes_the_values(own: Any) -> None:
+def test_schema_accepts_the_values_of_the_chart(own: Any) -> None:
     """
     The schema accepts the chart's own values, also with PostgreSQL or with monitoring. Otherwise nobody could
     install the chart.

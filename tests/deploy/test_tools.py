@@ -27,7 +27,7 @@ NO_GO = "Go is not installed"
         ({"TOOLS": "required"}, "", True),
     ],
 )
-def test_a_missing_program_is_told(
+def test_missing_program_is_reported_with_its_remedy(
     env: dict[str, str], reason: str, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a program is missing, the message gives the reason, or the command that downloads the program."""

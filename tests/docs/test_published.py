@@ -29,7 +29,7 @@ def test_what_is_not_as_published_says_why() -> None:
         assert (row.why == "") is (row.state in (SPECIFIED, CALLED)), row
 
 
-def test_what_asks_for_no_key_says_why() -> None:
+def test_operation_without_a_scope_has_a_reason() -> None:
     """Each operation for senders without a scope has a reason, and each reason belongs to an operation."""
     assert set(free()) == set(WITHOUT_A_SCOPE)
 
@@ -54,7 +54,7 @@ def test_every_published_operation_is_compared() -> None:
     assert {} == {each.operation: each.missing for each in compared_calls() if each.missing}
 
 
-def test_the_table_names_nothing_that_is_gone() -> None:
+def test_declared_entries_name_only_existing_operations_and_scopes() -> None:
     found = rows()
     assert set() == declared() - {row.scope for row in found} - {row.operation for row in found}
 

@@ -22,7 +22,7 @@ def entry(first: int, records: Sequence[Record | None]) -> LogEntry:
     return LogEntry(topic=AI_TELEMETRY, first=first, committed_at=float(first), records=records)
 
 
-def test_shadows_and_damage_are_told_from_what_leaves() -> None:
+def test_each_number_of_a_delivery_counts_in_one_term() -> None:
     """
     Every number of the delivery counts in exactly one term: its record was sent, is a shadow, is damaged,
     or was deleted.

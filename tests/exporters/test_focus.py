@@ -142,7 +142,7 @@ NEXT_MONTH_S = 3600  # the next hour is in November
 @pytest.mark.parametrize(
     ("later_s", "of_class", "billed_in"), [(60, "", "2026-10"), (NEXT_MONTH_S, "Correction", "2026-11")]
 )
-def test_what_is_taken_back_is_usage(later_s: int, of_class: str, billed_in: str) -> None:
+def test_reversed_counter_is_negative_usage(later_s: int, of_class: str, billed_in: str) -> None:
     """
     Negative tokens and money of a counter are negative usage, not a credit. They are a FOCUS correction only
     if the month of the usage has ended.
@@ -178,9 +178,7 @@ def corrected(n: int, before: Record, **changes: Any) -> Correction:
 @pytest.mark.parametrize(
     ("later_s", "of_class", "billed_in"), [(60, "", "2026-10"), (NEXT_MONTH_S, "Correction", "2026-11")]
 )
-def test_a_correction_stands_with_the_record_that_it_changes(
-    later_s: int, of_class: str, billed_in: str
-) -> None:
+def test_correction_is_a_separate_row_next_to_the_call(later_s: int, of_class: str, billed_in: str) -> None:
     """
     Each difference is a separate row next to the call, whether it is lower, higher, or of another team or
     currency. Class and billing period of the row depend on when the change became known. A late call of an
@@ -214,7 +212,7 @@ def test_a_correction_stands_with_the_record_that_it_changes(
 @pytest.mark.parametrize(
     "counts", [{"input_tokens": 7}, {"input_tokens": None, "output_tokens": None, "cost": None}]
 )
-def test_a_call_that_was_taken_back_is_negative_usage(counts: dict[str, Any]) -> None:
+def test_reversed_call_is_negative_usage(counts: dict[str, Any]) -> None:
     """A call without tokens takes back a request. Together with its call, every sum of the file is 0."""
     failed = paid(1, status="error", **counts)
     assert isinstance(failed, Inference)

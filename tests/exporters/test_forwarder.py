@@ -121,7 +121,7 @@ async def test_a_stop_does_not_wait_for_a_silent_upstream(
         assert {"queued": 3} == await spool.terms()
 
 
-async def test_a_stop_tries_once_where_nobody_takes_anything(tmp_path: Path) -> None:
+async def test_stop_tries_an_unavailable_destination_once(tmp_path: Path) -> None:
     """If the destination accepts nothing during a stop, the route tries once, and the records stay queued."""
     exporter = Capture(answers=[Retryable("503", status=503)] * 9)
     async with lingering(tmp_path, exporter, linger_s=3600) as (spool, routes):

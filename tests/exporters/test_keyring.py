@@ -83,7 +83,7 @@ def test_a_missing_scope_is_named_with_what_would_grant_it() -> None:
         Keyring([], ENVIRON).secret_for(scopes.INGEST)
 
 
-def test_a_use_case_is_resolved_when_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scopes_of_a_use_case_are_resolved_per_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The scopes of a use case are looked up at each request. So if a scope joins a use case, existing keys may
     use it without an edit.
@@ -148,7 +148,7 @@ def test_the_secret_is_in_no_repr() -> None:
     assert "secret-narrow" not in repr(vars(keyring)) + repr(keyring.key_for(scopes.INGEST))
 
 
-def test_every_stream_asks_for_a_scope_of_the_catalogue() -> None:
+def test_every_stream_uses_a_scope_of_the_catalogue() -> None:
     """
     Every stream uses a scope of the catalogue. With another scope, no key could send the stream, and it would
     be parked forever.

@@ -77,7 +77,9 @@ async def test_a_commit_of_a_clock_that_was_ahead_leaves_at_once(
     assert 3 == await next_below(lingering(kept, clock))
 
 
-async def test_a_request_to_hurry_goes_by_numbers(kept: SqliteSpool, clock: MovedClock) -> None:
+async def test_request_to_hurry_covers_only_records_committed_before(
+    kept: SqliteSpool, clock: MovedClock
+) -> None:
     """Records committed before the request leave at once. Later records wait for their time."""
     linger = lingering(kept, clock)
     waits = asyncio.create_task(next_below(linger))

@@ -87,7 +87,7 @@ def test_series_are_monotonic_delta_sums() -> None:
     assert [2, 6] == [point.as_int for point in metrics[0].sum.data_points]
 
 
-def test_what_is_taken_back_stands_in_sums_that_may_fall() -> None:
+def test_negative_values_are_sent_as_non_monotonic_sums() -> None:
     """Negative values are sent in a separate metric of the same name, because a monotonic sum never falls."""
     request = ExportMetricsServiceRequest.FromString(
         metrics_request([(FULL, 1.0), (TAKEN_BACK, 1.0), (REFUND, 1.0)])
@@ -163,7 +163,7 @@ def test_a_correction_moves_a_call_to_another_kind() -> None:
     assert 1 == sum(counted_amounts(record).calls for record in records)
 
 
-def test_a_call_that_was_taken_back_is_one_call_less() -> None:
+def test_reversed_call_is_sent_as_minus_one() -> None:
     """
     A span cannot be reverted, so a failure that another record counts is sent as -1 call with its outcome. Another
     Tollhouse then counts no call, no failure and no cost.

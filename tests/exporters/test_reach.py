@@ -67,7 +67,7 @@ def resolve(monkeypatch: pytest.MonkeyPatch) -> Resolve:
 
 
 @pytest.mark.parametrize("address", SPECIAL)
-def test_no_request_goes_to_a_special_address(address: str) -> None:
+def test_no_request_is_sent_to_a_special_address(address: str) -> None:
     with pytest.raises(Misconfigured, match="to which Tollhouse sends nothing"):
         check_address_allowed(address)
 
@@ -81,7 +81,7 @@ def test_this_machine_and_inner_networks_are_ordinary(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["10.1.2.3", "1.1.1.1", "fd12::1", METADATA])
-def test_in_clear_only_this_machine_is_told(address: str) -> None:
+def test_plain_http_is_accepted_only_for_loopback_addresses(address: str) -> None:
     check_loopback_address("127.0.0.1")
     check_loopback_address("::1")
     with pytest.raises(Misconfigured, match="is accepted only for loopback addresses"):

@@ -116,7 +116,7 @@ async def test_a_repeat_after_a_power_cut_leaves_no_torn_line(path: Path) -> Non
         await exporter.close()
 
 
-async def test_a_rotated_file_is_opened_anew(exporter: FileExporter, path: Path) -> None:
+async def test_delivery_after_a_rotation_creates_a_new_file(exporter: FileExporter, path: Path) -> None:
     """After a rename, the next delivery creates a new file at the path."""
     await attempt(exporter, delivery(1, 2), calls(1, 2))
     old = path.rename(path.with_suffix(".1"))
@@ -147,7 +147,7 @@ async def test_a_repeat_finds_its_file_after_a_rotation(path: Path) -> None:
     assert rows(1, 4) == lines(old, path)
 
 
-async def test_another_machine_goes_on_with_a_shared_file(path: Path) -> None:
+async def test_another_machine_continues_a_shared_file(path: Path) -> None:
     """
     A file on shared storage is continued by another machine. Its mark names no device, because each machine
     numbers its mounts differently.
@@ -163,7 +163,7 @@ async def test_another_machine_goes_on_with_a_shared_file(path: Path) -> None:
     assert lines(path) == rows(1, 2)
 
 
-async def test_a_file_that_is_gone_does_not_stop_the_route(path: Path) -> None:
+async def test_deleted_file_does_not_stop_the_route(path: Path) -> None:
     """If the file was deleted or moved between crash and repeat, the delivery is written to a new file."""
     first = FileExporter(path, write=encode_delivery)
     crashed, _ = await attempt(first, delivery(1, 2), calls(1, 2))
@@ -312,7 +312,7 @@ async def test_two_topics_share_a_file(path: Path) -> None:
     assert [*rows(4, 6), *rows(1, 3)] == lines(path)
 
 
-async def test_a_last_line_without_its_end_is_kept(exporter: FileExporter, path: Path) -> None:
+async def test_complete_last_line_without_newline_gets_one(exporter: FileExporter, path: Path) -> None:
     """
     An existing file may end without a newline. If its last line is complete, the exporter adds the newline.
     """
@@ -336,7 +336,7 @@ async def test_the_file_is_not_for_everybody(exporter: FileExporter, path: Path)
     assert 0 == path.stat().st_mode & 0o007
 
 
-async def test_an_archive_whose_mount_is_gone_parks(tmp_path: Path) -> None:
+async def test_missing_mount_pauses_the_archive(tmp_path: Path) -> None:
     """
     If the mount of an archive is missing, nothing is written below it. The route continues once
     it is mounted again.

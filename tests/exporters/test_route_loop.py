@@ -165,7 +165,7 @@ async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
     assert replace(before, ambiguous=True, fence=after.fence) == after
 
 
-async def test_a_delivery_that_was_taken_over_is_not_sent(spool: Spooled) -> None:
+async def test_delivery_claimed_by_another_process_is_not_sent(spool: Spooled) -> None:
     """
     If another process has taken over the delivery, storing the mark fails before the first byte is written.
     """
@@ -340,7 +340,7 @@ async def test_the_newest_failure_is_the_reason_shown(spool: Spooled, clock: Sto
     assert [None, "503 busy", "no answer", "no answer", None] == shown
 
 
-async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> None:
+async def test_paused_route_continues_with_its_first_worker_only(clock: StoppedClock) -> None:
     """After the wait, only the first worker of a parked route continues."""
     throttle = RouteThrottle(clock, Backoff())
     throttle.pause_route(60)
@@ -350,7 +350,7 @@ async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> Non
     assert 0 == throttle.wait_s(0)
 
 
-async def test_a_parked_route_is_tried_every_minute(spool: Spooled, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_paused_route_retries_every_minute(spool: Spooled, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A parked route retries every minute for as long as necessary. Once the key is accepted again, everything
     that waited is delivered.
@@ -411,7 +411,7 @@ async def test_a_quiet_route_looks_for_the_record_that_is_answered_with_500(
     assert {"delivered": delivered, "queued": 100 - delivered} == {"delivered": 0, **await spool.terms()}
 
 
-async def test_what_is_always_answered_with_500_waits_beside_what_passes(
+async def test_delivery_that_always_gets_500_does_not_block_others(
     spool: Spooled, clock: StoppedClock
 ) -> None:
     """
@@ -486,7 +486,7 @@ class Partial(Capture):
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.sampled_from(sorted(ANSWERS)), max_size=60), st.integers(1, 40), st.integers(1, 15))
-def test_the_books_balance_under_any_answers(answers: list[str], records: int, max_records: int) -> None:
+def test_accounting_balances_under_any_answers(answers: list[str], records: int, max_records: int) -> None:
     """After every answer each accepted number is in exactly one term. At the end none is queued."""
 
     async def run() -> None:

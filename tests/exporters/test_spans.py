@@ -155,7 +155,7 @@ def test_what_is_unknown_is_absent() -> None:
     assert span.end_time_unix_nano == received
 
 
-def test_ids_of_another_form_are_kept_apart() -> None:
+def test_ids_of_another_form_are_sent_as_text() -> None:
     """An id that does not fit the OTLP field, or is not unique, is sent as text."""
     (span,) = parsed(call(1, trace_id="trace-7", span_id="A" * 16, request_id="chatcmpl-12"))
     said = attributes(span)
@@ -180,7 +180,7 @@ def test_ids_of_another_form_are_kept_apart() -> None:
         ("٣" * 32, "a" * 16),
     ],
 )
-def test_only_plain_ids_stand_in_their_fields(trace_id: str, span_id: str) -> None:
+def test_otlp_id_fields_hold_only_lower_case_hex(trace_id: str, span_id: str) -> None:
     """
     The OTLP fields hold only ids in lower-case hex that are not all zero. Any other form is read back unchanged.
     """

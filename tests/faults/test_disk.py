@@ -179,7 +179,7 @@ def test_no_inode_is_left(trial: Trial, sites: Sites) -> None:
 
 
 @pytest.mark.fault("F8")
-def test_a_data_directory_that_goes_away_and_comes_back(trial: Trial, sites: Sites) -> None:
+def test_missing_data_directory_stops_acknowledgement_until_it_returns(trial: Trial, sites: Sites) -> None:
     """
     While the directory is gone, nothing is acknowledged and the probes report it. Acknowledged records
     are intact afterwards.

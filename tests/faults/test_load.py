@@ -128,7 +128,7 @@ def test_what_one_key_does_costs_another_nothing(trial: Trial, sites: Sites) -> 
 
 
 @pytest.mark.fault("F23")
-def test_slow_connections_take_little_memory(trial: Trial, sites: Sites) -> None:
+def test_slow_connections_use_bounded_memory(trial: Trial, sites: Sites) -> None:
     """
     Two thousand byte-by-byte headers take bounded memory, and every request of other senders is accepted.
     """

@@ -82,7 +82,9 @@ def test_the_upstream_of_these_tests_counts_answers_as_the_rule_for_keys_does(be
 
 @pytest.mark.fault("F13")
 @pytest.mark.parametrize("then", [401, 408, 409, 429, 500, 503], ids=str)
-def test_taken_but_not_answered_then_turned_away(trial: Trial, sites: Sites, then: int) -> None:
+def test_accepted_request_with_lost_response_and_refused_repeat_counts_once(
+    trial: Trial, sites: Sites, then: int
+) -> None:
     """The response to an accepted request is lost, and a proxy refuses its repeat. The record counts once."""
     for rng in trial.rounds(short=1, full=3):
         site = sites(rng)
@@ -132,7 +134,7 @@ def test_one_poison_record(trial: Trial, sites: Sites, status: int) -> None:
 
 @pytest.mark.fault("F14")
 @pytest.mark.parametrize("status", [401, 403], ids=str)
-def test_a_key_is_refused_and_mended(trial: Trial, sites: Sites, status: int) -> None:
+def test_refused_key_pauses_the_route_until_it_is_replaced(trial: Trial, sites: Sites, status: int) -> None:
     """
     If the upstream refuses the key, the route pauses with a reason and drops nothing. With a new key it
     continues at once, without a restart.

@@ -16,7 +16,7 @@ from tests.integration.statements.providers import KEY, VALUE, OpenAICosts
 DAYS = 3
 
 
-async def test_a_killed_pull_goes_on_and_counts_once(installations: Any) -> None:
+async def test_killed_pull_continues_and_counts_each_page_once(installations: Any) -> None:
     """
     A killed pull continues and counts each page once, because each page is stored before the next one is requested.
     """

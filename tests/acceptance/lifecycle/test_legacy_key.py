@@ -15,7 +15,7 @@ from tests.acceptance.payloads import post, request, span
 FIRST, SECOND = "the-first-secret", "the-second-secret"
 
 
-def test_what_was_answered_of_the_key_stands(
+def test_acknowledged_changes_of_own_key_survive_a_kill(
     installations: Callable[..., Tollhouse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

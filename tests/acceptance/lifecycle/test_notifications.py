@@ -104,7 +104,9 @@ def sent(tollhouse: Any) -> int:
     return found
 
 
-def test_check_and_doctor_try_channels_and_tell_nobody(installations: Any, receiver: Receiver) -> None:
+def test_check_and_doctor_verify_channels_without_sending_notifications(
+    installations: Any, receiver: Receiver
+) -> None:
     """An unusable channel fails the check, with its name and the reason. No notification is sent."""
     tollhouse = with_hook(installations, receiver)
     [channel] = tollhouse.json("check")["channels"]

@@ -150,7 +150,7 @@ def test_a_bad_configuration_is_refused_with_every_problem(installations: Instal
     assert "first" == send(one, key, "two")["team"]
 
 
-def test_what_needs_a_restart_is_named_and_the_rest_is_taken(installations: Installations) -> None:
+def test_reload_lists_settings_that_need_a_restart_until_then(installations: Installations) -> None:
     """If settings need a restart, every reload lists them until the restart."""
     one = installations()
     configure(one)
@@ -202,7 +202,7 @@ def test_without_a_server_there_is_nothing_to_reload(installations: Installation
 
 
 @pytest.mark.parametrize("how", ["signal", "command"])
-def test_a_changed_secret_opens_a_parked_route_at_once(installations: Installations, how: str) -> None:
+def test_changed_secret_resumes_a_paused_route_at_once(installations: Installations, how: str) -> None:
     """
     A reload reads two secrets again: the upstream's key and the deployment's own key. The previous own key is
     refused from then on.

@@ -95,7 +95,7 @@ def test_a_restart_with_a_socket_of_the_service_manager(activated: Activated) ->
     check(one, tally.records)
 
 
-def test_a_process_takes_over_from_another(installations: Installations) -> None:
+def test_takeover_under_load_fails_no_request(installations: Installations) -> None:
     """
     Three takeovers under load, over HTTP and the operator's listener: the addresses stay, and no request fails.
     """
@@ -167,7 +167,7 @@ INTERRUPTED = "interrupted"
 REPEATED = {"CANCELLED", "UNAVAILABLE"}  # statuses after which the OTLP specification lets exporters retry
 
 
-def test_calls_of_grpc_are_taken_over(installations: Installations) -> None:
+def test_grpc_call_between_two_processes_waits_for_the_new_one(installations: Installations) -> None:
     """
     With server.reuse_port, a call that arrives between two processes waits for the process that takes over.
 
@@ -232,7 +232,7 @@ def calls(target: str, key: str) -> Iterator[Counter[str]]:
         thread.join()
 
 
-def test_a_process_that_takes_over_needs_no_server(installations: Installations) -> None:
+def test_take_over_without_a_running_server_starts_normally(installations: Installations) -> None:
     """
     `--take-over` can stay in a start script. Without a running server the process starts normally, even after a
     kill.
@@ -244,7 +244,9 @@ def test_a_process_that_takes_over_needs_no_server(installations: Installations)
     one.stop()
 
 
-def test_a_server_survives_one_that_fails_to_take_over(installations: Installations) -> None:
+def test_running_server_continues_if_the_takeover_configuration_is_invalid(
+    installations: Installations,
+) -> None:
     """
     If the configuration of a process that takes over is invalid, it ends before it tells the running server to
     stop.

@@ -8,7 +8,7 @@ from tests.bench.before.comparison import HERE, compare
 
 
 @pytest.mark.bench
-def test_a_checkout_beside_itself() -> None:
+def test_comparing_a_checkout_with_itself_finds_equal_sizes() -> None:
     found = compare(HERE, rounds=1, seconds=0.05)
     assert {"read", "price", "pack", "count", "send", "all", "bytes"} == set(found)
     before, now, ratio = found["bytes"]

@@ -61,7 +61,7 @@ def p99(times: Sequence[float]) -> float:
 
 
 @pytest.mark.bench
-async def test_values_of_filters_beside_many_rows(tmp_path: Path) -> None:
+async def test_filter_values_slow_pages_by_at_most_a_fifth(tmp_path: Path) -> None:
     """
     Pages that list the values of three filters take at most 1.2 times as long as the same pages without, in
     the median. The values are read again every few seconds, and the page that reads them scans all rows.

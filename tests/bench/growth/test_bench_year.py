@@ -12,7 +12,7 @@ from tests.bench.growth.year import SHOWN, Fleet, asked, measure, plotted, today
 LIST = (resources.files("gateway.console") / "static/pages/list.mjs").read_text()
 
 
-def test_every_page_is_asked_for() -> None:
+def test_benchmark_has_the_requests_of_every_console_page() -> None:
     """
     The benchmark has the requests of every page of the console. If a page is new, add its requests to `pages`.
     """
@@ -20,7 +20,7 @@ def test_every_page_is_asked_for() -> None:
 
 
 @pytest.mark.bench
-async def test_a_year_is_asked_for(tmp_path: Path) -> None:
+async def test_every_request_of_the_year_succeeds(tmp_path: Path) -> None:
     """Every request of the benchmark succeeds, including for days whose hours are already deleted."""
     fleet = Fleet(users=50, teams=10, models=20)
     year = await measure(tmp_path, fleet, calls=2_000, days=100, rounds=1, settles=False)

@@ -35,7 +35,7 @@ def test_a_machine_twice_as_fast_needs_half_the_machines() -> None:
     assert "| 100,000 | 8.6 billion | 5 / 9 / 34 |" in needs(fast)
 
 
-def test_the_lowest_limit_stands_first() -> None:
+def test_limits_are_sorted_lowest_first() -> None:
     figures = figures_of(json.loads(FIGURES.read_text()))
     firsts = [int(line.split("|")[1].replace(",", "")) for line in limits(figures).splitlines()[2:]]
     assert sorted(firsts) == firsts
@@ -102,7 +102,7 @@ def test_a_benchmark_of_appends_gives_the_constants_of_postgresql() -> None:
 
 
 @pytest.mark.parametrize("name", ["limits", "needs", "shared limits", "shared needs"])
-def test_a_page_without_a_place_is_told(name: str) -> None:
+def test_missing_marker_in_the_page_is_an_error(name: str) -> None:
     text = DOCUMENT.read_text().replace(f"<!-- end: {name} -->", "")
     document = json.loads(FIGURES.read_text())
     with pytest.raises(Exception, match=name):
@@ -138,7 +138,7 @@ def test_one_database_ends_where_its_head_is_busy() -> None:
         gateways_for(10_000_000, fast, shared)
 
 
-def test_the_lowest_limit_of_one_database_stands_first() -> None:
+def test_limits_of_a_shared_database_are_sorted_lowest_first() -> None:
     document = json.loads(FIGURES.read_text())
     lines = shared_limits(figures_of(document), shared_figures_of(document)).splitlines()[2:]
     firsts = [int(line.split("|")[1].replace(",", "")) for line in lines]

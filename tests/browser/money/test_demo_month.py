@@ -66,7 +66,9 @@ def refused(console: Console, method: str, path: str) -> int:
     return console.context.request.fetch(address, method=method, headers=headers, data="{}").status
 
 
-def test_a_demo_month_is_not_offered_beside_real_records(house: Tollhouse, open_console: OpenConsole) -> None:
+def test_demo_month_is_not_offered_once_real_records_exist(
+    house: Tollhouse, open_console: OpenConsole
+) -> None:
     """Once a record has arrived, the Overview mentions a loaded demo month, and no new one can be loaded."""
     console = open_console(house, viewport=NARROW)
     loaded(console)

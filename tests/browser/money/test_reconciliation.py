@@ -521,7 +521,7 @@ def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) 
     expect(records.locator("tbody tr").filter(has_text=OURS)).to_have_count(1)
 
 
-def test_what_servers_served_stands_beside_what_was_told(
+def test_server_counters_are_compared_with_reported_calls(
     billed: Tollhouse, open_console: OpenConsole
 ) -> None:
     """

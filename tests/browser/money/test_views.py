@@ -117,7 +117,7 @@ def test_a_chosen_view_holds_on_every_page(busy: Tollhouse, open_console: OpenCo
     page.wait_for_url("**#/costs")
 
 
-def test_a_view_that_is_gone_is_said(busy: Tollhouse, open_console: OpenConsole) -> None:
+def test_deleted_view_shows_the_error_and_can_be_cleared(busy: Tollhouse, open_console: OpenConsole) -> None:
     """An address with a deleted view shows the server's message, and the menu can clear the view."""
     console = open_console(busy)
     console.expects("400")

@@ -44,7 +44,7 @@ def house(tmp_path: Path, provider: OpenIdProvider) -> Iterator[Tollhouse]:
     tollhouse.stop()
 
 
-def test_a_person_goes_to_the_provider_and_comes_back(
+def test_person_signs_in_and_out_at_the_provider(
     browser: Browser, house: Tollhouse, provider: OpenIdProvider
 ) -> None:
     """

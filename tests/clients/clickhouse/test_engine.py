@@ -128,7 +128,7 @@ def verify(directory: Path, engine: Engine, *, records: int = RECORDS) -> list[s
     return kinds
 
 
-def test_the_engine_counts_what_the_books_have(engine: Engine, tmp_path: Path) -> None:
+def test_verify_reports_deleted_duplicated_and_foreign_rows(engine: Engine, tmp_path: Path) -> None:
     """
     `verify` reports deleted, duplicated and foreign rows. Equal rows are no difference, because the
     engine merges them.

@@ -59,7 +59,7 @@ def test_the_views_are_the_truth(question: str, engine: Engine) -> None:
     assert ANSWERS[question] == engine.ask(question)
 
 
-def test_every_view_is_asked(engine: Engine) -> None:
+def test_every_view_has_a_query(engine: Engine) -> None:
     """Every view has a query in ANSWERS, so that a new view is tested as well."""
     queried = {question.partition(" FROM ")[2].split()[0] for question in ANSWERS}
     assert set(VIEWS) - {"lake"} == queried

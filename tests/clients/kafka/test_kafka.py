@@ -97,9 +97,7 @@ async def test_without_transactions_nothing_is_missing(broker: Broker, tmp_path:
     assert await broker.ends() == numbers.total()
 
 
-async def test_a_broker_that_is_killed_and_comes_back_has_each_record_once(
-    broker: Broker, tmp_path: Path
-) -> None:
+async def test_killed_and_restarted_broker_has_each_record_once(broker: Broker, tmp_path: Path) -> None:
     """
     If the broker is killed, the gateway looks up what was in flight and resends the rest. Meanwhile it accepts
     further calls.

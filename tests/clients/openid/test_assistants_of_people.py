@@ -51,7 +51,7 @@ async def sign_in(place: Place, person: str, mode: str, *words: str) -> SignedIn
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_two_people_ask_with_the_official_sdk(place: Place, mode: str, tmp_path: Path) -> None:
+async def test_two_people_query_with_the_official_sdk(place: Place, mode: str, tmp_path: Path) -> None:
     """
     A person signs in through the SDK, with discovery and PKCE, and with a fixed client id or a registration. Each
     person sees the same as in the console. Writing requests more scopes, once. After a role is removed, the next
@@ -104,7 +104,7 @@ async def test_a_token_for_another_resource_is_refused(place: Place) -> None:
     assert [(401, True), (403, False)] == outcomes
 
 
-async def test_the_inspector_asks_with_a_persons_token(place: Place, tmp_path: Path) -> None:
+async def test_inspector_lists_tools_with_a_persons_token(place: Place, tmp_path: Path) -> None:
     """
     The command line of the MCP Inspector accepts a header with a person's token, and lists that person's tools.
     """

@@ -130,7 +130,7 @@ async def test_one_that_is_exchanged_wakes_the_route(
         ),
     ],
 )
-async def test_what_cannot_work_is_told_before(changes: dict[str, Any], words: str) -> None:
+async def test_check_reports_unusable_certificate_settings(changes: dict[str, Any], words: str) -> None:
     """
     The check reports a certificate without its key or a key without its certificate, and a certificate for a
     connection without TLS.

@@ -51,7 +51,7 @@ async def landed(house: House, url: str, *, leave_out: tuple[str, ...] = (), mar
     return marks
 
 
-async def test_a_lost_answer_is_asked_for_and_not_sent_again(tmp_path: Path) -> None:
+async def test_rows_of_a_lost_response_are_looked_up_not_resent(tmp_path: Path) -> None:
     """Rows that the table already has are settled, even if the server has forgotten every token."""
     table = Table()
     table.forgets = True
@@ -156,7 +156,9 @@ async def test_a_route_delivers_all_and_settles(tmp_path: Path) -> None:
         ({"engine": "ReplacingMergeTree ORDER BY id"}, REFUSED, "MODIFY SETTING non_replicated"),
     ],
 )
-async def test_check_names_what_mends_a_table(change: dict[str, Any], status: str, words: str) -> None:
+async def test_check_reports_differences_of_a_table_as_statements(
+    change: dict[str, Any], status: str, words: str
+) -> None:
     """The check of a table only reads. It reports each difference as a statement to run."""
     table = Table()
     for name, value in change.items():

@@ -70,7 +70,7 @@ async def test_each_connection_signs_with_the_keys_of_the_file_as_they_are_then(
         ("scram-sha-512", "user\npassword\nmore", "a user and a password"),
     ],
 )
-def test_a_file_of_other_lines_is_told_before_anybody_connects(
+def test_malformed_key_file_is_reported_without_its_content(
     sasl: str, text: str, words: str, tmp_path: Path
 ) -> None:
     """If the file of keys has unexpected lines, the error message contains nothing of the secret file."""

@@ -23,7 +23,7 @@ SETTINGS = DestinationSettings(
 )
 
 
-async def test_close_ends_a_transaction_that_brokers_do_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_close_ends_a_transaction_that_brokers_do_not_accept(monkeypatch: pytest.MonkeyPatch) -> None:
     """After closing, the library's sender, its connections and waiting callers have all ended."""
     producer = AIOKafkaProducer(bootstrap_servers=SETTINGS.url)
 
@@ -52,7 +52,7 @@ async def test_close_ends_a_transaction_that_brokers_do_not_take(monkeypatch: py
         await message
 
 
-async def test_check_asks_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_check_looks_up_each_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The check looks at every route's topic, because the second topic may be missing although the first exists.
     """

@@ -67,7 +67,7 @@ async def test_each_service_gives_keys(who: str, tmp_path: Path) -> None:
         assert told["WebIdentityToken"] == "a-token"
 
 
-async def test_keys_are_asked_for_again_before_they_end() -> None:
+async def test_keys_are_fetched_again_before_they_expire() -> None:
     """Many connections share one request. Keys are fetched again five minutes before they expire."""
     platform, clock = Platform(), MovedClock(SystemClock().now())
     async with served(platform) as url:
@@ -105,7 +105,7 @@ async def test_a_machine_without_a_role_parks(refuses: dict[str, int], error: ty
             await AwsIdentity(SETTINGS, environ={"AWS_METADATA_ENDPOINT": url}).current_keys()
 
 
-async def test_a_token_goes_to_no_plain_address(tmp_path: Path) -> None:
+async def test_token_is_sent_only_to_addresses_with_tls(tmp_path: Path) -> None:
     """The pod's token is sent only to addresses with TLS."""
     (tmp_path / "token").write_text("a-token")
     environ = {

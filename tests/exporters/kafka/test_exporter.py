@@ -85,7 +85,7 @@ async def test_a_lost_transaction_is_sent_again_and_a_lost_answer_is_not(loses: 
     assert 1 == len(set(topic.ids))
 
 
-async def test_a_copy_that_is_behind_parks(tmp_path: Path) -> None:
+async def test_copy_with_numbers_of_another_delivery_pauses_the_route(tmp_path: Path) -> None:
     """
     If the topic already has some numbers from another delivery, they are never sent again, and the route pauses.
     """

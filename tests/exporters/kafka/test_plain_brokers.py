@@ -34,7 +34,7 @@ class Producer:
                 await self.changed.wait()
 
 
-async def test_the_progress_is_sent_behind_the_messages() -> None:
+async def test_progress_is_sent_after_the_messages() -> None:
     """If the progress were stored first, a crash could lose the messages that it confirms."""
     brokers, producer = Brokers(SETTINGS, None, topic="ai-telemetry"), Producer()
     brokers._producer, brokers._partitions = producer, [0]

@@ -88,7 +88,7 @@ def test_what_is_wrong_is_said_in_the_names_of_the_settings(
     assert [problem] == list(catalogue.all_channel_problems([settings(type, **{**COMPLETE[type], **fields})]))
 
 
-def test_a_name_stands_for_one_channel() -> None:
+def test_channel_name_is_unique() -> None:
     one = settings("alertmanager", **COMPLETE["alertmanager"])
     assert ["notify[1].name 'one' is already used"] == list(catalogue.all_channel_problems([one, one]))
 

@@ -80,7 +80,7 @@ def test_notices_leave_together_after_the_wait() -> None:
     assert ([queue[0]], 0.0) == next_message(queue, alone, now=NOW)
 
 
-def test_a_message_that_was_tried_comes_first_and_stays_as_it_was() -> None:
+def test_tried_message_keeps_its_place_and_content() -> None:
     """A message that was tried keeps its place and content while it waits for its retry."""
     begun = [waiting(2, message=2, not_before=NOW + 50), waiting(3, message=2, not_before=NOW + 50)]
     queue = [waiting(1), *begun, waiting(4)]

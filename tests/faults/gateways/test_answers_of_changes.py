@@ -37,7 +37,7 @@ Way = Callable[[Pair, random.Random], AbstractContextManager[None]]
 
 @pytest.mark.fault("A10")
 @pytest.mark.timeout(7200)
-def test_what_was_answered_to_a_deletion_stands(trial: Trial, tmp_path: Path) -> None:
+def test_deletion_response_matches_the_state_after_a_takeover(trial: Trial, tmp_path: Path) -> None:
     """
     A deletion's response stands after a takeover. No standby confirms anything: commits wait for it, or no
     standby is named, or both in turn. Each deletion is sent twice, to either gateway. Each response is 503 or

@@ -41,7 +41,7 @@ def url() -> Iterator[str]:
         thread.join()
 
 
-def test_only_a_request_that_another_gateway_may_take_is_given_up(url: str, tmp_path: Path) -> None:
+def test_only_a_request_that_another_gateway_may_accept_times_out(url: str, tmp_path: Path) -> None:
     """A busy machine may take longer than the timeout, so a client with one gateway waits."""
     oracle = BalancedOracle(tmp_path / "acknowledged", random.Random(1), "key", lambda: [url])
     oracle.patience_s = PATIENCE_S

@@ -65,7 +65,7 @@ def stop_and_start(trial: Trial, broken: BrokenPair, server: Server) -> None:
 
 
 @pytest.mark.fault("F32")
-def test_database_stands_still(trial: Trial, broken: BrokenPair) -> None:
+def test_frozen_database_is_detected_by_the_gateways_timeout(trial: Trial, broken: BrokenPair) -> None:
     """
     The frozen server's machine still accepts and acknowledges connections, so only the gateway's own timeout
     ends the wait.
@@ -86,7 +86,7 @@ def standing_still(broken: BrokenPair) -> Iterator[None]:
 
 
 @pytest.mark.fault("F33")
-def test_standby_gone(trial: Trial, broken: BrokenPair) -> None:
+def test_commits_without_the_standby_wait_then_get_503(trial: Trial, broken: BrokenPair) -> None:
     """
     Commits wait for the standby, then senders get 503. If a refused record was nevertheless stored, its
     repeat is a duplicate.
@@ -244,7 +244,7 @@ def damage(broken: BrokenPair, table: str, column: str, condition: str) -> None:
 
 
 @pytest.mark.fault("F40")
-def test_the_old_primary_goes_on(trial: Trial, broken: BrokenPair) -> None:
+def test_old_primary_that_resumes_stores_nothing(trial: Trial, broken: BrokenPair) -> None:
     """
     The old primary freezes, the standby is promoted, and the old primary resumes. A gateway that reaches only
     the old primary stores nothing, and no other gateway stores anything there. This row is last, because it
@@ -301,7 +301,7 @@ POOLED = 'pooler = "transaction"'
 
 
 @pytest.mark.fault("F41")
-def test_a_standby_that_lags_takes_over(trial: Trial, tmp_path: Path) -> None:
+def test_records_lost_to_a_lagging_standby_are_reported(trial: Trial, tmp_path: Path) -> None:
     """
     Records that the standby had not received are lost. The gateway that acknowledged them reports it in its
     log, and so does `tollhouse doctor`.

@@ -21,7 +21,7 @@ TIMEOUT_S = 1800
 
 
 @pytest.mark.parametrize("file", ALL if LONG else SHORT)
-def test_no_file_takes_more_memory_than_may_be(tmp_path: Path, file: str) -> None:
+def test_no_file_uses_more_memory_than_permitted(tmp_path: Path, file: str) -> None:
     """Measure the peak memory of the process that reads the file, and of each process that it starts."""
     way, _, name = file.partition("/")
     path = tmp_path / "file"

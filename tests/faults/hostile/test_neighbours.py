@@ -58,7 +58,7 @@ FAULTS = (upstream_away, killed, nothing) if LONG else (upstream_away, killed)
 
 
 @pytest.mark.fault("F49")
-def test_a_neighbour_of_a_flood_sends_on_beside_a_fault(trial: Trial, sites: Sites) -> None:
+def test_neighbour_of_a_flood_continues_sending_during_a_fault(trial: Trial, sites: Sites) -> None:
     """The fault is an upstream that is down, or a kill and a restart."""
     for rng in trial.rounds(short=1, full=20):
         site = sites(rng, batch_records=1000)

@@ -131,7 +131,7 @@ def test_every_version_has_its_columns(version: str) -> None:
         assert is_priced == bool(each["PricingQuantity"] and each["PricingUnit"])
 
 
-def test_what_is_beside_the_tokens_has_its_meter() -> None:
+def test_row_for_units_other_than_tokens_has_its_quantity() -> None:
     """
     A row for other units than tokens has the counted quantity of all hours. If calls used several meters or
     none, the row only has its charge.

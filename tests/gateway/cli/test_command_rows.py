@@ -53,7 +53,7 @@ def run(tmp_path: Path, *words: str) -> Result:
     return CliRunner().invoke(crates, [*words, "--data", str(tmp_path)])
 
 
-def test_a_path_takes_the_arguments_that_it_names(tmp_path: Path) -> None:
+def test_path_arguments_are_quoted(tmp_path: Path) -> None:
     """Arguments are quoted, so a slash does not split the path. The only object of the answer is shown."""
     shown = run(tmp_path, "show", "a/b")
     assert [("GET", "/crates/a%2Fb", None, [])] == SENT

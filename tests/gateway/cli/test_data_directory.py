@@ -124,7 +124,7 @@ def test_what_is_not_there_is_named(empty: Path, tmp_path: Path) -> None:
     assert ["mine.txt"] == [path.name for path in (tmp_path / "notes").iterdir()]
 
 
-def test_the_configuration_is_found_and_told(
+def test_configuration_is_found_in_the_documented_order(
     empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -160,7 +160,7 @@ def test_the_configuration_is_found_and_told(
     assert ("here", "") == used("--data", "here")
 
 
-def test_what_init_made_takes_a_key(empty: Path) -> None:
+def test_commands_that_init_prints_work_unchanged(empty: Path) -> None:
     """`init` creates a private directory, and the commands that it prints work unchanged."""
     printed = run("init").stdout
     assert 0o700 == (empty / "tollhouse-data").stat().st_mode & 0o777

@@ -78,7 +78,7 @@ def test_otlp_requests_are_bodies_of_their_own() -> None:
     ]
 
 
-def test_gzip_is_told_by_its_first_bytes() -> None:
+def test_gzip_is_recognized_by_its_first_bytes() -> None:
     """Gzip is recognized by the first bytes of a file, whatever the file's name is."""
     assert [b'{"a": 1}\n{"b": 2}'] == [body.content for body in cut(gzip.compress(b'{"a": 1}\n{"b": 2}\n'))]
 
@@ -131,7 +131,7 @@ def test_arrays_on_lines_are_arrays() -> None:
     assert [b'[{"n": 1},null]', b'{"n": 2}', b'[{"n": 3}]', b'[{"n":'] == [body.content for body in found]
 
 
-def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_array_is_split_correctly_across_read_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     An array is split correctly if the read buffer ends inside a string, after a backslash, or between two elements.
     """
@@ -147,7 +147,7 @@ def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     ("content", "words"),
     [(b'[\n {"a": 1},\n {"b"', "is not complete"), (b'[\n {"a": 1}]\n, 5', "more text after")],
 )
-def test_what_stands_before_a_break_is_given_out(content: bytes, words: str) -> None:
+def test_complete_items_are_returned_before_the_error(content: bytes, words: str) -> None:
     """If a file breaks off, its complete items are returned first, and then the error is raised."""
     found = request_bodies.read_bodies(io.BytesIO(content), RunningDigest(()))
     assert b'[{"a": 1}]' == next(found).content
@@ -199,7 +199,9 @@ def test_a_body_can_be_halved() -> None:
     assert [b"[1]", b"[2,3]"] == [half.content for half in body.split_in_halves()]
 
 
-def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepted_content_is_recognized_after_compression_and_appending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     Content that the gateway has accepted is recognized after compression, and after lines are appended. The
     same lines after other lines are not recognized.
@@ -229,7 +231,7 @@ def test_a_body_is_known_only_with_the_same_beginning(monkeypatch: pytest.Monkey
     assert [(2, False)] == [(len(body.items), body.known) for body in cut(lines, taken)]
 
 
-def test_what_was_taken_is_remembered_by_address_and_key(
+def test_accepted_content_is_remembered_per_address_and_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Marks of accepted content are stored per address and key. A damaged file of marks counts as empty."""

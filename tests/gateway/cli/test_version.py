@@ -17,7 +17,7 @@ def test_the_versions_are_printed(word: str) -> None:
     assert result.output.startswith(f"tollhouse {version('tollhouse')}\npython 3.")
 
 
-def test_a_completion_behind_the_flag_prints_no_versions(capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_after_the_version_flag_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     main.make_context("tollhouse", ["--version"], resilient_parsing=True)
     assert capsys.readouterr().out == ""
 

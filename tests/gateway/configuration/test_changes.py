@@ -27,7 +27,7 @@ from spool.registry.registry import Registry  # noqa: F401 - imports every table
 ROOT = Path(__file__).parents[3]
 
 
-def test_what_is_live_is_taken_and_the_rest_waits() -> None:
+def test_reload_applies_only_live_settings() -> None:
     """
     After a reload, live settings have their new values, and all other settings keep their running values
     until a restart.
@@ -71,7 +71,7 @@ def test_tls_is_renewed_and_not_switched(
     assert found.config == config(new if is_taken else running)
 
 
-def test_the_bounds_of_tables_are_taken_over() -> None:
+def test_limits_of_tables_are_live_settings() -> None:
     """The limits of tables are read for each new row, so they or their sections are live (in `LIVE`)."""
     declared = [table for table in declared_tables() if issubclass(table, DocumentTable)]
     own = [table for table in tables() if table.__module__.startswith("spool.")]
@@ -90,7 +90,7 @@ def tables() -> Iterator[type[DocumentTable[Any]]]:
             yield found
 
 
-def test_the_document_names_what_is_taken_over() -> None:
+def test_document_lists_every_live_setting() -> None:
     """`reload.md` lists every live setting and the settings of TLS. Every setting that it lists exists."""
     table = (ROOT / "docs/operations/reload.md").read_text().partition("| settings |")[2]
     named = set(

@@ -52,7 +52,7 @@ def test_environment_overrides_the_file_and_flags_override_both(tmp_path: Path) 
     assert config.spool.hold == 2.0
 
 
-def test_the_data_directory_comes_from_the_environment_too() -> None:
+def test_data_directory_is_read_from_the_environment() -> None:
     """
     `TOLLHOUSE_DATA_DIR` needs no section. Other variables without a section, such as `TOLLHOUSE_KEY`,
     are not settings.

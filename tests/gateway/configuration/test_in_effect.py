@@ -75,7 +75,7 @@ def test_the_last_that_gives_a_setting_is_named(tmp_path: Path) -> None:
     assert shown["spool.hold"].value == "30s"
 
 
-def test_where_it_is_not_known_who_gave_it_the_default_is_told_apart(tmp_path: Path) -> None:
+def test_unknown_origins_distinguish_only_default_values(tmp_path: Path) -> None:
     """
     If the origins are unknown, as for a command that finds no server, only default values are distinguished
     from changed ones.

@@ -44,7 +44,7 @@ def test_what_is_allowed_and_should_not_be(server: dict[str, Any], words: str | 
         ),
     ],
 )
-def test_what_is_weaker_than_works_councils_ask_for(
+def test_settings_weaker_than_works_councils_require_give_a_warning(
     privacy: dict[str, Any], work: dict[str, Any], names: list[str]
 ) -> None:
     found = list(config_warnings(Config(privacy=PrivacySettings(**privacy), work=WorkSettings(**work))))

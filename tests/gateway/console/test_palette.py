@@ -124,7 +124,7 @@ def test_a_place_has_one_hue() -> None:
     assert {} == {name: turn for name, turn in turns.items() if turn > 3}
 
 
-def test_no_colour_stands_outside_the_tokens() -> None:
+def test_no_colour_is_named_outside_the_tokens() -> None:
     """The rules below the tokens name no colour, except black shadows. Scripts name none at all."""
     rules = TOKEN.sub("", STYLE)
     assert [] == re.findall(r"#[0-9a-fA-F]{3,8}\b(?=[^{]*})|\brgba?\((?!0 0 0)[^)]*\)", rules)

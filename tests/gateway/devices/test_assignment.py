@@ -20,7 +20,7 @@ from spool.sqlite.memory_log import MemoryDatabase
 from tests.moved_clock import MovedClock
 
 
-async def test_records_beside_refused_ones_keep_their_own_device() -> None:
+async def test_records_keep_their_device_when_others_are_refused() -> None:
     """
     Records keep their own device although other records of the payload are refused. Another Tollhouse
     forwarded the refused records, and this key may not send forwarded records.
@@ -65,7 +65,7 @@ async def test_rejected_calls_leave_no_session() -> None:
     assert {("otel", None, "both"), ("otel", None, "other")} == outcome.sessions.keys()
 
 
-async def test_costs_of_programs_on_the_agents_machine_are_kept() -> None:
+async def test_costs_of_local_programs_and_forwarding_keys_are_retained() -> None:
     """An agent forwards the costs of its programs. The gateway decides whether they count."""
     table = await DeviceTable.open(SqliteDevices(MemoryDatabase(SPOOL)))
     lifecycle = DeviceLifecycle(table, settings=DeviceSettings(), clock=MovedClock(), secret=b"s" * 32)

@@ -211,7 +211,7 @@ async def test_an_admitted_device_was_never_seen(fleet: Fleet) -> None:
     assert {"soon"} == fleet.ids()
 
 
-async def test_an_admitted_device_that_comes_late_needs_a_reset_for_its_key(fleet: Fleet) -> None:
+async def test_admitted_device_that_reports_late_needs_a_reset(fleet: Fleet) -> None:
     """
     If an admitted device reports more than an hour later, it gets no key before an operator resets it,
     because the requester may be another machine.

@@ -228,7 +228,7 @@ async def test_a_chunked_body_over_the_limit_is_refused(bench: Bench) -> None:
         assert 413 == response.status
 
 
-async def test_a_body_that_breaks_off_is_not_taken(bench: Bench) -> None:
+async def test_incomplete_body_is_discarded_and_its_memory_released(bench: Bench) -> None:
     """
     If a client disconnects before the end of the body, the body is discarded and its memory is released.
     """

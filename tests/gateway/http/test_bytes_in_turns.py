@@ -73,7 +73,9 @@ def sizes_in(answers: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("name", FLOODS)
-async def test_a_flood_takes_turns(listener: Listener, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+async def test_flood_is_read_in_turns_of_limited_lines(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     data, sizes = FLOODS[name]
     turn, lines = 0, Counter[int]()
     receive = web.RequestHandler.data_received
@@ -92,7 +94,9 @@ async def test_a_flood_takes_turns(listener: Listener, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("lines", [LINES_A_TURN - 1, LINES_A_TURN, LINES_A_TURN + 1])
-async def test_a_turn_ends_behind_its_last_line(listener: Listener, pieces: list[bytes], lines: int) -> None:
+async def test_line_beyond_a_turn_is_handled_in_the_next(
+    listener: Listener, pieces: list[bytes], lines: int
+) -> None:
     """A request with as many lines as a turn allows is handled at once, and one line more in the next turn."""
     data = raw.post("/read", b"x", *(f"H{number}: x" for number in range(lines - 5)))
     assert data.count(b"\r\n") == lines

@@ -27,7 +27,7 @@ class Peer:
         self.has_ended = True
 
 
-def test_the_longest_silent_connection_of_the_largest_address_goes() -> None:
+def test_longest_idle_connection_of_the_largest_address_is_closed() -> None:
     """
     A new connection closes the longest idle connection of the address that has the most. Other
     addresses lose none.
@@ -133,7 +133,7 @@ async def listener(in_hand: asyncio.Semaphore) -> AsyncIterator[Listener]:
 GET = b"GET / HTTP/1.1\r\nHost: t\r\n\r\n"
 
 
-async def test_a_connection_too_many_is_told_to_come_later(
+async def test_connection_over_the_limit_gets_503_with_retry_after(
     listener: Listener, in_hand: asyncio.Semaphore
 ) -> None:
     """If every connection is busy, the next one receives 503 with Retry-After before it is closed."""

@@ -42,7 +42,7 @@ async def told(error: Exception, method: str = "POST") -> type[Exception]:
         Refusal(409, "not_empty", "x"),
     ],
 )
-async def test_who_asked_for_a_change_is_not_told_of_what_may_be_undone(
+async def test_error_based_on_reversible_rows_becomes_503(
     error: NotThere | NotAllowed | Refusal,
 ) -> None:
     """If an error depends on rows that a failover may undo, the sender of the change receives 503 instead."""
@@ -59,6 +59,6 @@ async def test_a_look_and_a_change_agree_about_what_is_not_there() -> None:
 @pytest.mark.parametrize(
     "error", [Invalid("x"), Refusal(403, "missing_scope", "x"), Refusal(503, "busy", "x")]
 )
-async def test_what_does_not_rest_on_rows_is_told_at_once(error: Exception) -> None:
+async def test_error_without_stored_rows_is_sent_at_once(error: Exception) -> None:
     """An error that does not depend on stored rows is sent at once, without waiting for a standby."""
     assert type(error) is await told(error)

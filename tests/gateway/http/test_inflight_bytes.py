@@ -35,7 +35,7 @@ def senders() -> Iterator[Senders]:
     assert 0 == made.inflight.held_bytes
 
 
-def test_a_key_may_hold_everything_while_nobody_else_asks(senders: Senders) -> None:
+def test_key_may_use_all_memory_while_it_is_free(senders: Senders) -> None:
     """While memory is free, one key may use all of it."""
     for _ in range(10):
         senders.ask("large", 10)

@@ -169,7 +169,7 @@ async def test_others_have_their_turn_while_rows_are_shown() -> None:
 
 
 @pytest.mark.parametrize(("count", "is_beside"), [(BESIDE_ROWS, False), (BESIDE_ROWS + 1, True)])
-async def test_many_rows_are_looked_through_beside_the_loop(count: int, is_beside: bool) -> None:
+async def test_many_rows_are_filtered_on_another_thread(count: int, is_beside: bool) -> None:
     """More than `BESIDE_ROWS` rows are filtered and sorted on another thread."""
     threads: set[int] = set()
 

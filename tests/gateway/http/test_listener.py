@@ -84,7 +84,7 @@ async def test_requests_that_come_together_are_answered_in_order(listener: Liste
     assert [f"<{n}>" for n in (*sizes, 3)] == re.findall("<[0-9]+>", said.decode())
 
 
-async def test_a_request_behind_a_body_of_many_chunks_is_read(listener: Listener) -> None:
+async def test_request_after_a_body_of_many_chunks_is_read(listener: Listener) -> None:
     """
     A request is read although the body before it has so many chunks that reading pauses at the last one.
     aiohttp's parser then stops inside the next body.
@@ -97,7 +97,7 @@ async def test_a_request_behind_a_body_of_many_chunks_is_read(listener: Listener
     assert [f"<{n}>" for n in (len(chunks), 4, 3)] == re.findall("<[0-9]+>", said.decode())
 
 
-async def test_requests_behind_a_body_that_comes_late_are_answered(listener: Listener) -> None:
+async def test_many_pipelined_requests_after_a_late_body_are_answered(listener: Listener) -> None:
     """
     Pipelined requests are answered even if there are more than aiohttp's parser can queue. They arrive
     together with the late body of an earlier request.

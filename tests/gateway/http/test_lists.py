@@ -233,7 +233,7 @@ async def test_total_and_pages_are_exact_under_the_filters(kind: str) -> None:
     assert page["pagination"]["item_count"] == 3
 
 
-async def test_a_cursor_alone_goes_on_under_its_own_filters_sort_and_limit() -> None:
+async def test_cursor_continues_with_its_own_filters_sort_and_limit() -> None:
     """A request with only a cursor continues with the cursor's own filters, sort and limit, as documented."""
     shop = Shop("at hand", [{"id": id, "name": "n", "size": id, "color": COLORS[id % 3]} for id in range(20)])
     first = await shop.get(("limit", "2"), ("sort_key", "size"), ("sort_order", "desc"), ("color", "red"))
@@ -353,7 +353,7 @@ async def test_a_wrong_question_is_answered_with_the_allowed_values(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_typed_open_filter_takes_any_value_of_its_type(kind: str) -> None:
+async def test_typed_open_filter_accepts_any_value_of_its_type(kind: str) -> None:
     """A field without a fixed set of values accepts any value of its type, and lists only the type."""
     shop = Shop(kind, [{"id": id, "name": "n", "size": 0, "color": "red"} for id in range(5)])
     page = await shop.get(("id", "3"), ("id", "4"), ("id", "77"))
@@ -384,7 +384,7 @@ async def test_values_of_now(kind: str) -> None:
     assert [] == await told()
 
 
-async def test_a_filter_that_names_people_takes_every_form_of_a_name() -> None:
+async def test_filter_on_people_accepts_every_form_of_a_name() -> None:
     """
     A filter on people accepts every form of a name. The answer and the cursor keep the form of the request.
     """

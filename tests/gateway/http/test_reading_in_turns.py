@@ -167,7 +167,7 @@ async def test_a_request_in_pieces_waits_as_one(stand: Stand, client: Client) ->
     assert [BODY, body] == stand.read
 
 
-async def test_a_request_behind_another_waits_again(
+async def test_pipelined_request_waits_for_its_own_turn(
     stand: Stand, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pipelined request that arrives while an earlier one is handled waits for a separate turn."""

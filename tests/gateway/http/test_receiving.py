@@ -32,7 +32,7 @@ async def test_a_key_has_no_more_slots_than_it_leaves_free() -> None:
     assert 0 == slots.count
 
 
-async def test_a_slot_that_is_given_back_goes_to_one_who_waits() -> None:
+async def test_released_slot_is_given_to_a_waiting_request() -> None:
     """A slot goes to a waiting request when its holder gives it back or is cancelled."""
     slots = ReceivingSlots(2, wait_s=30)
     began = asyncio.Event()

@@ -43,7 +43,7 @@ TOLD = {
 }
 
 
-def test_each_error_of_the_storage_has_one_status_and_type_for_each_who_asks() -> None:
+def test_each_storage_error_has_one_status_type_and_retry_time() -> None:
     """
     Every storage error has a fixed status, type and retry time, for key holders and in the operator API.
     """
@@ -68,7 +68,7 @@ def test_an_error_of_the_machine_may_be_repeated(code: int) -> None:
     assert refusal.retry_after_s == 1
 
 
-def test_what_may_stand_is_not_told_to_be_gone() -> None:
+def test_change_that_may_have_succeeded_is_not_reported_as_failed() -> None:
     """If a change may have succeeded, the message says to check before repeating the change."""
     told = [
         refusal_for_error(error("x"), endpoint="keys").message for error in (NotCertain, SpoolUnavailable)

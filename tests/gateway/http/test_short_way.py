@@ -149,7 +149,7 @@ async def test_middlewares_are_never_passed_by() -> None:
         await listener.stop()
 
 
-async def test_the_router_is_asked_once() -> None:
+async def test_router_is_used_once_for_an_exact_path() -> None:
     """
     The router is used once for an exact path that accepts every method, and each time for any other path.
     """

@@ -98,7 +98,7 @@ async def places_of(slices: int) -> Sequence[bool]:
     return places
 
 
-async def test_what_does_not_end_soon_goes_on_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_reading_moves_to_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A small body may inflate to a large one. If reading it takes long on the event loop, the rest is read
     on another thread.
@@ -127,7 +127,7 @@ async def test_slices_of_who_is_alone_stay_on_the_loop(
         assert places == await places_of(3)
 
 
-async def test_memory_is_taken_by_the_loop_after_each_slice() -> None:
+async def test_memory_is_counted_on_the_loop_after_each_slice() -> None:
     """
     In-flight bytes are counted only on the event loop's thread, after each slice. If the memory is refused,
     the job ends.
@@ -246,7 +246,7 @@ async def test_the_job_of_a_cancelled_request_does_not_run() -> None:
     assert [0, 2] == begun
 
 
-async def test_jobs_that_take_long_let_other_tasks_work(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_jobs_let_other_tasks_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a few milliseconds of jobs, the event loop runs once before the next job."""
     together, steps = EventLoopPassJobs(), list[str]()
     monkeypatch.setattr(http_turns, "ALONE_S", 0.0)
@@ -406,7 +406,7 @@ async def test_one_more_that_waits_is_refused() -> None:
     assert ["0", "1", "2"] == await asyncio.gather(*tasks)
 
 
-async def test_who_goes_away_gives_the_turn_back() -> None:
+async def test_cancelled_query_releases_its_turn() -> None:
     """A query may be cancelled while it waits for the person's turn, waits for a place, or runs."""
     questions, work = QueryTurns(lambda: replace(SETTINGS, at_once=1)), Work()
     asked = [("ada", "a1"), ("ada", "a2"), ("bob", "b"), ("eva", "e")]
@@ -461,7 +461,7 @@ async def test_what_is_worked_on_knows_its_limit() -> None:
     assert SETTINGS.max_summed_rows == await questions.answer_in_turn("ada", work, none)
 
 
-async def test_one_recount_of_all_and_questions_beside_it() -> None:
+async def test_queries_continue_during_a_recount() -> None:
     """
     A recount has no time limit and uses no place, so queries of the same person continue. Each person may
     have one more recount in the queue.

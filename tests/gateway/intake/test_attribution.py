@@ -27,7 +27,7 @@ def who(record: Inference) -> tuple[str | None, str | None, Mapping[str, str]]:
     return record.team, record.user, record.tags
 
 
-def test_the_report_comes_first() -> None:
+def test_report_has_priority_over_labels() -> None:
     """
     Labels fill only null fields of the report. Labels of the key have priority over those of the device.
     """

@@ -44,7 +44,7 @@ class EndedKey:
         lambda deposits: deposits.store_hourly_file(DROP, IDENTITY, BEARER),
     ],
 )
-async def test_nothing_is_kept_under_a_key_that_ended_at_another_gateway(
+async def test_key_ended_at_another_gateway_stores_nothing(
     bring: Callable[[RecordDeposits], Awaitable[Receipt]],
 ) -> None:
     """For every kind of record, the sender receives 401 with `unknown_key`."""

@@ -81,7 +81,7 @@ def payload(*, uncertain: int = 0) -> ReadOutcome:
     return outcome
 
 
-async def test_a_large_payload_is_kept_in_parts_under_one_receipt(log: Log) -> None:
+async def test_large_payload_is_stored_in_parts_under_one_receipt(log: Log) -> None:
     """
     A large payload is stored in parts under one receipt, which covers the whole request for the sender and
     the operator. The accounting balances.
@@ -218,7 +218,7 @@ async def kept(log: Log) -> list[tuple[str, bool, str | None]]:
 
 
 @pytest.mark.parametrize("later", [0, 4])
-async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int) -> None:
+async def test_first_report_of_an_uncounted_source_hides_no_call(log: Log, later: int) -> None:
     """
     The record is that of the source that counts, whichever report arrives first. Repeats of both
     reports are duplicates.
@@ -234,7 +234,7 @@ async def test_a_shadow_that_came_first_takes_no_call_away(log: Log, later: int)
 
 
 @pytest.mark.parametrize("later", [0, 4])
-async def test_a_shadow_that_comes_later_says_who_called(later: int) -> None:
+async def test_later_report_of_an_uncounted_source_fills_empty_fields(later: int) -> None:
     """
     A later report of a source that does not count fills empty fields of the call. The two reports make one
     record that counts.
@@ -296,7 +296,7 @@ async def test_who_is_filled_in_does_not_part_counters_from_their_events(
     assert counted.shadow is False
 
 
-async def test_counters_of_a_window_are_beside_the_calls_of_its_conversations(log: Log) -> None:
+async def test_counters_of_a_window_repeat_calls_of_its_sessions(log: Log) -> None:
     """
     Copilot Chat's calls name the window and the session, but its counters name only the window. Counters of a
     window with calls are kept for reference, and counters of another window count.
@@ -325,7 +325,7 @@ def growing() -> ReadOutcome:
     return outcome
 
 
-async def test_points_of_a_large_payload_are_kept_in_parts_too(log: Log) -> None:
+async def test_large_payload_of_counters_is_stored_in_parts(log: Log) -> None:
     """
     A large payload of counters is also stored in parts, which keep the order and the devices of their points.
     A repeat after a failure counts only the missing points.

@@ -130,7 +130,9 @@ async def test_the_parts_of_a_call(two: tuple[Gateway, Gateway]) -> None:
     assert books.topics[AI_TELEMETRY].get("pending", 0) == 0
 
 
-async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -> None:
+async def test_counters_at_another_gateway_than_the_calls_are_duplicates(
+    two: tuple[Gateway, Gateway], clock: MovedClock
+) -> None:
     """Counters sent to the other gateway are kept for reference, even if they arrive before the calls."""
     a, b = two
     began = clock.now()

@@ -74,7 +74,7 @@ class Running:
         return metric.shadow
 
 
-async def test_records_need_not_be_kept_for_their_counters(tmp_path: Path) -> None:
+async def test_counter_of_a_deleted_record_is_recognized_as_repeat(tmp_path: Path) -> None:
     """
     With a retention below an hour, the record of a call is deleted before its counter arrives after a
     restart. The counter is still recognized as a repeat.

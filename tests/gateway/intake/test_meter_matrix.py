@@ -19,7 +19,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("place", "answer"), PAIRS)
-def test_each_source_tells_what_the_answer_has(place: str, answer: matrix.Answer) -> None:
+def test_each_source_reports_every_meter_of_the_answer(place: str, answer: matrix.Answer) -> None:
     """No meter is lost or counted twice. If the seller is the same, the price is the same."""
     row = matrix.read(place, answer)
     assert dict(answer.meters) == (row.get("meters") or {})

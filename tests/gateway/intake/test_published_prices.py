@@ -181,7 +181,7 @@ def test_fast_claude_costs_twice_and_a_batch_half(tags: dict[str, str], expected
         ("anthropic", "claude-opus-5", {"input": 900_000, "output": 0}, "4.5"),
     ],
 )
-def test_a_large_input_takes_the_whole_request(
+def test_large_input_reprices_the_whole_request(
     provider: str, model: str, counts: dict[str, int], expected: str
 ) -> None:
     assert expected == estimated(provider, model, {}, **counts)

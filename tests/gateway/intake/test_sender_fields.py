@@ -132,7 +132,7 @@ def test_memory_is_bounded(clock: MovedClock) -> None:
     assert 2 * MAX_SEEN == senders[OTHER, OTHER].calls
 
 
-async def test_counts_that_cannot_be_stored_are_kept(clock: MovedClock) -> None:
+async def test_counts_that_cannot_be_stored_are_retained_for_retry(clock: MovedClock) -> None:
     class Away(SenderFieldTable):
         def __init__(self) -> None: ...
 

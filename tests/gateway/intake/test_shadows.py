@@ -104,7 +104,7 @@ def test_a_key_that_names_many_pushes_out_nobody_elses() -> None:
         (counter(service="other", session="s1"), False),
     ],
 )
-def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: bool) -> None:
+def test_metric_repeats_events_of_its_source_session_and_user(metric: UsageMetric, shadow: bool) -> None:
     """
     A counter repeats calls of the same source and service. If the counter names a session, the session must
     match as well. If it names only a user, the user must match.
@@ -145,7 +145,7 @@ def test_events_of_more_than_an_hour_ago_cast_no_shadow() -> None:
 
 
 @pytest.mark.parametrize("hold_s", [0, 10])
-async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: float) -> None:
+async def test_senders_are_learned_from_the_newest_records_after_salvage(hold_s: float) -> None:
     """
     After a salvage, no senders are stored. They are learned from the newest records, including open ones, and
     are stored from then on.
@@ -216,7 +216,7 @@ async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -
     await spool.close()
 
 
-async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
+async def test_lookup_finds_senders_for_an_hour() -> None:
     """
     A lookup finds senders by session, user and model of their calls. It finds them for an hour and no longer.
     """
@@ -260,7 +260,7 @@ async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
             assert expected == metric.shadow, metric
 
 
-def test_a_sender_is_kept_once_in_ten_minutes() -> None:
+def test_sender_is_stored_once_in_ten_minutes() -> None:
     """
     A sender is stored once in ten minutes, however often it sends. New facts are stored with the next submission.
     """
@@ -351,7 +351,9 @@ def test_what_is_learned_late_makes_nothing_older() -> None:
         ("langfuse", "otel", False),
     ],
 )
-def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters: str, shadow: bool) -> None:
+def test_spans_and_counters_of_two_products_match_across_sources(
+    spans: str, counters: str, shadow: bool
+) -> None:
     """
     For two products, spans and counters match although their sources differ. OpenLLMetry's histogram has the
     source otel, and Envoy's spans look like OpenInference's.

@@ -151,7 +151,7 @@ async def test_a_trace_amends_what_is_recorded_at_this_moment() -> None:
     await both.assert_sound()
 
 
-async def test_a_trace_is_kept_as_long_as_its_calls_come() -> None:
+async def test_trace_stays_stored_while_its_calls_arrive() -> None:
     """A trace is reported only once. It stays stored as long as its calls arrive, even beyond the window."""
     both = await Processes().open()
     await take(both.a, trace())

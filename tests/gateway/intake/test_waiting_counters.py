@@ -289,7 +289,7 @@ async def _in_any_order(
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_who_never_tells_calls_counts_by_counters(name: str) -> None:
+def test_sender_that_never_reports_calls_counts_by_counters(name: str) -> None:
     """
     If a sender never reports calls, its counters wait for the waiting time, even across a restart. Until then
     they are pending, and afterwards they are summed.
@@ -345,7 +345,7 @@ def agent(began: float, **fields: Any) -> ReadOutcome:
     pauses=st.lists(st.sampled_from([0.0, 1.0, 20.0]), min_size=5, max_size=5),
     restarts=st.lists(st.booleans(), min_size=5, max_size=5),
 )
-def test_an_agents_sum_never_counts_beside_what_it_sums_up(
+def test_agents_sum_never_counts_in_addition_to_its_calls(
     order: Sequence[str],
     told: set[str],
     known_by: dict[str, Any],
@@ -384,7 +384,7 @@ def test_an_agents_sum_never_counts_beside_what_it_sums_up(
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_an_agent_whose_calls_nobody_tells_counts(restarted: bool) -> None:
+def test_sum_of_an_agent_with_unreported_calls_counts_once(restarted: bool) -> None:
     """
     If no source reports the calls of an agent, its sum counts once after the waiting time, although it is
     sent twice. Calls of other sessions and agents do not match it.
@@ -412,7 +412,7 @@ def test_an_agent_whose_calls_nobody_tells_counts(restarted: bool) -> None:
     run(test)
 
 
-def test_a_counter_beside_known_calls_does_not_wait() -> None:
+def test_counter_of_known_calls_does_not_wait() -> None:
     """
     If the calls of a counter are already known, the counter does not wait. It is kept for reference at once.
     """
@@ -427,7 +427,7 @@ def test_a_counter_beside_known_calls_does_not_wait() -> None:
     run(test)
 
 
-def test_what_another_tollhouse_decided_is_taken_as_it_is() -> None:
+def test_forwarded_counters_stay_as_another_tollhouse_decided() -> None:
     """Forwarded counters neither wait nor become duplicates kept for reference, even next to their calls."""
 
     async def test(running: Running) -> None:
@@ -512,7 +512,7 @@ def test_a_key_that_sends_too_many_pushes_out_its_own(limits: dict[str, int], no
 
 @pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.parametrize("name", ["codex", "gemini_cli"])
-def test_a_key_whose_counters_fill_what_can_be_taken_back_leaves_that_of_another(
+def test_full_limit_of_one_key_leaves_another_keys_counters_reversible(
     nodes: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -548,7 +548,7 @@ def test_a_key_whose_counters_fill_what_can_be_taken_back_leaves_that_of_another
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_which_key_counted_how_much_that_may_be_taken_back_is_known(nodes: int) -> None:
+def test_reversible_counters_are_known_per_key(nodes: int) -> None:
     """
     For each key, it is known how many counted counters can still be subtracted. If several processes share
     the storage, the process that releases counters learns the numbers in its next pass.
@@ -738,7 +738,7 @@ def test_who_reported_is_stored_as_before() -> None:
     assert msgspec.msgpack.decode(stored, type=CountedGroup) == counted
 
 
-def test_a_request_that_is_given_up_is_kept_whole() -> None:
+def test_cancelled_request_is_stored_whole() -> None:
     """A cancelled request is still stored, so memory and disk agree."""
 
     async def test(running: Running) -> None:
@@ -752,7 +752,7 @@ def test_a_request_that_is_given_up_is_kept_whole() -> None:
     run(test)
 
 
-def test_sessions_of_windows_are_kept_for_an_hour() -> None:
+def test_sessions_of_windows_are_stored_for_an_hour() -> None:
     """
     Sessions of windows are stored for an hour. If a window was silent for longer, its counters wait again.
     """

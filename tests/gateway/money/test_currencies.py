@@ -96,7 +96,7 @@ def test_the_daily_file_of_the_bank() -> None:
         (archive(b"Date,USD\n" + b"2026-11-20,1\n" * 100_000), "max_file_bytes"),
     ],
 )
-def test_what_cannot_be_taken_is_refused_whole(content: bytes, words: str) -> None:
+def test_invalid_file_of_rates_is_refused_whole(content: bytes, words: str) -> None:
     """
     An invalid file of rates is refused as a whole. The error names the line, or the setting that would
     accept the file.

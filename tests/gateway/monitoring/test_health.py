@@ -158,7 +158,7 @@ async def test_what_the_ledger_lacks_changes_nothing_but_the_body(
     assert (await sources.health().build_report())["ledger"] is None
 
 
-async def test_a_parked_route_changes_nothing_but_the_body() -> None:
+async def test_paused_route_changes_only_the_health_report() -> None:
     """
     A parked route changes only the report, because problems of the upstream are no reason to refuse senders.
     """
@@ -205,7 +205,7 @@ async def test_a_dead_writer_is_not_live(trouble: Exception | None, monkeypatch:
     assert ["the writer does not respond"] == (await health.build_report())["reasons"]
 
 
-async def test_probes_ask_the_disk_once_a_second() -> None:
+async def test_probes_query_the_disk_once_a_second() -> None:
     """
     Health checks need no key, so many of them must cost nothing. They query the disk at most once a second.
     """

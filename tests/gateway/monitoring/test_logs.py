@@ -103,7 +103,7 @@ def test_only_a_terminal_gets_text(is_terminal: bool, start: str) -> None:
     assert re.match(start, stream.getvalue())
 
 
-def test_the_level_comes_from_the_configuration(lines: io.StringIO) -> None:
+def test_configured_level_suppresses_debug_lines(lines: io.StringIO) -> None:
     logging.getLogger("x").debug("too much")
     assert "" == lines.getvalue()
 

@@ -95,7 +95,7 @@ def test_a_commit_moves_the_counters_by_topic_and_source() -> None:
     assert 0.004 == read["tollhouse_flush_seconds_sum", ()]
 
 
-def test_no_series_tells_when_a_counter_was_made() -> None:
+def test_metrics_have_no_created_series() -> None:
     """
     No counter or histogram of Tollhouse has a `_created` series. Other registries of the process keep theirs.
     """
@@ -143,7 +143,7 @@ def test_made_up_sources_leave_those_of_tollhouse_their_series() -> None:
     assert told["malformed"] == 5
 
 
-def test_routes_and_space_are_read_when_asked() -> None:
+def test_routes_and_space_are_read_from_the_snapshot() -> None:
     """Queues and space are read from the snapshot. A route has one series per state."""
     read = samples(ProcessMetrics().render(Snapshot(stats=STATS, routes=[ROUTE], devices={"silent": 3})))
     route = ("route", "upstream/ai-telemetry")
@@ -162,14 +162,14 @@ def test_routes_and_space_are_read_when_asked() -> None:
     assert 3 == read["tollhouse_devices", (("state", "silent"),)]
 
 
-def test_the_fleet_is_read_when_asked() -> None:
+def test_fleet_is_read_from_the_snapshot() -> None:
     snapshot = Snapshot(stats=STATS, fleet_states={"missing": 4}, assistants={"codex": {"overridden": 2}})
     read = samples(ProcessMetrics().render(snapshot))
     assert 4 == read["tollhouse_fleet_devices", (("state", "missing"),)]
     assert 2 == read["tollhouse_fleet_assistants", (("assistant", "codex"), ("state", "overridden"))]
 
 
-def test_clusters_and_container_files_are_read_when_asked() -> None:
+def test_clusters_and_container_files_are_read_from_the_snapshot() -> None:
     """The metrics show the number of offline clusters, and the number and age of waiting files."""
     waiting = WaitingFiles(files=2, bytes=700, oldest=940.0)
     read = samples(
@@ -212,7 +212,7 @@ async def test_a_crowd_of_scrapers_costs_one_rendering() -> None:
     assert 2 == reads
 
 
-async def test_metrics_are_told_while_the_storage_is_away() -> None:
+async def test_metrics_retain_stored_figures_while_the_storage_is_unavailable() -> None:
     """
     If the storage is unavailable, the metrics keep the last stored figures and report it.
     Process counters continue.

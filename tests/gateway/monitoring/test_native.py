@@ -30,7 +30,7 @@ def told(config: Config, caplog: pytest.LogCaptureFixture) -> tuple[float | None
     return value, [record.__dict__["action"] for record in caplog.records], line.status, line.words
 
 
-def test_the_module_is_told_wherever_it_is_looked_for(
+def test_state_of_the_module_is_in_metric_doctor_and_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

@@ -54,7 +54,7 @@ def shown(spend: SpendSeries, name: str, label: str = "team") -> dict[str, float
     return found
 
 
-async def test_what_comes_is_counted_and_a_restart_counts_nothing_twice(ledgers: Ledgers) -> None:
+async def test_new_spend_is_counted_and_restart_counts_nothing_twice(ledgers: Ledgers) -> None:
     """
     New spend is counted, and a new series first shows 0 once. After a restart nothing counts twice, and the
     monthly cost is complete at once.
@@ -106,7 +106,7 @@ async def test_a_counter_waits_while_its_sum_is_lower(in_files: Ledgers) -> None
     assert [(0.0, 1.0), (5.0, 6.0), (5.0, 3.0), (5.0, 4.0), (7.0, 8.0)] == counted
 
 
-async def test_a_month_that_ends_takes_nothing_with_it(in_files: Ledgers) -> None:
+async def test_late_records_of_the_last_month_still_count(in_files: Ledgers) -> None:
     """Late records of the last month still count, and the gauge shows the current month."""
     ledger, log, clock = await in_files.open(), FakeLog(), FakeClock(BEGIN + HOUR)
     spend = SpendSeries(ledger, clock, top=5)

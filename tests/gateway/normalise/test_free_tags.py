@@ -81,7 +81,7 @@ def test_what_may_be_a_text_is_left_out_and_counted(door: Door) -> None:
 
 
 @DOORS
-def test_a_configured_name_is_kept(door: Door) -> None:
+def test_configured_attribute_is_stored(door: Door) -> None:
     """
     A name in `privacy.keep_attributes` is kept, because the operator is responsible for it. Names of content
     are dropped in any case.

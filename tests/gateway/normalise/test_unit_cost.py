@@ -102,7 +102,7 @@ def test_times_become_utc(written: str, stored: str) -> None:
         {**allocation(), "telemetry-stream": "new"},
     ],
 )
-def test_allocation_records_that_are_taken(record: dict[str, Any]) -> None:
+def test_allocation_records_that_are_accepted(record: dict[str, Any]) -> None:
     """Old and new names, any case of a granularity, and up to 5 dimensions and 20 values are accepted."""
     taken = read(record)
     assert taken.stream == "new"

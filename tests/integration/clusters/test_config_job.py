@@ -168,7 +168,7 @@ async def test_a_change_is_applied_and_reported(site: Site) -> None:
     assert {"get"} == {each.split()[0] for each in site.api.asked}
 
 
-async def test_drift_is_reported_and_put_back_if_asked_for(site: Site) -> None:
+async def test_manual_change_is_reported_and_reverted_only_with_restore(site: Site) -> None:
     """
     A manual change in the cluster stays until a new configuration is set or the job runs with `--restore`.
     """
@@ -192,7 +192,7 @@ async def test_drift_is_reported_and_put_back_if_asked_for(site: Site) -> None:
     assert site.kept() == QUICK
 
 
-async def test_what_is_taken_back_leaves_the_cluster(site: Site) -> None:
+async def test_older_version_is_applied_and_empty_configuration_removes_everything(site: Site) -> None:
     """An older version is applied again. An empty configuration removes everything."""
     first = await site.change(SLOW)
     await site.run()
@@ -208,7 +208,7 @@ async def test_what_is_taken_back_leaves_the_cluster(site: Site) -> None:
     assert (0, "unchanged: none\n") == await site.run()
 
 
-async def test_what_the_cluster_refuses_is_told(site: Site) -> None:
+async def test_refusal_by_the_cluster_is_printed_and_shown(site: Site) -> None:
     """
     The job prints the refusal on one line, and Tollhouse shows it. The next run tries again, even if only the
     restart is missing.

@@ -196,7 +196,7 @@ async def syncs_of(tmp_path: Path, service: Service) -> AsyncIterator[BillingSyn
         await spool.close()
 
 
-async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
+async def test_hours_of_a_month_add_up_to_the_ledger(tmp_path: Path) -> None:
     """
     Hours equal the totals to the last digit. Late data change only their hours, and a restart sends nothing again.
     """
@@ -216,7 +216,7 @@ async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
         assert service.drops == drops + 1
 
 
-async def test_what_is_taken_back_leaves_the_bill(tmp_path: Path) -> None:
+async def test_reversed_counter_changes_only_its_hour_of_the_bill(tmp_path: Path) -> None:
     """A counter that a later record takes back changes only its hour, which is sent again without it."""
     hour = int((MONTH + timedelta(days=3)).timestamp())
 
@@ -378,7 +378,7 @@ async def test_an_hour_before_the_last_month_is_sent_again(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("ahead", "border"), [(45, 15), (75, 32)])
-async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: int, border: int) -> None:
+async def test_row_of_a_day_never_replaces_its_hours(tmp_path: Path, ahead: int, border: int) -> None:
     """
     The row of a day never replaces the rows of its hours. If the clock was months ahead for a while, hours have
     become days. Such hours stay as they were sent, and later hours are still sent.
@@ -404,7 +404,7 @@ async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: i
         assert all(late <= datetime.fromisoformat(start) < late + timedelta(hours=2) for start in changed)
 
 
-async def test_a_ledger_that_lacks_records_takes_nothing_back(tmp_path: Path) -> None:
+async def test_ledger_that_lacks_records_changes_no_sent_hour(tmp_path: Path) -> None:
     """After the loss of ledger.sqlite, a sent hour changes only if all its records are still stored."""
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(2000)

@@ -122,7 +122,7 @@ VERDICT = b'{"connection": {"is_valid": false, "errors": ["no such month"]}}'
         (Reply(503, b"later", "text/plain"), ("unavailable", "503 later")),
     ],
 )
-async def test_check_asks_for_a_verdict_on_a_drop(
+async def test_check_validates_a_billing_file_with_its_key(
     upstream: FakeUpstream, reply: Reply, found: tuple[str, str | None]
 ) -> None:
     """

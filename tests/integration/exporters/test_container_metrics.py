@@ -151,7 +151,7 @@ async def test_a_key_for_a_part_parks_the_rest(serve: Serve, tmp_path: Path) -> 
         assert {} == service.objects
 
 
-async def test_an_address_that_ended_is_asked_for_again(serve: Serve, tmp_path: Path) -> None:
+async def test_expired_upload_address_is_requested_again(serve: Serve, tmp_path: Path) -> None:
     """
     If an upload address expired, a new one is requested. If the object store is busy, the upload is tried again.
     """

@@ -126,7 +126,7 @@ def test_a_signature_is_what_the_page_says() -> None:
     assert "v1=3dd49b2593d0f9a349e9e71c4bde3e2b862c2be4003fe9b4ba81332029310158" == sign_body("k", "1", b"{}")
 
 
-def test_the_receiver_of_the_documents_tells_ours_from_others() -> None:
+def test_documented_receiver_accepts_only_current_requests_with_its_secret() -> None:
     """
     The documented receiver accepts a request only with a current time and its own secret, and refuses
     a changed body.
@@ -152,7 +152,9 @@ def test_the_receiver_of_the_documents_tells_ours_from_others() -> None:
             names["records"](headers, content, secret)
 
 
-async def test_a_webhook_is_sent_the_same_until_it_is_taken(spool: Spooled, upstream: FakeUpstream) -> None:
+async def test_webhook_repeats_the_same_body_until_it_is_accepted(
+    spool: Spooled, upstream: FakeUpstream
+) -> None:
     """
     After no answer or a 500, the same body is sent under the same key. After a 413 it is sent in halves.
     """
@@ -236,7 +238,7 @@ async def test_a_new_secret_signs_at_once(spool: Spooled, upstream: FakeUpstream
 
 
 @pytest.mark.parametrize(("type_", "topic"), [("ndjsonn", "ai-telemetry"), ("otlp", "usage-events")])
-def test_a_destination_that_cannot_take_a_topic_is_named(type_: str, topic: str) -> None:
+def test_destination_that_cannot_accept_a_topic_is_named(type_: str, topic: str) -> None:
     """
     If a destination cannot accept a topic, building the routes fails with an error that names the setting.
     """
@@ -291,7 +293,7 @@ async def test_what_never_arrived_is_no_answer() -> None:
     assert "s3cret" not in str(failure.value)
 
 
-async def test_an_address_that_holds_a_secret_stays_untold() -> None:
+async def test_reason_omits_an_address_that_may_contain_a_secret() -> None:
     """If the remote side is no HTTP server, the reason says so without the address, which may contain a secret."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -310,7 +312,7 @@ async def test_an_address_that_holds_a_secret_stays_untold() -> None:
     assert "s3cret" not in str(failure.value)
 
 
-async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> None:
+async def test_invalid_address_or_ca_file_pauses_the_route(tmp_path: Path) -> None:
     """An invalid address or an invalid CA file parks the route, because only the operator can correct it."""
     async with Client(ClientSettings(), clock=CLOCK) as client:
         with pytest.raises(Misconfigured, match="not a valid address"):
@@ -324,7 +326,7 @@ async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("status", "keys"), [(500, 1), (502, 1), (503, 2)])
-async def test_a_receiver_that_takes_and_fails_hears_the_same_key_again(
+async def test_repeat_after_500_or_502_has_the_same_key(
     spool: Spooled, upstream: FakeUpstream, status: int, keys: int
 ) -> None:
     """

@@ -139,7 +139,7 @@ async def test_heartbeats_replace_pings_while_there_are_verdicts(laptop: Laptop)
     assert [stated, stated, None] == laptop.verdicts
 
 
-async def test_a_pending_device_asks_again(laptop: Laptop) -> None:
+async def test_pending_device_requests_again_until_approved(laptop: Laptop) -> None:
     """A pending device asks until an operator approves it, and then gets its key."""
     laptop.gateway.state = "pending"
     assert await laptop.link.send_report_and_return_wait_s() > 5
@@ -323,7 +323,7 @@ async def test_a_pending_device_sends_heartbeats(laptop: Laptop) -> None:
     assert ["heartbeat", "heartbeat", "ping"] == streams(laptop)
 
 
-async def test_the_word_of_an_answer_is_kept(laptop: Laptop) -> None:
+async def test_value_of_next_in_a_response_is_stored(laptop: Laptop) -> None:
     laptop.gateway.word = "7.abc"
     await enrolled(laptop)
     assert ["7.abc"] == laptop.words

@@ -96,7 +96,7 @@ async def site(tmp_path: Path) -> AsyncIterator[DeviceSite]:
     await table.close()
 
 
-async def test_the_enrolment_comes_first(site: DeviceSite) -> None:
+async def test_enrolment_is_sent_before_the_heartbeat(site: DeviceSite) -> None:
     """
     The enrolment is sent first, then the newest heartbeat with the device's report. Then nothing is sent
     until a change.
@@ -160,7 +160,7 @@ async def test_a_device_that_only_pings(site: DeviceSite) -> None:
     assert [{"device_id": "d1", "os": "debian 12"}] * 2 == later
 
 
-async def test_a_late_heartbeat_is_no_clock_that_is_behind(site: DeviceSite) -> None:
+async def test_late_heartbeat_does_not_make_the_clock_seem_slow(site: DeviceSite) -> None:
     """
     If a heartbeat waited, the next Tollhouse gets the time that the device's clock shows now. Otherwise the clock
     would seem to be behind.
@@ -213,7 +213,7 @@ async def test_changed_facts_enrol_again_and_the_heartbeat_follows(site: DeviceS
     assert {"team": "ads"} == json.loads(site.upstream.accepted[2].body)["labels"]
 
 
-async def test_the_upstreams_own_id_is_kept_and_used(site: DeviceSite) -> None:
+async def test_heartbeats_name_the_device_by_the_upstreams_id(site: DeviceSite) -> None:
     """Heartbeats that are sent upstream name the device by the id that the upstream gave it."""
     answer = b'{"device": {"id": "up-77", "state": "enrolled"}}'
     site.upstream.judge = lambda request: Reply(200, answer, "application/json")

@@ -150,7 +150,7 @@ def test_units_are_words_of_focus() -> None:
     assert {"Tokens", "Seconds", "Images", "Pixels", "Characters", "Pages", "Results", "Requests"} == units
 
 
-def test_what_lines_do_not_tell_is_one_row() -> None:
+def test_costs_without_lines_are_one_row() -> None:
     """
     Reported costs, cached calls, counters, corrections and estimates of another price list have no lines.
     """
@@ -172,7 +172,7 @@ def test_what_lines_do_not_tell_is_one_row() -> None:
     assert 6 == len(found)
 
 
-def test_calls_with_and_without_lines_stand_apart() -> None:
+def test_calls_with_and_without_lines_have_separate_rows() -> None:
     """
     A sum that another price list estimated has a single row, while others in the same hour keep their lines.
     """

@@ -157,7 +157,7 @@ async def test_one_poison_record_is_found_and_set_aside(site: Site, poison: int)
     assert {"delivered": 999, "dead": 1} == await site.server.terms()
 
 
-async def test_a_lone_poison_record_does_not_block_what_comes_after(site: Site) -> None:
+async def test_single_refused_record_does_not_block_later_records(site: Site) -> None:
     """
     A single refused record may mean that the route is broken. When another record is accepted, the first one
     is set aside.
@@ -310,7 +310,7 @@ async def test_too_large_is_halved_until_it_fits(site: Site) -> None:
     assert {"delivered": 100} == await site.server.terms()
 
 
-async def test_an_answer_that_asks_for_patience_is_repeated_under_a_new_key(site: Site) -> None:
+async def test_request_is_repeated_under_a_new_key_after_503(site: Site) -> None:
     """
     After a 503, the same bytes are sent under a new key, because the service would replay its error under
     the old one.
@@ -367,7 +367,7 @@ async def test_too_large_splits_also_what_is_ambiguous(site: Site) -> None:
     assert [10, 10, 5, 5] == [len(request.ids) for request in site.upstream.requests]
 
 
-async def test_an_answer_that_never_comes_is_no_answer(site: Site) -> None:
+async def test_request_without_an_answer_is_repeated_after_the_timeout(site: Site) -> None:
     """
     If the upstream never answers, `upstream.timeout` ends the wait. The next attempt repeats the same request under
     the same key.
@@ -477,7 +477,7 @@ async def test_a_record_that_otlp_has_no_room_for_is_set_aside(site: Site, field
     assert "cannot be encoded as OTLP" in letter.error
 
 
-async def test_a_dead_letter_can_be_sent_when_its_entry_is_gone(site: Site) -> None:
+async def test_rejected_record_can_be_sent_after_its_entry_was_deleted(site: Site) -> None:
     """
     A rejected record is stored by itself, so an operator can send it even after retention has deleted its entry.
     """

@@ -163,7 +163,7 @@ async def test_a_sum_without_a_clear_answer_is_never_sent_twice(site: UnitCostSi
     assert unknown.last == 1
 
 
-async def test_a_sum_whose_answer_never_comes_is_never_sent_twice(site: UnitCostSite) -> None:
+async def test_sum_without_an_answer_is_never_sent_twice(site: UnitCostSite) -> None:
     """If the upstream never answers a sum, `upstream.timeout` ends the wait, and the sum is not sent again."""
     site.upstream.answers.append(Reply(delay_s=60))
     await site.add(operation(1))

@@ -118,7 +118,7 @@ def device_of(gateway: Gateway) -> Device:
 
 
 @pytest.mark.parametrize("offset_s", [-400.0, 400.0])
-async def test_a_wrong_clock_stands_beside_the_word(
+async def test_wrong_clock_is_a_cause_and_leaves_the_state(
     gateway: Gateway, tmp_path: Path, offset_s: float
 ) -> None:
     """

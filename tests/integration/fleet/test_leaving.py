@@ -151,7 +151,7 @@ async def test_a_machine_that_left_may_be_installed_again(gateway: Gateway, tmp_
     assert "pending" == gateway.state(three).word
 
 
-async def test_a_loss_goes_on_after_a_machine_is_installed_again(gateway: Gateway, tmp_path: Path) -> None:
+async def test_loss_continues_after_a_machine_is_installed_again(gateway: Gateway, tmp_path: Path) -> None:
     laptop = laptop_of(gateway, tmp_path / "one")
     laptop.more = {"assistants": {"codex": {"state": "overridden", "use": "losing"}}}
     await beat(laptop)

@@ -101,7 +101,7 @@ def counts(answer: Answer) -> tuple[int, bytes, str]:
 
 
 @pytest.mark.parametrize("door", DOORS)
-async def test_a_key_stands_for_one_body(serve: Serve, tmp_path: Path, door: str) -> None:
+async def test_idempotency_key_belongs_to_one_body(serve: Serve, tmp_path: Path, door: str) -> None:
     """
     Under one idempotency key, the same body gets the first answer again, and another body is refused. Both
     hold after a crash.

@@ -129,7 +129,7 @@ async def test_every_dimension_closes_to_the_bill() -> None:
     assert beside["without_statement"] == []
 
 
-async def test_what_has_no_bill_is_told_by_seller_whatever_groups_are_kept() -> None:
+async def test_sellers_without_a_bill_are_independent_of_the_dimensions() -> None:
     """The list of sellers without a bill does not depend on the query's dimensions."""
     world = await World().open()
     world.use("search", 60)

@@ -28,13 +28,13 @@ def test_each_pays_the_billed_rate_and_nobody_what_was_not_reported() -> None:
     assert {UNREPORTED: 2 * UNIT} == division.reasons
 
 
-def test_a_cell_told_twice_is_all_of_its_calls() -> None:
+def test_billed_amount_is_divided_when_more_tokens_were_counted() -> None:
     """If more tokens were counted than billed, the whole billed amount is divided over the calls."""
     division = divided([row("input", 10), row("input", 50, unit="tokens")], [calls("a", 75), calls("b", 25)])
     assert {("a", "usage", "exact"): 15 * UNIT // 2, ("b", "usage", "exact"): 5 * UNIT // 2} == paid(division)
 
 
-def test_money_is_divided_over_quantities_that_tell_more() -> None:
+def test_quantity_per_key_keeps_missing_and_double_reports_apart() -> None:
     """
     The bill states the quantity per key, so a key that did not report and a key that reported twice do not
     cancel each other.
@@ -58,7 +58,7 @@ def test_a_level_that_calls_do_not_know_is_given_up() -> None:
     } == paid(division)  # fmt: skip
 
 
-def test_a_region_that_the_bill_tells_apart_is_paid_by_its_own_calls() -> None:
+def test_row_of_other_regions_covers_calls_without_their_own_row() -> None:
     """
     A bill row may cover all other regions, under any name. It is charged to calls in regions without a row
     of their own.
@@ -72,7 +72,7 @@ def test_a_region_that_the_bill_tells_apart_is_paid_by_its_own_calls() -> None:
         } == paid(division)  # fmt: skip
 
 
-def test_regions_that_calls_tell_otherwise_are_one_pool() -> None:
+def test_tokens_above_a_regions_bill_pay_for_other_regions() -> None:
     """
     All calls state one region. The tokens that exceed the bill of that region pay for the other regions.
     """
@@ -101,7 +101,7 @@ def test_nobody_pays_for_a_kind_of_tokens_that_others_used() -> None:
     assert {("a", "usage", "exact"): 4 * UNIT, ("a", "usage", "pooled"): 3 * UNIT} == paid(division)
 
 
-def test_money_without_a_quantity_beside_a_kind_that_nobody_reports() -> None:
+def test_amount_without_a_quantity_is_divided_by_value_of_calls() -> None:
     """
     An amount without a quantity is divided by the value of the calls. Output that no call reports
     still stays unallocated.

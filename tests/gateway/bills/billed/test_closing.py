@@ -77,7 +77,7 @@ class ClosedWorld(World):
         return {row.group: Decimal(row.cost) for row in await self.ledger.costs(query)}
 
 
-async def test_a_closed_month_comes_to_its_invoice() -> None:
+async def test_rounding_of_a_closed_month_is_unallocated() -> None:
     """
     The invoice differs by half a cent per line because of rounding. This amount is unallocated, and every
     grouping of every cost type contains it.
@@ -99,7 +99,7 @@ async def test_a_closed_month_comes_to_its_invoice() -> None:
     assert beside["days"]["closed"] == 0
 
 
-async def test_what_an_invoice_has_and_no_bill_tells() -> None:
+async def test_tax_that_only_the_invoice_has_is_divided_by_usage() -> None:
     """
     A tax that only the invoice has is divided by usage. If the invoice differs by more than half a cent per line,
     the difference becomes a line of its own and a problem.
@@ -197,7 +197,7 @@ async def test_days_without_a_bill_are_closed_too() -> None:
 
 
 @pytest.mark.parametrize("days", [0, 1])
-async def test_what_restated_a_day_is_taken_back_with_its_statement(days: int) -> None:
+async def test_withdrawn_bill_reverses_its_restatement_of_a_closed_day(days: int) -> None:
     """
     If a bill that restated a day of a closed month is withdrawn on the same day, no entry remains. If it is
     withdrawn later, a second entry reverses the first.
@@ -242,9 +242,7 @@ async def looked(world: ClosedWorld, days: int = 0) -> None:
     ("amount", "days", "left"),
     [("-4", 1, "0"), ("-4", 5, "0"), ("-6", 1, "0"), ("-1", 1, "-3"), ("2", 1, "-4")],
 )
-async def test_what_the_provider_bills_of_a_restated_day_takes_the_entry_back(
-    amount: str, days: int, left: str
-) -> None:
+async def test_later_bill_of_a_restated_amount_reverses_the_entry(amount: str, days: int, left: str) -> None:
     """
     A later bill may contain the restated amount. It then reverses the entry, up to that amount and in the
     same direction. If this bill is withdrawn, the entry returns.
@@ -375,7 +373,7 @@ def test_what_is_left_of_a_restatement_is_exactly_the_rest(parts: list[Any], bil
         assert amount * billed_sum.amount >= 0
 
 
-async def test_a_month_is_its_invoice_whatever_changed_before_it_was_kept() -> None:
+async def test_closed_month_equals_its_invoice_after_restart_or_ledger_loss() -> None:
     """
     A closed month equals its invoice. If a bill changed before a restart, or the ledger was lost, a
     difference line makes up for it.

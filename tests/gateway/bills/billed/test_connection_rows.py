@@ -184,7 +184,7 @@ async def test_rows_have_all_their_tags() -> None:
     assert {(None,): Decimal(5)} == await world.paid("billed_cost", "service")
 
 
-def test_a_tag_that_tells_every_row_apart_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_tag_sets_lose_tags_before_account_and_team(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     If a day has too many distinct sets of tags, the smallest sets lose their tags first. They keep
     account and team.
@@ -216,7 +216,7 @@ async def test_a_slice_has_rows_with_an_owner_in_it() -> None:
         assert cost_row.cost == "3"
 
 
-async def test_what_is_replaced_or_leaves_the_costs_is_gone() -> None:
+async def test_replaced_or_removed_costs_of_a_connection_disappear() -> None:
     """
     Old costs disappear if a month is computed again, a day has no more rows, or a connection no longer
     counts in costs.

@@ -183,7 +183,7 @@ async def test_a_node_with_a_bill_has_no_price() -> None:
     assert {("billing",): "3", ("containers",): "8"} == await paid(rows, "origin")
 
 
-async def test_what_a_bill_tells_of_namespaces_stays() -> None:
+async def test_bill_row_of_a_namespace_replaces_the_price() -> None:
     """A bill row of a namespace replaces the price, because the bill states the cost of its cluster."""
     rows, _ = await world()
     rows.drops.put(row(cost="5", **{"k8s/cluster": "prod", "k8s/namespace": "ads"}))
@@ -191,7 +191,7 @@ async def test_what_a_bill_tells_of_namespaces_stays() -> None:
     assert {("billing", "ads", None): "5"} == await paid(rows, "origin", "namespace", "workload")
 
 
-async def test_usage_that_comes_later_divides_anew() -> None:
+async def test_bill_rows_are_divided_again_when_usage_arrives_late() -> None:
     """
     Bill rows are divided again when usage arrives later: a completed day at once, the current day once an
     hour. If all prices are removed, all container costs disappear.
@@ -231,7 +231,7 @@ def test_prices_fit_by_cluster_and_node() -> None:
     assert price_cluster_day(replace(PROD, name="test"), USAGE, prices) is None
 
 
-def test_two_clusters_of_one_name_are_told_apart_by_account() -> None:
+def test_two_clusters_of_one_name_are_distinguished_by_account() -> None:
     """
     If the bill does not name the account, the row belongs to neither of two clusters with one name, and
     neither has a price.
@@ -289,7 +289,7 @@ async def test_a_row_of_nothing_is_a_bill() -> None:
     assert {("containers", "web"): "2"} == await paid(rows, "origin", "workload")
 
 
-def test_nodes_of_one_name_are_told_apart_by_account_and_region() -> None:
+def test_nodes_of_one_name_are_distinguished_by_account_and_region() -> None:
     """
     If the bill names neither account nor region, the row belongs to none of the nodes with this name, and
     none of them has a price.

@@ -88,7 +88,7 @@ def test_searches_of_a_key_are_paid_by_its_calls() -> None:
     )
 
 
-def test_what_is_beside_the_tokens_is_of_who_used_it() -> None:
+def test_units_other_than_tokens_are_divided_by_quantity() -> None:
     """
     Units other than tokens are divided over the calls by quantity, even if the line has no key. A line that
     names no meter is divided by its unit.
@@ -173,7 +173,7 @@ def test_a_covered_day_without_an_amount_is_a_day_of_the_bill() -> None:
     assert division.accrued == {"unreported": 2 * UNIT}
 
 
-def test_a_day_that_may_be_told_anew_is_not_invoiced() -> None:
+def test_day_that_may_be_restated_has_no_invoiced_cost() -> None:
     """A day that the provider may restate has no invoiced cost, but all other cost types."""
     open_day: dict[str, Any] = {"unsettled": {"bill": frozenset({DAY})}}
     division = divided([row("cost", 4)], USES, **open_day)
@@ -200,7 +200,7 @@ def shared(rows: list[StatementRow], uses: list[Use], day: int = 0) -> dict[str,
     return share_by_team
 
 
-def test_a_refund_takes_from_each_what_the_charge_gave() -> None:
+def test_refund_cancels_its_charge_in_every_row() -> None:
     """The charge and its refund cancel in every row, including the unallocated one."""
     rows = [row("input", 8), row("input", 80, unit="tokens")]
     charged = paid(divided(rows, USES, days=4))
@@ -258,7 +258,7 @@ def test_all_of_it_is_somewhere_in_both_arrangements(amount: int, tokens: list[i
     assert ({("-", "refund", "unallocated"): amount} if amount else {}) == paid(division, 1)
 
 
-def test_one_whose_time_is_not_told_is_of_nobody() -> None:
+def test_refund_without_a_time_is_unallocated() -> None:
     """A refund that states no time is unallocated in every cost type, with a reason."""
     division = divided([row("refund", -3, model=None, line_type="refund")], USES)
     assert {"refund": -3 * UNIT} == division.reasons

@@ -117,7 +117,7 @@ async def test_very_many_rows_of_a_day_hide_no_node(
         assert abs(expected[PRICED,] * UNIT - paid_amounts[PRICED,]) < NEAR
 
 
-async def test_a_bill_that_comes_and_goes_leaves_the_price() -> None:
+async def test_price_applies_again_when_its_bill_is_withdrawn() -> None:
     """
     A bill replaces the price of a node. When the bill is withdrawn, the price applies again. A restart in between
     changes nothing.

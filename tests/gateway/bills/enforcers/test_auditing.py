@@ -84,7 +84,7 @@ async def test_wrong_counters(counts: Any, cause: str) -> None:
     assert "since 2026-11-01T00:00:00.000Z" in fault.seen
 
 
-async def test_a_counter_that_stands_still() -> None:
+async def test_counter_that_stops_rising_is_a_fault() -> None:
     made = await world(Counter("still"))
     await made.run(2)
     made.counters[0].counts = lambda sent: Decimal(0)

@@ -185,7 +185,7 @@ def test_who_has_no_seat_in_a_table(row: str) -> None:
 
 
 @pytest.mark.parametrize("status", ["Removed", "disabled", "Expired", "UNASSIGNED"])
-def test_who_is_gone_has_no_seat(status: str) -> None:
+def test_removed_person_has_no_seat(status: str) -> None:
     table = f"email,user_status\nann@example.com,{status}\nbob@example.com,pending\n"
     assert ["bob@example.com"] == [seat.user for seat in parse_seat_list("list.csv", table.encode())]
 

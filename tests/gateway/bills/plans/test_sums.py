@@ -162,7 +162,7 @@ def beyond_by_hand(by_seat: dict[str, dict[int, SeatUse]], days: range, is_poole
     return sum(max(0, amount - 40 * ONE) for amount in used)
 
 
-def test_what_is_taken_back_leaves_the_sum_of_the_cycle() -> None:
+def test_days_with_reversed_usage_add_up_to_the_cycle() -> None:
     """
     A correction may take back more than the use of its day. The days still add up to the total use of the cycle.
     """

@@ -507,7 +507,7 @@ def test_all_calls_in_one_region() -> None:
     the_one((tokens, tenth, everywhere), "price_change")
 
 
-def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
+def test_region_claim_starts_when_calls_begin_to_state_it() -> None:
     """
     Calls state their region only from some day on. From that day, the claim is about regions. Earlier days
     only match the pattern, or stay unexplained.
@@ -543,7 +543,7 @@ def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
     assert "according to the bill" in the_one((by_bill, money, with_regions), "region").evidence
 
 
-def test_a_region_that_nobody_tells_is_no_claim_of_certainty() -> None:
+def test_claim_of_an_unreported_region_is_not_certain() -> None:
     """
     No report names the region. The claim rests only on the price factor, which is one that regions have, so
     it is not certain.
@@ -614,7 +614,7 @@ def test_lines_that_are_no_tokens() -> None:
     assert difference == 4 * UNIT
 
 
-def test_searches_that_calls_tell_as_well() -> None:
+def test_searches_reported_by_calls_match_the_bill() -> None:
     """
     Searches reported by calls match the bill's lines. Only the rest is a difference, and it is not
     the ledger's price.

@@ -164,7 +164,9 @@ ONCE_WRONG = (
 
 
 @pytest.mark.parametrize(("seed", "provider", "first", "second"), ONCE_WRONG)
-async def test_pairs_that_were_told_wrongly(seed: int, provider: str, first: str, second: str) -> None:
+async def test_pairs_of_faults_that_failed_before_pass(
+    seed: int, provider: str, first: str, second: str
+) -> None:
     """Pairs of faults that failed in earlier runs."""
     plants = plants_of(provider, seed, (first, second))
     verdict = judged_together(provider, seed, await planted(provider, seed, plants), plants)

@@ -118,7 +118,7 @@ def test_other_units_meet_the_lines_of_a_bill(
     assert [("meter_differs", "2")] == apart(use, {}, {kind: f"{Decimal(paid) + 2}"})
 
 
-def test_a_line_of_a_unit_that_no_call_tells_is_none_of_theirs() -> None:
+def test_searches_of_calls_do_not_match_billed_images() -> None:
     """Searches of calls do not match a bill line of images."""
     use = counted("anthropic", "claude-opus-5", {"web_searches": 300})
     causes = apart(use, {}, {"web_search": "3", "images": "4"})

@@ -88,7 +88,7 @@ async def test_a_name_that_nothing_joins(counts: Counts) -> None:
     assert any("may be the same" in hint.evidence for hint in result.hints)
 
 
-async def test_a_model_that_is_not_told_is_still_found(counts: Counts) -> None:
+async def test_model_that_the_bill_does_not_name_is_found(counts: Counts) -> None:
     """
     The bill names no model for some tokens, but they are found: they are ten times those of another model,
     and all other models agree.

@@ -163,7 +163,7 @@ async def of_a_lost_key(lost: str, regional: str) -> Reconciliation:
     )
 
 
-async def test_what_cannot_be_told_apart_is_said() -> None:
+async def test_unreported_calls_inseparable_from_another_price_claim_nothing() -> None:
     """Unreported calls in an unreported region have a higher price that cannot be separated from them."""
     result = await of_a_lost_key(KEYS[1], KEYS[1])
     assert {} == claimed(result)

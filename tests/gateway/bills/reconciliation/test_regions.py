@@ -25,7 +25,7 @@ def plant(name: str, provider: str) -> Plant:
     ("provider", "other"),
     [(GOOGLE, "batch share"), (AZURE, "half"), (GOOGLE, "discount"), (ANTHROPIC, "discount")],
 )
-async def test_beside_another_cause(provider: str, other: str) -> None:
+async def test_region_claim_holds_next_to_another_cause(provider: str, other: str) -> None:
     """
     Each claim is within 2 % of its cause, measured without or with the other cause. Nothing else is claimed.
     """

@@ -22,7 +22,7 @@ from tests.gateway.bills.reconciliation.simulator import ANTHROPIC, OPENAI
         (OPENAI, "double report", "twice"),
     ],
 )
-async def test_beside_another_cause(provider: str, again: str, other: str) -> None:
+async def test_claims_of_repeats_hold_next_to_another_cause(provider: str, again: str, other: str) -> None:
     """
     Tokens of another tier or kind are matched only within the same time, so large inputs that changed their
     tier are not claimed as a price. A repeat is valued at the billed price or the counted price.

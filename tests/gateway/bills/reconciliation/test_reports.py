@@ -72,7 +72,7 @@ def test_the_reports_of_each_source(path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["throughput", "tax", "cost", "input"])
-def test_a_line_of_a_month_stands_beside_lines_of_days(kind: str) -> None:
+def test_monthly_line_and_daily_lines_of_a_bill_combine(kind: str) -> None:
     """
     If a bill has a line for a whole month and lines for single days, no day is lost. The kind of the monthly
     line does not matter.

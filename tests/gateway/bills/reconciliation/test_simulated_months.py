@@ -188,7 +188,9 @@ async def test_causes_together(number: int, provider: str) -> None:
 
 
 @pytest.mark.parametrize(("provider", "seed", "names"), part(ONCE_WRONG, every=5))
-async def test_months_that_were_told_wrongly(provider: str, seed: int, names: tuple[str, ...]) -> None:
+async def test_combinations_of_causes_that_failed_before_pass(
+    provider: str, seed: int, names: tuple[str, ...]
+) -> None:
     """Combinations of causes that failed in earlier full runs."""
     plants = [plants_of(seed, provider)[name] for name in names]
     verdict = judged_together(provider, seed, await planted(provider, seed, plants), plants)

@@ -25,7 +25,7 @@ def pull(**fields: Any) -> PullState:
     return PullState(**{**values, **fields})
 
 
-def test_a_pull_is_known_to_the_day_that_it_asked_for() -> None:
+def test_successful_pull_covers_up_to_its_requested_day() -> None:
     """
     If a pull succeeds, reports have arrived up to the day that it requested, even if the provider had no
     data. Before the first pull, the stored rows of the source decide.

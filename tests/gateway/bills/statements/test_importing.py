@@ -56,7 +56,7 @@ def test_parts_of_one_report_are_one_statement() -> None:
     assert whole[0].statement.rows == twice.statement.rows
 
 
-def test_whole_pages_stand_apart() -> None:
+def test_bucket_in_two_files_is_imported_once() -> None:
     """A bucket that two files contain is imported from one of them, not from both."""
     again = USAGE.read_bytes() + b" "
     assert 2 == len(reports(USAGE.read_bytes(), again))
@@ -189,7 +189,7 @@ def _swapped(document: object, chance: random.Random) -> list[object]:
     return documents
 
 
-def test_nothing_of_another_time_than_was_asked_for() -> None:
+def test_rows_outside_the_requested_days_are_not_added() -> None:
     """
     Rows of another day are skipped, and rows of a longer period are listed as problems. Neither is added to
     the requested days.
@@ -258,7 +258,7 @@ def twice(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_what_stands_twice_is_told(path: Path) -> None:
+def test_repeated_rows_count_once_or_are_reported(path: Path) -> None:
     """
     Repeated rows count once if the report has an id for each row. Otherwise the number of equal rows is reported.
     """

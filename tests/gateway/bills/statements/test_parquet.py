@@ -102,7 +102,7 @@ def test_a_map_is_an_object_and_a_number_keeps_its_digits() -> None:
     assert expected_row == row
 
 
-def test_a_file_is_bounded_by_what_it_comes_to(tmp_path: Path) -> None:
+def test_parquet_files_are_limited_by_unpacked_size(tmp_path: Path) -> None:
     """Equal values compress very well, so the unpacked size is limited in addition to the file size."""
     rows = [{"ChargePeriodStart": "x" * 50 + str(number), "BilledCost": "0"} for number in range(20_000)]
     content = packed(rows, group=20_000)

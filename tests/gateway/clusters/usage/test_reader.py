@@ -152,7 +152,9 @@ async def test_nothing_is_read_without_a_price(cluster: Cluster) -> None:
     assert 3_000_000 == await cluster.used()
 
 
-async def test_more_files_than_one_step_takes(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_beyond_one_step_are_read_in_arrival_order(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If there are more files than one step reads, they are read in the order of arrival."""
     monkeypatch.setattr("gateway.clusters.usage.reader.MANY", 2)
     for minute in range(6):

@@ -52,7 +52,7 @@ def literal(data: bytes) -> bytes:
 
 @given(st.binary(min_size=1, max_size=3000), st.integers(1, 40))
 @settings(max_examples=examples(30), deadline=None)
-def test_a_block_comes_out_as_it_was(data: bytes, often: int) -> None:
+def test_snappy_block_with_repeated_text_decodes_unchanged(data: bytes, often: int) -> None:
     """Repeated text makes the Snappy encoder use the copy elements of the block format."""
     text = data * often
     block = pyarrow.compress(text, codec="snappy", asbytes=True)

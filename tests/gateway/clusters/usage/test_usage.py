@@ -41,7 +41,7 @@ WEB = {"namespace": "shop", "pod": "web-6d4cf56db6-x2x9k", "container": "app", "
 CPU_NAME, MEMORY_NAME = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
 
 
-def test_what_is_open_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_usage_is_restored_from_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Open usage is restored from its stored parts, including usage that an earlier version stored in one part.
     """
@@ -120,7 +120,7 @@ def test_a_level_holds_until_the_next_sample() -> None:
     assert {("shop", "web"): 1000 * MINUTE + 500 * GAP_MS} == used(usage, MEMORY)
 
 
-def test_a_graphics_processor_is_of_whom_it_is_kept_for() -> None:
+def test_gpu_counts_only_while_its_container_runs() -> None:
     """A GPU counts only while the container runs. Finished and waiting pods use none."""
     told = {"resource": "nvidia_com_gpu"}
     minutes = [(n * MINUTE, 2.0) for n in range(40)]

@@ -114,7 +114,7 @@ def test_a_wrong_command_line_gets_the_message_of_the_command(words: list[str]) 
         json.dumps({"session_id": "x" * 257}).encode(),
     ],
 )
-def test_an_input_without_a_session_is_not_asked_about(text: bytes) -> None:
+def test_input_without_a_session_makes_no_connection(text: bytes) -> None:
     """
     If the hook's input names no session, the hook permits the prompt, and with `--closed` it refuses. No connection
     is made in either case.
@@ -176,7 +176,7 @@ def test_the_hook_does_not_wait_for_a_late_answer(drips: bool) -> None:
         ended.set()
 
 
-def test_without_an_agent_the_hook_goes_on() -> None:
+def test_hook_without_an_agent_permits_the_prompt() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         endpoint = f"http://127.0.0.1:{listening.getsockname()[1]}"
     assert "" == refusal_reason(HookQuestion(endpoint), INPUT, PATIENT_S)

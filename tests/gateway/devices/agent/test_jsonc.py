@@ -171,7 +171,7 @@ def test_only_the_path_changes(document: tuple[str, dict[str, Any]], path: list[
 
 
 @given(documents(), names)
-def test_a_removed_member_is_all_that_goes(document: tuple[str, dict[str, Any]], name: str) -> None:
+def test_removing_a_member_changes_no_other(document: tuple[str, dict[str, Any]], name: str) -> None:
     text, tree = document
     assert {key: value for key, value in tree.items() if key != name} == jsonc.parse_settings(
         jsonc.remove_value(text, (name,))

@@ -36,7 +36,7 @@ def store(directory: Path, states: object) -> None:
     draft.replace(directory / STATES_FILE)
 
 
-def test_heartbeats_take_known_fields_of_the_probe(tmp_path: Path) -> None:
+def test_heartbeats_include_only_known_fields_of_the_probe(tmp_path: Path) -> None:
     probed = ProbedStates(tmp_path)
     assert {} == probed.probed_fields()
     store(tmp_path, {**STATES, "prompt": "hello", "labels": {"team": "x"}, "device_id": "other"})

@@ -106,7 +106,7 @@ def test_a_second_write_keeps_the_first_original(tmp_path: Path) -> None:
     assert REALISTIC["claude-code"] == path.read_bytes()
 
 
-def test_edits_between_two_writes_are_kept(tmp_path: Path) -> None:
+def test_undo_preserves_edits_between_two_writes(tmp_path: Path) -> None:
     """
     After the owner edits the file between two writes, undo restores only the telemetry keys instead of
     the whole original.
@@ -157,7 +157,7 @@ def test_an_original_is_never_written_over(tmp_path: Path) -> None:
     assert json.loads(REALISTIC["claude-code"]) == json.loads(path.read_text())
 
 
-def test_a_write_that_failed_leaves_nothing_to_take_back(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_backup(tmp_path: Path) -> None:
     """
     A write fails and leaves no backup. If the owner later creates the file, that file is the original and is
     restored byte for byte.
@@ -199,7 +199,7 @@ def test_a_file_that_cannot_be_changed(tmp_path: Path, content: bytes) -> None:
     assert [("settings.json", content)] == [(each.name, each.read_bytes()) for each in tmp_path.iterdir()]
 
 
-def test_nothing_to_take_back(tmp_path: Path) -> None:
+def test_undo_without_a_backup_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotEditable, match="nothing to undo"):
         undo_settings(tmp_path, ASSISTANTS["codex"], tmp_path / "config.toml")
 

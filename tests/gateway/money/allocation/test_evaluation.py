@@ -150,7 +150,7 @@ def test_without_a_definition_nothing_is_decided() -> None:
 @given(
     value=st.text(max_size=20), transforms=st.lists(st.sampled_from(["Normalize", "Lower", "Upper", "Trim"]))
 )
-def test_transforms_take_any_value(value: str, transforms: list[str]) -> None:
+def test_transforms_accept_any_value(value: str, transforms: list[str]) -> None:
     """No value of the ledger makes a query fail. Normalizing twice equals normalizing once."""
     apply_transforms(value, [Transform(each) for each in transforms])
     once = apply_transforms(value, [Transform("Normalize")])

@@ -53,7 +53,7 @@ def told(alerts: Alerts, *readings: Reading) -> tuple[Alerts, list[tuple[str, in
     return alerts, [(notice.kind, notice.percent, notice.state) for notice in all_notices]
 
 
-def test_of_two_at_once_the_higher_is_told() -> None:
+def test_higher_of_two_crossed_thresholds_is_sent() -> None:
     """If spend jumps over two thresholds, one notification is sent. The lower threshold counts as fired."""
     alerts, notices = told({}, reading(85), reading(90))
     assert [(ACTUAL, 80, FIRED)] == notices

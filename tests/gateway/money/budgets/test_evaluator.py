@@ -40,7 +40,7 @@ async def insights(house: House) -> list[Insight]:
     return [insight for insight in (await house.registry.insights.page(query)).rows if insight.present]
 
 
-async def test_a_threshold_is_told_once_over_restarts() -> None:
+async def test_threshold_is_sent_once_over_restarts() -> None:
     """
     A crossing is stored for each channel, shown as an insight, and sent once, however often it is evaluated.
     """
@@ -150,7 +150,7 @@ async def test_each_period_has_its_own_alerts() -> None:
     assert 2 == len(await house.told())
 
 
-async def test_a_change_leaves_closed_periods_as_they_were_told() -> None:
+async def test_changed_amount_leaves_alerts_of_closed_periods() -> None:
     """
     A changed amount on 1 December applies to December. November's alerts stay, and late calls fire none of them.
     """
@@ -176,7 +176,7 @@ class Halved(FakePrices):
         return "0.5"
 
 
-async def test_another_price_takes_an_alert_back_once() -> None:
+async def test_price_change_below_a_sent_threshold_sends_one_correction() -> None:
     """
     If prices change and the costs drop below a sent threshold, one correction is sent. Crossing the threshold
     again sends nothing.
@@ -196,7 +196,7 @@ async def test_another_price_takes_an_alert_back_once() -> None:
     assert 2 == len(await house.told())
 
 
-async def test_a_correction_takes_an_alert_back_once() -> None:
+async def test_sum_below_a_sent_threshold_sends_one_correction() -> None:
     """
     If a late report or a reversal lowers the sum below a sent threshold, one correction is sent. The change
     counts in the period of the call.
@@ -221,7 +221,7 @@ async def test_a_correction_takes_an_alert_back_once() -> None:
     assert [(CROSSED, "80 %"), (TAKEN_BACK, "80 %"), (CROSSED, "100 %")] == await house.told()
 
 
-async def test_sums_that_are_counted_anew_say_nothing() -> None:
+async def test_rebuild_of_sums_sends_no_correction() -> None:
     """During a rebuild the sums are incomplete, so no alert is taken back."""
     house = await opened()
     await house.budget(await house.view())
@@ -288,7 +288,7 @@ async def test_a_silence_notes_and_does_not_send() -> None:
     assert [False, False, True] == [alert.told for alert in period.owners[""] if alert.kind == ACTUAL]
 
 
-async def test_a_forecast_is_told_before_the_money_is_spent() -> None:
+async def test_forecast_is_sent_before_the_money_is_spent() -> None:
     """
     After ten days of $5 per day out of $100, the forecast passes 100 %. It is sent once it has held for six hours.
     """
@@ -424,7 +424,7 @@ async def test_the_insight_of_a_deleted_budget_is_not_open() -> None:
     assert {"addressed"} == {insight.status for insight in await house.registry.insights.detector_insights()}
 
 
-async def test_an_upgrade_judges_no_budget_anew() -> None:
+async def test_upgrade_leaves_budget_digests_and_sends_no_alert_again() -> None:
     """
     Budgets of earlier releases had no cost type and no currency. Their digest of the rules is unchanged, so
     an upgrade sends no alert again.

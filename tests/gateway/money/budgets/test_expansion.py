@@ -56,7 +56,7 @@ async def test_months_add_up_to_quarters() -> None:
     assert list(history["monthly"]) == sorted(history["monthly"])
 
 
-async def test_months_of_a_zone_that_are_kept_by_days_are_unknown() -> None:
+async def test_zone_months_without_hours_are_null() -> None:
     """
     If a time zone's month begins inside a UTC day, and the ledger has only days for it, its value is null
     instead of wrong. Newer months are exact.
@@ -108,7 +108,7 @@ async def test_a_broken_budget_shows_nothing_rather_than_nought() -> None:
     assert dict.fromkeys(EXPANSIONS) == await shown(house, budget)
 
 
-async def test_budgets_of_one_view_are_asked_for_their_hours_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hours_of_one_view_are_read_once_for_its_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A forecast mostly costs the reading of hours, so budgets of one view read them once. If the view changes,
     they are read again.

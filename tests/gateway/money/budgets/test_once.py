@@ -35,7 +35,7 @@ steps = st.lists(
 
 @settings(deadline=None, max_examples=examples(40))
 @given(steps)
-def test_any_course_of_kills_and_restarts_tells_each_threshold_once(course: list[str]) -> None:
+def test_kills_and_restarts_send_each_threshold_once(course: list[str]) -> None:
     """
     The process is killed before or after commits, restarted, and spends in new months, in random order.
 

@@ -89,7 +89,7 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 @pytest.mark.parametrize("now", [SPRING, AUTUMN])
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-async def test_an_evaluation_asks_few_statements(opened: Open, now: float, zone: str) -> None:
+async def test_evaluation_uses_few_statements(opened: Open, now: float, zone: str) -> None:
     """One budget with a forecast takes at most 40 statements, for any number of hours and days."""
     house, counted = await opened(now)
     await house.budget(await house.view(), time_zone=zone, forecast_alerts={"100": "Y"})
@@ -103,7 +103,7 @@ async def test_an_evaluation_asks_few_statements(opened: Open, now: float, zone:
 
 @pytest.mark.parametrize("now", [SPRING, AUTUMN])
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-async def test_a_listed_budget_asks_few_statements(opened: Open, now: float, zone: str) -> None:
+async def test_listed_budget_uses_few_statements(opened: Open, now: float, zone: str) -> None:
     """
     With all optional parts, a listed budget takes at most 200 statements, and its days add up to the month.
     """

@@ -151,7 +151,7 @@ def test_calls_that_get_a_price_are_price() -> None:
     assert ChangeParts(unit_cost=5) == driver.parts
 
 
-def test_the_largest_change_comes_first() -> None:
+def test_changes_are_sorted_largest_first() -> None:
     """Rises and falls are sorted together. Equal changes are sorted by name, with unknown first."""
     before: dict[Group, GroupSpending] = {("fell",): GroupSpending(cost=90, calls=1)}
     now: dict[Group, GroupSpending] = {(name,): GroupSpending(cost=50, calls=1) for name in ("b", "a", None)}

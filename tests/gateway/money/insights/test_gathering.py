@@ -55,7 +55,7 @@ async def filled(directory: Path) -> Ledger:
     return ledger
 
 
-async def test_a_call_that_was_taken_back_is_no_recent_call() -> None:
+async def test_reversed_call_is_no_recent_call() -> None:
     """
     A call that was taken back is not among the recent calls. Otherwise, the two reports of one call would look like
     a source that counts twice.
@@ -70,7 +70,7 @@ async def whole(reader: SpendReader, days: int) -> list[PeriodSpend]:
     return await reader.read_spends(TODAY - days * DAY_S, "daily", EVERYTHING)
 
 
-async def test_models_are_asked_for_where_a_team_spent_more_alone(tmp_path: Path) -> None:
+async def test_models_are_read_only_for_teams_that_spent_more(tmp_path: Path) -> None:
     """
     Models are read only for teams that spent more. For 500 teams and 200 models, all rows of six weeks
     took 700 MiB.

@@ -107,7 +107,7 @@ def test_a_wide_key_names_what_is_beyond() -> None:
         ("spool.pending_items", "fleet", "The key fleet", "closed early"),
     ],
 )
-def test_a_table_that_forgets_by_number_is_told_before_it_is_full(
+def test_nearly_full_table_names_the_key_with_most_entries(
     limit: str, key: str, title: str, rule: str
 ) -> None:
     """From 80 % on, the insight names the key with the most entries, and says what happens to the oldest."""
@@ -176,7 +176,7 @@ def test_an_expired_key_that_is_still_used(fields: dict[str, Any], tries: int, t
     assert all("3 requests were refused" in finding.draft.description for finding in findings)
 
 
-def test_nothing_is_told_of_what_an_expired_key_could_do() -> None:
+def test_expired_key_is_neither_idle_nor_wide() -> None:
     """An expired key is not idle or wide, because it is no longer valid."""
     expired = key(secrets=(Secret(b"digest", NOW),), last_accessed=None, scopes=(INGEST, "ai-hub:mcp"))
     assert [] == [*found(idle_key, keys=[expired]), *found(wide_key, keys=[expired])]

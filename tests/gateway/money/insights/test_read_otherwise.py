@@ -7,7 +7,7 @@ from gateway.normalise.memory.learning import ReadOtherwise
 from tests.gateway.money.insights.examples import found
 
 
-def test_a_difference_is_told_by_its_fields() -> None:
+def test_difference_is_reported_by_its_fields() -> None:
     """One finding per product and instrumentation names the fields that differ, without their values."""
     one = ReadOtherwise("madeup", "madeup.sdk", ("record cost", "tag team"))
     other_report = ReadOtherwise("", "an.instrumentation", ("read",))

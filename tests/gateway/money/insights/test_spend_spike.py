@@ -29,7 +29,7 @@ def test_the_rhythm_of_the_week_is_no_spike() -> None:
     assert [] == found(spend_spike, days=[*weeks(), spend(0, cost=Decimal(6))])
 
 
-def test_a_spike_is_told_with_what_it_cost_too_much() -> None:
+def test_spike_is_reported_with_its_excess_cost() -> None:
     """A Friday costs $45 where Fridays cost $10. Other teams do not matter."""
     [spike] = found(spend_spike, days=[*weeks(), *weeks(team="docs"), spend(3, cost=Decimal(35), model="o3")])
     assert "35.00" == spike.draft.cost_impact

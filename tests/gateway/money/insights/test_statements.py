@@ -64,7 +64,7 @@ def test_a_pull_that_brings_nothing_new() -> None:
     assert "No pull has finished since." in silent.draft.description
 
 
-def test_a_pull_that_never_brought_anything() -> None:
+def test_pull_that_never_had_data_is_reported_once_failed() -> None:
     """A pull that never had data is reported once it has failed. A new pull gets time first."""
     assert [] == found(statement_stale, arrivals=[pulled(None)])
     [finding] = found(statement_stale, arrivals=[pulled(None, failure="404")])
@@ -149,7 +149,7 @@ def test_money_alone_can_drop() -> None:
 
 
 @pytest.mark.parametrize("state", [OPEN, UNKNOWN])
-def test_days_that_are_not_compared_tell_nothing(state: str) -> None:
+def test_days_that_are_not_compared_give_no_finding(state: str) -> None:
     """Open days and days without a bill do not count."""
     assert [] == found(coverage_drop, reconciled=reconciled(*[98] * 14, *[70] * 7, state=state))
     assert 1 == len(found(coverage_drop, reconciled=reconciled(*[98] * 14, *[70] * 7, state=DIFFERS)))

@@ -67,20 +67,20 @@ def test_a_view_sets_its_own_percentage(cost: str, is_told: bool) -> None:
     assert is_told == bool(told(spent({2: cost}, view=HALF_MORE)))
 
 
-def test_each_day_over_the_percentage_is_told() -> None:
+def test_each_day_over_the_percentage_is_reported() -> None:
     """
     Each day is compared with the actual day before, so a constant higher level is reported only on its first day.
     """
     assert ["40.00", "20.00"] == impacts(told(spent({5: "30", 4: "30", 2: "50"}, view=HALF_MORE)))
 
 
-def test_cents_are_not_told() -> None:
+def test_rise_of_a_tiny_amount_is_no_anomaly() -> None:
     """A day that costs twice a tiny amount is no anomaly."""
     assert [] == told(spent({2: "0.9"}, view=HALF_MORE, usual="0.01"), spent({2: "0.9"}, usual="0.01"))
 
 
 @pytest.mark.parametrize("view", [VIEW, HALF_MORE])
-def test_the_first_days_of_a_view_are_not_told(view: View) -> None:
+def test_first_days_of_a_view_are_no_anomaly(view: View) -> None:
     """The first days of a view are never an anomaly, because too few days are known."""
     days: dict[float, Mapping[str | None, Decimal]] = {TODAY - DAY_S: {None: Decimal(90)}}
     assert [] == told(ViewSpend(view=view, days=days))
@@ -93,7 +93,7 @@ def test_views_do_not_hide_each_other() -> None:
     assert 50 == len(told(*(spent({1: "50"}, view=view) for view in views)))
 
 
-def test_what_is_long_over_is_not_told() -> None:
+def test_findings_about_views_end_after_a_week() -> None:
     """The findings about unusual views end after a week."""
     assert [] == told(spent({8: "50"}), spent({8: "50"}, view=HALF_MORE))
 
@@ -109,7 +109,7 @@ def test_an_anomaly_stays_the_same_when_it_is_found_again() -> None:
 @pytest.mark.parametrize(
     ("created", "channels"), [(0.0, ("oncall",)), (TODAY - DAY_S, ("oncall",)), (TODAY, ())]
 )
-def test_the_channels_of_a_view_are_told(created: float, channels: tuple[str, ...]) -> None:
+def test_days_before_the_view_notify_no_channel(created: float, channels: tuple[str, ...]) -> None:
     """Days that ended before the view was created send no notification."""
     view = replace_fields(VIEW, created=created, connections=ViewConnections(notify=("oncall",)))
     [finding] = told(spent({1: "50"}, view=view))

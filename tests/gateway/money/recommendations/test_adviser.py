@@ -91,7 +91,7 @@ async def test_what_was_promised_is_saved(house: House) -> None:
     assert "33.6" == realized.amount  # sixteen whole days with one call at $2.10 each
 
 
-async def test_what_was_not_done_is_told_again(house: House) -> None:
+async def test_calls_after_addressing_make_the_recommendation_new_again(house: House) -> None:
     """
     Priority calls continue after a recommendation was addressed. For some days they count as part of the
     change. Later ones make the recommendation new again, once they reach the minimum.

@@ -101,7 +101,7 @@ async def test_failed_calls_that_were_paid_and_sent_again() -> None:
     assert "5 of the newest calls of answers to gpt-4.1 failed (mostly timeout)" in saving.description
 
 
-async def test_recent_calls_stand_for_the_month() -> None:
+async def test_recent_calls_are_projected_to_the_month() -> None:
     """
     Of $27.99998, $13.99998 were failed calls. Two weeks ago the same work cost $14, so another $6.99999 could have been
     saved, and the texts say how.
@@ -175,7 +175,7 @@ async def test_the_same_question_again() -> None:
     assert "20 of the newest 24 calls" in saving.description
 
 
-async def test_repeats_by_chance_are_taken_off() -> None:
+async def test_repeats_that_may_be_chance_are_subtracted() -> None:
     """
     Repeats that may be chance are subtracted. Five calls have one token less, so five of 25 repeats at $2.008
     are subtracted. If the token counts of all kinds are adjacent, all repeats are subtracted.

@@ -39,7 +39,7 @@ async def again(calls: Sequence[Inference], status: str, at: float) -> list[Savi
     )
 
 
-async def test_what_was_addressed_is_told_for_what_comes_later() -> None:
+async def test_addressed_recommendation_reopens_only_for_calls_after_three_days() -> None:
     """
     After a recommendation is addressed, calls of the old kind count as part of the change for three days.
     Later calls of the old kind reopen it, and then only these later calls count.

@@ -93,7 +93,7 @@ async def test_whole_days_after_the_one_it_was_addressed_on() -> None:
     assert "26.6" == realized.amount
 
 
-async def test_too_early_to_tell() -> None:
+async def test_saving_is_measured_over_two_weeks_to_thirty_days() -> None:
     """
     At least two weeks and at most thirty whole days are measured, and only of addressed recommendations.
     """

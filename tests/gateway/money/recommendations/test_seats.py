@@ -52,7 +52,7 @@ def found(stored_advice: StoredAdvice, seats: Sequence[UnusedSeat] = SEATS, cost
     return build_savings(facts, evaluation, dimensions=DIMENSIONS, price_book="card")
 
 
-def test_seats_are_told_by_plan_and_team() -> None:
+def test_seats_are_reported_by_plan_and_team() -> None:
     """
     Each finding is about one plan and team. The formula shows the fee of each seat, and the days are those of
     the billing cycle.
@@ -103,7 +103,7 @@ def kept(saving: Saving, status: str, at: float) -> Recommendation:
     )  # fmt: skip
 
 
-def test_addressed_seats_are_told_for_the_cycles_that_begin_later() -> None:
+def test_addressed_seats_are_reported_only_for_later_cycles() -> None:
     [one] = found(StoredAdvice(settings=EVERYTHING), SEATS[:2])
     for at, count in ((FIRST - GRACE_S, 1), (FIRST - GRACE_S + 1, 0), (FIRST + 5 * DAY_S, 0)):
         known = StoredAdvice(settings=EVERYTHING, recommendations={one.key: kept(one, ADDRESSED, at)})

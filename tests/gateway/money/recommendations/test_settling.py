@@ -37,7 +37,7 @@ def opportunity(name: str, claims: Mapping[int, int]) -> Opportunity:
     )  # fmt: skip
 
 
-def test_the_largest_goes_first() -> None:
+def test_largest_recommendation_is_settled_first() -> None:
     """The largest recommendation is settled first. The second one saves half of what the first leaves."""
     opportunities = [("small", opportunity("a", {0: 50})), ("large", opportunity("b", {0: 60, 1: 100}))]
     settled = remove_overlaps([use(100), use(200)], opportunities, minimum_saving=lambda _: 0)
@@ -46,7 +46,7 @@ def test_the_largest_goes_first() -> None:
     ]
 
 
-def test_what_is_ignored_takes_nothing_from_others() -> None:
+def test_ignored_recommendation_reduces_no_other() -> None:
     """
     An ignored recommendation reduces no other one. It is still shown, with what the others leave for it.
     """
@@ -57,7 +57,7 @@ def test_what_is_ignored_takes_nothing_from_others() -> None:
     assert [("other", 50), ("ignored", 45)] == [(saving.type, saving.saving) for saving in settled]
 
 
-def test_what_is_left_may_be_too_little_to_tell() -> None:
+def test_saving_below_the_minimum_is_not_shown() -> None:
     """
     A saving at the minimum is shown. A saving below the minimum is not shown and reduces no other saving.
     """

@@ -58,7 +58,7 @@ def test_the_case_becomes_the_expected_records(case: Case, named: bool) -> None:
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.format}/{case.name}")
-def test_the_case_is_told_apart(case: Case) -> None:
+def test_case_is_recognized_as_its_own_format(case: Case) -> None:
     """Each case is recognized as its own format. A gateway that pushes OTLP is recognized as OTLP."""
     expected = "otlp/traces" if (case.format, case.name) in OTLP else case.format
     assert expected == recognise_format(case.body)

@@ -84,7 +84,7 @@ def test_bedrock_bad_data_costs_only_itself() -> None:
     assert outcome.rejects[0].message.startswith("records[0].data")
 
 
-def test_bedrock_records_may_stand_without_anything_between_them() -> None:
+def test_bedrock_records_may_follow_each_other_without_separator() -> None:
     """
     Bedrock records may follow each other without a separator, as in Firehose's bodies and CloudWatch's files.
     """
@@ -111,7 +111,7 @@ def test_bedrock_bombs_are_rejected_before_they_unfold() -> None:
     assert refused.value.type == "body_too_large"
 
 
-def test_bedrock_tells_what_it_holds_beside_the_body() -> None:
+def test_bedrock_wrappers_inflated_bytes_count_toward_the_limit() -> None:
     """Bytes that Bedrock's wrappers inflate to count toward the in-flight limit, so they may be refused."""
     held: list[int] = []
     line = json.dumps(bedrock_record()).encode()
@@ -148,7 +148,7 @@ def test_bedrock_null_entries_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "-", None])
-def test_bedrock_codes_that_stand_for_nothing_are_no_error(said: Any) -> None:
+def test_bedrock_empty_error_code_is_no_error(said: Any) -> None:
     """An empty error code counts as null, so the call did not fail."""
     assert "ok" == one("bedrock", bedrock_record(errorCode=said)).status
 

@@ -52,7 +52,7 @@ def test_a_destination_is_a_model_only_where_databricks_serves_it(
     assert expected == (record.provider, record.request_model)
 
 
-def test_calls_of_one_request_are_told_apart() -> None:
+def test_calls_of_one_request_differ_by_invocation_id() -> None:
     """Calls of one request differ by `invocation_id`. A repeated row is the same call."""
     rows = [row(invocation_id="i-1"), row(invocation_id="i-2"), row(invocation_id="i-1")]
     first, second, repeated = read(None, rows).identities

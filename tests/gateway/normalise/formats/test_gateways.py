@@ -20,7 +20,7 @@ from tests.gateway.normalise.outcomes import inferences
 
 
 @pytest.mark.parametrize("block", ["ai-proxy", "ai-proxy-advanced"])
-def test_kong_older_blocks_take_the_requests_id(block: str) -> None:
+def test_kong_older_blocks_get_the_request_id(block: str) -> None:
     """
     In older Kong versions, the block has the plugin's name instead of `proxy`. It still gets the request's id.
     """
@@ -133,7 +133,7 @@ def test_kong_did_not_name_its_first_plugin() -> None:
     assert one(None, line) == one(None, first)
 
 
-def test_kong_unspecified_stands_for_nothing() -> None:
+def test_kong_unspecified_states_no_provider() -> None:
     """
     Kong writes UNSPECIFIED if a request was answered before its model was known. The answer's model
     gives the provider.
@@ -198,7 +198,7 @@ def test_portkey_a_hook_before_the_request_is_no_call() -> None:
     assert [hook["response"]["json"]["id"]] == [record.request_id for record in inferences(outcome)]
 
 
-def test_portkey_a_hook_tells_failures_and_streams() -> None:
+def test_portkey_hook_reports_failures_and_streams() -> None:
     """
     Portkey's hook also reports failures and streams. Without a JSON answer, the HTTP status gives the outcome.
     """
@@ -456,7 +456,7 @@ def test_envoys_request_id_is_the_callers_choice() -> None:
     assert [2, 2] == [len(found.lookups) for found in outcome.identities]
 
 
-def test_helicone_truncated_bodies_tell_nothing() -> None:
+def test_helicone_truncated_body_leaves_only_webhook_fields() -> None:
     """
     A truncated body in Helicone's webhook is no JSON and tells nothing, but the webhook itself still
     names the model.
@@ -654,7 +654,7 @@ def test_openrouter_stats_that_were_cancelled() -> None:
     assert hash_parts(2, stats["data"]["id"]) == record.id
 
 
-def test_otlp_is_taken_under_any_name() -> None:
+def test_otlp_is_accepted_under_any_name() -> None:
     """OpenRouter, Cloudflare and others push OTLP to any address that the user configures."""
     span = case("cloudflare", "otel-span")
     assert 1 == len(read("portkey", span).records) == len(read("otlp/traces", span).records)

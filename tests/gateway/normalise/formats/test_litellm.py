@@ -322,7 +322,7 @@ def test_spend_metadata_fills_and_tags(event: dict[str, Any]) -> None:
     assert {"env": "prod", "feature": "triage", "ticket": "7", "end_user": "end"} == record.tags
 
 
-def test_the_session_of_a_client_stands_deeper(event: dict[str, Any]) -> None:
+def test_session_of_a_client_is_read_from_nested_metadata(event: dict[str, Any]) -> None:
     """
     A client's session is deeper in the metadata. There, `session_id` has priority over the session of the request.
     """
@@ -396,7 +396,7 @@ def test_a_tier_with_prices_of_its_own_is_a_tag(
     assert expected == one("litellm", event).tags.get("service_tier")
 
 
-def test_a_secret_in_the_place_of_a_hash_is_not_taken(event: dict[str, Any]) -> None:
+def test_secret_in_place_of_a_key_hash_is_dropped(event: dict[str, Any]) -> None:
     """If the place of a key hash contains a secret, it is dropped, even if there is no alias."""
     event["metadata"] |= {"user_api_key_alias": None, "user_api_key_hash": "sk-1234567890abcdef"}
     assert one("litellm", event).api_key is None
@@ -545,13 +545,13 @@ def test_parameters_that_are_no_text_make_it_no_old_payload(event: dict[str, Any
     assert 1320 == one("litellm", event | {"modelParameters": {"temperature": 0.2}}).input_tokens
 
 
-def test_a_response_id_of_the_responses_api_is_kept_whole(event: dict[str, Any]) -> None:
+def test_response_id_of_the_responses_api_is_stored_whole(event: dict[str, Any]) -> None:
     """A response id of the Responses API is stored whole, although it is a long encrypted text."""
     long = "resp_" + "bGl0ZWxsbTpjdXN0b20" * 20
     assert long == one("litellm", event | {"id": long}).request_id
 
 
-def test_an_event_without_an_id_is_told_by_its_call_id(event: dict[str, Any]) -> None:
+def test_event_without_an_id_is_identified_by_its_call_id(event: dict[str, Any]) -> None:
     """
     An event without its own id is identified by the call id together with tokens and time, because several
     attempts share the call id.

@@ -125,7 +125,7 @@ def test_apisix_entries_without_a_model_are_no_calls() -> None:
     assert {NOT_AI: 2} == dict(outcome.ignored)
 
 
-def test_apisix_names_the_end_user_beside_the_consumer() -> None:
+def test_apisix_names_the_end_user_and_the_consumer() -> None:
     """
     APISIX names the end user in addition to the consumer. The tags include the route and the service
     of the request.
@@ -159,7 +159,7 @@ def higress_line(outside: dict[str, Any] | None = None, **inside: Any) -> dict[s
     return line | {"ai_log": json.dumps(json.loads(line["ai_log"]) | inside)} | (outside or {})
 
 
-def test_higress_lines_name_their_trace_and_consumer_beside_the_ai_log() -> None:
+def test_higress_trace_and_consumer_are_read_outside_the_ai_log() -> None:
     """
     Higress writes trace and consumer outside `ai_log`: the trace by default, and the consumer if the
     operator configured it.

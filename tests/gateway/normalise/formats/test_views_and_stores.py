@@ -22,7 +22,7 @@ def identities(outcome: ReadOutcome) -> list[bytes]:
 
 
 @pytest.mark.parametrize("response_id", ["", "msg_01AbCdEfGhIjKlMnOpQr"])
-def test_a_line_of_aisix_that_comes_again_is_the_same_call(response_id: str) -> None:
+def test_repeated_aisix_line_is_the_same_call(response_id: str) -> None:
     """
     After a restart, AISIX writes the same lines again under another object key. They are the same calls.
     """
@@ -48,7 +48,7 @@ def test_attempts_of_one_request_are_calls_of_their_own() -> None:
         ({"prompt_tokens": 500, "cached_prompt_tokens": 400}, (500, 400, None)),
     ],
 )
-def test_aisix_counts_anthropics_cache_beside_the_prompt(
+def test_aisix_counts_anthropics_cache_outside_the_prompt(
     counts: dict[str, int], expected: tuple[int | None, ...]
 ) -> None:
     """

@@ -218,7 +218,7 @@ def test_canaries_change_no_record(key: str, path: Path) -> None:
 
 
 @every_case
-def test_content_can_not_be_kept_by_configuration(key: str, path: Path) -> None:
+def test_content_cannot_be_stored_by_configuration(key: str, path: Path) -> None:
     """Content is dropped even if `privacy.keep_attributes` names it."""
     options = ReadOptions(keep_attributes=frozenset(CONTENT) - {"error"})
     assert CANARY not in repr(read(key, loaded(path, add_canaries), options))

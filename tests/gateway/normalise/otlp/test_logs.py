@@ -76,7 +76,7 @@ def test_without_any_id_a_record_is_never_a_duplicate() -> None:
     "how",
     [{"event_name": DETAILS}, {"event_name": "", "body": DETAILS}],
 )
-def test_the_name_stands_in_the_field_or_in_the_body(how: dict[str, Any]) -> None:
+def test_event_name_is_read_from_field_or_body(how: dict[str, Any]) -> None:
     """The event's name is in the field eventName, or in the body for senders before OTLP 1.5."""
     assert details() == details(**how)
 
@@ -279,7 +279,7 @@ def test_an_impossible_duration_leaves_start_and_end_one(duration: object) -> No
     assert record.end_time == NOW
 
 
-def test_why_names_the_attributes_behind_the_fields() -> None:
+def test_explain_names_attributes_without_their_values() -> None:
     """`explain` names attributes, never their values."""
     outcome = read_logs(log(CALL, event_name=DETAILS), options=ReadOptions(explain=True))
     assert outcome.why is not None
@@ -350,7 +350,7 @@ RECORDS = st.builds(
 
 
 @given(st.lists(RECORDS, max_size=6))
-def test_whatever_comes_is_booked_and_never_bills_nonsense(records: list[Any]) -> None:
+def test_any_record_is_accounted_without_negative_or_reversed_values(records: list[Any]) -> None:
     """
     For any record: no exception, balanced accounting (checked while reading), no negative count, and no start
     after the end.

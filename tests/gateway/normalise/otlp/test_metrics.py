@@ -189,7 +189,7 @@ def test_copilots_counters_have_their_kind_in_the_name() -> None:
 USAGE = "gen_ai.client.inference.usage."
 
 
-def test_the_old_family_beside_the_new_one_counts_once() -> None:
+def test_old_and_new_metric_of_one_token_count_once() -> None:
     """
     If a sender writes each token type in an old and a new metric, as Envoy's successors do, only the
     first one counts.
@@ -414,7 +414,7 @@ def forwarded(value: Any, changes: dict[str, Any] | None = None, **how: Any) -> 
     )
 
 
-def test_a_point_of_another_tollhouse_is_taken_as_it_is() -> None:
+def test_point_of_another_tollhouse_is_accepted_unchanged() -> None:
     """
     A point of another Tollhouse is accepted unchanged: id, source and all other fields are those of the
     sending server. No dialect and no series apply.
@@ -465,7 +465,7 @@ def test_a_sum_that_may_fall_counts_only_as_forwarded() -> None:
     assert {UNRECOGNISED_AI: 2} == read_points(*points).ignored
 
 
-def test_stand_in_times_are_not_taken_for_times() -> None:
+def test_placeholder_times_of_points_are_read_as_unknown() -> None:
     """
     If the sending server made up a time, it marks the time, and the receiver takes it as unknown. A time of 0
     is unknown as well.
@@ -555,7 +555,7 @@ POINTS = st.builds(
 
 
 @given(st.lists(POINTS, max_size=6))
-def test_whatever_comes_is_booked_and_never_bills_nonsense(points: list[MetricPoint]) -> None:
+def test_any_point_is_accounted_without_negative_values(points: list[MetricPoint]) -> None:
     """
     For any point: no exception, balanced accounting (checked while reading), integer tokens, decimal costs,
     and nothing negative.

@@ -202,7 +202,7 @@ def test_a_stated_zero_hides_no_count_of_a_twin(total: int, more: dict[str, Any]
     assert record.cache_write_tokens == 288
 
 
-def test_a_kept_call_takes_model_and_provider_of_its_twin() -> None:
+def test_kept_call_without_model_gets_that_of_the_dropped_span() -> None:
     """Model and provider are copied only if the kept span has none."""
     inner = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 10}
     outer = {**CHAT, "gen_ai.response.model": "m-1"}
@@ -217,7 +217,7 @@ def test_a_kept_call_takes_model_and_provider_of_its_twin() -> None:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_kept_call_takes_id_and_tier_of_its_one_twin(turned: bool) -> None:
+def test_kept_call_gets_id_and_tier_of_the_other_span(turned: bool) -> None:
     """
     A kept call gets the answer's id and tier from the other span. For example, AutoGen's span has the counts,
     and the OpenAI library's span below has the id. The reverse works as well.
@@ -268,7 +268,7 @@ def test_an_outer_call_over_two_gives_neither_its_sums() -> None:
     assert {"merged": 1} == dict(outcome.ignored)
 
 
-def test_a_failed_attempt_takes_nothing_from_the_call_that_was_mended() -> None:
+def test_failed_attempt_gets_no_cost_from_the_successful_call() -> None:
     """
     A failed attempt gets no cost from the outer call, because that cost belongs to the successful attempt.
     """
@@ -282,7 +282,7 @@ def test_a_failed_attempt_takes_nothing_from_the_call_that_was_mended() -> None:
     ]
 
 
-def test_identity_comes_from_the_nearest_ancestor_then_from_the_resource() -> None:
+def test_identity_is_inherited_from_nearest_ancestor_then_resource() -> None:
     """
     User, team, session and agent are each inherited from the nearest span above that has them, or else from
     the resource. Other tags are not inherited.
@@ -319,7 +319,7 @@ def test_a_span_sent_twice_in_one_payload_counts_once() -> None:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_families_are_kept_together_across_slices(encoding: str) -> None:
+def test_parent_and_child_are_found_across_slices(encoding: str) -> None:
     """Parent and child are found although they may be megabytes apart, in different slices."""
     filler = [
         span(number, {**HTTP, "note": "x" * 400}, name="GET", parent=1)
@@ -412,7 +412,7 @@ def test_a_run_of_pydantic_ai_is_an_agent_whatever_its_version() -> None:
     assert 2 == len(normalised(payload).records)
 
 
-def test_many_failures_under_a_long_chain_take_no_longer_each() -> None:
+def test_path_of_many_failures_is_walked_once() -> None:
     """
     Each failure is linked to the topmost span above it. With many failures under a long chain, the path up is
     walked only once.

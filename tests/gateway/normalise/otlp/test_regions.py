@@ -94,7 +94,7 @@ def test_the_region_of_a_twin_is_that_of_the_call() -> None:
 @pytest.mark.parametrize(
     ("stated", "region"), [("us", "us"), ("not_available", None), (["us"], None), (None, None)]
 )
-def test_an_answer_that_is_read_for_its_counts_tells_it(stated: Any, region: str | None) -> None:
+def test_answer_read_for_its_counts_gives_the_region(stated: Any, region: str | None) -> None:
     """
     An answer that is read for its counts also gives the region, such as `inference_geo` in Anthropic's usage.
     The answer may be inside an attribute, or in the AI SDK's metadata.

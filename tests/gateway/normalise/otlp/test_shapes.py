@@ -197,7 +197,7 @@ def test_sets_of_names_that_never_recur_displace_no_set() -> None:
     assert tuple(usual) in shapes._by_names
 
 
-def test_sets_of_declared_names_that_never_recur_are_not_kept() -> None:
+def test_shapes_that_never_recur_are_not_cached() -> None:
     forget()
     chance = Random(2)
     for _ in range(300):

@@ -570,7 +570,7 @@ def test_langfuse_buckets(usage: dict[str, Any], expected: tuple[int | None, ...
 
 
 @pytest.mark.parametrize(("level", "status"), [("ERROR", "error"), ("WARNING", "ok"), ("DEFAULT", "ok")])
-def test_langfuses_level_tells_of_a_failure(level: str, status: str) -> None:
+def test_langfuses_level_shows_a_failure(level: str, status: str) -> None:
     """Langfuse's level shows a failure, because its JavaScript SDK does not set the status of the span."""
     attributes = {
         "langfuse.observation.type": "generation",
@@ -1365,7 +1365,7 @@ def test_a_tier_with_prices_of_its_own_is_a_tag(name: str) -> None:
     assert {} == only(traces(span(1, {**base, "openai.request.service_tier": "flex"}))).tags
 
 
-def test_bifrosts_retries_are_calls_beside_the_attempt_before() -> None:
+def test_bifrosts_retry_is_a_call_next_to_the_failed_attempt() -> None:
     """
     A retry of Bifrost is a call next to the attempt before it. The failed attempt has the answered
     attempt below it.

@@ -166,7 +166,7 @@ def test_every_case_is_explained(payload: dict[str, Any]) -> None:
         assert all(reason and isinstance(reason, str) for reason in why.values())
 
 
-def test_what_comes_from_other_spans_is_explained_too() -> None:
+def test_values_from_other_spans_have_a_reason() -> None:
     """
     Values from other spans have a reason as well: cost and tokens of a dropped span, and inherited users.
     """
@@ -201,7 +201,7 @@ _AGENT_RUN = {
         ("", "span", _AGENT_RUN, "gen_ai.operation.name, by dialect azure_ai"),
     ],
 )
-def test_the_operation_names_the_attribute_or_the_rule_behind_it(
+def test_reason_of_an_operation_names_its_attribute_or_rule(
     scope: str, name: str, attributes: dict[str, str], decided_by: str
 ) -> None:
     """
@@ -214,7 +214,7 @@ def test_the_operation_names_the_attribute_or_the_rule_behind_it(
     assert decided_by == outcome.why[0]["operation"]
 
 
-def test_extra_attributes_are_kept_as_tags_but_never_content() -> None:
+def test_configured_attributes_become_tags_but_content_is_dropped() -> None:
     """
     `privacy.keep_attributes` names attributes of spans or resources. Content names are dropped and counted.
     """
@@ -234,7 +234,7 @@ def test_extra_attributes_are_kept_as_tags_but_never_content() -> None:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_long_names_leave_no_memory_behind(encoding: str) -> None:
+def test_caches_of_long_names_are_limited_in_characters(encoding: str) -> None:
     """
     Caches of names (attributes, metadata, scopes) are limited in characters as well as in number, so long
     names do not fill the memory.

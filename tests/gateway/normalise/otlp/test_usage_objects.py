@@ -47,7 +47,7 @@ def counted(record: Inference) -> tuple[int | None, ...]:
 @pytest.mark.parametrize("usage", [LANGCHAIN, ANTHROPIC, OPENAI, CONVERSE])
 @pytest.mark.parametrize("name", ["gen_ai.usage.raw", "usage", "langsmith.metadata.usage_metadata"])
 @pytest.mark.parametrize("written", [json.dumps, str])
-def test_a_usage_object_is_read_wherever_it_stands(
+def test_usage_object_is_read_under_every_name_and_form(
     name: str, usage: dict[str, Any], written: Any, encoding: str
 ) -> None:
     """
@@ -131,9 +131,7 @@ COUNTED = {
         }),
     ],
 )  # fmt: skip
-def test_writes_for_an_hour_are_read_where_a_product_tells_them(
-    scope: str, attributes: dict[str, Any]
-) -> None:
+def test_one_hour_cache_writes_are_read_where_stated(scope: str, attributes: dict[str, Any]) -> None:
     """
     One-hour cache writes are read in every product that states them. They are stored separately, because
     their price differs.
@@ -152,7 +150,7 @@ def test_writes_for_an_hour_are_read_where_a_product_tells_them(
         ({"openai": "flex"}, None),
     ],
 )
-def test_the_ai_sdk_tells_the_tier_that_decides_the_price(
+def test_ai_sdk_tier_is_read_from_the_provider_metadata(
     metadata: dict[str, Any], expected: str | None
 ) -> None:
     """
@@ -423,7 +421,9 @@ def test_a_total_that_no_set_makes_up_decides_nothing() -> None:
         ("gpt-4o", (1120, 53, None)),
     ],
 )
-def test_geminis_thoughts_may_stand_in_the_total_alone(model: str, expected: tuple[int | None, ...]) -> None:
+def test_geminis_thinking_tokens_may_be_only_in_the_total(
+    model: str, expected: tuple[int | None, ...]
+) -> None:
     """
     In OpenLLMetry, Gemini's thinking tokens may be only in the total. Then the part of the total above input
     and output is reasoning, and is billed as output.

@@ -65,7 +65,7 @@ def test_the_work_of_a_call_is_stated_under_several_names(encoding: str) -> None
         assert only(traces(span(1, CHAT), resource=stated), encoding=encoding).tags == expected
 
 
-def test_a_call_takes_the_work_of_the_agent_above_it() -> None:
+def test_call_inherits_work_tags_from_the_nearest_span_above() -> None:
     """The nearest span above counts for each tag. The call's own tags come first."""
     outer = span(
         1,

@@ -19,7 +19,7 @@ def test_many_bytes_end_a_slice() -> None:
     ]
 
 
-def test_items_that_take_long_end_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_items_end_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Items that take long end a slice. The time between two slices does not count."""
     now = 100.0
     monkeypatch.setattr("gateway.normalise.payload.body_limits.time.monotonic", lambda: now)

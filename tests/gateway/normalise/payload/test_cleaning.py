@@ -55,7 +55,7 @@ def test_what_python_writes_becomes_json_of_the_same_meaning(value: object, behi
         (b'"\\\\ud83d\\"NaN\\ude00"', b'"\\\\ud83d\\"NaN\\ufffd"'),
     ],
 )
-def test_cleaning_does_not_depend_on_how_much_is_taken_at_once(
+def test_result_of_cleaning_does_not_depend_on_the_step_size(
     behind: int, dirty: bytes, cleaned: bytes
 ) -> None:
     """The result of cleaning does not depend on the size of the steps, inside and outside of strings."""

@@ -211,7 +211,7 @@ def test_no_span_of_too_many_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("window", [3, 4, 100])
-def test_a_sign_is_found_wherever_it_stands(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+def test_text_divided_between_two_windows_is_found(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
     """
     The search finds a text even if it is divided between two windows. The event loop gets a turn between windows.
     """

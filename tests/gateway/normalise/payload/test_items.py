@@ -142,7 +142,7 @@ def test_what_is_broken_is_seen_by_the_place_of_the_error(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("many", [1, 1000])
-def test_the_elements_of_an_array_in_an_object_are_cut_where_they_stand(many: int) -> None:
+def test_elements_of_a_nested_array_are_split_in_place(many: int) -> None:
     """
     The elements of an array inside an object are split in place, and no large element is copied. If several
     members have the name, the last one counts.
@@ -174,7 +174,7 @@ def test_a_line_that_is_a_broken_array_stays_in_its_place() -> None:
     ]
 
 
-def test_documents_without_anything_between_them_are_taken_apart() -> None:
+def test_documents_without_a_separator_are_split() -> None:
     """
     Documents without a separator are split, in a body and in a line of it. Text that is not a sequence of
     documents stays one piece.
@@ -271,7 +271,7 @@ def test_base64_is_strict() -> None:
         whole(payload.decode_base64("a*b="))
 
 
-def test_a_large_array_is_taken_apart_as_it_is_read() -> None:
+def test_large_array_is_split_as_it_is_read() -> None:
     """
     Elements of a large array are split as they are read, so they take no memory before their turn. An error
     is found when it is reached.

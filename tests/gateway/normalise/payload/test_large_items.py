@@ -43,7 +43,7 @@ def test_what_is_read_of_a_large_item_is_what_is_read_of_a_small_one(found: Case
     "noise", [b"[" + b"[]," * 500_000 + b"1]", b'{"a":[' + b"1," * 700_000 + b"1]}"], ids=["list", "map"]
 )
 @pytest.mark.parametrize("field", ["logging_time", "model", "full_response", "full_request", "otel_log"])
-def test_what_cannot_stand_there_takes_no_memory(field: str, noise: bytes) -> None:
+def test_value_of_an_impossible_form_is_not_decoded(field: str, noise: bytes) -> None:
     """
     A value of an impossible form in a field is not decoded, because a list of lists would take thirty
     times its size.

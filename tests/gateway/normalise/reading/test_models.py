@@ -40,7 +40,9 @@ from gateway.normalise.reading import models
         (None, "@cf/meta/llama", None),
     ],
 )
-def test_the_provider_is_stated_or_told_by_the_model(written: Any, model: Any, expected: str | None) -> None:
+def test_provider_is_stated_or_read_from_the_model_name(
+    written: Any, model: Any, expected: str | None
+) -> None:
     """
     The provider is the stated one, or else the model's name shows it. The path of a route is no provider. No
     record is dropped because its provider is unknown.

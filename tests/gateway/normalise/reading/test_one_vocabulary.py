@@ -153,7 +153,7 @@ def test_a_name_that_opentelemetry_does_not_have_stays(entrance: str, row: provi
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("name", [None, "", "-", "None", "none", "undefined", "null", "default/route/rule/0"])
-def test_what_stands_for_nothing_states_no_provider(entrance: str, name: str | None) -> None:
+def test_word_for_nothing_states_no_provider(entrance: str, name: str | None) -> None:
     """
     A word for "nothing" states no provider, and neither does the path of a route. The model then decides.
     """
@@ -177,7 +177,7 @@ def on_bill(provider: str) -> str:
     return focus.charge_row(charge, account="a")["ProviderName"]
 
 
-def test_no_spelling_stands_for_two_providers() -> None:
+def test_no_spelling_belongs_to_two_providers() -> None:
     """No notation belongs to two providers, because one provider would then hide the other."""
     spellings = [spelling for row in providers.PROVIDERS for spelling in {row.name, *row.spellings}]
     assert len(spellings) == len(set(spellings))
@@ -209,7 +209,7 @@ MODELS = {
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("model", [*MODELS, "qwen-turbo", "llama-3.3-70b", "my-deployment"])
-def test_a_model_without_a_provider_tells_the_same_one(entrance: str, model: str) -> None:
+def test_every_format_finds_the_same_provider_of_a_model(entrance: str, model: str) -> None:
     """
     For a model without a stated provider, every format finds the same provider: by the segment before the
     slash, the form of a Bedrock id, or the maker. Otherwise it is None.

@@ -24,6 +24,6 @@ from gateway.normalise.reading import operations
         (None, None),
     ],
 )
-def test_an_operation_is_told_by_the_end_of_a_path(path: str | None, expected: str | None) -> None:
+def test_operation_is_read_from_the_end_of_a_path(path: str | None, expected: str | None) -> None:
     """The end of a path shows the operation. The query of the path is ignored."""
     assert expected == operations.operation_of_path(path)

@@ -108,7 +108,7 @@ def test_which_of_several_counts() -> None:
     assert region_of_call(model=["arn:aws:bedrock:eu-west-1:1:x"]) is None
 
 
-def test_long_addresses_take_no_time() -> None:
+def test_reading_a_long_address_takes_linear_time() -> None:
     """
     Reading a long address takes time in proportion to its length only, so a sender cannot slow the gateway down.
     """

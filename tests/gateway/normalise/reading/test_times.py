@@ -65,6 +65,6 @@ def test_durations_carry_their_unit(written: Any, expected: int | None) -> None:
 @pytest.mark.parametrize(
     ("milliseconds", "expected"), [(1.5, 1_500_000), ("20", 20_000_000), (10**10 + 1, None), (-1, None)]
 )
-def test_a_duration_that_no_call_can_take_is_none(milliseconds: Any, expected: int | None) -> None:
+def test_duration_above_four_months_is_unknown(milliseconds: Any, expected: int | None) -> None:
     """A duration above four months counts as unknown, because it is a timestamp or has another unit."""
     assert expected == times.milliseconds_to_ns(milliseconds)

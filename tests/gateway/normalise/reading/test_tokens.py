@@ -56,7 +56,7 @@ def test_a_total_shows_that_both_are_outside() -> None:
     assert Tokens(1200, 70, 200, None, 20) == normalise_counts(said, total=1270)
 
 
-def test_a_total_beside_a_known_dialect_does_not_add_twice() -> None:
+def test_total_of_a_known_dialect_does_not_add_twice() -> None:
     """
     If the dialect has already added the cache, a reasoning part of the same size is not added because
     of the total.
@@ -115,7 +115,7 @@ def test_settled_counts_hold_their_parts(
     ],
     ids=["anthropic", "anthropic, by kind alone", "anthropic in openai's names", "litellm", "converse"],
 )  # fmt: skip
-def test_writes_for_an_hour_are_told_apart(usage: dict[str, Any]) -> None:
+def test_one_hour_writes_are_counted_separately(usage: dict[str, Any]) -> None:
     """One-hour writes are counted separately. They are part of the cache writes and cost more."""
     tokens = tokens_of_usage(msgspec.convert(usage, Usage) if "inputTokens" not in usage else _decoded(usage))
     assert tokens.cache_write == 9
@@ -182,7 +182,7 @@ def test_openais_responses_without_details_of_the_input_keep_their_reasoning() -
     assert Tokens(50, 20, None, None, 8) == tokens_of_usage(said)
 
 
-def test_what_tools_answered_goes_into_geminis_input_too() -> None:
+def test_geminis_tool_results_are_added_to_the_input() -> None:
     """
     Gemini's tool results are added to the input, because they are in the total but not in the prompt count.
     """
@@ -190,7 +190,7 @@ def test_what_tools_answered_goes_into_geminis_input_too() -> None:
     assert Tokens(77, None, 4, None, None, meters={"input_tool_tokens": 65}) == tokens_of_gemini(said)
 
 
-def test_gemini_thoughts_stand_beside_the_candidates() -> None:
+def test_gemini_thinking_tokens_are_added_as_reasoning() -> None:
     """Gemini's thinking tokens are next to the candidates, and count as reasoning."""
     said = Gemini(promptTokenCount=2152, candidatesTokenCount=710, thoughtsTokenCount=844)
     assert Tokens(2152, 1554, None, None, 844) == tokens_of_gemini(said)
@@ -205,7 +205,7 @@ def test_an_input_smaller_than_its_own_cache_was_counted_without_it() -> None:
     assert 150 == normalise_counts(Tokens(150, 1, 100, 50)).input
 
 
-def test_a_total_tells_a_cache_beside_openais_names() -> None:
+def test_total_shows_a_cache_outside_an_openai_named_input() -> None:
     """
     The total shows whether an input under OpenAI's names excludes the cache. For example, Portkey writes
     Anthropic's input as prompt tokens, but its total includes the cache.
@@ -250,7 +250,9 @@ def test_geminis_thoughts_may_be_in_the_total_alone() -> None:
     [{"reasoning_tokens": 30}, {"completion_tokens_details": Details(reasoning_tokens=30)}],
     ids=["as told", "moved by a gateway"],
 )
-def test_citations_and_thoughts_of_perplexity_stand_beside_the_completion(stated: dict[str, Any]) -> None:
+def test_perplexitys_citation_and_reasoning_tokens_are_added_to_the_completion(
+    stated: dict[str, Any],
+) -> None:
     """
     Perplexity's citation and reasoning tokens are added to the completion, even if they are fewer. The
     total excludes them.

@@ -348,7 +348,9 @@ async def test_device_keys_are_resolved_by_their_own_table(registry: Registry, c
     assert "missing_scope" == refused(access, "thd_laptop-1_1_ab", BILLING_DROP).type
 
 
-async def test_without_a_registry_senders_are_asked_to_repeat(clock: MovedClock, tmp_path: Path) -> None:
+async def test_damaged_key_table_gives_senders_503_with_retry_after(
+    clock: MovedClock, tmp_path: Path
+) -> None:
     """
     A damaged key table is the gateway's fault, so senders get 503 with Retry-After. The deployment's
     key still works.

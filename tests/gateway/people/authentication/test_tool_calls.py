@@ -40,7 +40,7 @@ async def passed(calls: ToolCalls, name: str, tries: int) -> int:
     return count
 
 
-async def test_a_day_begins_anew_at_midnight(tool_calls: ToolCallTable) -> None:
+async def test_daily_count_of_a_key_restarts_at_midnight_utc(tool_calls: ToolCallTable) -> None:
     """The count of a key starts again at midnight UTC. The refusal states the seconds until midnight."""
     clock = MovedClock(at=86_400 * 20_000 - 100.0)
     calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=0, daily_calls=3), tool_calls)
@@ -74,7 +74,7 @@ async def test_zero_is_any_number_and_a_reload_counts_at_once() -> None:
     assert 2 == await passed(calls, "a", 5)
 
 
-async def test_a_limit_lets_as_many_through_as_it_says_while_calls_take_their_time() -> None:
+async def test_limit_admits_exactly_its_number_of_long_calls() -> None:
     """
     However long calls take, a limit admits exactly as many as it says, because a fraction of a refilled
     call admits none.
@@ -90,7 +90,7 @@ async def test_a_limit_lets_as_many_through_as_it_says_while_calls_take_their_ti
     assert 1 == await passed(calls, "a", 3)
 
 
-async def test_messages_are_limited_beside_calls() -> None:
+async def test_messages_are_limited_separately_from_calls() -> None:
     """A key may send ten messages for each call that it may make. Calls have their own limit."""
     calls = ToolCalls(MovedClock(), lambda: McpSettings(calls_per_minute=2, daily_calls=0), None)
     for _ in range(20):

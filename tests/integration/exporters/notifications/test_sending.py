@@ -390,7 +390,7 @@ async def test_a_slow_channel_delays_no_other(
         assert ["one:a"] == [each.id for each in await telling.notices.waiting_notifications()]
 
 
-async def test_other_channels_take_over_while_it_runs(
+async def test_notifications_for_a_removed_channel_wait_until_it_returns(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings
 ) -> None:
     """

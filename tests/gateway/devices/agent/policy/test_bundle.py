@@ -117,7 +117,7 @@ def test_the_key_is_in_each_file_that_can_have_it() -> None:
 
 
 @pytest.mark.parametrize("destination", [AGENT, DIRECT])
-def test_no_file_names_a_service_or_asks_for_prompts(destination: Destination) -> None:
+def test_no_file_names_a_service_or_requests_prompts(destination: Destination) -> None:
     """Tollhouse recognizes an assistant by its service name, and prompts are never requested."""
     files = made(destination)
     del files[SIGNATURE]

@@ -56,7 +56,7 @@ def test_a_payload_of_bad_items_only_is_400() -> None:
     assert "(0)" in words["error"]["message"]
 
 
-def test_a_line_of_which_one_call_is_good_was_taken() -> None:
+def test_line_with_one_valid_call_is_accepted() -> None:
     """
     A line with one valid call gets 2xx, because Kong would repeat a refused line, together with the valid call.
     """
@@ -99,7 +99,7 @@ def test_langfuse_hears_of_every_event() -> None:
     ]
 
 
-def test_langfuse_hears_of_every_event_of_a_body_that_no_strict_parser_takes() -> None:
+def test_langfuse_gets_every_event_id_of_a_body_with_nan() -> None:
     """Python senders write NaN. The event ids are read with the same tolerant parser as the events."""
     body = batch(create(temperature=float("nan")), update(usageDetails={"input": -1}))
     words = said("langfuse", body)[1]

@@ -162,7 +162,7 @@ def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None) -
     assert [("ai_model", "ai_org"), ("resourceSpans",)] == outcome.unrecognised
 
 
-def test_what_shows_nothing_is_told_what_to_do() -> None:
+def test_unrecognized_body_gets_an_error_that_says_what_to_do() -> None:
     """
     If no format is recognized, the error lists the formats and says how to name one. If the body is not JSON,
     the error says that instead.

@@ -72,7 +72,7 @@ def test_an_update_waits_for_its_create() -> None:
     ]
 
 
-def test_a_partial_report_that_comes_again_is_counted_once() -> None:
+def test_repeated_partial_report_is_counted_once() -> None:
     """
     If the sender did not receive the first response and repeats its request, the partial report counts once.
     """
@@ -83,7 +83,7 @@ def test_a_partial_report_that_comes_again_is_counted_once() -> None:
     assert 1 == len(merger)
 
 
-def test_an_old_report_that_comes_again_takes_nothing_back() -> None:
+def test_repeated_old_report_changes_nothing() -> None:
     """A repeated old report changes nothing, because it has the timestamps of the first report."""
     merger = merger_of()
     merged(merger, create())
@@ -169,7 +169,7 @@ def test_a_trace_of_another_batch_says_who_called() -> None:
         assert expected == [(record.user, record.session, record.tags) for record in records(merge)]
 
 
-def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open() -> None:
+def test_later_trace_names_the_user_of_open_calls() -> None:
     """
     A trace event arrives after the calls of its trace. Each open call gets an added report with the same
     dedup key and values, which the accounting counts as split from the trace event. Closed calls get none.
@@ -187,7 +187,7 @@ def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open() 
     assert [] == merged(merger, trace(userId="u-2"), now=15.0).outcome.records
 
 
-def test_a_trace_is_remembered_while_its_calls_ask_for_it() -> None:
+def test_trace_is_remembered_while_its_calls_arrive() -> None:
     """
     A trace is remembered while calls of it arrive: each call restarts the window, so a long session keeps it.
     """
@@ -253,7 +253,7 @@ def test_what_a_request_has_in_hand_is_not_released() -> None:
     assert 1 == len(merger.release_due_reports(now=600.0))
 
 
-def test_a_restart_finds_what_was_kept() -> None:
+def test_restart_reads_stored_partial_reports_and_traces() -> None:
     """
     After a restart, partial reports and traces are read from their stored bytes. A damaged one is counted,
     and the others are still read.
@@ -388,7 +388,7 @@ def test_traces_make_room_before_generations() -> None:
     assert "u-1" == late.user
 
 
-def test_a_trace_that_names_nobody_takes_no_room() -> None:
+def test_trace_without_a_user_is_not_stored() -> None:
     """A trace without a user is not stored. LiteLLM writes such a trace for every call."""
     merger = merger_of()
     merge = merged(merger, trace(userId=None, sessionId=None, tags=[]))

@@ -68,7 +68,7 @@ APART: list[dict[str, Any]] = [
 
 
 @every_encoding
-def test_what_may_not_be_read_still_tells_series_apart(encoding: str) -> None:
+def test_unstored_attribute_still_distinguishes_series(encoding: str) -> None:
     """
     An attribute that is not stored still distinguishes series. For example, two people's counters are two
     series even if only an e-mail address differs.

@@ -85,7 +85,7 @@ def test_damaged_pairs_are_read_as_protobuf_reads_them(
 
 
 @pytest.mark.parametrize("tail", [b"\x03\x18\x05\x10", b"\x04\x18\x85\x05\x10", b"\x04\x18\x05\x10\x01"])
-def test_a_number_with_more_behind_it_is_no_longer_number(tail: bytes) -> None:
+def test_bytes_after_a_number_are_never_part_of_it(tail: bytes) -> None:
     """
     If more bytes follow a complete number, they are another field or an error, and never part of the number.
     """

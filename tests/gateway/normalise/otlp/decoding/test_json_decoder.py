@@ -387,7 +387,7 @@ def test_a_resource_that_cannot_be_read_refuses_the_request(signal: Signal) -> N
     )
 
 
-def test_a_large_body_comes_in_slices() -> None:
+def test_large_body_is_decoded_in_slices() -> None:
     """
     A large body is decoded in slices of about half a megabyte per turn. Positions count from the beginning
     of the payload.
@@ -435,7 +435,7 @@ def test_metric_points_are_the_items_of_metrics() -> None:
     assert "resourceMetrics[0].scopeMetrics[0].metrics[0].sum.dataPoints[1]" in part.rejects[0].message
 
 
-def test_when_every_item_is_malformed_the_door_can_tell() -> None:
+def test_all_malformed_items_make_the_response_a_400() -> None:
     """If every item is malformed, all rejects have the reason that makes the response a 400."""
     outcome = normalised(traces(span(1, {}) | {"endTimeUnixNano": -1}, span(2, {}) | {"name": 5}))
     assert outcome.received == 2

@@ -323,7 +323,7 @@ def test_pieces_hold_together_what_the_whole_holds(limit: int) -> None:
     ]
 
 
-def test_a_resource_after_its_spans_goes_with_every_piece() -> None:
+def test_resource_after_its_spans_is_repeated_in_every_piece() -> None:
     """
     A resource that follows its spans is repeated in every piece, because protobuf allows any order of fields.
     """
@@ -364,7 +364,7 @@ def test_damage_beyond_the_first_slice_is_refused(damage: bytes) -> None:
         read("traces", body + damage)
 
 
-def test_a_large_body_comes_in_slices_with_places_through_the_whole() -> None:
+def test_slices_of_a_large_body_count_items_from_its_start() -> None:
     """
     A large body is decoded in slices. Both decoders count items from the start of the payload and return
     the same items.

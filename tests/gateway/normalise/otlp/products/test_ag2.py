@@ -34,7 +34,7 @@ USAGE = {
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("with_agent", [True, False])
-def test_a_span_of_usage_repeats_the_call_beside_it(with_agent: bool, encoding: str) -> None:
+def test_usage_span_repeats_the_call_next_to_it(with_agent: bool, encoding: str) -> None:
     """
     AG2's usage span repeats the call next to it. The two spans share only their parent, which may be
     in another request.

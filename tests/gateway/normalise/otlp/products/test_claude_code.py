@@ -79,7 +79,7 @@ def test_a_span_may_state_its_input_with_and_without_the_cache() -> None:
     )
 
 
-def test_trace_ids_of_an_event_are_kept_but_identify_nothing() -> None:
+def test_trace_ids_of_an_event_are_stored_but_identify_nothing() -> None:
     """
     If traces are on, events have the ids of the enclosing span. These ids are stored but identify nothing,
     because the request id is the dedup key.
@@ -123,7 +123,7 @@ def test_the_user_is_the_account_and_the_installation_a_device() -> None:
     assert anonymous.tags.get("device") is None
 
 
-def test_a_named_device_goes_before_the_installation() -> None:
+def test_named_device_has_priority_over_the_installation() -> None:
     """
     The attributes device.id, host.id and installation.id have priority over the random installation id,
     because the sender sets them to name the machine.

@@ -43,7 +43,7 @@ def only(attributes: dict[str, Any], **how: Any) -> Inference:
         {"body": "api_request", "event_name": "cursor.api.request"},
     ],
 )
-def test_a_request_is_a_call_wherever_its_name_stands(how: dict[str, str]) -> None:
+def test_request_is_a_call_wherever_its_name_is_stated(how: dict[str, str]) -> None:
     """A request is a call wherever its name is stated. The stated input excludes cached tokens."""
     record = only(REQUEST, **how)
     assert record.request_id == "a1"
@@ -87,7 +87,7 @@ def test_a_group_of_models_has_no_provider(model: str) -> None:
     assert None is only({**REQUEST, "cursor.model.name": model}, body="api_request").provider
 
 
-def test_content_is_never_kept() -> None:
+def test_content_is_never_stored() -> None:
     """If a team opts in, the export contains conversations. Tollhouse never stores them."""
     planted = {
         "cursor.conversation.message": "PLANTED",

@@ -75,7 +75,7 @@ def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize("operation", [{}, {"gen_ai.operation.name": "chat"}])
-def test_a_call_may_name_the_tool_that_the_model_asks_for(operation: dict[str, str]) -> None:
+def test_call_that_names_a_requested_tool_stays_a_call(operation: dict[str, str]) -> None:
     """
     The span of a call may name the tool that the model asks for, as OpenLIT's spans do. It is a call, not a tool
     between two calls.

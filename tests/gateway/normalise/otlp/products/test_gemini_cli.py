@@ -157,7 +157,7 @@ def test_many_calls_of_one_instant_find_their_twins_at_once() -> None:
     assert {None} == {getattr(record, "request_id", None) for record in outcome.records}
 
 
-def test_a_call_that_names_no_session_takes_any_twin() -> None:
+def test_call_without_a_session_uses_any_matching_second_record() -> None:
     """A call without a session gets any matching second record. The remaining ones go to the next calls."""
     nameless = {name: value for name, value in RESPONSE.items() if name != "session.id"}
     second = TWIN | {"gen_ai.response.id": "resp-fedcba9876543210", "session.id": "s-2"}
@@ -179,7 +179,7 @@ def test_a_twin_alone_never_counts() -> None:
     ("auth", "provider"),
     [("vertex-ai", "gcp.vertex_ai"), ("oauth-personal", "gcp.vertex_ai"), ("gemini-api-key", "gcp.gen_ai")],
 )
-def test_without_a_twin_the_login_tells_the_provider(auth: str, provider: str) -> None:
+def test_login_gives_the_provider_without_a_second_record(auth: str, provider: str) -> None:
     """
     Without a second record, the type of login gives the provider. Vertex and the personal login both
     use Google Cloud.
@@ -187,7 +187,7 @@ def test_without_a_twin_the_login_tells_the_provider(auth: str, provider: str) -
     assert provider == call(gemini(RESPONSE | {"auth_type": auth})).provider
 
 
-def test_an_error_takes_no_response_model_from_its_twin() -> None:
+def test_error_gets_no_response_model_from_its_second_record() -> None:
     """
     An error gets only provider and id from its second record, not the response model, because no model answered.
     """

@@ -128,7 +128,7 @@ CLAUDE_USAGE = {"input_tokens": 260, "output_tokens": 45, "cache_read_input_toke
         (800, OPENAI_USAGE, (800, None, None)),
     ],
 )
-def test_the_providers_own_usage_tells_the_parts(
+def test_providers_own_usage_object_adds_the_parts(
     stated: int, usage: dict[str, Any], expected: tuple[int | None, ...], kept_in: str
 ) -> None:
     """

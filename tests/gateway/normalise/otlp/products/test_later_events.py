@@ -90,7 +90,7 @@ def test_a_sub_agent_is_the_agent(event: str, service: str, said: dict[str, str]
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_coders_gateway_counts_what_others_tell(counted: bool) -> None:
+def test_coders_renamed_and_repeated_counters_count_once(counted: bool) -> None:
     """
     Coder's gateway writes each counter under a new and a former name, and counts parts of the prompt again.
     Only one of them is read. It repeats calls that other sources report, unless a setting says that it counts.

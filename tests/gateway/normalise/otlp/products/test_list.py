@@ -51,7 +51,7 @@ def test_names_of_a_product_belong_to_fields_that_there_are() -> None:
     assert [] == [(source, field) for source, field in declared if field not in FIELDS]
 
 
-def test_logfire_marks_the_spans_of_everybody_and_comes_last() -> None:
+def test_logfire_mark_is_weaker_than_every_other() -> None:
     """Logfire marks every span of its provider, so every other mark is stronger."""
     marked = [product.source for product in PRODUCTS if product.marks or product.mark_beginnings]
     assert marked[0] == "openinference"

@@ -106,7 +106,7 @@ def test_parts_of_the_conventions_under_further_names(names: dict[str, int], exp
     assert expected == sums(only(traces(span(1, {**CHAT, **usage, **names}))))
 
 
-def test_beeai_tells_the_cache_among_its_metadata() -> None:
+def test_beeai_states_cached_tokens_in_its_metadata() -> None:
     """
     BeeAI states cached tokens in its metadata. They are part of the prompt: of 850 input tokens, 600 were
     read from the cache.
@@ -127,7 +127,7 @@ def test_beeai_tells_the_cache_among_its_metadata() -> None:
         ({"gen_ai.usage.output_tokens": 40, "error.type": "timeout"}, "error"),
     ],
 )
-def test_a_reason_error_beside_an_answer_is_no_failure(said: dict[str, Any], status: str) -> None:
+def test_finish_reason_error_with_an_answer_is_no_failure(said: dict[str, Any], status: str) -> None:
     """
     The finish reason "error" next to an answer is no failure. LangChain writes it if the Responses API
     states no reason.
@@ -174,7 +174,7 @@ def test_an_event_below_a_failed_call_is_no_answer(inner: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_spans_that_tell_nothing_are_no_calls(encoding: str) -> None:
+def test_spans_without_counts_are_no_calls(encoding: str) -> None:
     """
     Spans without counts, such as the tokens of a stream, are no calls, whether they arrive in a separate
     request or below their call.

@@ -73,14 +73,14 @@ def test_an_exception_without_an_answer_is_a_failure(encoding: str) -> None:
 @pytest.mark.parametrize(
     "answer", [USAGE, {"gen_ai.response.id": "chatcmpl-1"}, {"gen_ai.response.model": "gpt-4o-1"}]
 )
-def test_an_exception_beside_an_answer_is_none(answer: dict[str, Any]) -> None:
+def test_exception_with_an_answer_is_no_failure(answer: dict[str, Any]) -> None:
     """
     An exception next to an answer is no failure, because the code that processed the answer may have raised it.
     """
     assert "ok" == only(traces(raised(1, {**CHAT, **answer}))).status
 
 
-def test_the_model_of_mlflows_failures_stands_among_the_arguments() -> None:
+def test_model_of_mlflows_failures_is_read_from_the_arguments() -> None:
     """
     For failed calls, MLflow states the model only in the arguments, as JSON text. For successful calls, the
     model's own attribute has priority.
@@ -117,7 +117,7 @@ def test_a_response_id_of_openinference_joins_reports() -> None:
     assert ours.id == theirs.id
 
 
-def test_the_requested_model_of_openinference_comes_first() -> None:
+def test_requested_model_of_openinference_has_priority() -> None:
     """
     If OpenInference states two names of the model, the requested one has priority, because the older name may
     be the model that answered.

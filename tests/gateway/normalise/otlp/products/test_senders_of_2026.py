@@ -87,7 +87,7 @@ def test_costs_under_other_names(stated: dict[str, Any], cost: str | dict[str, s
         ({"gateway": {"cost": -1}, "openai": {"cost": 3}}, "gateway", None),
     ],
 )  # fmt: skip
-def test_the_ai_sdk_tells_what_a_gateway_charged(
+def test_ai_sdk_states_what_a_gateway_charged(
     metadata: dict[str, Any], provider: str, cost: str | None
 ) -> None:
     """
@@ -259,7 +259,7 @@ def test_counters_of_the_draft_count_each_token_once() -> None:
         ("1", {"gen_ai.usage.cost.currency": "XTS"}, None),
     ],
 )
-def test_money_of_counters_is_kept_in_its_currency(
+def test_money_of_a_counter_keeps_its_currency(
     name: str, unit: str, said: dict[str, Any], counted_in: str | None
 ) -> None:
     """

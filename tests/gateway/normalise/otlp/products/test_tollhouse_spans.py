@@ -23,7 +23,7 @@ FORWARDED = {
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_forwarded_span_is_taken_as_it_is(encoding: str) -> None:
+def test_forwarded_span_is_stored_unchanged(encoding: str) -> None:
     """
     A span of another Tollhouse is stored as it is: no dialect applies, counts stay, `none` is a user, the record
     keeps its id, and it is not priced.
@@ -75,7 +75,7 @@ def test_a_forwarded_span_that_cannot_be_is_rejected(changes: dict[str, Any], re
 @pytest.mark.parametrize(
     ("times", "start", "end"), [("none", False, False), ("start", True, False), ("end", False, True)]
 )
-def test_times_that_stand_in_for_unknown_ones(times: str, start: bool, end: bool) -> None:
+def test_times_attribute_states_which_times_of_a_span_are_real(times: str, start: bool, end: bool) -> None:
     """A span needs two times. If the source knew fewer, an attribute states which of the times are real."""
     record = only(traces(span(1, FORWARDED | {"tollhouse.times": times})))
     assert (record.start_time is not None) == start
