@@ -180,7 +180,7 @@ NO_PREVIEW: Sequence[tuple[Any, int, str]] = [
     ({}, 400, "name a person"),
     ({"person": "bob"}, 400, "e-mail address"),
     ({"person": BOB, "account_role": "king"}, 400, "none, viewer"),
-    ({"person": BOB, "replaces": "x"}, 400, "replaces needs a draft"),
+    ({"person": BOB, "replaces": "x"}, 400, "`replaces` names the role that a draft replaces"),
     ({"role": {"name": "x", "data_access": "full"}, "replaces": "nobody"}, 404, "no role"),
     ({"role": {"name": "x", "data_access": "limited"}}, 400, "at least one filter"),
     (
