@@ -56,7 +56,7 @@ def test_paths_in_documents_exist(name: str) -> None:
     }
 
 
-def test_headings_and_code_blocks_stand_apart() -> None:
+def test_headings_and_code_blocks_have_empty_lines_before_them() -> None:
     """Without an empty line before it, a heading becomes part of the table or paragraph above."""
     joined = []
     for path in _pages():

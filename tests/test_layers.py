@@ -86,7 +86,7 @@ def floors() -> list[tuple[str, ...]]:
     return [tuple(line.split("  ")[0].split(" | ")) for line in picture]
 
 
-def test_every_room_of_gateway_stands_on_a_floor() -> None:
+def test_every_folder_of_gateway_is_in_the_picture_of_floors() -> None:
     """A room is a folder of gateway. The folders on the disk and in the picture of floors are the same."""
     folders = {
         path.relative_to(ROOT / "gateway").parts[0]
@@ -113,7 +113,7 @@ def test_a_room_imports_only_from_lower_floors(room: str) -> None:
 
 
 @pytest.mark.parametrize("package", BELOW)
-def test_tests_stand_where_their_code_stands(package: str) -> None:
+def test_folders_of_tests_equal_those_of_the_code(package: str) -> None:
     """
     The folders of a package's tests have the names of its folders. The contract of the engines and the tests of
     disks are the exceptions.
@@ -208,7 +208,7 @@ def test_nobody_knows_an_engine_but_the_list_of_engines() -> None:
         assert not [name for name in found if name.startswith(hidden)], path
 
 
-def test_sql_stands_in_the_engine_alone() -> None:
+def test_only_the_engines_contain_sql() -> None:
     """Outside the engines' folders, no module imports a database, contains SQL or names an SQLite file."""
     homes = [ROOT / "spool" / name for name in ("sqlite", "postgres")]
     for path in (path for package in BELOW for path in modules(package)):
@@ -265,7 +265,7 @@ def test_the_compiled_module_knows_nothing_of_what_it_reads() -> None:
         assert path.name in ("lib.rs", "python.rs") or "#![forbid(unsafe_code)]" in text, path
 
 
-def test_a_class_name_stands_for_one_class() -> None:
+def test_public_class_name_is_unique() -> None:
     """
     A public class name is unique, so a reader cannot confuse two classes.
 

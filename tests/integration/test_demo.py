@@ -269,7 +269,7 @@ async def test_what_is_planted_together_is_found_together(tmp_path: Path, words:
     await found_at_least(tmp_path, words, days=20, seed=2)
 
 
-def test_a_pair_needs_what_both_need_and_what_each_takes_from_the_other() -> None:
+def test_pair_of_plants_may_need_more_calls_than_each() -> None:
     """
     Plants that add calls dilute the others, so a pair may need more calls than each plant. A month that is
     too small is refused.
@@ -301,7 +301,7 @@ def test_the_same_seed_gives_the_same_month() -> None:
     assert made(7) != made(8)
 
 
-def test_a_month_is_what_was_asked_for() -> None:
+def test_month_has_about_the_requested_calls_from_every_source() -> None:
     """
     The month has about the requested number of calls, all within its days, from every source, and sorted by
     time within a day.
@@ -339,7 +339,7 @@ def test_sessions_of_assistants_have_units_of_work() -> None:
     assert None in named.values()
 
 
-async def test_it_goes_through_the_real_data_option(tmp_path: Path) -> None:
+async def test_demo_is_counted_through_the_real_data_option(tmp_path: Path) -> None:
     """
     The accounting balances, the totals have every call of the log, and counters of assistants are kept
     only for reference. Each call names the demo's sending key.
@@ -488,7 +488,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert "on_hold" in run("insights", "list", *data_option)
 
 
-def test_what_is_planted_and_not_found_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_problem_that_is_not_found_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     If a planted problem is not found, the exit code is 1 and its word is named. Another finding of the same
     detector does not count.

@@ -75,7 +75,7 @@ def test_a_drill_measures_and_touches_nothing_real(tmp_path: Path, monkeypatch: 
     assert b"not for a drill" == (data / "spool.sqlite").read_bytes()
 
 
-def test_the_copy_of_a_configuration_leaves_nothing_that_goes_out(tmp_path: Path) -> None:
+def test_configuration_copy_has_no_upstream_and_only_loopback_addresses(tmp_path: Path) -> None:
     """
     The copy has no upstream, no destination except the drill's, and only loopback addresses. Limits stay.
     """
@@ -95,7 +95,7 @@ def test_the_copy_of_a_configuration_leaves_nothing_that_goes_out(tmp_path: Path
 
 
 @pytest.mark.usefixtures("flushed")
-def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path) -> None:
+def test_power_cut_loses_only_unflushed_content(tmp_path: Path) -> None:
     """
     After a cut, the drill's file system still has a flushed file, and has lost the content of an unflushed one.
     """

@@ -184,7 +184,7 @@ def test_one_mistake_does_not_silence_the_others(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize(
     "error", [SpoolUnavailable("disk full"), CardUnreadable("not JSON"), OSError("gone")]
 )
-async def test_the_task_outlives_whatever_goes_wrong(
+async def test_failed_inspection_is_postponed_and_the_next_one_runs(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """A failed inspection is postponed, and the next one runs."""

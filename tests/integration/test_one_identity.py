@@ -342,7 +342,7 @@ async def test_every_input_finds_the_calls_of_a_person(open_world: OpenWorld, po
 @pytest.mark.parametrize(
     ("policy", "form"), [(HASH, "hash"), *((policy, FORMS[1]) for policy in (HASH, KEEP, DROP))]
 )
-async def test_every_input_finds_calls_that_state_the_address_beside_an_account(
+async def test_every_input_finds_calls_by_account_or_address(
     open_world: OpenWorld, policy: str, form: str
 ) -> None:
     """

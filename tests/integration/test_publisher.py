@@ -133,7 +133,9 @@ async def test_hours_that_became_days_stay_as_published(publishing: Publishing) 
     assert {**published, "search": "0.3"} == await publishing.totals("ai")
 
 
-async def test_a_ledger_that_lacks_records_takes_nothing_back(publishing: Publishing, tmp_path: Path) -> None:
+async def test_published_sums_stay_while_the_ledger_lacks_records(
+    publishing: Publishing, tmp_path: Path
+) -> None:
     """
     After the loss of ledger.sqlite, published sums stay where records are already deleted. Until the totals
     are counted again, nothing is published.

@@ -250,7 +250,7 @@ async def test_what_cannot_be_remembered_is_sent_all_the_same(
     assert 1 == result.stderr.count("cannot skip what is sent now")
 
 
-async def test_a_gateway_that_takes_less_gets_less(serve: Serve, tmp_path: Path) -> None:
+async def test_body_over_the_server_limit_is_halved(serve: Serve, tmp_path: Path) -> None:
     """A body over the server's limit is halved. Only an item that exceeds the limit by itself is refused."""
     serving = await serve(max_body_bytes=16 * 1024)
     row = json.loads((CASES / "litellm/slp-public-minimal.json").read_bytes())
@@ -289,7 +289,7 @@ async def moody() -> AsyncIterator[tuple[str, list[web.Response | None], list[by
     await runner.cleanup()
 
 
-async def test_the_courier_repeats_what_a_repeat_can_mend(
+async def test_courier_repeats_after_temporary_failures(
     moody: tuple[str, list[web.Response | None], list[bytes]],
 ) -> None:
     """

@@ -303,7 +303,7 @@ async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, t
     assert err.count("\n") < 200
 
 
-async def test_sighup_takes_over_a_changed_key_file(run: Run, tmp_path: Path) -> None:
+async def test_sighup_reads_a_changed_key_file(run: Run, tmp_path: Path) -> None:
     """SIGHUP reads server.api_key_file again. Many SIGHUP at once do no harm."""
     (tmp_path / "key").write_text("first-key-of-the-deployment\n")
     (tmp_path / "tollhouse.toml").write_text(
@@ -347,7 +347,7 @@ async def test_a_background_task_that_dies_ends_the_process(
     assert "tollhouse: the background task 'retention' ended; stopping" in capsys.readouterr().err
 
 
-async def test_an_upload_that_stands_still_holds_up_a_stop_only_as_long_as_the_drain(
+async def test_stalled_upload_delays_a_stop_only_for_the_drain_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

@@ -58,7 +58,7 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
     manager.close()
 
 
-def test_a_process_tells_its_manager_what_it_does(manager: Manager, installations: Any) -> None:
+def test_process_reports_its_state_to_its_manager(manager: Manager, installations: Any) -> None:
     """
     The process sends READY once it listens, WATCHDOG in time, RELOADING with the time, READY after the
     reload, and STOPPING at the end.
@@ -89,9 +89,7 @@ def catches(pid: int, signal_number: signal.Signals) -> bool:
     return bool(int(mask, 16) >> (signal_number - 1) & 1)
 
 
-def test_a_reload_that_is_asked_for_too_early_comes_after_the_start(
-    manager: Manager, installations: Any
-) -> None:
+def test_sighup_does_not_end_a_starting_process(manager: Manager, installations: Any) -> None:
     """
     SIGHUP does not end a process that is still starting. Here it waits for the data directory of another process.
     """

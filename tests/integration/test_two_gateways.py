@@ -112,7 +112,7 @@ async def metrics(gateway: Serving) -> dict[str, float]:
     }
 
 
-async def test_each_tells_the_same_of_the_database(gateways: tuple[Serving, Serving]) -> None:
+async def test_both_gateways_report_the_same_about_the_database(gateways: tuple[Serving, Serving]) -> None:
     """
     Both gateways report two nodes and the same installation. On a busy machine the database may not answer
     for a moment, so the metrics are compared once it does.
@@ -152,7 +152,9 @@ async def tells_that_storage_answers(node: Serving) -> bool:
     return (await metrics(node))["tollhouse_storage_answers"] == 1
 
 
-async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pair, tmp_path: Path) -> None:
+async def test_acknowledged_records_survive_the_loss_of_the_primary(
+    serve: Serve, pair: Pair, tmp_path: Path
+) -> None:
     """
     Acknowledged records survive a failover to the standby, and none is stored twice.
 

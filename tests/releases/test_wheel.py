@@ -52,7 +52,7 @@ def check_bill(bill: Any, listed: Any) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_wheel_runs_beside_the_locked_dependencies(
+def test_wheel_runs_with_only_the_locked_dependencies(
     version: str, wheel: Path, installers: Installers, tmp_path: Path
 ) -> None:
     """

@@ -98,7 +98,7 @@ def test_tags_stay_within_their_bound(kept: int, filled: int) -> None:
         ),
     ],
 )
-def test_parts_are_of_the_total_beside_them(
+def test_details_of_one_count_do_not_apply_to_another(
     first: dict[str, int], later: dict[str, int], filled: set[str]
 ) -> None:
     """If two reports count differently, details of one do not apply to the other."""
@@ -140,7 +140,7 @@ def test_an_input_without_cached_tokens_is_completed(partly: dict[str, int], who
         assert "9" == record.estimated_cost
 
 
-def test_the_estimate_of_other_counts_is_not_taken() -> None:
+def test_estimate_of_unused_counts_is_not_used() -> None:
     """
     If the counts of the later report are not used, its estimate is not used either, because that estimate
     prices tokens that the record does not show.
@@ -241,7 +241,9 @@ def test_a_reported_cost_brings_its_source() -> None:
         (report(input_tokens=5), priced("2", input_tokens=5), "2"),
     ],
 )
-def test_the_estimate_of_the_fuller_count_stands(first: Inference, later: Inference, estimate: str) -> None:
+def test_estimate_of_the_fuller_count_replaces_the_first(
+    first: Inference, later: Inference, estimate: str
+) -> None:
     """
     A later report with all tokens of the first and more replaces the estimate, because its own estimate prices
     more.

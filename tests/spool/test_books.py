@@ -112,7 +112,7 @@ ROUTE = {"before_start": 1, "queued": 1, "delivered": 1}
         ({}, {"queued": 1}, ["archive/ai-telemetry: accepted = 0"]),
     ],
 )
-def test_what_comes_in_is_accounted_for(
+def test_imbalances_of_topics_and_routes_are_found(
     topic: dict[str, int], route: dict[str, int], expected: list[str]
 ) -> None:
     found = check_accounting({"ai-telemetry": topic}, {"archive/ai-telemetry": route}).imbalances

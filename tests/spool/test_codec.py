@@ -35,7 +35,7 @@ def test_slices_are_bounded_and_whole(count: int, size: int) -> None:
     assert len(slices) <= 2 + 2 * sum(len(packed) for _, packed in slices) // codec.MAX_BYTES + count // 4096
 
 
-def test_a_sealed_slice_comes_back() -> None:
+def test_sealed_slice_is_read_back_unchanged() -> None:
     given = records(100)
     ((_, packed),) = codec.pack_in_slices(given)
     raws = codec.split_records(codec.decompress_entry(codec.compress_entry(packed, "here"), "here"))

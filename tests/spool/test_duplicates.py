@@ -55,7 +55,7 @@ def test_repeats_are_counted_over_all_runs() -> None:
     assert 8 == count_repeats([one, again])
 
 
-def test_a_packed_run_comes_back_or_is_refused() -> None:
+def test_packed_run_is_read_back_or_refused() -> None:
     """A packed run with a changed byte is refused."""
     ids = run_of(100)
     data, checksum = pack_ids(ids)
@@ -227,7 +227,7 @@ def plain_marks(run: IdRun) -> bytes:
     return bytes(marks)
 
 
-def test_what_is_kept_for_ids_goes_when_all_of_a_commit_are_in_runs() -> None:
+def test_rows_of_ids_are_deleted_when_all_are_in_runs() -> None:
     """
     When all ids of a commit are in runs, the rows stored for them are deleted. Commits of one kind of record
     do not delete rows of another kind.

@@ -9,7 +9,7 @@ from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from tests.moved_clock import MovedClock
 
 
-def test_the_horizon_stands_still_while_a_commit_is_made() -> None:
+def test_records_of_a_running_commit_are_shown_only_afterwards() -> None:
     """Records that a running commit may still change are not shown before the commit ends."""
     clock = MovedClock()
     horizon = LogWatermarks(hold_s=10, clock=clock)

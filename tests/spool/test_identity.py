@@ -91,7 +91,7 @@ def test_a_long_response_id_alone_is_the_identity() -> None:
     assert call_identity(call(), response_id=LONG) == call_identity(other, response_id=LONG)
 
 
-def test_a_cached_answer_does_not_take_the_first_calls_id() -> None:
+def test_cached_answer_does_not_get_the_first_calls_id() -> None:
     """Rules 2 and 3 are skipped for status cached, because a cached answer contains the first call's id."""
     cached = call_identity(call(status="cached"), response_id=LONG, own_id="hit-1")
     assert cached != call_identity(call(), response_id=LONG)
@@ -229,7 +229,7 @@ def test_points_and_events_do_not_collide() -> None:
     assert 16 == len(cloud_event_id("a", "b"))
 
 
-def test_a_moment_tells_calls_of_a_group_apart() -> None:
+def test_start_time_distinguishes_calls_of_a_group() -> None:
     """
     Calls of a group are distinguished by model, outcome, counts and the microsecond of the start. A prefix of
     the model's name makes no difference.

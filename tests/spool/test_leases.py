@@ -83,7 +83,7 @@ async def test_a_lease_is_let_go_when_its_work_has_ended() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("a defect"), SpoolDamaged("a page")])
-async def test_a_defect_of_the_work_is_told(error: Exception) -> None:
+async def test_supervisor_gets_the_error_of_failed_work(error: Exception) -> None:
     """If work under a lease fails, the supervisor of its task gets the error."""
     held = LeaseTasks()
     held.gain_lease("ledger")

@@ -62,7 +62,7 @@ def test_an_unknown_whole_is_not_exceeded() -> None:
     assert {"input_audio_tokens": 5} == fitting_meters(call(), {"input_audio_tokens": 5})
 
 
-def test_zeros_alone_and_unknown_names_are_not_kept() -> None:
+def test_all_zero_parts_and_unknown_names_are_not_stored() -> None:
     """
     If all reported parts are 0, none is stored, because providers write 0 audio tokens for every text. A 0
     next to another part is stored, because it states how much is text.

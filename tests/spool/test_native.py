@@ -105,7 +105,7 @@ def test_a_module_that_is_not_wanted_is_not_loaded(monkeypatch: pytest.MonkeyPat
     assert load_if_enabled(False).status_text == "off: server.native is false"
 
 
-def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_states_why_the_native_module_is_unusable(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     If the module is missing or from another release, the log states a reason on which an operator can act.
     """

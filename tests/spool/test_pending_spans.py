@@ -178,7 +178,7 @@ def test_only_age_deletes_the_spans_of_a_clock_that_was_ahead() -> None:
         assert [row.key for row in rows] == each.rows_to_delete(ahead + KEPT_S)
 
 
-def test_spans_of_a_failed_commit_are_taken_back() -> None:
+def test_spans_of_a_failed_commit_are_removed() -> None:
     """Both forms of a trace are tested: a few spans, and many."""
     for known in (1, MANY - 1, MANY, MANY + 1):
         spans = PendingSpans(1000)

@@ -87,7 +87,7 @@ def test_json_has_every_field() -> None:
 
 
 @pytest.mark.parametrize(("name", "told"), [("cache_write_1h_tokens", 0), ("region", "us-east-1")])
-def test_what_few_sources_tell_is_shown_where_it_is_told(name: str, told: int | str) -> None:
+def test_rare_field_appears_only_in_records_that_have_it(name: str, told: int | str) -> None:
     """A field that few sources report is in the JSON only of records that have it."""
     record = Inference(id=b"\1" * 16, source="otel")
     assert name not in record_to_json(record)

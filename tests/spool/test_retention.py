@@ -30,7 +30,9 @@ ENTRIES = [Candidate(1, 10, 100.0, 1000), Candidate(11, 10, 200.0, 1000), Candid
         (15, 0, 9999, 1),
     ],
 )
-def test_only_a_prefix_that_nobody_needs_goes(limit: int, before: float, excess: int, gone: int) -> None:
+def test_only_the_oldest_unneeded_entries_are_deleted(
+    limit: int, before: float, excess: int, gone: int
+) -> None:
     """
     Only the oldest entries are deleted: by age or because of excess size. Entries from the number `limit`
     on always stay.

@@ -70,7 +70,7 @@ def test_a_step_is_not_followed(step: float, caplog: pytest.LogCaptureFixture) -
     assert ["clock_stepped", "clock_back"] == actions
 
 
-def test_a_step_that_stands_for_an_hour_is_believed() -> None:
+def test_step_of_the_clock_is_believed_after_an_hour() -> None:
     """
     A step is believed after an hour by the timer, not by the wall clock. Another step starts another hour.
     """
@@ -88,7 +88,7 @@ def test_a_step_that_stands_for_an_hour_is_believed() -> None:
     assert machine.wall == clock.now() == clock.deletion_time()
 
 
-def test_a_clock_that_goes_back_while_a_call_is_heard_is_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_clock_set_back_during_a_comparison_stays_back(caplog: pytest.LogCaptureFixture) -> None:
     """
     The wall clock may be set back while it is compared with a call's time. Each comparison reads the wall
     clock once, so calls cannot confirm a time that has already been reset.
@@ -151,7 +151,7 @@ def test_an_operator_may_agree() -> None:
     assert machine.wall == clock.now() == clock.deletion_time()
 
 
-def test_a_clock_that_was_never_set_takes_the_time_of_calls() -> None:
+def test_clock_that_was_never_set_accepts_the_time_of_calls() -> None:
     """
     A clock that was never set starts in 1970. The first call's time is then believed, and so is the first
     setting of the clock.
@@ -169,7 +169,7 @@ def test_a_clock_that_was_never_set_takes_the_time_of_calls() -> None:
     assert clock.deletion_time() <= NOON + 6
 
 
-def test_a_start_behind_the_last_record_goes_on_after_it() -> None:
+def test_start_before_the_last_record_continues_after_it() -> None:
     """On a machine without a clock battery, time never starts before the last record on disk."""
     machine = WallClock(wall=EARLIEST + DAY)
     clock = machine.steady()

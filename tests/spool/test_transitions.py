@@ -85,7 +85,7 @@ def test_skipping_loses_no_number(below: list[StoredDelivery], number: int, next
 
 
 @given(st.integers(1, 120), st.integers(1, 200), st.integers(1, 130), st.integers(0, 20))
-def test_a_cut_takes_closed_numbers_only(
+def test_delivery_has_only_closed_numbers(
     next: int, max_records: int, closed_below: int, waiting: int
 ) -> None:
     """A delivery has at most max_records numbers, and none is created while too many wait."""
@@ -102,7 +102,7 @@ def test_a_cut_takes_closed_numbers_only(
     assert 0 == moved(change, [])
 
 
-def test_a_letter_goes_and_comes_back_with_its_numbers() -> None:
+def test_letter_is_counted_as_dead_queued_or_discarded() -> None:
     """
     A record that is set aside counts as dead, is queued again by a retry, and counts as discarded after a discard.
     """

@@ -147,7 +147,9 @@ async def test_what_is_not_known_is_no_refusal(
     assert "known" == (await access.admit_with_current_keys(known, INGEST, address="192.0.2.1")).name
 
 
-async def test_what_comes_without_the_secret_ends_with_the_key(new_schema: Callable[[], Schema]) -> None:
+async def test_request_naming_key_by_number_is_accepted_until_key_expires(
+    new_schema: Callable[[], Schema],
+) -> None:
     """
     A request that names a key by number is accepted until the moment the key expires, whatever the cache says.
     """

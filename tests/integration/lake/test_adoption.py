@@ -100,7 +100,7 @@ async def differences(house: House, directory: Path) -> list[str]:
     return [f"{each.kind} {each.name}: {each.words}" for each in (*seen.differences, *kept.differences)]
 
 
-def test_a_copy_goes_on_where_its_lake_is(tmp_path: Path) -> None:
+def test_restored_copy_continues_where_its_lake_is(tmp_path: Path) -> None:
     """
     A restored copy continues where its lake is: nothing is in the lake twice, and the copy lacks nothing. Neither a
     verification of the lake nor a recount finds a difference.
@@ -145,7 +145,7 @@ def test_records_from_a_lake_bring_no_erased_name_back(tmp_path: Path) -> None:
     assert {None, *erasure.names.values()} == asyncio.run(users())
 
 
-def test_a_copy_goes_on_where_its_lake_is_in_s3(s3: str, tmp_path: Path) -> None:
+def test_restored_copy_continues_where_its_lake_is_in_s3(s3: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("testing\ntesting-secret\n")
     there = {"type": "s3", "url": f"s3://{BUCKET}/adopted", "endpoint": s3, "secret_file": secret}
@@ -200,7 +200,7 @@ def test_what_the_copy_never_had_may_stay_in_the_lake_alone(tmp_path: Path) -> N
     assert [(40, 40, Decimal("4.0"))] == sums(tmp_path / "lake")
 
 
-def test_a_lake_that_stands_where_the_copy_does_needs_no_records(tmp_path: Path) -> None:
+def test_nothing_is_imported_if_lake_equals_the_copy(tmp_path: Path) -> None:
     """If the lake has exactly the copy's records, nothing is imported and no adoption is noted."""
 
     async def settle() -> None:

@@ -62,7 +62,7 @@ def objects(lake: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in lake.rglob("*") if path.is_file()}
 
 
-def test_a_record_file_is_brought_once(tmp_path: Path) -> None:
+def test_records_of_a_file_are_imported_once(tmp_path: Path) -> None:
     """
     Records are imported from a file once: ids that are already in the lake, or twice in the file, are skipped. A
     second run changes nothing, and every proof holds.
@@ -125,7 +125,7 @@ def test_an_import_into_s3(s3: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["parquet", "ndjson"])
-def test_another_lake_is_brought(tmp_path: Path, format: str) -> None:
+def test_import_from_another_lake_has_its_counted_values(tmp_path: Path, format: str) -> None:
     """
     An import from another lake has the values that the ledger of that lake counted, even if that lake left out
     columns.

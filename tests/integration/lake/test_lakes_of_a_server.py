@@ -54,7 +54,9 @@ async def run_server(directory: Path) -> tuple[str, list[str]]:
         await app.stop()
 
 
-def test_a_difference_is_told_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_file_is_shown_in_metric_insight_and_doctor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     A running server shows a foreign file in a metric and an insight. Without a server, `doctor` reports it
     as a problem.

@@ -117,7 +117,7 @@ async def test_a_prefix_belongs_to_one_installation(tmp_path: Path) -> None:
     assert before == sorted(lake.rglob("*"))
 
 
-async def test_a_copy_that_is_behind_its_lake_parks(tmp_path: Path) -> None:
+async def test_outdated_copy_pauses_and_sends_nothing_again(tmp_path: Path) -> None:
     """
     If the lake already has numbers that a restored copy would send, the copy sends none of them again. It reports
     this and waits.
@@ -172,7 +172,7 @@ async def test_files_wait_from_the_commit_of_a_record(tmp_path: Path) -> None:
         assert [(1, 10), (11, 13)] == [(one.first, one.last) for one in await manifests(house)]
 
 
-async def test_what_waits_lands_when_it_is_asked_for(tmp_path: Path) -> None:
+async def test_waiting_records_land_at_once_on_request(tmp_path: Path) -> None:
     """An operator can land waiting records at once, before a file is old enough. Later commits wait as before."""
     clock = StoppedClock(1_793_000_000.0)
     async with opened(tmp_path / "data", clock) as house:

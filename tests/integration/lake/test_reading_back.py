@@ -160,7 +160,9 @@ async def test_a_role_sees_its_own_of_a_lake(server: OperatorServer, tmp_path: P
     assert ["1000"] == await listed(server, sort_key="cost", sort_order="desc")
 
 
-async def test_what_a_lake_cannot_tell_is_shown_to_no_role(server: OperatorServer, tmp_path: Path) -> None:
+async def test_role_filter_on_missing_lake_column_shows_no_call(
+    server: OperatorServer, tmp_path: Path
+) -> None:
     """If a role filters by the sender's key or by a left-out column, no call of the lake is shown."""
     eva = await limited(server, RoleFilter(dimension="team", values=("ads",), mode=EXCEPT))
     assert 5 == len(await listed(server, eva, date="2026-09-02"))

@@ -63,7 +63,7 @@ class TestStores(StoreContract):
     pass
 
 
-async def test_a_store_that_is_away_is_asked_again(in_s3: DestinationSettings) -> None:
+async def test_unanswered_object_creation_is_retried_under_the_same_name(in_s3: DestinationSettings) -> None:
     """If a store does not answer a request to create an object, the same name is tried again later."""
     away = replace(in_s3, endpoint="http://127.0.0.1:9")
     with pytest.raises(Retryable):
@@ -131,9 +131,7 @@ async def test_what_a_store_cannot_do_parks(
             await open_store(settings, destination_secret(settings)).create_object("one", b"1")
 
 
-async def test_an_object_that_is_cut_off_is_asked_for_again(
-    in_s3: DestinationSettings, tmp_path: Path
-) -> None:
+async def test_cut_off_object_is_requested_again(in_s3: DestinationSettings, tmp_path: Path) -> None:
     """If a connection ends within an object, the error is temporary and the object is requested again."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

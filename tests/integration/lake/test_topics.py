@@ -194,7 +194,7 @@ async def test_what_is_left_out_is_in_no_table(
     assert 2 * len(TABLES) == len(found)
 
 
-def test_commands_take_a_topic(tmp_path: Path) -> None:
+def test_commands_accept_only_topics_that_the_destination_receives(tmp_path: Path) -> None:
     """The default topic is AI telemetry. A topic that the destination does not receive is refused."""
 
     async def fill() -> None:

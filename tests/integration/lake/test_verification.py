@@ -232,7 +232,7 @@ async def fill_and_copy(directory: Path) -> None:
         await house.until(queued=0)
 
 
-def test_manifests_are_compared_with_the_books(tmp_path: Path) -> None:
+def test_manifests_are_compared_with_the_accounting(tmp_path: Path) -> None:
     """
     If the lake has more or fewer records than its accounting states, this is a difference, provided that the
     accounting is available.
@@ -352,7 +352,7 @@ class CountingFolder(FolderStore):
         return super().list_objects(prefix, after=after)
 
 
-async def test_files_are_asked_for_by_one_list(lake: Path, tmp_path: Path) -> None:
+async def test_verification_sends_no_request_for_a_single_file(lake: Path, tmp_path: Path) -> None:
     """
     To verify a lake, one list of files, one list of manifests and one read per manifest suffice. No request is sent
     for a single file.
@@ -384,7 +384,7 @@ def test_the_end_of_a_file_says_its_rows_and_numbers(filled: Path) -> None:
     other.unlink()
 
 
-async def test_ends_of_files_are_asked_for_together(filled: Path, tmp_path: Path) -> None:
+async def test_footers_of_files_are_read_concurrently(filled: Path, tmp_path: Path) -> None:
     """
     To verify a lake, footers of many files are read concurrently. Whole files are read one after the other, because
     they need disk space.

@@ -114,7 +114,9 @@ async def test_it_looks_when_it_is_time(tmp_path: Path) -> None:
         assert RETRY_S == await watch_of(house, AwayStore(lake)).check_if_due()
 
 
-async def test_it_runs_beside_the_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lake_check_runs_and_stops_with_its_route(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     A running route checks its lake and stops checking when it stops. With `verify = "0s"` there is no check.
     """

@@ -45,7 +45,9 @@ async def seen(house: House, wanted: Mapping[str, int], words: str = "") -> Lake
             await asyncio.sleep(OFTEN_S)
 
 
-async def test_a_table_is_counted_beside_its_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_table_is_counted_while_its_route_delivers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Missing rows are a difference until they return. Rows delivered during the check are not."""
     monkeypatch.setattr(watch, "FIRST_S", 0.0)
     table = Table()
@@ -84,7 +86,7 @@ async def looking(house: House, settings: DestinationSettings) -> AsyncIterator[
             await task
 
 
-async def test_the_progress_of_a_topic_is_compared_with_the_books(
+async def test_progress_of_a_topic_is_compared_with_the_accounting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A progress record that is behind or missing, or from another installation, is a difference."""

@@ -16,7 +16,7 @@ from tests.integration.mcp.conftest import Assistant, OpenAssistant
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_available_dimensions"}}
 
 
-async def test_the_key_may_stand_in_a_header_of_its_own(assistant: Assistant) -> None:
+async def test_key_may_be_in_header_x_api_key(assistant: Assistant) -> None:
     """An assistant's key may be in the header X-Api-Key, which takes precedence over Authorization."""
     for headers in (
         {"X-Api-Key": assistant.key},
@@ -113,7 +113,7 @@ async def test_a_large_message_is_refused(assistant: Assistant) -> None:
     assert 413 == (await assistant.post(body)).status
 
 
-async def test_messages_that_take_no_time_wait_for_no_tool(assistant: Assistant) -> None:
+async def test_messages_without_tool_calls_wait_for_no_tool(assistant: Assistant) -> None:
     """
     While a tool of a key runs, its other messages are answered at once. Only tool calls wait for their turn.
     """

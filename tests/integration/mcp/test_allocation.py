@@ -39,7 +39,7 @@ async def two_namespaces(assistant: Assistant) -> None:
     await publish(assistant, MODEL, "ml")
 
 
-async def test_what_is_in_force_is_told_with_its_rules(assistant: Assistant) -> None:
+async def test_rules_are_shown_by_namespace_and_version(assistant: Assistant) -> None:
     """Rules are shown for all namespaces or for one. A number selects an earlier version."""
     nothing = await assistant.call(TOOL)
     assert "No definition is published" in nothing["content"][0]["text"]
@@ -67,7 +67,7 @@ async def test_what_is_in_force_is_told_with_its_rules(assistant: Assistant) -> 
         assert "User:Defined:Family" == only["id"]
 
 
-async def test_wrong_names_are_told_with_the_nearest(assistant: Assistant) -> None:
+async def test_wrong_names_return_the_nearest(assistant: Assistant) -> None:
     await two_namespaces(assistant)
     assert "did you mean ml" in await assistant.mistake(TOOL, namespace="mll")
     assert "did you mean Who pays" in await assistant.mistake(TOOL, dimension="who pay")
@@ -76,7 +76,7 @@ async def test_wrong_names_are_told_with_the_nearest(assistant: Assistant) -> No
     assert "cursor is invalid" in await assistant.mistake(TOOL, cursor="x")
 
 
-async def test_a_large_definition_is_told_page_by_page(assistant: Assistant) -> None:
+async def test_large_definition_is_returned_page_by_page(assistant: Assistant) -> None:
     """
     Every rule appears once, in order. Each answer stays within its size limit, and names stay inside their cells.
     """

@@ -66,7 +66,7 @@ async def test_nothing_is_compared_with_time_that_is_not_counted(assistant: Assi
     assert "| model | cost |" in text and "Change" not in text
 
 
-async def test_wrong_arguments_are_told(assistant: Assistant) -> None:
+async def test_error_about_a_wrong_argument_says_how_to_correct_it(assistant: Assistant) -> None:
     """If an assistant sends a wrong argument, the error says how to correct it."""
     assert "twice" in await assistant.mistake("compare_costs", group_by=["team", "team"])
     assert "there is no dimension" in await assistant.mistake("compare_costs", group_by=["teams"])

@@ -30,7 +30,7 @@ async def make_budget(registry: Registry, name: str, **fields: Any) -> None:
     await registry.declared_table(BudgetTable).create(budget, known=("model",), most=100, actor=ACTOR)
 
 
-async def test_a_budget_says_how_it_stands(assistant: Assistant) -> None:
+async def test_budget_answer_states_spend_plan_and_missing_forecast(assistant: Assistant) -> None:
     """
     The answer states spend, plan and why there is no forecast yet. A wrong name returns the nearest one.
     """
@@ -92,7 +92,7 @@ async def test_findings_come_in_one_list_by_their_size(assistant: Assistant) -> 
     )
 
 
-async def test_recommendations_are_told_with_their_reasons(assistant: Assistant) -> None:
+async def test_recommendations_are_listed_with_their_reasons(assistant: Assistant) -> None:
     """
     The largest recommendations come first. They can be filtered by type, status and owner. A wrong value
     returns the nearest one.
@@ -128,7 +128,7 @@ async def test_recommendations_are_told_with_their_reasons(assistant: Assistant)
     assert f"No recommendation matches: the types are batch, {SAVING.type}." in none["content"][0]["text"]
 
 
-async def test_plans_are_told_with_their_sums(assistant: Assistant) -> None:
+async def test_plans_are_listed_with_their_sums(assistant: Assistant) -> None:
     """
     In this answer about plans, the fee of the seat includes 0.0001 of usage, so the rest of its call is extra
     usage. A call without a seat is pay-as-you-go.

@@ -62,7 +62,7 @@ async def test_links_lead_to_pages_that_are_there(assistant: Assistant) -> None:
     assert {name for name, tool in TOOLS.items() if not tool.writes} == set(QUESTIONS)
 
 
-async def test_costs_are_shown_as_they_were_asked(assistant: Assistant) -> None:
+async def test_link_to_costs_has_the_same_query(assistant: Assistant) -> None:
     """The link keeps the time, groups, filters and view. Names from senders are encoded."""
     evil = "a) b|c&by=team"
     await assistant.calls("gpt-4o", evil)

@@ -62,7 +62,7 @@ async def test_a_client_finds_the_provider(door: Door) -> None:
     assert 404 == (await door.serving.send(f"{WELL_KNOWN}/other", b"", None, method="GET", key=None)).status
 
 
-async def test_who_has_no_credential_is_told_where_to_sign_in(door: Door) -> None:
+async def test_request_without_credentials_is_challenged_before_its_body_is_checked(door: Door) -> None:
     """
     A request without credentials is challenged before its body is checked, because clients probe with invalid
     bodies. A wrong key starts no sign-in.
@@ -373,7 +373,7 @@ async def test_groups_that_a_token_does_not_say_open_nothing(serve: Serve, tmp_p
 # -- scopes, limits and accounting ----------------------------------------------------------------------------
 
 
-async def test_writing_takes_a_scope_and_a_role(serve: Serve, tmp_path: Path) -> None:
+async def test_writing_requires_a_scope_and_a_role(serve: Serve, tmp_path: Path) -> None:
     """
     A read-only token gets 403 with the scope to request. If the role forbids writing, the tool answers in
     words, because no new token would help.

@@ -63,7 +63,7 @@ async def test_costs_are_those_of_the_ledger(assistant: Assistant) -> None:
         assert 2 == sum(each["calls_30d"] for each in rows)
 
 
-async def test_nothing_secret_is_told(assistant: Assistant) -> None:
+async def test_answers_contain_no_secret_digest_or_device_address(assistant: Assistant) -> None:
     """
     Answers about devices, clusters, connections, keys and accounts contain no secret, no digest and no device
     address.

@@ -71,7 +71,7 @@ async def test_many_views_are_listed_page_by_page(assistant: Assistant) -> None:
         assert -32602 == (await error(assistant, "resources/list", cursor=cursor))["code"]
 
 
-async def test_what_is_not_there_is_told_in_the_words_of_the_revision(assistant: Assistant) -> None:
+async def test_missing_resource_error_follows_the_protocol_revision(assistant: Assistant) -> None:
     """
     If a resource does not exist, the error has the code of the protocol revision and names the requested address.
     """
@@ -86,7 +86,7 @@ async def test_what_is_not_there_is_told_in_the_words_of_the_revision(assistant:
     assert {"contents"} == set((await assistant.ask_legacy("resources/read", {"uri": CONTEXT_URI}))["result"])
 
 
-async def test_a_view_that_cannot_be_asked_says_why(assistant: Assistant) -> None:
+async def test_view_with_a_removed_tag_states_the_reason(assistant: Assistant) -> None:
     """If the tag of a view was removed from the configuration, reading the view says so."""
     (view,) = await make_views(assistant, ["Broken"], principal_dimension="tag:x")
     told = await error(assistant, "resources/read", uri=f"{VIEW_URI}{view}")

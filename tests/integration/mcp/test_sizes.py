@@ -168,7 +168,7 @@ async def test_resources(assistant: Assistant) -> None:
         assert "\u202e" not in answer.body.decode()
 
 
-async def test_rows_are_gone_through_beside_the_loop(
+async def test_values_are_cleaned_and_compared_off_the_event_loop(
     open_assistant: OpenAssistant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many values exist, cleaning and comparing them runs off the event loop, which senders need."""

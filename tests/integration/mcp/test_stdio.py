@@ -48,7 +48,7 @@ async def test_both_kinds_of_clients_are_answered_without_a_server(tmp_path: Pat
     assert 0 == answers[4]["result"]["structuredContent"]["total"]["calls"]
 
 
-async def test_a_running_server_is_asked_through_its_socket(assistant: Assistant) -> None:
+async def test_command_queries_a_running_server_through_its_socket(assistant: Assistant) -> None:
     """
     The command gets its answers from a running server, without a key, and they equal those over HTTP. If a
     line is too long, only that request fails.

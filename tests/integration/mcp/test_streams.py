@@ -51,7 +51,7 @@ async def test_records_and_the_rest_add_up_to_the_total(assistant: Assistant) ->
     assert "belongs to other arguments" in other
 
 
-async def test_a_part_is_asked_by_time_and_dimension(assistant: Assistant) -> None:
+async def test_records_are_filtered_by_time_and_dimension(assistant: Assistant) -> None:
     """Records can be filtered by time and by dimension. An unknown name returns the nearest one."""
     await send(assistant, hours_ago(1, value=2), hours_ago(1, value=3, filter={"Region": ["us"]}))
     part = await assistant.content("get_telemetry_data", stream="api-calls", dimensions={"Region": ["us"]})

@@ -154,7 +154,7 @@ async def test_names_of_senders_stay_names(assistant: Assistant) -> None:
     assert 1 == filtered["total"]["calls"]
 
 
-async def test_filters_take_what_exists_and_name_the_nearest(assistant: Assistant) -> None:
+async def test_filters_accept_existing_names_and_suggest_the_nearest(assistant: Assistant) -> None:
     """
     Filters take values, exclusions, unknown values, dimensions and views. A wrong name returns the nearest one.
     """
@@ -191,7 +191,7 @@ async def test_filters_take_what_exists_and_name_the_nearest(assistant: Assistan
     ]
 
 
-async def test_wrong_questions_say_how_to_mend_them(assistant: Assistant) -> None:
+async def test_wrong_query_returns_a_result_that_names_the_fault(assistant: Assistant) -> None:
     """Each error is a result for the model, never a server error."""
     for asked, words in (
         ({"date_range": "last_year"}, "date_range"),
@@ -389,7 +389,7 @@ async def test_a_list_of_sessions_states_what_it_leaves_out(assistant: Assistant
     assert any("units that are no longer listed have 1 calls" in note for note in found["notes"])
 
 
-async def test_amounts_without_a_rate_are_named_beside_the_sums(assistant: Assistant) -> None:
+async def test_amounts_without_a_rate_are_listed_next_to_the_sums(assistant: Assistant) -> None:
     """Amounts without an exchange rate are listed in their own currency and are not part of a dollar sum."""
     told = {**attributes("gpt-4o", 120), "gen_ai.usage.cost": "3.5", "gen_ai.usage.cost.currency": "CHF"}
     given = [{"key": key, "value": {"stringValue": str(value)}} for key, value in told.items()]

@@ -50,7 +50,7 @@ async def test_nothing_is_written_by_default(assistant: Assistant) -> None:
     assert [] == await actions(assistant)
 
 
-async def test_hints_tell_reads_from_writes(open_assistant: OpenAssistant) -> None:
+async def test_hints_distinguish_reads_from_writes(open_assistant: OpenAssistant) -> None:
     """A tool that replaces something is marked as destructive, and both writing tools as repeatable."""
     listed = await tools(await open_assistant(WRITING))
     assert set(TOOLS) == set(listed)

@@ -32,7 +32,7 @@ async def answered(server: OperatorServer, body: object, headers: dict[str, str]
 
 
 @pytest.mark.parametrize(("role", "may_write"), [("viewer", False), ("operator", True)])
-async def test_writing_takes_the_role_operator(tmp_path: Path, role: str, may_write: bool) -> None:
+async def test_writing_requires_the_role_operator(tmp_path: Path, role: str, may_write: bool) -> None:
     """
     Even if the setting allows writing, a viewer neither sees nor may use the writing tools. Writes are
     audited under the person's name.

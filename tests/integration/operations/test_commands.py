@@ -134,7 +134,7 @@ def reported(directory: Path) -> ReportedCluster:
     return mill
 
 
-def test_a_configuration_is_taken_back(run: Run, tmp_path: Path) -> None:
+def test_earlier_configuration_can_be_applied_again(run: Run, tmp_path: Path) -> None:
     """The versions of a cluster's configuration are listed with their authors, and each can be applied again."""
     mill = reported(tmp_path)
     configs = [{"scrape_interval": "60s"}, {"scrape_interval": "90s"}]
@@ -232,7 +232,7 @@ def list_commands(words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("words", list(list_commands()), ids=" ".join)
-def test_a_list_command_takes_every_filter_of_its_list(look: Run, words: tuple[str, ...]) -> None:
+def test_list_command_has_an_option_for_every_filter(look: Run, words: tuple[str, ...]) -> None:
     """Each filter in `filtering.available` is an option. Repeated options appear in `filtering.current`."""
     available = answer(look(*words, "--json"))["filtering"]["available"]
     asked = {
@@ -367,7 +367,7 @@ def test_an_empty_report_says_why(run: Run) -> None:
     assert "no calls in this period; `tollhouse send" in run("report").stderr
 
 
-def test_operators_are_kept_by_command(run: Run) -> None:
+def test_operators_are_managed_by_command(run: Run) -> None:
     """
     Operators are added, listed, given a password and removed. The password comes from standard input, never
     from an argument.
@@ -496,7 +496,7 @@ def verified_as(monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
     monkeypatch.setattr(SqliteLog, "verify", verify)
 
 
-def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accounting_that_does_not_balance_is_exit_code_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the accounting does not balance, `spool verify` still prints it, and ends with exit code 1."""
     verified_as(monkeypatch, imbalances=["ai-telemetry: 2 is not 1"])
     result = run("spool", "verify", "--json", code=1)
@@ -521,7 +521,7 @@ def test_records_that_count_twice_are_exit_1(run: Run, monkeypatch: pytest.Monke
     assert words in run("doctor", code=1).stdout
 
 
-def test_tags_left_out_are_a_footnote_of_the_books(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_left_out_tags_are_a_footnote_of_the_accounting(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tags are no records, so they are a term in JSON and a sentence below the sums."""
     verified_as(monkeypatch, topics={"ai-telemetry": {"received": 2, "left_out": 3}})
     assert 3 == answer(run("spool", "verify", "--json"))["topics"]["ai-telemetry"]["left_out"]
@@ -557,7 +557,7 @@ def test_a_held_lock_without_a_socket_is_exit_1(
         lock.release()
 
 
-def test_a_lock_that_is_let_go_is_taken(run: Run, tmp_path: Path) -> None:
+def test_command_waits_for_the_lock_of_a_stopping_server(run: Run, tmp_path: Path) -> None:
     """While a server stops, a command waits at least as long as a stop may take."""
     import threading
 
@@ -569,7 +569,7 @@ def test_a_lock_that_is_let_go_is_taken(run: Run, tmp_path: Path) -> None:
     timer.join()
 
 
-def test_two_commands_at_once_take_turns(run: Run, tmp_path: Path) -> None:
+def test_two_simultaneous_commands_run_one_after_the_other(run: Run, tmp_path: Path) -> None:
     run("spool", "status")
     program, number = copying_command()
     commands = [
@@ -740,7 +740,7 @@ async def _delivered(directory: Path) -> None:
     await spool.close()
 
 
-def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> None:
+def test_replay_to_the_upstream_asks_for_a_confirmation(run: Run, tmp_path: Path) -> None:
     """
     Before a replay to the upstream, the command warns that the service may count the records twice. It sends
     them only after a yes or with --yes.

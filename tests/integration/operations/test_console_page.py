@@ -110,7 +110,7 @@ async def test_senders_do_not_see_it(serve: Serve) -> None:
         assert 200 == private.status
 
 
-async def test_the_console_learns_where_telemetry_goes(serve: Serve) -> None:
+async def test_console_learns_the_address_for_senders(serve: Serve) -> None:
     """
     On its own listener, the console learns the address for senders. On the senders' listener, the browser's
     own address is right.

@@ -169,7 +169,7 @@ async def test_every_answer_has_a_most(
     ] | statuses["ask_mcp"]
 
 
-async def test_what_runs_behind_goes_through_no_rows_on_the_loop(
+async def test_background_work_reads_no_rows_on_the_event_loop(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

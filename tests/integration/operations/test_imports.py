@@ -259,7 +259,7 @@ def test_tail_knows_the_filters_of_the_list() -> None:
     assert FILTERS == tuple(RECORDS.filters)
 
 
-async def test_the_table_of_all_addresses_is_imported_beside_the_loop() -> None:
+async def test_table_of_addresses_is_imported_off_the_event_loop() -> None:
     """
     Importing the table of all addresses costs half a second of processor time. It runs off the event loop, so only
     the request that needs the table waits.

@@ -168,7 +168,7 @@ async def test_a_stop_ends_every_stream(serve: Serve) -> None:
         assert await stream.ends()  # if the stream was cut off, this raises an error
 
 
-async def test_a_reader_who_is_gone_before_the_answer_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+async def test_page_closed_before_its_answer_causes_no_error(caplog: pytest.LogCaptureFixture) -> None:
     """A page that closes before its answer causes no server error and no log line."""
     streams, ended = EventStreams(2), asyncio.Event()
 

@@ -71,13 +71,13 @@ def test_every_operation_has_a_name_of_its_own() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_every_method_of_a_path_stands_in_one_row() -> None:
+def test_every_method_of_a_path_is_defined_in_one_row() -> None:
     """One row of the address table defines every method of a path."""
     pairs = [(method, each.path) for each in ADDRESSES for method in each.methods]
     assert len(set(pairs)) == len(pairs)
 
 
-async def test_every_address_stands_in_the_document(serve: Serve) -> None:
+async def test_every_address_is_in_the_document(serve: Serve) -> None:
     """
     The route table and the document name the same addresses. The console page is left out because it is
     only for browsers.
@@ -159,7 +159,7 @@ async def _headers(app: TollhouseApp) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", sorted({each.path for each in FOR_SENDERS if each.security}))
-def test_an_endpoint_takes_the_methods_that_stand_in_the_document(server: Target, path: str) -> None:
+def test_endpoint_accepts_exactly_the_documented_methods(server: Target, path: str) -> None:
     """
     An address accepts the methods in the document. Every other method answers 405 and names the allowed ones.
     """

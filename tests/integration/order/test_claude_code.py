@@ -79,7 +79,7 @@ def test_a_request_after_its_refusal_was_closed_keeps_its_tokens() -> None:
         assert ["refusal"] * 2 == [late["error_type"], alone["error_type"]]
 
 
-def test_a_refused_call_that_a_span_tells_too() -> None:
+def test_refusal_and_span_report_one_call() -> None:
     """A refusal and a span report the same call, but only the refusal knows how the call ended."""
     request = event("api_request", request_id=BILLED, input_tokens=40, output_tokens=3, cost_usd=0.01)
     for rows in every_order(request, event("api_refusal", request_id=BILLED), SPAN):

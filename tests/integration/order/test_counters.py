@@ -187,7 +187,7 @@ def test_counters_without_calls_in_any_order(name: str) -> None:
     ],
     ids=["another model", "another service", "another person's session"],
 )
-def test_counters_of_what_no_call_told_count(others: Case) -> None:
+def test_calls_hide_only_their_own_counters(others: Case) -> None:
     """Calls hide only counters of their own service, model and session."""
     pieces = [(ADK, ADK.pieces[0]), *[(others, items) for items in others.pieces]]
     for order in (pieces, pieces[::-1]):

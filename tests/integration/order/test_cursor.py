@@ -67,7 +67,7 @@ def test_a_failure_is_that_of_its_request() -> None:
     assert row["cost"] is None
 
 
-def test_a_correction_while_the_record_is_open_takes_the_cost_away() -> None:
+def test_correction_of_an_open_record_removes_its_cost() -> None:
     """
     If a correction arrives while the record is open, it removes the cost. It does not change the status that other
     events reported.
@@ -105,7 +105,7 @@ def test_a_correction_holds_whatever_the_request_says() -> None:
 
 
 @pytest.mark.parametrize(("first", "status", "cost"), [(ERROR, "error", None), (CORRECTION, "ok", "0")])
-def test_a_request_that_comes_late_keeps_its_tokens(first: Request, status: str, cost: str | None) -> None:
+def test_late_request_still_adds_its_tokens(first: Request, status: str, cost: str | None) -> None:
     """
     If a failure or correction was stored without counts before its request, it still applies when the request
     arrives late and brings the tokens. This works as long as it is among the newest ids. A stop makes ids older.
@@ -136,7 +136,7 @@ def test_requests_of_two_usage_events_are_two() -> None:
     assert [40, 40] == [row["input_tokens"] for row in rows]
 
 
-def test_counters_never_count_beside_events() -> None:
+def test_counters_never_count_in_addition_to_events() -> None:
     """
     Cursor's counters are always kept for reference: hours before the events, after them, and without them.
     """

@@ -390,7 +390,7 @@ def tokens(rows: Sequence[Row]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", SENDERS)
-def test_a_sender_tells_its_calls_in_every_way(name: str) -> None:
+def test_reports_of_one_call_count_once_in_every_order(name: str) -> None:
     """
     A sender's reports of one call are tried in all orders, one of them also with a stop after each body.
     """

@@ -134,7 +134,7 @@ def cloud_event(**changes: Any) -> Request:
     return Request("openmeter", json.dumps({**said, **changes}).encode())
 
 
-def test_two_callbacks_of_litellm_and_its_log_tell_one_embedding() -> None:
+def test_two_litellm_callbacks_and_a_log_are_one_embedding() -> None:
     """
     A call of LiteLLM for one embedding has two callbacks and a log. One callback states only the trace, the other
     only the call id, and the log both. All three are one record.

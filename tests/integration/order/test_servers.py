@@ -11,7 +11,7 @@ from tests.integration.order.test_counters import spans
 SERVER = FOUND["vllm/served_tokens_cumulative"]
 
 
-def test_served_tokens_never_count_beside_calls() -> None:
+def test_served_tokens_never_count_in_addition_to_calls() -> None:
     """
     Tokens that a model server counted never count beside the calls that it answered. The counters arrive hours
     before or after the calls, with stops in between. The application has another service name.

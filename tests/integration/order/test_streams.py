@@ -73,7 +73,7 @@ def test_a_stream_is_one_call_however_its_spans_are_cut() -> None:
                 assert [("msg_1111222233334444aa01", 610)] == ids, order
 
 
-def test_a_stream_that_the_gateway_tells_between_them_is_one_call() -> None:
+def test_stream_also_reported_by_the_gateway_is_one_call() -> None:
     """
     A stream that the client, the SDK and the gateway report is one call. The gateway's log and the SDK's span have
     the id of the answer, and neither shares an id with the report about the stream.

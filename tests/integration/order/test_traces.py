@@ -136,7 +136,7 @@ def test_client_and_gateway_in_any_order(data: st.DataObject, traces_http: bool,
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_client_and_log_and_spans_tell_a_failure_once(attempts: int) -> None:
+def test_failure_reported_by_client_log_and_spans_counts_once(attempts: int) -> None:
     """
     A failed call that the client, the gateway's log and the gateway's spans report is counted once. The log shares
     no name with the client. The gateway's spans share names with both, and in practice arrive last.
@@ -159,7 +159,7 @@ def test_client_and_log_and_spans_tell_a_failure_once(attempts: int) -> None:
             assert 0 == conflicts
 
 
-def test_a_third_report_after_the_hold_takes_the_later_record_back() -> None:
+def test_third_report_after_the_hold_corrects_the_later_record() -> None:
     """
     If two reports of one call are already closed and delivered as two records, a third report that names both leads
     to a correction, which makes them one call.

@@ -52,7 +52,7 @@ WITHOUT_ID = {"log-hook-images"}
 
 
 @pytest.mark.parametrize("path", PAYLOADS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-async def test_every_case_is_taken_by_name_and_by_its_looks(serving: Serving, path: Path) -> None:
+async def test_every_case_is_accepted_by_named_and_by_recognized_format(serving: Serving, path: Path) -> None:
     """
     Each shared case is accepted at the address of its format, and at the address that recognizes formats. Sent
     twice, a call with an id is stored once.
@@ -109,7 +109,7 @@ NO_FORMAT: Sequence[bytes] = [b"", b"hello", b"{", b"\xff\xfe", b"[" * 100_000, 
 
 
 @ON_ONE_SERVER
-async def test_what_no_format_takes_is_400(one_server: Serving) -> None:
+async def test_payload_of_no_known_format_is_400(one_server: Serving) -> None:
     """
     If no format can read a payload, the answer is a 400 and never a 500. After a 500, senders would repeat
     the same bytes.
@@ -167,7 +167,7 @@ async def test_other_methods_are_405_in_the_plain_form(one_server: Serving) -> N
     assert "method_not_allowed" == json.loads(answer.body)["error"]["type"]
 
 
-async def test_otlp_is_taken_at_the_address_of_formats(serving: Serving) -> None:
+async def test_otlp_is_accepted_at_the_address_of_formats(serving: Serving) -> None:
     """The address for formats also accepts OTLP, because `otlp/traces` is a format like any other."""
     body = next(path for path in PAYLOADS if path.name == "otel-span.json").read_bytes()
     answer = await serving.send("/v1/ai-telemetry/otlp/traces", body)
@@ -220,7 +220,7 @@ async def test_langfuse_health_and_projects_reveal_nothing(serving: Serving) -> 
     assert {"id", "name"} <= set(json.loads(answers[0].body)["data"][0])
 
 
-async def test_langfuse_otlp_takes_basic(serving: Serving) -> None:
+async def test_langfuse_otlp_accepts_basic_authentication(serving: Serving) -> None:
     """Newer Langfuse SDKs send OTLP to a Langfuse address, with Basic authentication."""
     answer = await serving.send("/api/public/otel/v1/traces", b"{}", headers=basic(serving.key))
     assert answer.status == 200
@@ -297,7 +297,7 @@ async def test_the_firehose_header_opens_no_other_endpoint(serving: Serving) -> 
         assert 401 == (await serving.send(path, b"{}", headers=basic(serving.key))).status
 
 
-async def test_openmeter_takes_bearer_and_answers_204(serving: Serving) -> None:
+async def test_openmeter_accepts_bearer_and_answers_204(serving: Serving) -> None:
     """OpenMeter's SDKs can send only a bearer token and expect no content."""
     headers = {"Authorization": f"Bearer {serving.key}"}
     answer = await serving.send("/api/v1/events", OPENMETER, "application/cloudevents+json", headers=headers)
@@ -400,7 +400,7 @@ async def test_without_its_signing_secret_the_server_does_not_start(
         await serve(config=signing(file))
 
 
-async def test_no_prompt_is_kept_answered_or_logged(
+async def test_no_prompt_is_stored_answered_or_logged(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     """

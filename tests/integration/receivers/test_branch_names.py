@@ -103,7 +103,7 @@ async def test_a_branch_is_dropped(serve: Serve, tmp_path: Path) -> None:
     assert not is_on_disk(tmp_path)
 
 
-async def test_by_default_a_branch_is_kept(serve: Serve, tmp_path: Path) -> None:
+async def test_branch_name_is_stored_by_default(serve: Serve, tmp_path: Path) -> None:
     serving, _ = await serving_with(serve, "keep")
     assert await stored(serving) == [CANARY] * 3
     assert is_on_disk(tmp_path)

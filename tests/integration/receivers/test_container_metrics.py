@@ -82,7 +82,7 @@ async def test_nothing_to_announce_is_no_mistake(serve: Serve) -> None:
     assert {} == urls(await agent.announce(server, [], key))
 
 
-async def test_a_file_that_comes_again_changes_nothing(serve: Serve) -> None:
+async def test_repeated_upload_changes_nothing(serve: Serve) -> None:
     """
     A repeated upload gets the same answer, under the old and a new address. Other bytes under the same
     name are refused.
@@ -249,7 +249,7 @@ async def test_a_missing_parameter_is_named(serve: Serve) -> None:
         assert (400, "invalid_parameter") == error(bad), missing
 
 
-async def test_what_is_gone_is_abandoned(serve: Serve) -> None:
+async def test_repeated_abandonment_gets_the_same_answer(serve: Serve) -> None:
     """Abandoning a file again gets the same answer, as does an unknown name. Uploaded files stay."""
     server, key = await made(serve)
     assert [200] == await agent.ship(server, {"sent": b"metrics"}, key)
@@ -276,7 +276,7 @@ async def test_a_replay_is_handed_on(serve: Serve) -> None:
     assert "X-CloudZero-Replay" not in (await agent.announce(server, ["two"], key)).headers
 
 
-async def test_a_status_is_kept_and_told_to_the_clusters(serve: Serve) -> None:
+async def test_status_is_stored_and_acknowledged_only_to_its_key(serve: Serve) -> None:
     """
     The status address also accepts a Bearer prefix, unlike the others. Only the key that sent a status learns
     that it was accepted.
@@ -337,7 +337,7 @@ async def test_what_is_no_status_is_refused(serve: Serve) -> None:
         assert {} == await waiting(server, STATUS), body
 
 
-async def test_remote_write_is_kept_as_it_comes(serve: Serve) -> None:
+async def test_remote_write_is_stored_unchanged_and_once(serve: Serve) -> None:
     """Repeats are stored once. A body that is empty or lacks its coding is refused."""
     server, key = await made(serve)
     path, snappy = BASE + agent.query(), {"Content-Encoding": "snappy"}

@@ -238,7 +238,7 @@ async def test_a_second_fingerprint(serving: Serving) -> None:
     assert said(second)["key"] != said(first)["key"]
 
 
-async def test_a_device_key_is_told_once(serving: Serving) -> None:
+async def test_device_key_without_fingerprint_is_in_only_one_answer(serving: Serving) -> None:
     """
     Without a fingerprint, the key is in only one answer. With a fingerprint it is repeated until its first
     use, because an answer may be lost.
@@ -557,7 +557,7 @@ async def test_the_user_of_a_device_is_that_of_its_records(serving: Serving) -> 
     assert ["ada", "of the report", "of the key", "ben", "of the label", None] == users
 
 
-async def test_what_a_heartbeat_says_is_kept(serving: Serving) -> None:
+async def test_facts_of_a_heartbeat_are_stored(serving: Serving) -> None:
     """Facts, queue depth, sources and clock offset are stored. Unknown fields are ignored."""
     key = await serving.make_key("fleet", scopes=ALL)
     body = {

@@ -79,7 +79,7 @@ async def chain(serve: Serve, tmp_path: Path) -> Chain:
     return made
 
 
-async def test_a_revocation_and_an_approval_are_told(chain: Chain) -> None:
+async def test_far_gateway_learns_of_a_revocation_and_an_approval(chain: Chain) -> None:
     """
     After a revocation the far gateway refuses the device itself. After an approval it accepts the device again.
     """
@@ -115,7 +115,7 @@ async def test_a_device_that_the_far_gateway_revoked_is_marked(chain: Chain) -> 
     assert REVOKED_THERE not in near.machine_state(device(chain.near)).causes
 
 
-async def test_a_reset_is_told(chain: Chain) -> None:
+async def test_far_gateway_learns_of_a_reset(chain: Chain) -> None:
     """
     After a reset, another machine may enrol under the id at the far gateway as well, despite its other fingerprint.
     """
@@ -126,7 +126,7 @@ async def test_a_reset_is_told(chain: Chain) -> None:
     assert None is device(chain.near).held
 
 
-async def test_what_was_taken_before_a_revocation_is_not_refused(chain: Chain) -> None:
+async def test_records_from_before_a_revocation_are_not_refused(chain: Chain) -> None:
     """
     Earlier records of a revoked device may still wait at the gateway that revoked it, so its key may send
     them. Other keys may not.
@@ -157,7 +157,7 @@ async def test_a_revocation_by_an_operator_there_is_stronger(chain: Chain) -> No
     assert device(chain.far).revoked_by == ""
 
 
-async def test_an_operator_takes_a_revocation_over(chain: Chain) -> None:
+async def test_operator_revocation_replaces_that_of_the_near_gateway(chain: Chain) -> None:
     """
     If an operator at the far gateway also revokes a device that the near gateway revoked, the revocation belongs to
     this operator.

@@ -36,7 +36,7 @@ async def held(serving: Serving, n: int) -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "identity"])
-async def test_a_request_that_is_kept_back_refuses_nobody_else(serve: Serve, coding: str) -> None:
+async def test_endless_upload_causes_no_refusal_of_other_keys(serve: Serve, coding: str) -> None:
     """
     An upload of 64 MiB never ends, as 64 KB of gzip or in full. Every request of another key is accepted,
     small or large.
@@ -94,7 +94,7 @@ async def test_every_limit_that_is_shown_is_documented(serving: Serving) -> None
     assert set() == shown - documented
 
 
-async def test_a_budget_that_one_key_fills_over_http_takes_small_calls_over_grpc(serve: Serve) -> None:
+async def test_budget_filled_over_http_accepts_small_calls_over_grpc(serve: Serve) -> None:
     """HTTP and gRPC share the budget and its reserve."""
     serving = await serve(grpc_listen="127.0.0.1:0")
     slow = await serving.make_key("slow", use_cases=[SEND_AI_TELEMETRY])

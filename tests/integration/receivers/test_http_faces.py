@@ -29,7 +29,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-async def test_compressed_requests_are_taken(serving: Serving) -> None:
+async def test_compressed_requests_are_accepted(serving: Serving) -> None:
     """gzip, deflate and zstd are accepted in both encodings."""
     for encoding in ENCODINGS:
         for coding, pack in PACKERS.items():
@@ -98,7 +98,7 @@ async def test_cors_admits_the_origins_that_are_named(serve: Serve) -> None:
 HEALTH: Sequence[str] = ["/livez", "/readyz"]
 
 
-async def test_health_is_asked_without_a_key(serving: Serving) -> None:
+async def test_health_needs_no_key(serving: Serving) -> None:
     """On the operator listener, health has a body."""
     for path in HEALTH:
         answer = await serving.send(path, b"", None, method="GET", key=None)
@@ -106,7 +106,7 @@ async def test_health_is_asked_without_a_key(serving: Serving) -> None:
         assert json.loads(answer.body), path
 
 
-async def test_readiness_tells_the_operator_about_routes_keys_clock_and_space(serving: Serving) -> None:
+async def test_readiness_shows_the_operator_what_needs_attention(serving: Serving) -> None:
     """The body of the readiness answer names what needs attention, even if the gateway is ready."""
     answer = await serving.send("/readyz", b"", None, method="GET", key=None)
     report = json.loads(answer.body)
@@ -174,7 +174,7 @@ def test_the_operators_side_by_address() -> None:
     assert not is_loopback("localhost.example")
 
 
-async def test_many_slow_connections_do_not_stand_in_the_way(serving: Serving) -> None:
+async def test_many_slow_connections_do_not_slow_others_down(serving: Serving) -> None:
     """Connections that send nothing or half a body do not slow others down."""
     half = f"POST /v1/traces HTTP/1.1\r\nHost: t\r\nAuthorization: {serving.key}\r\nContent-Type: {JSON}\r\n"
     slow = [await asyncio.open_connection("127.0.0.1", serving.port) for _ in range(200)]

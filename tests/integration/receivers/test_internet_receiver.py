@@ -394,7 +394,7 @@ async def test_the_time_of_a_test_survives_a_restart(serve: Serve) -> None:
         await again.stop()
 
 
-async def test_calls_beside_a_test_span_count(serve: Serve) -> None:
+async def test_calls_sent_with_a_test_span_count(serve: Serve) -> None:
     serving = await serve()
     body = in_json(exported(request_span(1), span(9, {}, name="anthropic.test", kind=1)))
     assert 200 == (await serving.send("/v1/traces", body)).status

@@ -73,7 +73,7 @@ async def chained(serve: Serve, directory: Path) -> tuple[Serving, Serving, Path
     return await serve(config=config), far, bill
 
 
-async def test_a_call_that_was_taken_back_passes_two_gateways(serve: Serve, tmp_path: Path) -> None:
+async def test_late_correction_of_a_call_passes_two_gateways(serve: Serve, tmp_path: Path) -> None:
     """
     An assistant and a framework report one call, and both reports are forwarded. Then the provider's span names both.
     The totals of both gateways and a FOCUS file have one call with its tokens.

@@ -161,7 +161,7 @@ async def test_a_restart_between_partial_reports_loses_nothing(tmp_path: Path) -
         *((2, numbers) for numbers in ([], [0], [1], [0, 1], [1, 0], [2])),
     ],
 )
-async def test_after_a_crash_disk_and_books_agree_on_what_waits(
+async def test_disk_and_accounting_agree_on_waiting_reports_after_a_crash(
     tmp_path: Path, kept: int, repeated: list[int]
 ) -> None:
     """
@@ -250,7 +250,7 @@ async def test_while_the_record_is_open_later_requests_add_to_it(tmp_path: Path)
     await server.spool.close()
 
 
-async def test_when_the_window_ends_the_call_is_kept_as_it_is(tmp_path: Path) -> None:
+async def test_incomplete_call_is_stored_when_the_window_ends(tmp_path: Path) -> None:
     """
     When the window ends, the incomplete call is stored once, with the labels of the key that sent the report.
     """

@@ -365,9 +365,7 @@ def test_one_call_is_one_record(history: list[tuple[str, Report]]) -> None:
 @seed(SEED)
 @settings(max_examples=3 * ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories(), uncounted=st.sampled_from(["otel", "litellm", "langfuse"]))
-def test_a_source_that_does_not_count_takes_no_call_away(
-    history: list[tuple[str, Report]], uncounted: str
-) -> None:
+def test_uncounted_source_fills_the_counted_record(history: list[tuple[str, Report]], uncounted: str) -> None:
     """
     Reports of an uncounted source fill the counted record. If they came first, they are a separate record.
     """

@@ -192,7 +192,7 @@ async def test_control_frames_of_a_second(serve: Serve, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CHEAP)
-async def test_a_flood_of_frames_takes_turns(
+async def test_other_work_continues_during_a_flood_of_frames(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """However many frames arrive at once, other work goes on after FRAMES_A_TURN of them, and none is lost."""

@@ -90,7 +90,7 @@ async def calling(serve: Serve) -> AsyncIterator[Calling]:
         yield Calling(serving, channel)
 
 
-async def test_guesses_behind_a_named_proxy_are_their_senders(serve: Serve) -> None:
+async def test_guesses_through_a_configured_proxy_count_against_their_sender(serve: Serve) -> None:
     """
     Behind a configured proxy, guesses count against the sender's address, over HTTP and gRPC. A valid key
     never has to wait.
@@ -113,7 +113,7 @@ async def test_guesses_behind_a_named_proxy_are_their_senders(serve: Serve) -> N
     assert (200, grpc.StatusCode.OK) == await statuses(loud, serving.key)
 
 
-async def test_every_service_takes_an_empty_request(calling: Calling) -> None:
+async def test_every_service_accepts_an_empty_request(calling: Calling) -> None:
     """All four services accept an empty request. Their empty answer means full success."""
     for signal in SERVICES:
         reply = await calling.export(b"", signal=signal)
@@ -122,7 +122,7 @@ async def test_every_service_takes_an_empty_request(calling: Calling) -> None:
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
-async def test_calls_are_kept_and_receipted(calling: Calling, compression: grpc.Compression) -> None:
+async def test_calls_are_stored_and_get_a_receipt(calling: Calling, compression: grpc.Compression) -> None:
     """Plain and gzip calls are stored. The receipt is in the trailing metadata."""
     reply = await calling.export(traces(PROTOBUF, 50), compression=compression)
     assert grpc.StatusCode.OK == reply.code
@@ -314,7 +314,7 @@ async def test_calls_are_counted_by_code(calling: Calling) -> None:
     assert 'tollhouse_requests_total{endpoint="grpc/traces",status="UNAUTHENTICATED"} 1.0' in text
 
 
-async def test_a_grpc_client_on_the_http_port_is_told_in_the_log(
+async def test_log_explains_a_grpc_client_on_the_http_port(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A real gRPC client that connects to 4318 fails, and the log says why."""

@@ -55,7 +55,9 @@ async def test_the_defaults_are_the_protocols_ports_on_loopback() -> None:
 @ON_ONE_SERVER
 @all_signals
 @both_encodings
-async def test_every_signal_is_taken_in_both_encodings(one_server: Serving, path: str, encoding: str) -> None:
+async def test_every_signal_is_accepted_in_both_encodings(
+    one_server: Serving, path: str, encoding: str
+) -> None:
     """An empty request succeeds, and the answer to a full success is empty."""
     answer = await one_server.send(path, empty(encoding), encoding)
     assert answer.status == 200
@@ -65,7 +67,7 @@ async def test_every_signal_is_taken_in_both_encodings(one_server: Serving, path
 
 @ON_ONE_SERVER
 @both_encodings
-async def test_profiles_are_taken_and_dropped(one_server: Serving, encoding: str) -> None:
+async def test_profiles_are_accepted_and_dropped(one_server: Serving, encoding: str) -> None:
     """A sender that exports all signals gets no error for profiles, but it needs a key."""
     answer = await one_server.send("/v1development/profiles", empty(encoding), encoding)
     assert answer.status == 200
@@ -359,7 +361,7 @@ async def test_every_item_malformed_is_400(serving: Serving) -> None:
     assert status_of(answer)[0] == 3
 
 
-async def test_a_time_beyond_all_clocks_is_kept_without_a_time(serving: Serving) -> None:
+async def test_time_beyond_64_bit_nanoseconds_is_stored_as_no_time(serving: Serving) -> None:
     """
     A time beyond 64-bit nanoseconds never causes a 500, in a call or in a counter that the log has to remember.
     """

@@ -180,7 +180,7 @@ def holders(chain: Chain, *words: str) -> list[tuple[str, str]]:
     ]
 
 
-async def test_a_person_behind_a_laptop_and_a_site_is_one_line(chain: Chain) -> None:
+async def test_person_at_a_laptop_and_a_site_is_one_line(chain: Chain) -> None:
     """
     Calls of one address at each server of the chain, before and after the hashes are linked, after restarts and
     repeats: the centre has one line with exactly the sum, and no disk has the address.
@@ -287,7 +287,7 @@ async def told(serving: Serving, path: str, body: object, key: str) -> Any:
     return await serving.send(f"/v1/ai-control-plane/people/{path}", json.dumps(body).encode(), key=key)
 
 
-async def test_only_agents_and_named_gateways_may_tell(serve: Serve) -> None:
+async def test_only_agents_and_named_gateways_may_send_links(serve: Serve) -> None:
     """
     Only agents, and gateways that are named in server.chain_keys, may send links of addresses or get erasures.
     Another key that may send telemetry may not. No answer has a hash or an address.

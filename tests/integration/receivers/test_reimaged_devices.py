@@ -204,7 +204,7 @@ async def test_wrong_words_are_no_fault(serving: Serving, body: dict[str, Any]) 
     assert "enrolled" == state(serving, "laptop-1")
 
 
-async def test_where_a_key_is_kept(serving: Serving) -> None:
+async def test_key_storage_is_shown_as_a_known_word(serving: Serving) -> None:
     """The place where an agent keeps its key is shown as one of the known words. Other words are left out."""
     key = said(await enrol(serving, await make(serving), "laptop-1"))["key"]
     for sent, kept in (("tpm", b"tpm"), ("moon", b"tpm"), ("file", b"file")):

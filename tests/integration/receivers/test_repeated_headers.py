@@ -44,7 +44,7 @@ async def test_two_keys_are_no_key(serving: Serving) -> None:
 X: Sequence[str] = sorted(SINGLE)
 
 
-async def test_no_header_that_is_read_comes_twice(serving: Serving) -> None:
+async def test_repeated_header_that_is_read_is_refused(serving: Serving) -> None:
     """
     Every header that Tollhouse reads may appear only once. For some of them, the HTTP parser itself
     refuses the repetition.

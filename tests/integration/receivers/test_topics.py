@@ -343,7 +343,7 @@ DROPS = "/v2/connections/billing/{}/connection-1/billing_drops"
 VALIDATE = "/v2/connections/billing/{}/validate_billing_drop"
 
 
-async def test_a_large_drop_is_checked_beside_the_event_loop(
+async def test_large_drop_is_checked_off_the_event_loop(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -367,7 +367,7 @@ async def test_a_large_drop_is_checked_beside_the_event_loop(
 
 
 @pytest.mark.parametrize("segment", ["external", "anycost"])
-async def test_a_billing_drop_is_kept_whole(serving: Serving, segment: str) -> None:
+async def test_billing_drop_is_stored_unchanged(serving: Serving, segment: str) -> None:
     """A valid drop is stored unchanged under both path words, and the answer has the published form."""
     key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
     await serving.make_connection()
@@ -423,7 +423,7 @@ async def test_drops_that_break_a_rule(serving: Serving) -> None:
         assert [] == await kept(serving, BILLING_DATA), (change, words)
 
 
-async def test_operations_are_kept_under_the_ids_of_another_tollhouse(serve: Serve) -> None:
+async def test_operations_are_recognized_by_ids_of_another_tollhouse(serve: Serve) -> None:
     """If its key may chain, a repeated operation is recognized by the id from the other Tollhouse."""
     serving = await serve(chain_keys=("*",))
     key = await writer(serving)

@@ -211,7 +211,9 @@ async def test_a_read_that_fails_has_no_result(start: Starter, monkeypatch: pyte
                 await read()
 
 
-async def test_a_full_disk_refuses_and_comes_back(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_disk_refuses_records_until_space_is_free(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     New records are refused, while reading and delivering continue. With free space the log accepts records
     again without a restart.

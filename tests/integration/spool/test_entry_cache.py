@@ -60,7 +60,7 @@ async def test_entries_that_retention_removed_are_let_go(
     assert [0, 1] == sorted(cache.bytes > 0 for cache in caches)
 
 
-async def test_the_cache_is_bounded_with_what_records_take_beside_their_bytes(start: Starter) -> None:
+async def test_cache_limit_counts_memory_beyond_the_bytes_of_records(start: Starter) -> None:
     """
     An entry of many small records counts for more than its bytes. The entry that was read last stays,
     whatever its size.
@@ -78,7 +78,7 @@ async def test_the_cache_is_bounded_with_what_records_take_beside_their_bytes(st
 
 
 @pytest.mark.parametrize("removed", ["for room", "for the same anew"])
-async def test_what_had_to_go_before_it_was_decoded_takes_no_room(removed: str) -> None:
+async def test_counted_cache_bytes_equal_those_of_cached_entries(removed: str) -> None:
     """
     The counted bytes equal those of the cached entries, even if an entry is dropped before its records are decoded.
     """
@@ -180,7 +180,7 @@ async def test_unread_entries_have_a_share_of_the_cache_and_are_not_replaced() -
     assert cache.bytes == sum(entry.cached.size for entry in entries[1:])
 
 
-async def test_a_cache_that_nobody_reads_takes_no_commits() -> None:
+async def test_cache_without_readers_stores_no_entries() -> None:
     """A gateway that neither delivers nor counts, because another one does, stores no entries for readers."""
     entries = committed(1)
     cache = EntryCache(1 << 20)

@@ -76,7 +76,7 @@ async def test_a_damaged_file_is_made_again(opened: Opener, tmp_path: Path) -> N
     assert [f"ledger.sqlite.damaged-{BEGIN}"] == [path.name for path in tmp_path.glob("*.damaged-*")]
 
 
-async def test_tables_that_are_gone_are_damage(opened: Opener, tmp_path: Path) -> None:
+async def test_missing_tables_are_damage(opened: Opener, tmp_path: Path) -> None:
     """
     If a flipped number in the first page hides the tables of ledger.sqlite, this counts as damage, although the
     version still says that the tables exist.

@@ -38,7 +38,7 @@ async def fill(spool: SqliteSpool, first: int = 0, last: int = 40) -> None:
         await add(spool.log, call(number))
 
 
-async def test_a_log_that_was_begun_anew_gets_back_what_it_lacks(
+async def test_new_log_recovers_only_the_records_that_it_lacks(
     start: Starter, clock: MovedClock, tmp_path: Path
 ) -> None:
     """

@@ -119,7 +119,7 @@ def test_a_cut_secret_is_said(tmp_path: Path) -> None:
         installation_secret(tmp_path)
 
 
-def test_a_password_is_kept_as_a_slow_hash(usual_passwords: None) -> None:
+def test_password_is_stored_as_a_slow_hash(usual_passwords: None) -> None:
     """A password is stored as a hash of scrypt with its own salt, and the stored hash names the costs."""
     first, second = hash_password("correct horse battery"), hash_password("correct horse battery")
     assert first != second

@@ -155,7 +155,7 @@ async def test_a_page_that_leads_back_ends_the_reading(start: Starter, table: st
 # -- the WAL -------------------------------------------------------------------------------------------------
 
 
-async def test_commits_behind_a_flipped_bit_in_the_log_are_read(start: Starter, tmp_path: Path) -> None:
+async def test_commits_after_a_flipped_bit_in_the_log_are_read(start: Starter, tmp_path: Path) -> None:
     """
     SQLite ignores all frames after a damaged one. The salvage reads them and loses only the entry with
     the flipped bit.
@@ -389,7 +389,7 @@ async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
         "UPDATE routes SET delivered = 0, next = 3; DELETE FROM deliveries",
     ],
 )
-async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lost: str) -> None:
+async def test_route_whose_row_is_lost_continues_where_it_was(start: Starter, lost: str) -> None:
     """
     A route whose row is lost continues where it was, because the note states which records were acknowledged. Only
     open records are sent again.
@@ -440,7 +440,7 @@ async def test_a_route_whose_row_is_lost_goes_on_where_it_was(start: Starter, lo
         "UPDATE sizes SET entries = -(1 << 40)",
     ],
 )
-async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> None:
+async def test_changed_counters_are_repaired(start: Starter, wrong: str) -> None:
     """A changed counter never stops or delays a start, and loses no record."""
     first = await start()
     await first.deliveries.set_routes([ROUTE])
@@ -564,7 +564,7 @@ async def test_a_recount_names_a_damaged_row_of_a_commit_and_sets_it_aside(start
     assert 10 == (await spool.log.verify()).topics[AI_TELEMETRY]["accepted"]
 
 
-async def test_a_damaged_row_of_a_commit_that_nobody_counted_again_goes_with_its_age(
+async def test_damaged_row_that_nobody_recounted_is_set_aside_by_retention(
     start: Starter, clock: MovedClock
 ) -> None:
     """

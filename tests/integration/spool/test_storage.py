@@ -83,7 +83,7 @@ async def test_what_another_build_wrote_is_not_touched(
     assert before == contents(left)
 
 
-async def test_a_damaged_registry_takes_nothing_along(tmp_path: Path) -> None:
+async def test_log_and_totals_open_despite_a_damaged_registry(tmp_path: Path) -> None:
     """
     If the registry is damaged, the log and the totals still open, the registry is None, and the problem names the
     file.
@@ -108,7 +108,7 @@ async def test_what_fails_to_open_leaves_nothing_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", ["gone", "empty"])
-async def test_a_registry_that_is_gone_is_damaged(tmp_path: Path, left: str) -> None:
+async def test_missing_registry_counts_as_damaged(tmp_path: Path, left: str) -> None:
     """
     A registry whose file was deleted counts as damaged, because valid keys must not be refused as wrong. A new
     registry is created only on request.

@@ -114,7 +114,7 @@ def test_a_storage_is_copied_there_and_back(file: Path, tmp_path: Path) -> None:
     assert "an unfinished copy" in served.output
 
 
-def test_a_storage_goes_through_a_file(file: Path, tmp_path: Path) -> None:
+def test_storage_is_written_to_and_read_from_a_file(file: Path, tmp_path: Path) -> None:
     """
     Writing a storage to a file and reading it back prints a line per topic. An unsuitable file is refused
     with an explanation.

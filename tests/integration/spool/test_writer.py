@@ -33,7 +33,7 @@ def end_of_commits() -> None:
     task.cancel()
 
 
-async def test_whoever_waits_for_a_dead_writer_is_told() -> None:
+async def test_all_submissions_to_a_dead_writer_get_the_error() -> None:
     """
     If the writer dies, all submissions get the error: those in the current group, waiting ones and later
     ones. Closing the writer does not hang.
@@ -90,7 +90,7 @@ async def test_a_lone_sender_waits_for_nobody() -> None:
     assert [1] * 5 == groups.sizes
 
 
-async def test_behind_a_group_of_several_more_are_gathered() -> None:
+async def test_submissions_within_the_gathering_time_form_one_group() -> None:
     """Submissions that arrive within the gathering time form one group. Closing ends the wait."""
     groups = Groups()
     writer = GroupWriter(groups.commit, groups.between, gather_s=3600)
@@ -192,7 +192,7 @@ async def test_many_parties_that_used_little_share_a_group() -> None:
 
 
 @pytest.mark.parametrize("is_waiting", [False, True])
-async def test_little_of_a_busy_party_goes_with_one_that_used_less(*, is_waiting: bool) -> None:
+async def test_small_part_of_a_busy_party_is_measured_as_work(*, is_waiting: bool) -> None:
     """
     The small part of a busy party's records that goes together with a party that used less is measured as work:
     many submissions cost more than one, and waiting counters also count.
@@ -233,7 +233,7 @@ rests_for_ever = pytest.mark.usefixtures("endless_rests")
 
 
 @rests_for_ever
-async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn() -> None:
+async def test_others_have_their_turn_after_a_busy_group() -> None:
     """
     After a group of a party that used far more, others have their turn: the next group of the busy party has to
     rest. A party that used far less does not wait for it.
@@ -274,7 +274,7 @@ async def test_who_used_little_waits_for_nobody() -> None:
 
 
 @rests_for_ever
-async def test_behind_a_small_party_another_need_not_rest_longer() -> None:
+async def test_busy_party_need_not_rest_for_a_second_small_group() -> None:
     """
     After a group of a small party, the busy party need not rest for another one, because a small party seldom has a
     second group ready.
@@ -366,7 +366,7 @@ async def test_a_running_group_gives_way_to_far_less_alone(used_s: float) -> Non
     assert [{"one": 40}, {"other": 1}] == groups.groups
 
 
-async def test_of_a_group_that_gave_way_nothing_is_kept_twice(
+async def test_group_that_gave_way_stores_no_record_twice(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -469,7 +469,7 @@ async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() ->
     assert 0.0 == writer.running_s
 
 
-async def test_what_is_in_hand_is_answered_in_time_where_that_is_asked_for() -> None:
+async def test_group_in_hand_is_answered_at_the_time_limit() -> None:
     """
     With `answers_in_time`, the group in hand is also answered at the limit. It is stored when the database
     responds, so its sender's repeat is a duplicate.

@@ -107,7 +107,7 @@ async def test_a_budget_of_billed_money(server: OperatorServer) -> None:
 NOT_DAYS: Sequence[dict[str, str]] = [{"measure": "calls"}, {"time_zone": "Europe/Berlin"}]
 
 
-async def test_a_bill_tells_money_by_days_of_utc(server: OperatorServer) -> None:
+async def test_bill_has_utc_days_and_no_call_counts(server: OperatorServer) -> None:
     """
     Bills have UTC days and no call counts. A budget of billed costs with another time zone or measure is refused.
     """

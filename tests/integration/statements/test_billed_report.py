@@ -104,7 +104,7 @@ async def test_a_report_is_in_the_money_of_its_cost_type(server: OperatorServer)
     assert "missing applies only to billed costs" in refused["error"]["message"]
 
 
-async def test_billed_money_beside_the_time_before_the_largest_and_as_csv(server: OperatorServer) -> None:
+async def test_billed_costs_support_comparison_top_and_csv(server: OperatorServer) -> None:
     """Comparison, `top` and CSV work as for counted costs. Cost is the only column."""
     asked = (*SPAN, ("cost_type", "billed_cost"), ("by", "team"), ("top", "1"), ("compare", "previous"))
     found = await report(server, *asked)
@@ -173,7 +173,7 @@ NOT_TOLD: Sequence[tuple[tuple[str, str], str]] = [
 ]
 
 
-async def test_what_a_bill_does_not_tell_is_refused(server: OperatorServer) -> None:
+async def test_query_for_data_missing_from_bills_is_refused(server: OperatorServer) -> None:
     """A query for data that bills lack is refused. The error names what to query instead."""
     for asked, words in NOT_TOLD:
         kind = () if asked[0] == "cost_type" else (("cost_type", "billed_cost"),)

@@ -119,7 +119,7 @@ def sorted_labels(line: str) -> str:
     return f"{name}{{{','.join(sorted(labels.split(',')))}}}{value}"
 
 
-async def test_a_report_that_stays_away_is_told(app: TollhouseApp) -> None:
+async def test_overdue_report_is_an_insight_until_it_arrives(app: TollhouseApp) -> None:
     """
     The insight about an overdue report quotes the provider's answer about the key, and ends when
     the report arrives.

@@ -156,7 +156,7 @@ async def test_a_day_that_is_nothing_any_more(house: House) -> None:
     assert {day: amount for day, amount in wanted.items() if amount} == await house.kept()
 
 
-async def test_a_pull_that_was_killed_goes_on(house: House) -> None:
+async def test_killed_pull_continues_after_the_stored_part(house: House) -> None:
     """
     After a kill on the second page, or within the second day, the next pull continues after the stored part.
     Every day counts once.
@@ -176,7 +176,7 @@ async def test_a_pull_that_was_killed_goes_on(house: House) -> None:
     assert provider.hang_at + house.requests - done == len(provider.asked)
 
 
-async def test_a_rate_limit_is_kept_to(house: House) -> None:
+async def test_rate_limit_is_respected(house: House) -> None:
     """
     A short wait happens within the pull. A long one ends the pull, which later continues from the same place
     and never too early.
@@ -267,7 +267,7 @@ FAULTS = {
 }
 
 
-async def test_a_failure_is_told(house: House) -> None:
+async def test_failed_pull_states_its_reason(house: House) -> None:
     """
     If a pull fails, the reason quotes the provider without the key. Stored rows stay, and the next pull
     starts at the first page.
@@ -408,7 +408,7 @@ async def test_a_clock_that_was_ahead(house: House) -> None:
 
 
 @ONE
-async def test_another_account_begins_anew(house: House) -> None:
+async def test_pull_for_another_account_starts_without_stored_progress(house: House) -> None:
     """
     If a pull is configured for another account, it begins anew: stored progress of the former account does not
     count.
@@ -442,7 +442,7 @@ async def test_an_error_of_our_own_costs_no_other_pull(house: House) -> None:
 
 
 @pytest.mark.parametrize("house", PROVIDERS, indirect=True)
-async def test_a_key_that_an_answer_repeats_is_not_told(house: House) -> None:
+async def test_key_repeated_by_an_answer_is_removed(house: House) -> None:
     """
     If a provider's answer repeats the key, the key is removed in every form in which the request sent it.
     """
@@ -472,7 +472,7 @@ async def test_a_limit_that_names_no_time_is_one_of_a_minute(house: House) -> No
     "page",
     [{}, {"pagination": {}}, {"pagination": {"hasNextPage": 1}}, {"pagination": {"hasNextPage": True}}],
 )
-async def test_a_page_of_cursor_that_does_not_tell_whether_it_is_the_last(page: Mapping[str, object]) -> None:
+async def test_cursor_page_without_a_last_page_mark_fails_the_pull(page: Mapping[str, object]) -> None:
     """
     If a page of Cursor does not say whether it is the last one, the pull fails. Treating the page as the last would
     make an incomplete day look complete.
@@ -482,7 +482,7 @@ async def test_a_page_of_cursor_that_does_not_tell_whether_it_is_the_last(page: 
 
 
 @ONE
-async def test_no_part_of_a_key_is_told(house: House) -> None:
+async def test_no_part_of_a_key_is_reported(house: House) -> None:
     """No part of a key is reported, even if the quoted text is cut in the middle of the key."""
     for length in range(480, 501, 4):
         house.provider.faults = {
@@ -511,7 +511,7 @@ async def test_the_name_of_a_page_is_bounded(house: House) -> None:
         {"has_more": True, "next_page": 2},
     ],
 )
-async def test_an_answer_that_does_not_tell_whether_it_is_the_last(page: Mapping[str, object]) -> None:
+async def test_answer_without_a_last_page_mark_fails_the_pull(page: Mapping[str, object]) -> None:
     """
     If an answer does not say whether it is the last page, the pull fails. Treating it as the last would make an
     incomplete day look complete.

@@ -224,7 +224,7 @@ FAULTS: dict[str, list[tuple[Any, str]]] = {
 }
 
 
-async def test_who_comes_and_who_goes(house: House) -> None:
+async def test_seats_are_added_and_ended_as_listed(house: House) -> None:
     """
     All pages of a seat list are fetched, and seats are added and ended. An unchanged list changes nothing and
     leaves no audit row.

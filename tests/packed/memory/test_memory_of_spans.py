@@ -128,7 +128,7 @@ def test_names_that_no_rule_reads_are_no_part_of_a_kind(further: str, native: Na
     assert 0 == memory.compared["different"]
 
 
-def test_a_name_that_is_kept_is_part_of_a_kind(native: NativeModule) -> None:
+def test_attribute_that_is_a_tag_is_part_of_the_kind(native: NativeModule) -> None:
     """
     If the operator keeps an attribute as a tag, it is a part of the kind of a call. So calls with it are of another
     kind.
@@ -467,7 +467,7 @@ def test_kinds_of_many_programs_are_learned(native: NativeModule) -> None:
     assert memory.spans["reading"] > 0.9 * sum(memory.spans.values())
 
 
-def test_one_span_that_stands_for_many_is_seen_once(native: NativeModule) -> None:
+def test_inspected_request_for_many_counts_its_spans_once(native: NativeModule) -> None:
     """
     If one inspected request stands for many that were not inspected, its spans count once. So its kinds are
     not learned yet.
@@ -542,7 +542,7 @@ def test_spans_are_looked_for_in_vain_in_a_part_of_them(native: NativeModule) ->
     assert 1900 <= looked <= 2200
 
 
-def test_a_full_memory_keeps_what_is_asked_for(native: NativeModule, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_memory_removes_only_unused_kinds(native: NativeModule, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unused kinds are removed. A kind in constant use stays."""
     monkeypatch.setattr(spans, "MOST_KINDS", 20)
     memory = SpanMemory(native, AT_ONCE)
@@ -579,7 +579,7 @@ def test_senders_that_say_something_new_each_time_do_not_make_it_grow(
         assert memory.size_bytes < 20_000
 
 
-def test_spans_without_attributes_are_told_apart_by_their_scope(native: NativeModule) -> None:
+def test_spans_without_attributes_are_distinguished_by_their_scope(native: NativeModule) -> None:
     """Two scopes with spans of the same name and no attributes are two kinds."""
     memory = SpanMemory(native, AT_ONCE)
     for number in range(40):
@@ -638,7 +638,9 @@ def test_one_hit_in_so_many_is_compared(native: NativeModule, monkeypatch: pytes
     assert 50 < memory.compared["same"] < 250
 
 
-def test_a_hit_that_compared_the_same_is_taken(native: NativeModule, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_results_are_used_after_one_hit_compared_equal(
+    native: NativeModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     A request has many hits, and one of them is compared. The memory's results for the other hits are used.
     """
@@ -740,7 +742,7 @@ def test_programs_share_their_kinds(native: NativeModule) -> None:
     assert 0 == memory.compared["different"]
 
 
-def test_unknown_spans_beside_known_ones_are_recorded_alone(
+def test_known_spans_are_recorded_in_one_step_despite_unknown_ones(
     native: NativeModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

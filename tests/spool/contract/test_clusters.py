@@ -91,7 +91,7 @@ async def test_what_a_report_leaves_out_stays(rows: ClusterRows, clock: MovedClo
     assert after.chart_version == "1.2"
 
 
-async def test_account_region_and_name_tell_clusters_apart(rows: ClusterRows, clock: MovedClock) -> None:
+async def test_account_region_and_name_distinguish_clusters(rows: ClusterRows, clock: MovedClock) -> None:
     """Account, region and name are compared separately, even if their concatenations are equal."""
     table = await opened(rows, clock)
     names = (("a", "b", "c"), ("ab", "", "c"), ("", "ab", "c"), ("a", "b", 'c", "d'), ("", "", "c"))

@@ -378,7 +378,7 @@ async def test_a_dead_letter_keeps_record_and_words(spooled: Spooled) -> None:
     assert [] == list(await spooled.deliveries.dead_letters(route="other/ai-telemetry"))
 
 
-async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> None:
+async def test_retried_dead_letter_is_delivered_with_its_record(spooled: Spooled) -> None:
     """
     A retried dead letter becomes a delivery with its record. The progress of other numbers does not move back.
     """
@@ -397,7 +397,7 @@ async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> Non
     assert {"delivered": 2} == await spooled.terms()
 
 
-async def test_a_dead_letter_goes_again_with_another_record(spooled: Spooled) -> None:
+async def test_edited_dead_letter_is_delivered_with_the_edited_record(spooled: Spooled) -> None:
     """
     The delivery of an edited letter has the edited record, and so has its dead letter after another
     rejection. The log keeps its own record.
@@ -568,7 +568,7 @@ async def test_a_route_that_left_the_configuration_is_orphaned(spooled: Spooled)
         await spooled.deliveries.delete_route(ROUTE)
 
 
-async def test_declaring_takes_everything_out_of_hand(spooled: Spooled, clock: MovedClock) -> None:
+async def test_declaration_makes_cancelled_deliveries_due(spooled: Spooled, clock: MovedClock) -> None:
     """After the next declaration, everything is due that a cancelled route had in flight or waiting."""
     await begun(spooled, 10)
     cancelled = await taken(spooled, max_records=5)
@@ -582,7 +582,7 @@ async def test_declaring_takes_everything_out_of_hand(spooled: Spooled, clock: M
     assert span(waiting) == span(await taken(spooled))
 
 
-async def test_a_mark_comes_back_with_its_delivery(spooled: Spooled) -> None:
+async def test_mark_of_a_delivery_survives_a_crash(spooled: Spooled) -> None:
     """After a crash, a file destination finds what it has to undo."""
     await begun(spooled, 1)
     await spooled.deliveries.store_mark(await taken(spooled), "8:42:1000")
@@ -739,7 +739,7 @@ async def test_routes_do_not_see_each_other(spooled: Spooled) -> None:
     assert [11, 1] == [(await spooled.state()).progress, (await spooled.state(other.name)).progress]
 
 
-async def test_the_state_of_a_route_is_kept(spooled: Spooled, clock: MovedClock) -> None:
+async def test_operators_see_the_state_of_a_route(spooled: Spooled, clock: MovedClock) -> None:
     """Operators see the state, its reason, the queue and the age of the oldest record."""
     await begun(spooled, 10)
     await spooled.deliveries.set_route_state(ROUTE, "parked", "403 key disabled")
@@ -752,7 +752,7 @@ async def test_the_state_of_a_route_is_kept(spooled: Spooled, clock: MovedClock)
 
 
 @pytest.mark.rule
-async def test_a_route_says_since_when_it_stands(spooled: Spooled, clock: MovedClock) -> None:
+async def test_route_states_the_start_of_its_state(spooled: Spooled, clock: MovedClock) -> None:
     """
     A route's `since` is the start of its state, whatever later reasons are. A running route has no such time.
     """

@@ -107,7 +107,7 @@ async def rows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     await database.close()
 
 
-async def test_a_kept_device_is_found_again_whole(rows: Counted) -> None:
+async def test_stored_device_is_read_back_unchanged(rows: Counted) -> None:
     table = await DeviceTable.open(rows)
     kept = device(
         hostname="mill", platform="linux", agent_version="1", user="ada", fingerprint="f", labels={"team": "search"},
@@ -207,7 +207,7 @@ async def test_a_touched_device_waits_for_a_working_disk(rows: Counted) -> None:
     assert 9.0 == (await DeviceTable.open(rows)).all()[0].last_telemetry
 
 
-async def test_the_audit_list_comes_first(rows: Counted) -> None:
+async def test_change_that_cannot_be_audited_is_not_made(rows: Counted) -> None:
     """A change that cannot be audited is not made."""
     table = await DeviceTable.open(rows)
     told: list[str] = []
@@ -283,7 +283,7 @@ def test_a_version_for_everything_upstream_should_hear() -> None:
     assert replace(moved, hostname="") != beat
 
 
-async def test_a_deleted_device_is_gone_for_good(rows: Counted) -> None:
+async def test_deleted_device_stays_deleted(rows: Counted) -> None:
     """
     A deleted device stays deleted, even if it was touched just before. A device that enrols again at the
     same moment exists.

@@ -118,7 +118,7 @@ DIMENSIONS = (("team",), ("request_model",), ("source",), ("team", "request_mode
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_every_name_is_gone_and_every_sum_stays(storage: Storage, seed: int) -> None:
+async def test_erasure_removes_every_name_and_no_sum(storage: Storage, seed: int) -> None:
     """
     Random calls of two people under several names, of whom one is erased: the line of the person is the line of
     ERASED, to the last digit. The sums by other dimensions, and the lines of others, do not change.

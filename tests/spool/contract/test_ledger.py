@@ -238,7 +238,9 @@ async def _added_up(ledger: Ledger, granularity: str, dimensions: tuple[str, ...
 
 
 @pytest.mark.rule
-async def test_follow_counts_what_comes(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_follow_counts_existing_and_new_records(
+    ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`follow` lets the running ledger count existing and new records by itself."""
     monkeypatch.setattr("spool.ledger.ledger.PAUSE_S", 0)
     log, ledger = FakeLog(), await ledgers.open()
@@ -410,7 +412,7 @@ async def test_counters_count_as_tokens_and_money(ledgers: Ledgers) -> None:
     assert row.reasoning_tokens == 3
 
 
-async def test_what_was_counted_can_be_taken_back(ledgers: Ledgers) -> None:
+async def test_negative_counter_subtracts_tokens_and_money(ledgers: Ledgers) -> None:
     """A negative counter subtracts tokens and money in its hour to the last digit, also in a rebuild."""
     log, ledger = FakeLog(), await ledgers.open()
 
@@ -482,7 +484,7 @@ async def test_what_a_correction_leaves_nothing_of_has_no_row(ledgers: Ledgers, 
     assert 2 == len(rows)
 
 
-async def test_a_call_that_was_taken_back_counts_nothing(ledgers: Ledgers) -> None:
+async def test_call_that_another_record_counts_adds_nothing(ledgers: Ledgers) -> None:
     """
     Calls, failures, money, meters and latency of a call that another record counts leave the hour of the call,
     also in a rebuild. A call that was too large to be counted changes nothing. Log and ledger agree.
@@ -570,7 +572,7 @@ async def test_cardinality_is_bounded(ledgers: Ledgers) -> None:
     assert (await ledger.state()).rows <= 23
 
 
-async def test_who_gets_no_row_leaves_nothing_behind(ledgers: Ledgers) -> None:
+async def test_users_beyond_the_limit_leave_no_names(ledgers: Ledgers) -> None:
     """
     Names of users beyond the limit are not stored. Dimensions without a sum are deleted with their old hours.
     """
@@ -850,7 +852,7 @@ async def _spoil(store: LedgerStore, hour: int) -> None:
 
 
 @pytest.mark.parametrize("ledgers", [SQLITE], indirect=True)
-async def test_a_log_that_begins_anew(ledgers: Ledgers) -> None:
+async def test_counted_sums_stay_if_log_numbers_repeat(ledgers: Ledgers) -> None:
     """
     After the log was lost or restored, its numbers repeat. Counted sums stay, and new records are added.
     """
@@ -1052,7 +1054,7 @@ async def test_invented_regions_are_bounded(ledgers: Ledgers) -> None:
     assert (await ledger.state()).rows <= 23
 
 
-async def test_reprice_leaves_counters_and_what_takes_them_back(ledgers: Ledgers) -> None:
+async def test_reprice_leaves_counters_and_their_reversals_unchanged(ledgers: Ledgers) -> None:
     """
     Only calls get new prices. Counters, and records that take counters back, keep their reported cost, and negative
     tokens reduce no estimate.
@@ -1126,7 +1128,7 @@ async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
 
 
 @pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
-async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) -> None:
+async def test_later_follower_has_nothing_to_count(ledgers: Ledgers) -> None:
     """A process that follows later has nothing to count, and learns the progress of the others."""
     log = FakeLog()
     log.add([call(), call(), call()])

@@ -224,7 +224,7 @@ async def test_prices_of_a_part_of_a_sum(ledgers: Ledgers) -> None:
 
 
 @pytest.mark.parametrize("gone", [1, 7, 20, 39])
-async def test_hours_of_records_that_were_gone(ledgers: Ledgers, gone: int) -> None:
+async def test_ledger_knows_the_first_hour_with_all_records(ledgers: Ledgers, gone: int) -> None:
     """A ledger that starts after old records were deleted knows the first hour for which it has all records."""
     log, chance = FakeLog(), random.Random(gone)
     for entry in range(40):

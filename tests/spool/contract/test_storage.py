@@ -52,7 +52,7 @@ async def test_retention_waits_for_the_ledger(storage: Storage, clock: MovedCloc
     assert 1 == (await storage.ledger.state()).rows
 
 
-async def test_a_closed_storage_takes_no_more(storage: Storage) -> None:
+async def test_closed_storage_refuses_calls(storage: Storage) -> None:
     """Calls after the close are refused, not lost."""
     await storage.close()
     with pytest.raises(SpoolUnavailable):

@@ -49,7 +49,7 @@ async def test_sums_add_exactly_and_repeats_do_not(open_spool: Opener) -> None:
     assert "1.0" == value
 
 
-async def test_records_are_told_apart_by_all_but_their_value(open_spool: Opener) -> None:
+async def test_records_differ_by_everything_except_their_value(open_spool: Opener) -> None:
     """
     Another hour, element or dimension is another record. The order of values in a filter does not matter.
     """
@@ -132,7 +132,9 @@ async def test_sizes_follow_the_totals(open_spool: Opener) -> None:
     assert {} == await sizes(spool)
 
 
-async def test_settled_totals_make_room_and_begin_anew(open_spool: Opener, clock: MovedClock) -> None:
+async def test_oldest_totals_of_a_key_are_deleted_over_its_limit(
+    open_spool: Opener, clock: MovedClock
+) -> None:
     """
     Over its limit, a key's oldest totals are deleted, except totals with an operation that is still in the log.
 

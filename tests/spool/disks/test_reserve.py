@@ -30,7 +30,7 @@ def test_a_quota_that_the_disk_does_not_know_makes_no_reserve_flap(tmp_path: Pat
     assert reserve.restore()
 
 
-def test_it_comes_back_at_once_where_there_is_room_again(tmp_path: Path) -> None:
+def test_reserve_is_restored_at_once_when_space_is_free(tmp_path: Path) -> None:
     reserve = DiskReserve(tmp_path, MovedClock())
     assert reserve.restore()
     reserve.release()

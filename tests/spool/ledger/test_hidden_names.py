@@ -94,7 +94,7 @@ QUERIES: dict[str, Callable[[SlicedLedger, str, str], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("query", QUERIES)
-async def test_a_hidden_unit_takes_as_much_work_as_an_unknown_one(ledger: Ledger, query: str) -> None:
+async def test_hidden_unit_needs_as_much_work_as_an_unknown_one(ledger: Ledger, query: str) -> None:
     sliced = SlicedLedger(ledger, LedgerSlice(parts=((RoleFilter(dimension="team", values=("search",)),),)))
     for unit in UNITS:
         counts = [
@@ -105,7 +105,7 @@ async def test_a_hidden_unit_takes_as_much_work_as_an_unknown_one(ledger: Ledger
 
 
 @pytest.mark.parametrize("unit", TREES)
-async def test_the_runs_of_a_hidden_unit_take_as_much_work(ledger: Ledger, unit: str) -> None:
+async def test_runs_of_a_hidden_unit_need_as_much_work(ledger: Ledger, unit: str) -> None:
     sliced = SlicedLedger(ledger, LedgerSlice(parts=((RoleFilter(dimension="team", values=("search",)),),)))
     query = CostQuery(**TIMES)
     for has_below in (False, True):
@@ -122,7 +122,7 @@ async def test_the_runs_of_a_hidden_unit_take_as_much_work(ledger: Ledger, unit:
 
 
 @pytest.mark.parametrize("name", ["team", "user", "tag:service"])
-async def test_a_hidden_team_takes_as_much_work(ledger: Ledger, name: str) -> None:
+async def test_hidden_team_needs_as_much_work(ledger: Ledger, name: str) -> None:
     sliced = SlicedLedger(ledger, LedgerSlice(parts=((RoleFilter(dimension="team", values=("search",)),),)))
     hidden = {"team": "ads", "user": "ads-1", "tag:service": "ads-1"}[name]
     for by, meter in (((), None), (("model",), None), (("session",), None), (("model",), "web_searches")):

@@ -70,7 +70,7 @@ async def folded_in_python(ledger: Ledger, query: CostQuery) -> Sequence[CostRow
 
 
 @pytest.mark.parametrize("has_charges", [True, False])
-async def test_the_largest_are_kept_and_the_others_are_one(ledgers: Ledgers, has_charges: bool) -> None:
+async def test_largest_groups_stay_and_the_others_are_one(ledgers: Ledgers, has_charges: bool) -> None:
     """
     The largest groups stay and all others are one group. The result equals a query that names the largest groups,
     with cached calls, errors, unknown costs and other currencies.
@@ -237,7 +237,7 @@ LARGE = st.sampled_from(("0", "1000000000", "7000000000.000000000000000000000000
     alike=st.sampled_from((1, 2, ALIKE)),
     user=st.sampled_from((None, OTHER, "u")),
 )
-def test_groups_that_cost_nearly_as_much_are_told_apart(
+def test_groups_of_nearly_equal_cost_are_distinguished(
     request: pytest.FixtureRequest,
     engine: str,
     tmp_path: Path,

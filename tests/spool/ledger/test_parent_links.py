@@ -244,7 +244,7 @@ async def test_linked_parents_stay_listed(ledgers: Ledgers) -> None:
     assert {"(other)", None} == (await asked(ledger, "session", **EVER)).keys()
 
 
-async def test_many_runs_are_asked_for_together(ledgers: Ledgers) -> None:
+async def test_filter_by_many_runs_gets_the_right_result(ledgers: Ledgers) -> None:
     """
     A filter by more runs than a statement may have rows of constants gets the right result, with links and without.
     """

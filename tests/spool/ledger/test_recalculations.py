@@ -554,7 +554,7 @@ def test_the_oldest_lists_of_tags_are_forgotten() -> None:
     assert (f"tag {MOST_LISTS + 2}",) == lists.tags_at(MOST_LISTS + 2, 0)
 
 
-def test_a_list_of_tags_that_joins_equal_ones_is_kept() -> None:
+def test_one_list_of_tags_decides_all_numbers_after_a_rebuild() -> None:
     """After a rebuild, one list of tags decides all numbers. A list for the next number does not replace it."""
     lists = TagLists().with_list(TagList(1, 0, ("one",))).with_list(TagList(7, 0, ("one",)))
     assert 1 == len(lists.lists)

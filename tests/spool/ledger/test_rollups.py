@@ -219,7 +219,7 @@ def test_answers_are_the_same_with_rollups(
     asyncio.run(check())
 
 
-async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
+async def test_queries_use_rollups(ledgers: Ledgers) -> None:
     """
     Queries use rollups: a wrong rollup changes their results until it is compared with its days and made again.
     """

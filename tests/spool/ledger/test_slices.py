@@ -149,7 +149,7 @@ async def _check_slice(full: Spent, slice: LedgerSlice, by: str, only: RoleFilte
     assert sorted({value_of(each, by) for each in seen} - {""}) == list(await sliced.values(by))
 
 
-async def test_what_a_role_says_of_a_dimension_that_is_gone_shows_nothing(ledgers: Ledgers) -> None:
+async def test_role_exception_on_a_deleted_dimension_shows_nothing(ledgers: Ledgers) -> None:
     """
     If a role's exception names values of a deleted dimension, it must not show everything, so it shows nothing. The
     person's other roles still apply.
@@ -203,7 +203,7 @@ async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(ledgers
         )
 
 
-async def test_a_filter_lies_within_a_slice_if_all_its_sums_do(tmp_path: Path) -> None:
+async def test_filter_is_within_a_slice_if_all_its_sums_are(tmp_path: Path) -> None:
     """
     A filter lies within a slice only if all its sums do. If values are merged, only a filter that matches no merged
     sum lies within the slice.
@@ -224,7 +224,7 @@ async def test_a_filter_lies_within_a_slice_if_all_its_sums_do(tmp_path: Path) -
         assert nothing({"team": ("ads",)}, {}) is False
 
 
-def test_a_joint_sum_is_not_known_by_what_slices_take_for_that() -> None:
+def test_slices_recognize_merged_sums_by_their_dimensions() -> None:
     """Slices recognize merged sums by the dimensions that are merged first and last."""
     apart = Dimensions(*Dimensions._fields)._replace(tags='{"service": "web"}')  # type: ignore[arg-type]
     first, last = map(
@@ -238,7 +238,7 @@ def test_a_joint_sum_is_not_known_by_what_slices_take_for_that() -> None:
     }
 
 
-async def test_a_filter_on_what_a_dimension_is_made_of_lies_within_its_values(tmp_path: Path) -> None:
+async def test_filter_on_source_dimensions_is_within_a_derived_value(tmp_path: Path) -> None:
     """
     A filter on source dimensions lies within a derived value if it names values of all sources and each
     combination gives a visible value.

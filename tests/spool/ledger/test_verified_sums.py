@@ -254,7 +254,7 @@ def test_a_checksum_sees_each_part_of_a_sum() -> None:
     assert len(cells) == len({checksums.checksum_of(view, cell) for cell in cells})
 
 
-async def test_wrong_sums_are_mended(ledgers: Ledgers) -> None:
+async def test_wrong_sums_are_repaired(ledgers: Ledgers) -> None:
     """
     Wrong sums are repaired: the daily comparison counts periods again whose calls agree, and sums days up again. A
     rebuild repairs names.

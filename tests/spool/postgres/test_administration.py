@@ -90,7 +90,7 @@ async def test_the_installation_says_what_its_nodes_share(
     await database.close()
 
 
-async def test_the_status_says_why_nothing_is_kept(storage: StorageSettings) -> None:
+async def test_status_says_why_nothing_is_stored(storage: StorageSettings) -> None:
     """The status says why nothing is stored: it names a missing schema, or a missing standby if one is required."""
     assert "storage init" in str((await describe_database(storage))["problem"])
     await create_storage(storage, SETTINGS)
@@ -160,7 +160,7 @@ def test_variables_of_postgresql_are_part_of_the_address(
     assert is_refused == ("sslmode=verify-full" in "; ".join(address_problems(settings)))
 
 
-async def test_a_standby_that_the_role_may_not_see_is_not_said_to_be_gone(
+async def test_standby_that_the_role_may_not_see_is_unknown(
     storage: StorageSettings, unmade_schema: Schema, cluster: Server, tmp_path: Path
 ) -> None:
     """

@@ -33,7 +33,7 @@ async def go_back(log: PostgresLog) -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_what_was_acknowledged_and_is_gone_is_told(
+async def test_lost_acknowledged_records_are_reported(
     open_log: LogOpener,  # noqa: F811
     clock: MovedClock,  # noqa: F811
     tmp_path: Path,

@@ -230,7 +230,7 @@ def standing_still(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-async def test_a_server_that_stands_still_is_given_up(
+async def test_work_on_a_stalled_server_continues_on_another_connection(
     table: str, unmade_schema: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -420,7 +420,7 @@ async def test_a_commit_waits_whatever_the_role_says(
         cluster.execute(f"DROP ROLE {role}")
 
 
-async def test_work_goes_on_where_many_senders_are_connected(database: Database, table: str) -> None:
+async def test_connection_works_above_the_descriptor_limit_of_select(database: Database, table: str) -> None:
     """With many connected senders, the descriptor of a connection is above the limit of `select`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2048:

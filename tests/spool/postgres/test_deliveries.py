@@ -177,7 +177,7 @@ async def test_what_a_session_had_in_hand_is_free_in_the_next_one(
 
 
 @pytest.mark.parametrize("error", [None, NotCertain, asyncio.CancelledError])
-async def test_what_was_taken_goes_along_with_the_lease(
+async def test_only_the_new_lease_holder_sends_a_running_delivery(
     node: Opener, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None
 ) -> None:
     """
@@ -207,7 +207,7 @@ async def test_what_was_taken_goes_along_with_the_lease(
     assert [] == list((await second.log.verify()).imbalances)
 
 
-async def test_what_was_cut_off_is_free_when_the_lease_comes_back(node: Opener) -> None:
+async def test_cancelled_delivery_is_free_when_its_lease_returns(node: Opener) -> None:
     """If a session gets a lease again, a delivery that it held and that was cancelled is free."""
     gateway = await node("a")
     await gateway.deliveries.set_routes([SPEC])
@@ -257,7 +257,7 @@ async def test_a_start_leaves_what_others_send(node: Opener) -> None:
     assert (await second.state()).ambiguous == 0
 
 
-async def test_two_that_send_at_once_take_nothing_twice(node: Opener) -> None:
+async def test_two_simultaneous_senders_send_nothing_twice(node: Opener) -> None:
     """If two gateways believe that they hold the lease, no record is lost or sent twice."""
     nodes = [await node("a"), await node("b")]
     for each in nodes:
@@ -347,7 +347,7 @@ class Verbs:
         await self.node.deliveries.route_states()
 
 
-async def test_whatever_is_done_at_once_the_books_balance(
+async def test_accounting_balances_after_concurrent_calls_of_every_method(
     node: Opener, clock: MovedClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
@@ -399,7 +399,7 @@ async def test_a_rolling_change_of_routes_orphans_nothing(node: Opener, clock: M
     assert 0 == await first.deliveries.delete_route(ROUTE)
 
 
-async def test_what_an_operator_asks_of_one_gateway_the_others_see(node: Opener) -> None:
+async def test_operator_requests_to_one_gateway_reach_the_others(node: Opener) -> None:
     """Dead letters, unknown outcomes, states and replays are in the database, so any gateway may be used."""
     first, second = await node("a"), await node("b")
     await first.deliveries.set_routes([SPEC])
@@ -420,7 +420,7 @@ async def test_what_an_operator_asks_of_one_gateway_the_others_see(node: Opener)
     assert [] == list((await first.log.verify()).imbalances)
 
 
-async def test_a_configuration_that_was_not_taken_over_names_nothing(
+async def test_configuration_that_was_not_stored_orphans_no_routes(
     node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -443,7 +443,7 @@ async def test_a_configuration_that_was_not_taken_over_names_nothing(
     assert {ROUTE: "running"} == await first.routes()
 
 
-async def test_locks_are_taken_in_one_order(
+async def test_locks_are_acquired_in_one_order(
     node: Opener, fresh_schema: Schema, cluster: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """

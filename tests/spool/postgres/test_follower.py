@@ -95,7 +95,7 @@ async def test_what_one_changes_the_other_knows_after_a_look(nodes: tuple[Node, 
     assert there.clusters.all() == []
 
 
-async def test_a_device_that_went_with_too_much_to_tell(nodes: tuple[Node, Node]) -> None:
+async def test_deleted_device_is_found_when_changes_are_no_longer_listed(nodes: tuple[Node, Node]) -> None:
     """If changes are no longer listed, everything is read, including which devices were deleted."""
     here, there = nodes[0], nodes[1].shared
     await here.shared.devices.replace_row(DEVICE)

@@ -128,7 +128,7 @@ async def test_each_task_runs_on_one_gateway(node: Opener, clock: MovedClock) ->
     assert [(3, 1), (2, 2), (2, 2), (2, 2)] == shares
 
 
-async def test_a_task_goes_only_to_a_gateway_that_has_it(node: Opener, clock: MovedClock) -> None:
+async def test_task_is_given_only_to_a_gateway_that_has_it(node: Opener, clock: MovedClock) -> None:
     """Routes of another configuration are not given to gateways without them."""
     first, second = node("a"), node("b")
     await first.begin(*TASKS)
@@ -141,7 +141,7 @@ async def test_a_task_goes_only_to_a_gateway_that_has_it(node: Opener, clock: Mo
     assert second.running == {"other"}
 
 
-async def test_what_a_dead_gateway_ran_is_taken_over(node: Opener, clock: MovedClock) -> None:
+async def test_tasks_of_a_dead_gateway_move_when_its_session_ends(node: Opener, clock: MovedClock) -> None:
     """Another gateway takes over the tasks of a dead gateway when its session ends, and not before."""
     first, second = node("a"), node("b")
     await first.begin(*TASKS)
@@ -174,7 +174,7 @@ async def test_a_gateway_that_was_frozen_begins_a_new_session(node: Opener, cloc
     assert set(TASKS) == frozen.running
 
 
-async def test_what_an_operator_asks_elsewhere_wakes_the_holder(node: Opener) -> None:
+async def test_operator_request_on_another_gateway_wakes_the_holder(node: Opener) -> None:
     """An operator may use any gateway. The gateway that runs the route checks within a second, once."""
     first, second = node("a"), node("b")
     woken: list[str] = []
@@ -302,7 +302,7 @@ async def test_what_is_let_go_ends_with_the_session(node: Opener, clock: MovedCl
     assert set() == first.running
 
 
-async def test_settings_that_differ_are_told(node: Opener, clock: MovedClock) -> None:
+async def test_different_settings_of_gateways_are_shown(node: Opener, clock: MovedClock) -> None:
     """
     If gateways' settings differ, each gateway's settings are shown, each change with its time, and ended gateways
     are left out. While all agree, nothing is shown.

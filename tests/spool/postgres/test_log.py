@@ -239,7 +239,7 @@ async def test_a_lost_answer_is_looked_up(
         await assert_books_balance(node)
 
 
-async def test_an_answer_that_never_comes_is_no_receipt(
+async def test_missing_answer_to_a_commit_is_no_receipt(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -287,7 +287,9 @@ async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_
     await assert_books_balance(log)
 
 
-async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.LogCaptureFixture) -> None:
+async def test_damaged_terms_do_not_stop_the_accounting(
+    open_log: LogOpener, caplog: pytest.LogCaptureFixture
+) -> None:
     """The log reports that the counts of a damaged commit are missing, and counts later commits."""
     log = await open_log(hold=0)
     # stop the follower, because otherwise it could count the commit at any moment
@@ -316,7 +318,7 @@ async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.L
 
 
 @pytest.mark.parametrize("is_counted", [True, False])
-async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
+async def test_damaged_row_that_nobody_recounted_is_set_aside_by_retention(
     open_log: LogOpener, clock: MovedClock, is_counted: bool
 ) -> None:
     """
@@ -342,7 +344,7 @@ async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
     assert (await topic_terms(log))["expired"] == 2
 
 
-async def test_without_a_standby_nothing_is_kept(open_log: LogOpener) -> None:
+async def test_nothing_is_stored_without_a_standby(open_log: LogOpener) -> None:
     """With `replicated`, a commit fails if the server would wait for no standby."""
     log = await open_log(durability=REPLICATED)
     with pytest.raises(SpoolUnavailable, match="the standby is gone"):
@@ -357,9 +359,7 @@ async def test_a_platform_that_replicates_itself_needs_no_standby(open_log: LogO
     assert "replicated" == receipt.durability
 
 
-async def test_a_node_that_is_far_behind_follows_in_parts(
-    open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lagging_node_follows_in_parts(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A node that is far behind follows in parts. Even for an append, it does so without the lock on the head,
     for which others wait.
@@ -389,7 +389,7 @@ async def test_a_node_that_is_far_behind_follows_in_parts(
     assert again["duplicates"] == 2
 
 
-async def test_nothing_is_committed_behind_much_that_is_not_confirmed(
+async def test_append_waits_while_the_standby_does_not_confirm(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An append first waits for the standby. While the standby does not confirm, nothing more is stored."""
@@ -488,7 +488,7 @@ async def test_nested_reports_at_two_nodes_are_one_call(
 
 
 @pytest.mark.parametrize("is_folded", [False, True])
-async def test_a_name_told_after_the_hold_is_known_to_every_node(
+async def test_name_added_after_the_hold_is_known_to_every_node(
     open_log: LogOpener, clock: MovedClock, is_folded: bool
 ) -> None:
     """
@@ -513,7 +513,7 @@ async def test_a_name_told_after_the_hold_is_known_to_every_node(
     await assert_books_balance(started)
 
 
-async def test_a_start_under_which_a_period_goes_knows_its_calls(
+async def test_start_knows_calls_of_a_period_deleted_meanwhile(
     open_log: LogOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -655,7 +655,7 @@ FULL = """
 ROOM = "DROP TRIGGER disk ON {schema}.commits; DROP FUNCTION {schema}.full()"
 
 
-async def test_a_full_disk_is_told_at_once_and_passes(open_log: LogOpener) -> None:
+async def test_full_disk_refuses_a_commit_at_once_with_a_retry_time(open_log: LogOpener) -> None:
     """
     A commit on a full disk stores nothing, so there is nothing to look up. The sender learns when to retry.
     """

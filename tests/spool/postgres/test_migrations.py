@@ -98,7 +98,7 @@ class Heard(logging.Handler):
     ],
     ids=["makes the schema", "makes the first table", "makes the others"],
 )
-async def test_whoever_comes_second_waits_as_long_as_it_takes(
+async def test_second_process_waits_as_long_as_the_first_needs(
     unmade_schema: Schema, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statements: tuple[str, ...]
 ) -> None:
     """
@@ -138,7 +138,7 @@ async def test_whoever_comes_second_waits_as_long_as_it_takes(
         (VERSION + 1, VERSION + 1, True),
     ],
 )
-async def test_a_node_works_beside_the_next_version_alone(
+async def test_node_works_with_a_schema_one_version_ahead(
     database: Database, version: int, oldest_node: int, refused: bool
 ) -> None:
     """
@@ -239,7 +239,7 @@ async def test_the_next_version_is_added_once(database: Database) -> None:
 
 
 @pytest.mark.parametrize("versions", [[NARROWS], [ADDS, Migration()]], ids=["narrows", "two versions ahead"])
-async def test_no_node_is_left_behind(
+async def test_migration_is_refused_while_an_incompatible_node_runs(
     database: Database, clock: MovedClock, versions: list[Migration]
 ) -> None:
     """
@@ -259,7 +259,7 @@ async def test_no_node_is_left_behind(
         await older.set_routes([])
 
 
-async def test_a_node_that_was_left_behind_stops(database: Database, clock: MovedClock) -> None:
+async def test_node_stops_after_a_migration_that_it_missed(database: Database, clock: MovedClock) -> None:
     """
     A node stops if the schema was migrated while its session had ended. The task of the node that waits for a
     lease ends with the reason.

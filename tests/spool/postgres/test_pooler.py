@@ -21,7 +21,7 @@ from spool.postgres.migrations import VERSION, migrate_schema, read_schema_versi
 from tests.spool.postgres_cluster import Schema, Server
 
 
-async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) -> None:
+async def test_all_methods_work_behind_a_pooler(pooler: str, unmade_schema: Schema) -> None:
     """
     All methods work behind a pooler: migrations, pipelines and transactions share two connections. The limits hold
     within each transaction.
@@ -50,7 +50,7 @@ async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) ->
     await database.close()
 
 
-async def test_a_statement_of_its_own_takes_one_round_trip(
+async def test_single_statement_needs_one_round_trip(
     pooler: str, unmade_schema: Schema, tmp_path: Path
 ) -> None:
     """

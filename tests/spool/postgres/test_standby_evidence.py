@@ -71,7 +71,7 @@ def test_as_many_have_it_as_are_waited_for(names: str, confirmed: list[int], is_
         (state(confirmed=None, settled=False), state(confirmed=None), False),
     ],
 )
-def test_who_may_not_see_standbys_goes_by_the_configuration(
+def test_configuration_decides_if_the_role_may_not_see_standbys(
     before: StandbyState, behind: StandbyState, is_confirmed: bool
 ) -> None:
     """
@@ -217,7 +217,7 @@ WAYS = {
 }
 
 
-async def test_the_question_takes_no_round_trip_of_its_own(
+async def test_query_for_evidence_needs_no_extra_round_trip(
     database: Database, cluster: Server, waiting: asyncio.Task[object], tmp_path: Path
 ) -> None:
     """

@@ -58,7 +58,7 @@ async def followed(open_log: LogOpener, clock: MovedClock, *, hold: int) -> Post
 
 
 @pytest.mark.parametrize("hold", [10, 0])
-async def test_what_comes_under_a_number_that_vanished_is_counted(
+async def test_records_under_a_vanished_number_are_counted(
     open_log: LogOpener, clock: MovedClock, hold: int
 ) -> None:
     """

@@ -27,7 +27,7 @@ from spool.registry.views import NewView, check_view
         (NewNamespace, check_namespace, {}),
     ],
 )
-def test_a_field_more_of_a_draft_is_kept(
+def test_new_field_of_a_draft_survives_the_check(
     draft: Any, check: Callable[[Any], Any], fields: dict[str, Any]
 ) -> None:
     """

@@ -86,7 +86,7 @@ NEWER: Mapping[str, Mapping[str, Any]] = {
 @pytest.mark.parametrize(
     "kind", list({each.name: each for each in kinds()}.values()), ids=lambda kind: kind.name
 )
-def test_what_was_kept_before_is_read(kind: DocumentKind[Any]) -> None:
+def test_documents_of_earlier_releases_are_read(kind: DocumentKind[Any]) -> None:
     """If a later release adds a field without a default, this test fails. Give the field a default."""
     assert kind.name in KEPT, "a new kind: run python -m tests.spool.registry.kept_documents"
     kept = KEPT[kind.name]

@@ -28,7 +28,7 @@ async def test_names_take_turns() -> None:
     assert 51 == len(order)
 
 
-async def test_a_turn_that_nobody_takes_is_not_lost() -> None:
+async def test_turn_of_a_cancelled_task_is_not_lost() -> None:
     """
     If a waiting task is cancelled after it got the turn and before it ran, the turn goes to the next task.
     """

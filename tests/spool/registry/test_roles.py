@@ -205,14 +205,14 @@ def test_a_built_in_role_has_all_that_it_includes() -> None:
     assert {VIEW_RECORDS, VIEW_COSTS} < OF_MEMBER < OF_OPERATOR < ALL
 
 
-def test_a_permission_set_comes_with_what_it_includes() -> None:
+def test_permission_to_change_includes_permission_to_read() -> None:
     """Permission to change keys includes permission to read them. A deleted set gives nothing."""
     given = Roles([role(permission_sets=(API_KEY_MANAGEMENT, "long_gone"))]).person_rights(ADA)
     assert {API_KEY_MANAGEMENT, VIEW_OPERATION} == given.permission_sets
     assert {each for one in PERMISSION_SETS.values() for each in one.includes} <= set(PERMISSION_SETS)
 
 
-def test_a_dimension_that_is_gone_shows_nothing() -> None:
+def test_role_exception_on_a_missing_dimension_shows_nothing() -> None:
     """
     An EXCEPT filter on a missing dimension would show everything, so that part of the role is removed instead.
     """
@@ -313,7 +313,7 @@ def test_a_draft_breaks_a_rule(changes: dict[str, Any], message: str) -> None:
     assert at_edge == check_role_draft(at_edge, limits)
 
 
-def test_a_draft_is_kept_in_one_form() -> None:
+def test_draft_is_stored_in_one_form() -> None:
     """Blanks, letter case and repeated e-mail addresses or sets do not make a different draft."""
     given = replace_fields(
         DRAFT,

@@ -46,7 +46,7 @@ async def transactions(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
     await database.close()
 
 
-async def test_a_row_comes_back_as_it_was(transactions: SqlTransactions) -> None:
+async def test_row_is_read_back_unchanged(transactions: SqlTransactions) -> None:
     """Booleans, null and JSON fields are read back. A second row with the same key replaces the first."""
 
     def write(connection: SqlConnection) -> None:

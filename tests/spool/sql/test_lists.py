@@ -6,7 +6,7 @@ from spool.sql.lists import TOLD_S, ToldValues
 from tests.moved_clock import MovedClock
 
 
-def test_values_of_fields_are_told_again_for_a_moment() -> None:
+def test_field_values_are_cached_for_a_moment() -> None:
     """The values of each field are cached for TOLD_S and then read again."""
     clock = MovedClock()
     told = ToldValues(clock.now)

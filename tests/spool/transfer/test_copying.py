@@ -63,7 +63,7 @@ async def test_a_copy_says_the_same(places: Places, receipt: str, way: Sequence[
         await places.copy("files", way[-1])
 
 
-async def test_who_told_calls_is_copied(places: Places, receipt: str) -> None:
+async def test_senders_of_calls_are_copied(places: Places, receipt: str) -> None:
     """A counter that arrives in the copy is recognized as a repeat of calls from before it."""
     for source, target in pairwise(["files", "postgres", "other files"]):
         await places.copy(source, target)
@@ -134,7 +134,7 @@ async def _works(storage: Storage, places: Places, receipt: str) -> None:
     assert [] == list((await log.verify()).imbalances)
 
 
-async def test_names_that_were_told_after_the_hold_are_copied(places: Places) -> None:
+async def test_names_added_after_the_hold_are_copied(places: Places) -> None:
     """
     Names are copied from files after a kill, and from a database. A report with only such a name adds no
     record in the copy.
@@ -280,7 +280,7 @@ async def test_nothing_is_copied_into_what_is_used(places: Places, receipt: str)
     await places.copy("files", "postgres")
 
 
-async def test_numbers_whose_records_are_gone_never_come_again(places: Places, receipt: str) -> None:
+async def test_numbers_of_deleted_records_are_not_used_again(places: Places, receipt: str) -> None:
     """Numbers are not used again even in topics without records, from files and from a database."""
     storage = await places.open("files")
     try:
@@ -319,9 +319,7 @@ async def test_nothing_is_copied_under_another_secret(places: Places, receipt: s
 
 
 @pytest.mark.parametrize("target", ["postgres", "other files"])
-async def test_a_copy_that_is_not_equal_is_taken_away_again(
-    places: Places, receipt: str, target: str
-) -> None:
+async def test_copy_that_differs_is_removed(places: Places, receipt: str, target: str) -> None:
     """If the copy differs, nothing of it remains, and the next attempt starts empty."""
 
     async def unreadable(options: StorageOptions) -> Storage:

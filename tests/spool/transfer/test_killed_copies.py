@@ -50,7 +50,7 @@ def killed_behind(number: int) -> Iterator[list[str]]:
         WatchedConnection.execute = execute  # type: ignore[method-assign]
 
 
-async def test_killed_behind_each_statement_of_its_beginning(places: Places, receipt: str) -> None:
+async def test_kill_after_any_statement_leaves_no_usable_schema(places: Places, receipt: str) -> None:
     """
     After each kill the target has no schema or an unfinished copy, and never a schema that a gateway would use.
     """

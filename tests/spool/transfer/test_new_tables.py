@@ -101,7 +101,7 @@ async def test_a_new_table_is_copied(places: Places, later_release: None, tmp_pa
 
 
 @pytest.mark.parametrize("target", ["other files", "postgres"])
-async def test_rows_of_a_table_that_is_not_known_are_not_left_behind(places: Places, target: str) -> None:
+async def test_unknown_table_with_rows_refuses_the_copy(places: Places, target: str) -> None:
     """
     If the source has an unknown table with rows, the copy is refused and the error names the table. An empty
     unknown table is ignored.

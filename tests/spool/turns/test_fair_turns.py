@@ -48,7 +48,7 @@ async def passes_until(condition: Callable[[], bool]) -> None:
     raise AssertionError("100 passes did not help")
 
 
-async def test_a_party_that_is_alone_works_as_it_comes() -> None:
+async def test_single_party_works_without_waiting() -> None:
     """A single party's work neither waits nor is scheduled."""
     turns, order = FairTurns(), list[str]()
     turns.find_or_add_party("busy").charge_time(100.0)
@@ -111,7 +111,7 @@ async def test_who_used_less_is_done_first() -> None:
     assert order.count("small") == 3
 
 
-async def test_a_request_that_stands_still_holds_nobody_up_for_long() -> None:
+async def test_suspended_request_pays_for_the_wait_of_others() -> None:
     """If a request is suspended, its party pays for the time for which others waited."""
     turns, order = FairTurns(), list[str]()
     _, slow = parties(turns, busy=HEAVY_S, slow=0.0)
@@ -255,7 +255,7 @@ async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
     assert order == ["small", "busy", "busy"]
 
 
-async def test_who_used_much_is_heavy_beside_others_alone() -> None:
+async def test_party_counts_as_heavy_only_while_others_share() -> None:
     """
     A party that used much counts as heavy only while others share the turns. It is looked up by name, because
     a connection's own copy may be outdated.

@@ -34,7 +34,7 @@ def test_a_thread_is_lowered_by_itself() -> None:
     assert before == own_priority()
 
 
-async def test_questions_are_behind_commits(tmp_path: Path) -> None:
+async def test_queries_have_a_lower_priority_than_commits(tmp_path: Path) -> None:
     """The thread of the read-only connection has a lower priority than the thread that commits."""
     database = await Database.open(tmp_path / "one.sqlite", lambda connection: None)
     try:

@@ -292,7 +292,7 @@ async def test_a_wrong_external_account_parks(fields: dict[str, Any], words: str
 
 
 @pytest.mark.parametrize(("status", "error"), [(400, Misconfigured), (403, Misconfigured), (503, Retryable)])
-async def test_what_the_service_of_tokens_answers_is_told(
+async def test_refused_token_pauses_route_and_unreachable_identity_service_is_retried(
     status: int, error: type[Exception], tmp_path: Path
 ) -> None:
     """

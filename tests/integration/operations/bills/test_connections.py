@@ -136,7 +136,7 @@ async def test_what_is_no_connection_is_refused(serving: Serving) -> None:
         assert 1 == page["pagination"]["total_count"], (body, status)
 
 
-async def test_drops_are_taken_for_a_connection_that_is_there_and_enabled(serving: Serving) -> None:
+async def test_drops_are_accepted_only_for_an_enabled_connection(serving: Serving) -> None:
     """
     Unknown and deleted connections answer 404, a disabled one 409. Each answer says what to do. Nothing is stored.
     """
@@ -185,7 +185,7 @@ async def test_a_month_is_read_back_as_a_recount_finds_it(serving: Serving) -> N
     assert 20 >= page["pagination"]["total_count"] > 1
 
 
-async def test_drops_at_once_are_taken_in_turns(serving: Serving) -> None:
+async def test_simultaneous_drops_are_stored_one_after_the_other(serving: Serving) -> None:
     """Files that are uploaded at the same time are all accepted and stored, one after the other."""
     manager = await Manager.of(serving)
     await serving.make_connection("c-1")
@@ -432,7 +432,7 @@ async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: 
             await asyncio.sleep(0.05)
 
 
-async def test_the_upstream_is_asked_about_a_drop(serve: Serve, tmp_path: Path) -> None:
+async def test_upstream_checks_a_drop_as_well(serve: Serve, tmp_path: Path) -> None:
     """
     Hourly files that are valid here are checked by the upstream as well. The answer states who answered, also if
     the upstream cannot be reached.

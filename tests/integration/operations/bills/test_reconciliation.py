@@ -133,7 +133,7 @@ async def told(server: OperatorServer, **asked: object) -> Any:
     return json.loads(answer.payload["line"])["result"]
 
 
-async def test_an_assistant_is_told_the_same(server: OperatorServer) -> None:
+async def test_assistant_gets_the_same_reconciliation(server: OperatorServer) -> None:
     """
     An assistant gets the same reconciliation: rows and the rest add up to the report's total, however many rows are
     cut. The error about a wrong query says what to write.

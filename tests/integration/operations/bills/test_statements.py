@@ -42,7 +42,7 @@ async def test_a_report_is_imported_once(server: OperatorServer) -> None:
     )
 
 
-async def test_a_restated_day_is_told(server: OperatorServer, tmp_path: Path) -> None:
+async def test_restated_day_has_the_amounts_before_and_after(server: OperatorServer, tmp_path: Path) -> None:
     """For a restated day, the answer states the amounts before and after, to the last digit."""
     await server.ask("POST", "/statements", {"files": [str(PAGE)]})
     restated = tmp_path / "again.json"

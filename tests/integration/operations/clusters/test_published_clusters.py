@@ -86,7 +86,7 @@ async def test_one_cluster(serve: Serve) -> None:
     await asking.ask("GET", f"{ALL}/none", status=404)
 
 
-async def test_an_update_is_kept_and_audited(serve: Serve) -> None:
+async def test_cluster_update_is_stored_and_audited(serve: Serve) -> None:
     """
     Omitted fields stay, a label set to null is removed, and a device report overwrites none of the changes.
     """

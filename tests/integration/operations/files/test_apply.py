@@ -240,7 +240,7 @@ async def test_two_applies_at_once_create_each_object_once(server: OperatorServe
     assert ["view.create", "budget.create", "files.apply"] == await audited(server)
 
 
-async def test_a_renamed_view_takes_its_budgets_along(server: OperatorServer) -> None:
+async def test_budgets_follow_a_renamed_view(server: OperatorServer) -> None:
     """
     If a view is renamed in a file, its budgets follow. A name that differs only in case is a change of the object.
     Another name is another object.

@@ -251,7 +251,7 @@ async def test_replay_needs_a_time_range(server: OperatorServer) -> None:
         ), (since, until)
 
 
-async def test_a_receipt_tells_the_operator_what_became_of_it(server: OperatorServer) -> None:
+async def test_receipt_shows_the_operator_how_many_records_were_new(server: OperatorServer) -> None:
     """With the number of a receipt, the operator sees how many of its records were new. Senders do not see this."""
     receipt = await add(server.services.spool.log, call(1), call(2))
     again = await add(server.services.spool.log, call(2), call(3))
@@ -297,7 +297,7 @@ async def test_a_record_is_shown_with_its_corrections(server: OperatorServer) ->
     assert newest["price_lines"] == []
 
 
-async def test_a_record_that_was_taken_back_says_which_record_counts(server: OperatorServer) -> None:
+async def test_second_record_of_a_call_names_the_counted_one(server: OperatorServer) -> None:
     """A record of the same call as an earlier one costs nothing any more, and the reasons name the other record."""
     log, names = server.services.spool.log, (b"one name........", b"another name....")
     priced: dict[str, Any] = {"cost": "0.25", "cost_source": "reported"}
@@ -462,7 +462,7 @@ async def test_partial_refusals_are_listed(server: OperatorServer) -> None:
     assert row["words"] == "too old"
 
 
-async def test_the_books_balance(server: OperatorServer) -> None:
+async def test_accounting_balances(server: OperatorServer) -> None:
     """The running and the recounted accounting balance for each topic and route."""
     await bury(server, 2)
     for path in ("/books", "/verify"):
@@ -472,7 +472,7 @@ async def test_the_books_balance(server: OperatorServer) -> None:
         assert books["routes"][ROUTE]["dead"] == 2
 
 
-async def test_books_are_recounted_one_at_a_time(
+async def test_accounting_is_recounted_for_one_request_at_a_time(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

@@ -94,7 +94,7 @@ async def test_changed_prices_and_new_models_are_marked_by_themselves(server: Op
     assert [] == await marked(server, "from=2026-09-05&to=2026-09-10")
 
 
-async def test_a_model_is_new_to_what_is_asked_about(server: OperatorServer) -> None:
+async def test_model_is_new_relative_to_the_queried_calls(server: OperatorServer) -> None:
     """
     A team's first model is not new. With a year of calls before, a model that was not called in that year is new.
     """
@@ -106,7 +106,7 @@ async def test_a_model_is_new_to_what_is_asked_about(server: OperatorServer) -> 
     assert [] == await marked(server, "from=2026-09-04&where=model=new-model")
 
 
-async def test_days_that_are_kept_whole_alone_are_not_divided(server: OperatorServer) -> None:
+async def test_days_with_only_daily_totals_are_not_divided(server: OperatorServer) -> None:
     """
     Days of which only daily totals remain are not divided. In Tokyo, the year before a day starts within a UTC day,
     and the daily totals are enough for it.
@@ -118,7 +118,7 @@ async def test_days_that_are_kept_whole_alone_are_not_divided(server: OperatorSe
     assert [("2026-09-05", *NEW[1:])] == await marked(server, "from=2026-09-05&to=2026-09-10&tz=Asia/Tokyo")
 
 
-async def test_words_of_a_day_stand_in_every_question_or_in_one_view(server: OperatorServer) -> None:
+async def test_annotation_appears_in_every_query_or_in_one_view(server: OperatorServer) -> None:
     """
     An annotation of a view appears in that view and among all calls. Other annotations appear everywhere.
     """

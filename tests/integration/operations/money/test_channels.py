@@ -72,7 +72,7 @@ async def test_one_that_was_made_sends_also_after_a_restart(console: Console, tm
     assert SECRET.removeprefix("whsec_").encode() not in kept
 
 
-async def test_a_secret_goes_to_no_other_address(console: Console) -> None:
+async def test_channel_secret_is_sent_to_no_other_address(console: Console) -> None:
     """A change of a channel's address requires the secret again. Other changes keep the secret."""
     await add(console)
     moved = await console.ask("PATCH", f"{CHANNELS}/mine", {"url": f"{console.receiver.url}/elsewhere"})

@@ -40,7 +40,7 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
         yield server
 
 
-async def test_costs_are_asked_in_a_currency(server: OperatorServer) -> None:
+async def test_costs_are_queried_in_a_currency(server: OperatorServer) -> None:
     """
     If costs are queried in a currency, an amount without a rate is listed and in no sum, and no estimate replaces
     it.

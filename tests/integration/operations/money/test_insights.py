@@ -54,7 +54,7 @@ async def test_money_and_operation_are_apart(server: OperatorServer) -> None:
     ] == [(row["title"], row["about"], row["severity"]) for row in await rows(server)]  # fmt: skip
 
 
-async def test_more_categories_than_are_told(server: OperatorServer) -> None:
+async def test_filter_by_category_works_with_too_many_categories(server: OperatorServer) -> None:
     """With too many categories, the filter by money or operation still works, because each row carries it."""
     for number in range(MOST_KNOWN + 1):
         await make(server, f"own {number}", str(number))

@@ -113,7 +113,7 @@ async def test_an_insight_reaches_the_receiver(console: Console) -> None:
         assert line in metrics
 
 
-async def test_a_test_shows_what_is_wrong_and_a_reload_mends_it(console: Console) -> None:
+async def test_failed_test_message_pauses_channel_until_its_address_is_corrected(console: Console) -> None:
     """
     After a failed test message, the channel is parked with the receiver's answer. With a corrected address,
     the test message arrives.

@@ -170,7 +170,7 @@ async def test_validation_keeps_nothing(manager: Manager) -> None:
 FAULTS: Sequence[str] = ["", "?validate_only=true"]
 
 
-async def test_every_fault_is_told(manager: Manager) -> None:
+async def test_every_fault_is_listed(manager: Manager) -> None:
     """A 422 lists each fault with its value and path. No job and no version is stored."""
     for query in FAULTS:
         status, said = await manager.publish(WRONG, query)

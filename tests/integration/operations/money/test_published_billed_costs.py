@@ -81,7 +81,7 @@ async def test_billed_money_by_day_and_charge(serve: Serve) -> None:
     assert ["2"] == [row["cost"] for row in net["costs"]]
 
 
-async def test_counted_money_beside_a_bill(serve: Serve) -> None:
+async def test_counted_costs_do_not_change_because_of_a_bill(serve: Serve) -> None:
     """Counted costs do not change because of a bill, are all exact usage, and carry no `billed` key."""
     read = await billed_reader(serve)
     payload = await read.costs(*SEPTEMBER, ("group_by", "charge"), ("basis", "exact"))
@@ -106,7 +106,7 @@ NOT_TOLD: Sequence[tuple[tuple[tuple[str, str], ...], str]] = [
 ]
 
 
-async def test_what_a_bill_does_not_tell_is_refused(serve: Serve) -> None:
+async def test_query_for_data_missing_from_bills_is_refused(serve: Serve) -> None:
     """A query for data that bills lack is refused. The error names what to query instead."""
     read = await billed_reader(serve)
     for query, words in NOT_TOLD:

@@ -110,7 +110,7 @@ LEAST: Sequence[tuple[dict[str, Any], int]] = [
 ]
 
 
-async def test_the_least_that_is_told(desk: Desk) -> None:
+async def test_saving_is_listed_if_it_reaches_both_minimums(desk: Desk) -> None:
     """
     A saving is listed if it reaches both minimums: dollars per month, and percent of spend ($34.30 here).
     """

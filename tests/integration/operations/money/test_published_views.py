@@ -162,7 +162,7 @@ async def test_costs_inside_a_view(serving: Serving) -> None:
     assert ["gpt-4o 2", "o3 13"] == await manager.costs()
 
 
-async def test_a_view_that_cannot_be_asked_is_refused(serve: Serve) -> None:
+async def test_query_of_a_view_with_a_removed_tag_is_refused(serve: Serve) -> None:
     """
     If a tag of the view was removed from `[ledger] tags`, the query is refused and never answered as empty.
     The view shows the same reason.

@@ -100,7 +100,7 @@ async def reporting(tmp_path: Path) -> AsyncIterator[Reporting]:
         await made.notifier.close()
 
 
-async def test_a_week_is_told_once_over_restarts_and_two_gateways(
+async def test_weekly_report_is_sent_once_despite_restarts_and_two_gateways(
     reporting: Reporting, tmp_path: Path
 ) -> None:
     """

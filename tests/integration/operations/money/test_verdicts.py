@@ -131,7 +131,7 @@ async def test_opa_reads_a_bundle(asking: Asking) -> None:
     assert 403 == (await read(asking, asking.serving.key, BUNDLE)).status
 
 
-async def test_a_reader_learns_when_to_ask_again(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reader_learns_when_to_retry(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     """While totals are counted again and no table exists yet, the answer has the seconds until a retry."""
     key = await reader(asking)
 

@@ -177,7 +177,7 @@ async def test_a_shared_address_limits_less_than_an_account() -> None:
     assert ACCOUNT_BURST < SHARED_BURST
 
 
-async def test_who_is_on_the_machine_asks_in_the_clear(tmp_path: Path) -> None:
+async def test_session_cookie_on_loopback_has_no_secure_attribute(tmp_path: Path) -> None:
     """
     On a loopback address, a session cookie has no `Secure` attribute. Such a request did not come through the TLS
     proxy, and a browser would not store a `Secure` cookie.

@@ -194,7 +194,7 @@ async def test_a_changed_role_changes_the_tag(server: OperatorServer) -> None:
     assert 403 == (await asked(server, REPORT, eva, tags[-1])).status
 
 
-async def test_who_signed_out_is_told_nothing(server: OperatorServer) -> None:
+async def test_session_is_checked_before_the_tag(server: OperatorServer) -> None:
     """The session is checked before the tag, and a sign-out clears the browser's cache."""
     person = await signed_in(server)
     tag = await tag_of(server, REPORT, person)
@@ -214,7 +214,7 @@ NOT_OVER: Sequence[str] = [
 ]
 
 
-async def test_what_is_not_over_is_kept_by_nobody(server: OperatorServer) -> None:
+async def test_unfinished_months_csv_and_names_are_never_cached(server: OperatorServer) -> None:
     """Current months, parts of months, CSV and people's names are never cached."""
     person = await signed_in(server)
     for path in NOT_OVER:

@@ -48,7 +48,7 @@ def state(answer: tuple[int, Any]) -> tuple[int, str]:
     return answer[0], answer[1]["demo"]["state"]
 
 
-async def test_a_demo_month_lies_apart_and_leaves_no_trace(app: TollhouseApp) -> None:
+async def test_demo_month_is_separate_and_leaves_no_trace(app: TollhouseApp) -> None:
     """
     The demo month is readable only below /demo, survives a restart, and disappears with its folder. It never
     mixes with real calls.

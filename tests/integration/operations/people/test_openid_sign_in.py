@@ -482,7 +482,7 @@ async def test_an_answer_of_another_provider_is_refused(house: House) -> None:
     assert "denied" == outcome(await house.finish({"error": "access_denied", "state": state}, cookie))
 
 
-async def test_nobody_says_where_the_browser_goes_next(house: House) -> None:
+async def test_no_parameter_redirects_the_browser_elsewhere(house: House) -> None:
     """No parameter can redirect the browser elsewhere. It always returns to the console."""
     answer = await house.get("/oidc", {"next": "https://evil.example"})
     assert 400 == answer.status
@@ -592,7 +592,7 @@ async def test_the_provider_ends_sessions(house: House) -> None:
 
 
 @pytest.mark.parametrize("named", [{}, {"sid": "s1"}], ids=["by the person", "by the sign-in"])
-async def test_a_logout_token_that_comes_again_after_a_restart_ends_no_new_session(
+async def test_logout_token_repeated_after_a_restart_ends_no_new_session(
     house: House, named: dict[str, str]
 ) -> None:
     """
@@ -643,7 +643,7 @@ async def test_a_logout_needs_a_token(house: House) -> None:
     assert 400 == await house.log_out(house.provider.key.token(house.provider.id_claims()))
 
 
-async def test_the_provider_is_asked_whether_a_person_may_go_on(house: House) -> None:
+async def test_recheck_queries_the_provider_whether_a_session_may_continue(house: House) -> None:
     """
     Each `recheck` interval uses the provider's last refresh token. A session continues while the
     provider is down.
@@ -715,7 +715,7 @@ async def test_a_session_of_another_gateway_is_checked_there(house: House) -> No
         await other.close()
 
 
-async def test_what_is_noted_of_checks_goes_with_the_sessions(house: House) -> None:
+async def test_notes_about_checks_of_ended_sessions_are_deleted(house: House) -> None:
     """Notes about checks of ended sessions are deleted with the next check of any session."""
     house.provider.refresh_token = "r"
     operators, noted = house.server.registry.operators, []
@@ -754,7 +754,7 @@ async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House
     assert "admin" == (await house.operator())["role"]
 
 
-async def test_a_role_takes_the_default_role_from_who_is_signed_in(house: House) -> None:
+async def test_new_role_replaces_the_default_role_in_live_sessions(house: House) -> None:
     """
     A new role replaces the default role with the next request, even in a session from before the role. A role
     that a group gives stays.

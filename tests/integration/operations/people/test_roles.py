@@ -126,7 +126,7 @@ async def test_a_preview_says_what_a_person_sees_now(server: OperatorServer) -> 
     assert everything["total"]["cost"] == "7"
 
 
-async def test_a_draft_is_previewed_without_being_kept(server: OperatorServer) -> None:
+async def test_draft_is_previewed_without_being_stored(server: OperatorServer) -> None:
     """
     A draft is previewed for nobody, for a person in addition to their roles, or in place of the role that
     it would change.

@@ -311,7 +311,7 @@ async def test_rights_are_those_of_when_the_body_is_here(
     assert "friend@example.com" not in [each.email for each in await server.registry.operators.all()]
 
 
-async def test_the_last_organizer_is_kept_on_the_socket_too(server: OperatorServer) -> None:
+async def test_last_owner_is_protected_on_the_socket_as_well(server: OperatorServer) -> None:
     """Removing, disabling or demoting the last Owner answers 409 with the name and what to do first."""
     await account(server)
     for method, body in (("DELETE", None), ("PATCH", {"status": "Disabled"}), ("PATCH", {"role": "none"})):

@@ -138,7 +138,7 @@ async def test_a_token_answers_as_the_console(serve: Serve, tmp_path: Path, kind
             assert found == await answers(there.over_token, there.worlds)
 
 
-async def test_a_role_that_goes_takes_its_calls_along(serve: Serve, tmp_path: Path) -> None:
+async def test_lost_role_hides_its_calls_from_the_same_token(serve: Serve, tmp_path: Path) -> None:
     """If a person loses a role, the next query with the same token shows only the calls of the other role."""
     roles, cost = SLICES["union"]
     async with site(serve, tmp_path, roles) as there:

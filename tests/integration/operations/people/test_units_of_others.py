@@ -257,7 +257,7 @@ async def test_calls_of_others_change_no_answer(tmp_path: Path, number: int) -> 
             }
 
 
-async def test_a_hidden_unit_takes_as_much_work_as_an_unknown_one(tmp_path: Path) -> None:
+async def test_hidden_unit_needs_as_much_work_as_an_unknown_one(tmp_path: Path) -> None:
     """
     Each request about a unit takes as much work of the ledger if only others use the unit, if its name is similar, and
     if nobody uses it. Some hidden units are linked.

@@ -146,7 +146,7 @@ async def test_nothing_is_stored_if_it_is_off(serve: Serve) -> None:
     assert [] == await viewings(world)
 
 
-async def test_an_export_has_viewings_and_an_erasure_takes_the_name(
+async def test_export_has_viewings_and_erasure_removes_the_name(
     serve: Serve, storage_of: tuple[Config, Callable[[], Iterator[bytes]]], tmp_path: Path
 ) -> None:
     """An export lists who looked. An erasure leaves the rows without the name, whoever is viewer or viewed."""

@@ -82,7 +82,9 @@ async def test_calls_of_others_between_two_own_ones_cannot_be_counted(tmp_path: 
         assert 2 == len(own) == len(set(own))
 
 
-async def test_rates_do_not_tell_how_much_others_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rates_do_not_reveal_how_much_others_send(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even if others send more records than a list searches, rates cover the same time as without them."""
     monkeypatch.setattr(records, "LOOKED_THROUGH", 4)
     async with place(tmp_path, ROLES["is"]) as there:
@@ -150,7 +152,7 @@ async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("short_looks")
-async def test_what_goes_on_does_not_depend_on_the_calls_of_others(tmp_path: Path) -> None:
+async def test_tail_and_changes_do_not_depend_on_calls_of_others(tmp_path: Path) -> None:
     """
     `/tail` shows an own call after 2,500 calls of others and nothing about these. `/changes` stays silent
     until the own call arrives.
@@ -175,7 +177,7 @@ async def test_what_goes_on_does_not_depend_on_the_calls_of_others(tmp_path: Pat
             assert "budgets" in (await changes.event())[1]["what"]
 
 
-async def test_a_budget_tells_nothing_of_the_calls_that_its_view_had(tmp_path: Path) -> None:
+async def test_budget_reveals_nothing_of_earlier_calls_of_its_view(tmp_path: Path) -> None:
     """
     If a budget's view changes from another team's calls to the person's own ones, the budget shows no figure until
     its next evaluation.
@@ -250,7 +252,7 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
         assert rates["records"] == 1
 
 
-async def test_a_taken_name_tells_nothing_of_what_others_have(tmp_path: Path) -> None:
+async def test_name_in_use_reveals_nothing_about_objects_of_others(tmp_path: Path) -> None:
     """
     A name that a hidden view, budget or report of others already has is answered like a free name, and then means
     the person's own object. An own name can be used only once. A person who sees both objects gets an error about

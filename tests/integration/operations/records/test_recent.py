@@ -161,7 +161,7 @@ async def test_what_is_no_date_is_refused(server: OperatorServer) -> None:
             assert "2026-11" in refused.payload["error"]["message"]
 
 
-async def test_records_of_a_day_are_found_behind_newer_ones(
+async def test_records_of_a_day_are_found_despite_newer_ones(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

@@ -54,7 +54,7 @@ def told(number: int, at: float, **fields: Any) -> Any:
     return call(number, **{"request_model": "qwen3-32b", "response_model": None, **counts, **fields})
 
 
-async def test_served_less_told(server: OperatorServer) -> None:
+async def test_served_tokens_less_reported_ones_are_listed(server: OperatorServer) -> None:
     """
     Served tokens less reported ones are listed by model, whatever suffix its name has. Calls from a cache, calls
     kept for reference, and calls of other days and models do not count.

@@ -133,7 +133,9 @@ def compared(truth: dict[str, Truth], plan: Plan) -> dict[str, dict[str, int | D
 
 
 @pytest.mark.parametrize("where", PLANS)
-def test_what_is_kept_is_what_is_true(where: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_stored_sums_and_ledger_sums_are_true(
+    where: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     """
     For each plan and model, calls, failures, tokens, costs and counter tokens are true, and the ledger has
     the same sums.

@@ -152,7 +152,7 @@ async def test_a_file_is_announced_uploaded_and_delivered(files: ContainerFiles)
     assert await balanced(files)
 
 
-async def test_a_reference_that_comes_again_changes_nothing(files: ContainerFiles) -> None:
+async def test_repeated_reference_changes_nothing(files: ContainerFiles) -> None:
     """
     A file that is announced and sent again stays one file with its first bytes. Different bytes are refused.
     """
@@ -223,7 +223,7 @@ async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles
     assert [] == list(await files.unreported_files(limit=10))
 
 
-async def test_a_replay_is_served_from_what_is_kept(files: ContainerFiles) -> None:
+async def test_replay_is_served_from_stored_bytes(files: ContainerFiles) -> None:
     """
     If the upstream requests a delivered file again and its bytes are still stored, the file is sent and
     counts as delivered again.
@@ -240,7 +240,7 @@ async def test_a_replay_is_served_from_what_is_kept(files: ContainerFiles) -> No
     assert await balanced(files)
 
 
-async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(
+async def test_replay_of_a_deleted_file_is_requested_from_its_sender(
     files: ContainerFiles, clock: MovedClock
 ) -> None:
     """
@@ -283,7 +283,7 @@ async def test_a_replay_of_what_is_unknown_is_abandoned(files: ContainerFiles) -
     assert await balanced(files)
 
 
-async def test_a_damaged_file_is_asked_of_its_sender(files: ContainerFiles) -> None:
+async def test_damaged_file_is_requested_from_its_sender_again(files: ContainerFiles) -> None:
     """A received file whose bytes are damaged is requested from its sender again. They take up no more space."""
     id = await put(files, "one.parquet", b"metrics")
     [due] = await files.due_files(FILE, limit=1)
@@ -332,7 +332,7 @@ async def test_a_delivered_body_stays_where_usage_is_read(open_files: Opener) ->
     assert await balanced(files) is True
 
 
-async def test_the_newest_status_takes_the_place_of_the_one_before(files: ContainerFiles) -> None:
+async def test_newer_status_is_sent_after_delivery_of_the_older_one(files: ContainerFiles) -> None:
     """
     If a newer status arrives while an older one is delivered, this delivery does not settle the new status, which
     is still sent.
@@ -352,7 +352,7 @@ async def test_the_newest_status_takes_the_place_of_the_one_before(files: Contai
     assert await balanced(files)
 
 
-async def test_a_file_of_the_largest_size_is_taken(open_files: Opener) -> None:
+async def test_file_of_the_largest_size_is_accepted(open_files: Opener) -> None:
     """
     A file exactly at the size limit is accepted. A file with one byte more is refused and leaves nothing behind.
     """
@@ -442,7 +442,7 @@ async def test_files_that_are_done_are_forgotten_for_new_ones(open_files: Opener
     assert await balanced(files)
 
 
-async def test_without_an_upstream_files_are_kept_for_their_time(
+async def test_waiting_files_expire_only_without_an_upstream(
     files: ContainerFiles, clock: MovedClock
 ) -> None:
     """
@@ -486,7 +486,7 @@ async def test_what_did_not_leave_waits(files: ContainerFiles, clock: MovedClock
     assert 1 == len(await files.due_files(FILE, limit=1))
 
 
-async def test_a_wrong_number_in_the_books_is_found(files: ContainerFiles) -> None:
+async def test_recount_reveals_wrong_running_counters(files: ContainerFiles) -> None:
     """A recount of the rows reveals running counters that are wrong."""
     stored = files.rows
     await put(files, "one.parquet", b"metrics")
@@ -496,7 +496,7 @@ async def test_a_wrong_number_in_the_books_is_found(files: ContainerFiles) -> No
     assert "file: the accounting has uploaded = 2, but the recount has 1" == imbalance
 
 
-async def test_rows_are_found_by_everything_that_is_asked_of_them(files: ContainerFiles) -> None:
+async def test_rows_are_found_by_every_selection(files: ContainerFiles) -> None:
     stored = files.rows
     id = await put(files, "one.parquet", b"metrics")
     file = await stored.find(id)
@@ -533,7 +533,7 @@ async def test_rows_are_found_by_everything_that_is_asked_of_them(files: Contain
     assert {"": 1, "agent": 1, "x": 0} == {key: len(found) for key, found in spent.items()}
 
 
-async def test_what_a_kill_left_without_its_row_is_taken_up(tmp_path: Path, clock: MovedClock) -> None:
+async def test_flushed_bytes_without_a_row_wait_again_after_a_kill(tmp_path: Path, clock: MovedClock) -> None:
     """
     After a kill, flushed bytes wait for delivery again. Drafts, and bytes of finished files, are deleted.
     """

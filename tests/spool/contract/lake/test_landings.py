@@ -43,7 +43,7 @@ def landing(delivery: Delivery, body: bytes = b"{}") -> LakeDelivery:
     return LakeDelivery(route=ROUTE, first=delivery.first, last=delivery.last, edition="3f9c1a2b", body=body)
 
 
-async def test_a_manifest_is_kept_with_its_settlement(closed_storage: Storage) -> None:
+async def test_manifest_is_found_only_after_its_delivery_is_settled(closed_storage: Storage) -> None:
     """A manifest is found by route and number only after its delivery is settled."""
     storage = closed_storage
     delivery = await one_due(storage)

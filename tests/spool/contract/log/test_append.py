@@ -79,7 +79,7 @@ async def test_where_the_record_of_an_id_is(log: Log, clock: MovedClock) -> None
     assert log.find_id_position(call(4)[1].id) is None
 
 
-async def test_known_ids_are_folded_beside_the_commits(
+async def test_ids_acknowledged_during_a_fold_stay_known(
     open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids that are acknowledged while a fold is planned are still known after it."""
@@ -137,7 +137,7 @@ async def test_an_empty_submission_is_counted(log: Log) -> None:
     await assert_books_balance(log)
 
 
-async def test_one_submission_that_cannot_be_kept_leaves_the_others_alone(log: Log) -> None:
+async def test_record_that_cannot_be_encoded_fails_only_its_submission(log: Log) -> None:
     """A record that cannot be encoded is its sender's error. Submissions in the same commit are answered."""
     poison = call(1, input_tokens=1 << 70)
 
@@ -150,7 +150,7 @@ async def test_one_submission_that_cannot_be_kept_leaves_the_others_alone(log: L
     await assert_books_balance(log)
 
 
-async def test_what_cannot_be_kept_opens_and_closes_nothing(open_spool: Opener, clock: MovedClock) -> None:
+async def test_refused_record_opens_and_closes_nothing(open_spool: Opener, clock: MovedClock) -> None:
     """After a refused record, the next record gets its number and is open like any other."""
     log = (await open_spool(hold=10)).log
     with pytest.raises(OverflowError):
@@ -166,7 +166,7 @@ async def test_what_cannot_be_kept_opens_and_closes_nothing(open_spool: Opener, 
     assert [call(2, user="ada")[0]] == await everything(log)
 
 
-async def test_a_cancelled_caller_is_kept_whole_or_not_at_all(log: Log) -> None:
+async def test_cancelled_submission_is_stored_whole_or_not_at_all(log: Log) -> None:
     tasks = [asyncio.create_task(add(log, call(2 * number), call(2 * number + 1))) for number in range(40)]
     for turn, task in enumerate(tasks):
         if turn % 3 == 0:
@@ -325,7 +325,7 @@ async def test_without_an_identity_nothing_is_a_duplicate(log: Log, observed: Ob
     await assert_books_balance(log)
 
 
-async def test_tags_left_out_are_counted_beside_the_equations(log: Log, observed: Observed) -> None:
+async def test_left_out_tags_are_counted_outside_the_equations(log: Log, observed: Observed) -> None:
     """
     The number of left-out tags is part of the commit, the accounting and the observer's terms, but of no equation.
     """
@@ -530,7 +530,7 @@ def event(number: int, type: str) -> tuple[UsageEvent, RecordIdentity]:
     return UsageEvent(id=id, source="app", event_type=type), RecordIdentity(id)
 
 
-async def test_an_observer_is_told_of_every_commit(log: Log, observed: Observed) -> None:
+async def test_observer_gets_the_terms_of_every_commit(log: Log, observed: Observed) -> None:
     """An observer gets terms by source and reason, and the durations of commit and flush."""
     await add(log, call(1), call(2, source="kong"), call(1), ignored={"not_ai": 1}, rejected={"malformed": 2})
 

@@ -35,7 +35,7 @@ async def open_files(directory: Path, clock: MovedClock, **changes: int) -> Sqli
     return await open_sqlite(directory, settings=SpoolSettings(hold=0, **changes), clock=clock)
 
 
-async def test_who_told_calls_is_kept_with_them(
+async def test_sender_of_a_call_is_stored_in_its_commit(
     open_spool: Opener, clock: MovedClock, tmp_path: Path
 ) -> None:
     """
@@ -69,7 +69,7 @@ async def test_who_told_calls_is_kept_with_them(
     assert not await spool.heard.find_senders_of_callers([ALICE, BOB])
 
 
-async def test_a_start_reads_what_was_kept(tmp_path: Path) -> None:
+async def test_start_reads_all_stored_senders(tmp_path: Path) -> None:
     """
     A start reads all senders within the time limit of queries, however the process ended. A damaged row loses
     only its own senders.

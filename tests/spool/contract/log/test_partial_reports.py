@@ -28,7 +28,7 @@ from tests.spool.contract.examples import NOON, add, assert_books_balance, call,
 OLD, NEW = PartialReport(b"old", 1.0, b"\x00part"), PartialReport(b"new", 2.5, b"other part")
 
 
-async def test_what_was_kept_is_loaded_oldest_first(open_spool: Opener) -> None:
+async def test_waiting_partial_reports_are_loaded_in_deadline_order(open_spool: Opener) -> None:
     """
     Waiting partial reports are loaded in the order of their deadlines. The accounting counts the waiting reports.
     """
@@ -49,7 +49,7 @@ async def test_a_later_report_replaces_the_one_before(open_spool: Opener) -> Non
     assert [OLD] == list(await spool.partial_reports.load())
 
 
-async def test_what_is_forgotten_is_gone_and_may_be_forgotten_again(open_spool: Opener) -> None:
+async def test_deleting_a_missing_partial_report_is_no_error(open_spool: Opener) -> None:
     """Deleting a partial report that does not exist is no error."""
     spool = await open_spool()
     await add(spool.log, keep=[OLD, NEW], pending=2)
@@ -107,7 +107,7 @@ async def test_reports_are_found_by_key_and_by_kind(open_spool: Opener) -> None:
         assert sizes == await spool.partial_reports.count_reports_and_bytes(kind)
 
 
-async def test_what_was_made_from_an_old_report_is_not_kept(open_spool: Opener) -> None:
+async def test_submission_made_from_an_outdated_report_is_refused(open_spool: Opener) -> None:
     """
     Only the stale submission of a commit is refused, even if an earlier submission in the commit changed the
     report. The accounting does not count the refused submission.

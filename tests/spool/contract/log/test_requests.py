@@ -44,7 +44,7 @@ async def kept(log: Log) -> list[str | None]:
     return [one.value for one in await everything(log, UNIT_COST) if isinstance(one, UnitCostOperation)]
 
 
-async def test_a_key_stands_for_one_body(log: Log) -> None:
+async def test_key_accepts_only_one_body(log: Log) -> None:
     """
     Sending the same body again adds nothing. Another value, or more or fewer items, are refused and change nothing.
     """
@@ -62,7 +62,7 @@ async def test_a_key_stands_for_one_body(log: Log) -> None:
     await assert_books_balance(log)
 
 
-async def test_of_two_bodies_at_once_one_is_kept(log: Log) -> None:
+async def test_only_one_of_two_simultaneous_bodies_is_stored(log: Log) -> None:
     """
     Two bodies under one key in one commit: one is stored, the other refused. Other requests of the
     commit are stored.
@@ -91,7 +91,7 @@ async def test_a_key_is_known_as_long_as_ids_are(open_spool: Opener, clock: Move
     assert ["1", "10", "11", "12", "2"] == await kept(log)
 
 
-async def test_a_repeat_that_is_not_known_any_more_is_not_kept(log: Log) -> None:
+async def test_repeat_under_a_forgotten_key_is_not_stored(log: Log) -> None:
     """
     A request that is sent as a repeat is not checked like a first request. If its key is forgotten, nothing
     is stored, and the caller must check it and send it again.

@@ -126,7 +126,9 @@ async def test_retention_never_outruns_a_further_reader(open_spool: Opener, cloc
     assert 2 == await spool.log.run_retention()
 
 
-async def test_full_is_refused_and_comes_back_by_itself(open_spool: Opener, clock: MovedClock) -> None:
+async def test_full_spool_refuses_records_until_deliveries_free_space(
+    open_spool: Opener, clock: MovedClock
+) -> None:
     """
     A full spool keeps undelivered records and refuses new ones with a retry time. Deliveries free space
     before the retention ends.

@@ -127,7 +127,7 @@ async def killed_spool(tmp_path: Path, clock: MovedClock) -> AsyncIterator[Kille
         await opened.close()
 
 
-async def test_a_name_told_after_the_hold_outlives_a_kill(
+async def test_name_added_after_the_hold_survives_a_kill(
     killed_spool: KilledSpool, clock: MovedClock
 ) -> None:
     """A name that a late report adds is on disk before the answer. A repeat writes nothing."""
@@ -144,7 +144,9 @@ async def test_a_name_told_after_the_hold_outlives_a_kill(
     await killed_spool.judge(FIRST)
 
 
-async def test_a_name_told_after_a_stop_outlives_a_kill(killed_spool: KilledSpool, clock: MovedClock) -> None:
+async def test_name_that_arrives_after_a_stop_survives_a_kill(
+    killed_spool: KilledSpool, clock: MovedClock
+) -> None:
     """
     A name that arrives after a stop is still known after a kill. A stop folds all ids into runs, so the place of
     the record is unknown.
@@ -160,7 +162,7 @@ async def test_a_name_told_after_a_stop_outlives_a_kill(killed_spool: KilledSpoo
     await killed_spool.judge(FIRST)
 
 
-async def test_a_fold_takes_a_record_and_not_the_name_told_later(
+async def test_fold_moves_a_record_and_leaves_a_late_name(
     killed_spool: KilledSpool, clock: MovedClock
 ) -> None:
     """
@@ -178,7 +180,7 @@ async def test_a_fold_takes_a_record_and_not_the_name_told_later(
     await killed_spool.judge(FIRST, *others)
 
 
-async def test_what_is_in_runs_is_kept_once(killed_spool: KilledSpool, clock: MovedClock) -> None:
+async def test_fold_deletes_stored_names_of_its_records(killed_spool: KilledSpool, clock: MovedClock) -> None:
     """A fold deletes stored names once it has moved their record's ids into a run."""
     await killed_spool.tell(FIRST)
     clock.move(11)

@@ -130,7 +130,7 @@ async def test_two_records_become_one(open_spool: Opener, clock: MovedClock) -> 
 
 
 @pytest.mark.rule
-async def test_a_report_joins_the_call_of_a_record_that_was_taken_back(
+async def test_nested_report_joins_the_call_of_a_reversed_record(
     open_spool: Opener, clock: MovedClock
 ) -> None:
     """

@@ -31,7 +31,7 @@ async def test_an_open_record_is_hidden_until_it_closes(open_spool: Opener, cloc
     assert [call(1)[0], call(2)[0]] == await everything(log)
 
 
-async def test_open_records_are_read_by_who_asks_for_them(open_spool: Opener) -> None:
+async def test_open_records_are_returned_with_later_additions(open_spool: Opener) -> None:
     """Open records are returned with everything that later reports added so far."""
     log = (await open_spool(hold=10)).log
     assert log.next_number(AI_TELEMETRY) == 1
@@ -89,9 +89,7 @@ async def test_twins_in_one_group_amend_each_other(open_spool: Opener, clock: Mo
 
 
 @pytest.mark.rule
-async def test_an_estimate_comes_with_what_it_was_worked_out_from(
-    open_spool: Opener, clock: MovedClock
-) -> None:
+async def test_added_model_and_tokens_add_their_estimate(open_spool: Opener, clock: MovedClock) -> None:
     """A report that adds model and tokens also adds its estimate. A later reported cost counts instead."""
     log = (await open_spool(hold=10)).log
     await add(log, call(1, input_tokens=None, output_tokens=None))

@@ -97,7 +97,7 @@ async def owners(log: Any) -> dict[tuple[str, str], int]:
     return {owner: n for owner, n in calls.items() if n}
 
 
-async def test_the_later_of_two_closed_records_is_taken_back(
+async def test_later_of_two_closed_records_is_reversed(
     open_spool: Opener, clock: MovedClock, observed: Observed
 ) -> None:
     """

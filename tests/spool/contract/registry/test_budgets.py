@@ -187,7 +187,7 @@ def judged(budget: SpendBudget, *, end: float) -> JudgedBudgets:
     return JudgedBudgets(alerts=[period], notices=[(notice, ["costs", "oncall"])], findings=[finding])
 
 
-async def test_an_evaluation_is_kept_as_a_whole(open_registry: RegistryOpener, clock: MovedClock) -> None:
+async def test_evaluation_is_stored_as_a_whole(open_registry: RegistryOpener, clock: MovedClock) -> None:
     """States, notices and insights of one evaluation are stored together or not at all."""
     registry = await open_registry()
     made = await create(registry, await view(registry))

@@ -44,7 +44,7 @@ async def test_a_connection_is_there_after_a_restart(open_registry: RegistryOpen
 
 
 @pytest.mark.every_engine
-async def test_a_deleted_connection_is_gone(registry: Registry) -> None:
+async def test_deleted_connection_cannot_be_changed(registry: Registry) -> None:
     """A later change or deletion of a deleted connection fails. Each successful change has an audit row."""
     table = registry.connections
     made = await table.create(DRAFT, id="c-1", most=10, actor=ADA)

@@ -132,7 +132,7 @@ async def test_a_table_without_a_declaration_says_which(open_registry: RegistryO
         await open_registry(declared=[Nameless])
 
 
-async def test_a_bound_that_no_setting_has_is_told_without_one(open_registry: RegistryOpener) -> None:
+async def test_error_of_a_fixed_limit_names_no_setting(open_registry: RegistryOpener) -> None:
     racks = await Racks.of(open_registry)
     notes = racks.registry.declared_table(NoteTable)
     for id in ("a", "b"):

@@ -70,7 +70,7 @@ async def test_a_look_counts_what_it_changed(insights: Insights) -> None:
     }
 
 
-async def test_a_detector_that_failed_takes_nothing_away(insights: Insights) -> None:
+async def test_failed_detector_removes_no_findings(insights: Insights) -> None:
     """
     If a detector fails, its earlier findings stay present, so an addressed insight does not seem to return.
     """
@@ -143,7 +143,7 @@ async def test_what_was_left_open_by_an_earlier_release_is_closed(insights: Insi
 
 
 @pytest.mark.every_engine
-async def test_what_is_over_and_nobodys_goes(insights: Insights) -> None:
+async def test_untouched_insights_are_deleted_after_ninety_days(insights: Insights) -> None:
     """
     Insights are deleted after ninety days, unless a person changed or wrote them or they are still found.
     """

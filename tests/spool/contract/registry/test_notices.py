@@ -71,7 +71,7 @@ async def test_a_notice_that_is_known_changes_nothing(registry: Registry) -> Non
 
 
 @pytest.mark.every_engine
-async def test_a_change_that_fails_tells_nobody(registry: Registry) -> None:
+async def test_failed_change_sends_no_notice(registry: Registry) -> None:
     """
     A notice and the change that it reports are stored in one transaction, so a failed change sends nothing.
     """
@@ -127,9 +127,7 @@ def test_what_a_notice_must_have(wrong: dict[str, str]) -> None:
 
 
 @pytest.mark.every_engine
-async def test_what_became_of_a_notification_is_kept(
-    open_registry: RegistryOpener, clock: MovedClock
-) -> None:
+async def test_result_of_a_notification_is_stored(open_registry: RegistryOpener, clock: MovedClock) -> None:
     """
     The result of a notification survives a restart and counts for its channel. A notification that no longer
     waits is unchanged.
@@ -224,7 +222,7 @@ async def test_what_is_over_is_forgotten_in_time(
     assert 4 == (await table.channel_counts())["mail"].sent
 
 
-async def test_channels_are_told_of_insights_that_open(registry: Registry, clock: MovedClock) -> None:
+async def test_channels_get_opened_insights_once(registry: Registry, clock: MovedClock) -> None:
     """
     Each channel gets the insights that it chose once, and again if an addressed insight returns. Insights by
     people are never sent.
@@ -291,7 +289,7 @@ async def test_an_insight_that_becomes_more_severe_is_sent_again(
     assert 2 == len(await registry.notices.waiting_notifications())
 
 
-async def test_channels_of_a_view_are_told_of_its_anomalies(registry: Registry, clock: MovedClock) -> None:
+async def test_channels_of_a_view_get_its_anomalies_once(registry: Registry, clock: MovedClock) -> None:
     """
     A view's channels get its anomalies once, in addition to insights that they chose. A channel that left the
     configuration gets none.

@@ -38,7 +38,7 @@ async def came(
     return session
 
 
-async def test_what_is_known_of_a_person_is_kept(registry: Registry) -> None:
+async def test_facts_of_a_person_are_stored(registry: Registry) -> None:
     session = await came(registry)
     [kept] = await registry.operators.live_sessions()
     assert session == kept
@@ -66,7 +66,7 @@ async def test_who_decides_the_role(registry: Registry) -> None:
     assert [session] == await registry.operators.live_sessions()
 
 
-async def test_names_are_not_taken_over(registry: Registry) -> None:
+async def test_existing_name_is_refused_for_a_different_provider_id(registry: Registry) -> None:
     """A different id at the provider cannot use a name that exists, and neither can a disabled operator."""
     await came(registry)
     with pytest.raises(AlreadyThere):

@@ -59,7 +59,7 @@ async def test_a_secret_of_another_installation_is_unknown(open_registry: Regist
     assert other.keys.find_by_secret(secret) is None
 
 
-async def test_only_a_keyed_hash_is_kept(registry: Registry) -> None:
+async def test_only_a_keyed_hash_is_stored(registry: Registry) -> None:
     """
     The stored hash has 256 bits and depends on the secret of the installation. Neither the key nor its plain
     hash is stored.

@@ -217,7 +217,9 @@ async def test_without_an_organizer_nothing_is_held(registry: Registry) -> None:
     "changes",
     [{"members": ()}, {"permission_sets": (VIEW_COSTS,)}, {"data_access": LIMITED, "filters": (SEARCH,)}],
 )
-async def test_nobody_takes_his_own_administration_away(registry: Registry, changes: dict[str, Any]) -> None:
+async def test_people_cannot_remove_their_own_administration(
+    registry: Registry, changes: dict[str, Any]
+) -> None:
     """
     People cannot remove their own administration, by membership or by group. Other operators, keys and the
     command line may do it.
@@ -235,7 +237,7 @@ async def test_nobody_takes_his_own_administration_away(registry: Registry, chan
     assert not registry.roles.holder_rights(own).can_administer
 
 
-async def test_a_draft_is_tried_without_being_kept(registry: Registry) -> None:
+async def test_draft_of_a_role_is_evaluated_without_being_stored(registry: Registry) -> None:
     """A draft of a role is evaluated, without being stored, next to the existing roles or in place of one."""
     made = await create(registry, DRAFT)
     tried = NewRole(name="Tried", data_access=NO_DATA, permission_sets=(), members=(BOB,))

@@ -176,7 +176,7 @@ async def test_a_month_is_found_by_its_days(registry: Registry) -> None:
 
 
 @pytest.mark.every_engine
-async def test_a_deleted_month_is_gone(registry: Registry) -> None:
+async def test_rows_of_a_deleted_month_are_deleted(registry: Registry) -> None:
     """Deleting a month also deletes its rows. A dry run stores nothing."""
     assert 1 == (await registry.statements.import_statement(statement(row()), actor=ADA, dry_run=True)).rows
     assert [] == await registry.statements.statements()
@@ -223,7 +223,7 @@ async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: Statemen
 
 
 @pytest.mark.every_engine
-async def test_amounts_at_the_edge_are_kept(registry: Registry) -> None:
+async def test_amounts_at_the_limit_are_stored(registry: Registry) -> None:
     """Amounts with the maximum number of digits, and the longest texts, are stored."""
     most = "9" * (statements.MAX_DIGITS - statements.MAX_DECIMALS) + "." + "9" * statements.MAX_DECIMALS
     await registry.statements.import_statement(

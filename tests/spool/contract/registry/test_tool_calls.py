@@ -38,7 +38,7 @@ async def test_a_restart_counts_on(open_registry: RegistryOpener) -> None:
     assert await passed(registry, "key b", MOST) == 0
 
 
-async def test_a_day_begins_anew_and_past_days_are_forgotten(registry: Registry) -> None:
+async def test_counts_start_again_each_day(registry: Registry) -> None:
     """Counts start again each day, so the table has only one small row for each actor that called today."""
     for name in ("key a", "key b", "key c"):
         assert MOST == await passed(registry, name, MOST)

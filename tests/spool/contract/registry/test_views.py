@@ -99,7 +99,7 @@ async def test_a_view_with_budgets_is_not_deleted(registry: Registry) -> None:
     ]
 
 
-async def test_a_view_whose_tag_is_gone_is_broken(registry: Registry) -> None:
+async def test_view_with_a_removed_tag_is_broken(registry: Registry) -> None:
     """A broken view states the reason. It can be renamed, but a change of its filter must repair it."""
     made, known = await create(registry, DRAFT), KNOWN[:-1]
     assert made.broken_reason(KNOWN) is None
@@ -146,7 +146,7 @@ async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: dict[str
     assert made == registry.views.get(made.id)
 
 
-async def test_a_filter_is_kept_as_text(open_registry: RegistryOpener) -> None:
+async def test_filter_is_stored_as_text(open_registry: RegistryOpener) -> None:
     """A repeated value in a filter is stored once. Text that cannot be stored is replaced."""
     view = await create(
         await open_registry(), replace_fields(BARE, filter={"team": ("b", "a", "b", "\ud800")})

@@ -127,7 +127,7 @@ async def test_a_month_is_what_a_recount_finds(storage: Storage) -> None:
     )
 
 
-async def test_sizes_are_those_of_the_rows_that_stand(storage: Storage) -> None:
+async def test_sizes_of_drops_are_those_of_current_rows(storage: Storage) -> None:
     """
     Sizes of billing drops are those of the current rows by month, without the hours that a drop would replace, and
     for all months on disk.

@@ -15,7 +15,7 @@ def document(where: ClusterIdentity, day: int, body: bytes = b"{}", at: float = 
     )
 
 
-async def test_documents_are_kept_replaced_and_trimmed(storage: Storage) -> None:
+async def test_documents_are_stored_replaced_and_trimmed(storage: Storage) -> None:
     """
     Documents are stored by cluster and day. The document of open usage has no day, so trimming keeps it.
     """

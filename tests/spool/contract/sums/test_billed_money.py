@@ -109,7 +109,7 @@ async def test_credits_of_small_groups_lower_what_is_not_converted(ledgers: Ledg
     assert rows == await ledger.costs(replace(query, top=1))
 
 
-async def test_what_is_billed_for_nothing_is_told(ledgers: Ledgers) -> None:
+async def test_group_billed_at_zero_is_reported(ledgers: Ledgers) -> None:
     """
     A group whose billed amount is 0 is reported. The merged group is not, because credits and debts within it
     may cancel out.
@@ -230,7 +230,7 @@ async def test_rows_of_connections_have_dimensions_of_their_own(ledgers: Ledgers
     assert day.is_outside_bill is True
 
 
-async def test_what_corrects_a_closed_day_stands_beside_the_days(ledgers: Ledgers) -> None:
+async def test_correction_of_a_closed_day_adds_no_billed_day(ledgers: Ledgers) -> None:
     """
     The corrected day is a dimension of its row. The correction adds no billed day and belongs to no slice.
     """

@@ -70,7 +70,7 @@ async def test_an_hour_that_was_passed_over_is_named(ledgers: Ledgers) -> None:
     assert 0 == (await ledger.state()).missed
 
 
-async def test_a_record_that_is_gone_from_the_log_is_named(ledgers: Ledgers) -> None:
+async def test_record_missing_from_the_log_is_reported(ledgers: Ledgers) -> None:
     """Retention deletes the oldest whole hours, which are not compared. A damaged record is no difference."""
     log, ledger = three_hours(), await ledgers.open()
     await ledger.catch_up(log)

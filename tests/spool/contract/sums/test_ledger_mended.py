@@ -133,7 +133,9 @@ async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> No
     assert await ledger.no_record_missing_since() == 0
 
 
-async def test_what_is_gone_is_left_and_told_once(ledgers: Ledgers, caplog: pytest.LogCaptureFixture) -> None:
+async def test_hour_with_a_damaged_record_stays_and_is_logged_once(
+    ledgers: Ledgers, caplog: pytest.LogCaptureFixture
+) -> None:
     """
     An hour with a damaged record stays unchanged, because that record may have been counted. An hour that
     retention has deleted stays unchanged as well. The difference is logged once.
@@ -156,7 +158,7 @@ async def test_what_is_gone_is_left_and_told_once(ledgers: Ledgers, caplog: pyte
     assert ["ledger_differs"] == [getattr(each, "action", "") for each in caplog.records]
 
 
-async def test_numbers_that_are_gone_stay_missed(ledgers: Ledgers) -> None:
+async def test_deleted_numbers_are_searched_for_once(ledgers: Ledgers) -> None:
     """The ledger searches for deleted numbers once, and again only if it skips further numbers."""
     log, ledger = three_hours(), await ledgers.open()
     log.forget_below(5)
@@ -177,7 +179,7 @@ async def test_numbers_that_are_gone_stay_missed(ledgers: Ledgers) -> None:
     assert 4 == await ledger.count_records_lost_before_counting()
 
 
-async def test_a_meter_that_differs_is_told_and_counted_again(ledgers: Ledgers) -> None:
+async def test_hour_with_a_wrong_meter_is_counted_again(ledgers: Ledgers) -> None:
     """
     An hour has the right number of calls but a wrong number of web searches. The searches in stored records
     are counted again, once.

@@ -52,7 +52,7 @@ async def test_partitions_that_were_left_are_used(open_log: LogOpener) -> None:
     assert [(1, 1), (2, 2)] == await rows(log, ENTRIES)
 
 
-async def test_a_period_that_is_gone_does_not_come_back(open_log: LogOpener) -> None:
+async def test_deleted_period_does_not_return(open_log: LogOpener) -> None:
     """
     A period that was deleted does not return: a gateway is suspended just before it starts a period, and the period
     is deleted meanwhile. The gateway does not create the period again.

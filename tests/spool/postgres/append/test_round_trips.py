@@ -39,7 +39,9 @@ async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[PostgresSpool, Post
         yield opened[0], opened[1]
 
 
-async def test_an_append_takes_two(nodes: tuple[PostgresSpool, PostgresSpool], tmp_path: Path) -> None:
+async def test_append_needs_two_round_trips(
+    nodes: tuple[PostgresSpool, PostgresSpool], tmp_path: Path
+) -> None:
     """
     An append takes two round trips, with or without earlier commits of others, and for any further change in it.
     """
@@ -68,7 +70,7 @@ async def test_an_append_takes_two(nodes: tuple[PostgresSpool, PostgresSpool], t
     assert 2 == refused.count
 
 
-async def test_calls_that_are_told_again_take_one_more(
+async def test_append_with_repeated_calls_needs_one_more_round_trip(
     nodes: tuple[PostgresSpool, PostgresSpool], tmp_path: Path
 ) -> None:
     """

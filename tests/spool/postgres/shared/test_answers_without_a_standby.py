@@ -96,7 +96,7 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
     }
 
 
-async def test_what_is_gone_on_one_machine_is_not_answered_as_gone(strict: Database, cluster: Server) -> None:
+async def test_unconfirmed_deletion_is_not_answered_as_done(strict: Database, cluster: Server) -> None:
     """
     If a row of each table is deleted while the standby is away, the deletion is unconfirmed. A repeat is
     unconfirmed as well, even if no standby is named. If no confirmation is required, the repeat is answered.
@@ -155,7 +155,7 @@ async def test_what_is_there_on_one_machine_is_not_answered_as_done(strict: Data
     await table.close()
 
 
-async def test_many_who_ask_share_a_wait(strict: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_callers_share_a_wait(strict: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A caller that arrives during a wait shares the next wait with all others, never one that started
     before its call.

@@ -73,7 +73,7 @@ def expected(registry: Registry, secret: str) -> Expectation:
 
 
 @pytest.mark.parametrize("end", ["delete", "disable", "rotate"])
-async def test_what_comes_under_it_is_refused_alone(
+async def test_only_submissions_under_an_ended_key_are_refused(
     node: PostgresSpool, registries: tuple[Registry, Registry], end: str
 ) -> None:
     """A submission under an ended key is refused, and other submissions in the same commit are stored."""
@@ -112,7 +112,7 @@ WAITING = """
 
 
 @pytest.mark.parametrize("holds", ["a commit of the log", "another transaction"])
-async def test_a_key_ends_after_what_is_being_kept(
+async def test_key_ends_after_its_running_commits(
     node: PostgresSpool, registries: tuple[Registry, Registry], cluster: Server, holds: str
 ) -> None:
     """

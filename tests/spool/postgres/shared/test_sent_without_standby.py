@@ -75,7 +75,7 @@ async def cut(database: Database) -> tuple[int, int]:
     return row[0], row[1]
 
 
-async def test_nothing_is_cut_or_taken(node: Node, strict: Database) -> None:
+async def test_route_without_a_standby_shows_the_reason(node: Node, strict: Database) -> None:
     """Without a standby, the route shows the reason on every gateway, and continues by itself."""
     with pytest.raises(SpoolUnavailable, match=GONE):
         await node.take()
@@ -88,7 +88,7 @@ async def test_nothing_is_cut_or_taken(node: Node, strict: Database) -> None:
     assert None is (await node.state()).reason
 
 
-async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, strict: Database) -> None:
+async def test_operator_gets_no_success_without_a_standby(node: Node, strict: Database) -> None:
     """
     Without a standby, neither an operator's action nor its repeat returns success, and nothing is sent again.
     """
@@ -116,7 +116,7 @@ async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, stric
     await deliveries.settle_unknown(unknown.id, sent=True)
 
 
-async def test_what_was_taken_while_the_standby_went_is_not_sent(
+async def test_delivery_taken_while_the_standby_disappears_is_not_sent(
     node: Node, strict: Database, cluster: Server, waiting: asyncio.Task[object]
 ) -> None:
     """
@@ -150,7 +150,7 @@ async def test_what_was_taken_while_the_standby_went_is_not_sent(
     assert 0 == (await node.state()).ambiguous
 
 
-async def test_container_files_are_taken_and_sent_where_a_standby_has_them(strict: Database) -> None:
+async def test_file_is_acknowledged_only_when_a_standby_has_it(strict: Database) -> None:
     """
     The sender of a file gets an acknowledgement only when a standby has the file, because it may delete its copy.
     """

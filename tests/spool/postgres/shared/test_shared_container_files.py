@@ -74,7 +74,7 @@ async def test_one_file_uploaded_to_both(nodes: tuple[ContainerFiles, ContainerF
     assert () == (await here.verify()).imbalances
 
 
-async def test_an_upload_that_came_second_takes_nothing_away(
+async def test_second_upload_over_an_acknowledged_one_must_be_repeated(
     nodes: tuple[ContainerFiles, ContainerFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

@@ -178,7 +178,7 @@ async def test_a_change_whose_commit_was_not_answered(
         assert {"revoked": "revoked", "new": "enrolled"} == {each.id: each.state for each in node.table.all()}
 
 
-async def test_a_revocation_and_a_deletion_are_told_of(nodes: tuple[Node, Node]) -> None:
+async def test_other_process_sees_a_revocation_and_a_deletion(nodes: tuple[Node, Node]) -> None:
     """
     The other process sees a revocation and a deletion at its next check. A device that it only touched
     does not return.
@@ -245,7 +245,7 @@ async def test_a_name_stays_while_its_device_is_refused(nodes: tuple[Node, Node]
         assert ["mill"] == [one.name for one in node.table.unenrolled_names()]
 
 
-async def test_when_it_was_heard_is_taken_in_later(nodes: tuple[Node, Node]) -> None:
+async def test_heartbeat_times_are_read_every_few_seconds(nodes: tuple[Node, Node]) -> None:
     """Times that change with every heartbeat are read every few seconds, not at once."""
     here, there = nodes
     await here.table.replace_row(device())

@@ -125,7 +125,7 @@ async def test_tables_in_memory_follow(
     assert shown(here) == shown(there)
 
 
-async def test_a_deleted_view_takes_its_budget_along_on_the_other(nodes: tuple[Registry, Registry]) -> None:
+async def test_other_process_deletes_the_budget_of_a_deleted_view(nodes: tuple[Registry, Registry]) -> None:
     """If a view is deleted with its budget, the other process's memory deletes both."""
     here, there = nodes
     view = await here.views.create(
@@ -140,7 +140,7 @@ async def test_a_deleted_view_takes_its_budget_along_on_the_other(nodes: tuple[R
     assert [] == there.declared_table(BudgetTable).all()
 
 
-async def test_changes_of_both_take_turns(nodes: tuple[Registry, Registry]) -> None:
+async def test_changes_of_both_processes_are_serialized(nodes: tuple[Registry, Registry]) -> None:
     """Of several keys with one name one is created, and the audit list's numbers have no gap."""
     made = [node.keys.create(name="one", scopes=[INGEST], actor=ACTOR) for node in nodes * 4]
     outcomes = await asyncio.gather(*made, return_exceptions=True)

@@ -127,7 +127,7 @@ async def again(database: Database) -> DeviceTable:
     return await DeviceTable.open(PostgresDevices(database))
 
 
-async def test_a_standby_that_goes_meanwhile_confirms_nothing(
+async def test_standby_lost_during_a_change_confirms_nothing(
     strict: Database,
     cluster: Server,
     waiting: asyncio.Task[object],

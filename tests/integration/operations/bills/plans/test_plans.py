@@ -252,7 +252,7 @@ async def check_company(server: OperatorServer, records: list[Inference]) -> Any
 
 
 @on_every_engine
-async def test_a_month_of_a_company_beside_an_arithmetic_of_its_own(server: OperatorServer) -> None:
+async def test_company_month_equals_an_independent_calculation(server: OperatorServer) -> None:
     """
     A month of a company equals an independent calculation. Seats begin, end and return within the month. There are
     a credit pool, dollars, two plans of one person, and calls before a seat, without a user and from a cache. Then

@@ -74,7 +74,7 @@ async def test_a_report_of_too_many_rows_has_the_largest_groups(server: Operator
     assert len(beside["rows"]) == USERS + 1
 
 
-async def test_csv_has_every_row_and_comes_in_pieces(server: OperatorServer) -> None:
+async def test_csv_has_every_row_and_is_streamed_in_chunks(server: OperatorServer) -> None:
     """The CSV is streamed in chunks, so the whole text is never in memory."""
     url = f"http://tollhouse{OPERATOR_API}/report"
     async with (
@@ -204,7 +204,7 @@ async def test_rows_come_in_the_envelope_of_every_list(server: OperatorServer) -
         assert (400, "invalid_cursor") == other.error[:2], (path, query)
 
 
-async def test_filters_of_a_report_are_told(server: OperatorServer) -> None:
+async def test_report_lists_its_filters(server: OperatorServer) -> None:
     """A report lists its filters as lists do. CSV has all rows, so it accepts no limit."""
     told = await ask(server, "/report", where="user!=dear", by="user", range="this_month")
     assert {"user!": ["dear"]} == told["filtering"]["current"]

@@ -415,7 +415,7 @@ async def test_tags_of_rows_alone(serve: Serve, monkeypatch: pytest.MonkeyPatch)
     assert many["more_values"] == 1
 
 
-async def test_one_dimension_is_not_asked_for_in_two_ways(serve: Serve) -> None:
+async def test_dimension_queried_in_two_ways_is_refused(serve: Serve) -> None:
     """A query that names a dimension in `filters` and as a parameter is refused, so neither wins silently."""
     read = await reader(serve)
     both = ("filters", '{"model": "gpt-4o"}'), ("model", "o3")

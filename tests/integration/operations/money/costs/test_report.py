@@ -95,7 +95,7 @@ async def test_the_time_before(server: OperatorServer) -> None:
         assert expected == tuple(payload["report"]["previous"].values()), (since, until, tz)
 
 
-async def test_rows_have_the_time_before_beside_them(server: OperatorServer) -> None:
+async def test_rows_include_figures_of_the_previous_period(server: OperatorServer) -> None:
     """
     Groups that exist only in the previous period have a row. A report without `compare` has no previous figures.
     """
@@ -137,7 +137,7 @@ async def test_periods_are_compared_by_their_place(server: OperatorServer) -> No
     assert {"cost": "1", "previous": {"cost": "10"}} == payload["total"]
 
 
-async def test_only_the_largest_groups_stand_alone(server: OperatorServer) -> None:
+async def test_only_the_largest_groups_have_their_own_rows(server: OperatorServer) -> None:
     """
     The largest groups are chosen over the whole range. Calls without a value are always listed, and the total
     does not change.
@@ -244,7 +244,7 @@ async def test_a_chart_of_a_quarter_is_small(server: OperatorServer) -> None:
     assert len(orjson.dumps(payload)) < 200_000
 
 
-async def test_csv_tells_cut_periods_in_a_header(server: OperatorServer) -> None:
+async def test_csv_names_cut_periods_in_a_header(server: OperatorServer) -> None:
     """CSV names cut periods in a header, so the columns stay the same. JSON names them next to the rows."""
     asked = [("from", "2026-09-10"), ("to", "2026-10-05"), ("per", "monthly"), ("by", "model")]
     told = await report(server, *asked)

@@ -12,7 +12,7 @@ PUBLISHED = (
 )  # fmt: skip
 
 
-async def test_measures_stand_beside_costs(serve: Serve) -> None:
+async def test_measures_are_returned_next_to_costs(serve: Serve) -> None:
     """Measures are whole numbers with their units. Rows of a query without measures do not change."""
     read = await reader(
         serve, json_span("gpt-4o", **at(0)), json_span("gpt-4o", **at(1)), json_span("o3", **at(2))
@@ -46,7 +46,7 @@ async def test_usage_is_an_amount_of_tokens(serve: Serve) -> None:
         assert {"usage_amount": "tokens"} == payload["units"]
 
 
-async def test_pages_keep_what_was_asked_for(serve: Serve) -> None:
+async def test_pages_continue_the_same_query(serve: Serve) -> None:
     read = await reader(serve, *(json_span("o3", **at(24 * day)) for day in range(2)))
     first = await read.costs(*SEPTEMBER, ("measures", "calls"), ("cost_type", "usage_amount"), ("limit", "1"))
     second = await read.costs(("cursor", first["pagination"]["cursor"]["next_cursor"]))

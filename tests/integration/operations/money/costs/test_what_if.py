@@ -80,7 +80,7 @@ async def test_calls_of_a_model_with_prices_by_the_hour_are_unchanged(
     assert (1, Decimal(row["cost"])) == (row["calls"], Decimal(row["unchanged"]))
 
 
-async def test_sums_are_gone_through_on_threads(
+async def test_sums_are_priced_and_grouped_in_a_thread(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

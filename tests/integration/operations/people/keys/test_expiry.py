@@ -98,7 +98,7 @@ async def test_it_is_refused_at_every_gateway(
     assert 200 == (await other.send("/v1/traces", span(), key=secret)).status
 
 
-async def test_the_operator_api_takes_and_shows_it(tmp_path: Path) -> None:
+async def test_expiry_is_set_and_shown_over_the_operator_api(tmp_path: Path) -> None:
     """
     `expires_at` is a time, or a day whose end counts. Null removes it, and a key without it has no such
     field. Each change is audited.

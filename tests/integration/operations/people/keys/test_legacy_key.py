@@ -124,7 +124,7 @@ async def test_the_states_of_a_key(
         assert (f"key.{operation.partition(' ')[0]}" in actions) == (answer == 200)
 
 
-async def test_what_is_kept_of_the_file(tmp_path: Path) -> None:
+async def test_only_the_digest_of_the_secret_is_stored(tmp_path: Path) -> None:
     """
     Only the digest of the secret is stored. The secret is in no answer, no audit row and no file of
     the data directory.
@@ -258,7 +258,7 @@ async def test_it_is_rotated_by_its_file_alone(tmp_path: Path) -> None:
         ]
 
 
-async def test_a_whole_server_with_a_damaged_registry_takes_its_calls(serve: Serve, tmp_path: Path) -> None:
+async def test_file_key_may_only_send_with_a_damaged_registry(serve: Serve, tmp_path: Path) -> None:
     """
     With a damaged registry the file's key may only send, and requests with all other keys are told to retry.
     After a repair it is a full key again.
