@@ -34,7 +34,9 @@ class EventStream:
     stream: str = setting("", "name of the unit-cost stream")
     type: str = setting("allocation", "what the stream contains", choices=("allocation", "metric"))
     granularity: str = setting("DAILY", "period of one sum", choices=("HOURLY", "DAILY", "MONTHLY"))
-    element: str = setting("subject", "field of the event with the element that the amount belongs to")
+    element: str = setting(
+        "subject", "field of the event that names the element of the stream to which the amount belongs"
+    )
     value: str = setting(
         "",
         "field of the event with the amount, or 1 to count events; if empty, `amount` or `value` of an event, or 1 "

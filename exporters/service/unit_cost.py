@@ -187,9 +187,13 @@ class UnitCostExporter:
         except SendError as error:
             if not isinstance(error, Retryable) or error.status in _NOT_TAKEN:
                 raise
-            raise OutcomeUnknown(f"{error}; the sums may have been added", status=error.status) from error
+            raise OutcomeUnknown(
+                f"{error}; the cost service may have added the sums already", status=error.status
+            ) from error
         except Exception as error:
-            raise OutcomeUnknown(f"fault: {type(error).__name__}; the sums may have been added") from error
+            raise OutcomeUnknown(
+                f"unexpected {type(error).__name__}; the cost service may have added the sums already"
+            ) from error
 
     async def _send_run(self, run: OperationRun, totals: Totals, idempotency_key: str) -> None:
         stream, _, operation, _, _ = run.shape

@@ -1119,8 +1119,8 @@ class ReconciliationSettings:
     )
     max_rows: int = setting(
         200_000,
-        "maximum number of different cells in an imported report",
-        edge="a report with more cells is refused; import a shorter period",
+        "maximum number of different combinations of day, key, model and so on in an imported report",
+        edge="a report with more combinations is refused; import a shorter period",
         least=1,
     )
     pull_timeout: Duration = setting(

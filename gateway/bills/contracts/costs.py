@@ -115,7 +115,9 @@ class CapacityOfMonth(msgspec.Struct, kw_only=True):
         words("Hours without a covered call. Null if the totals no longer have hours."),
     ]
     unreported: Annotated[str, words("Cost of served tokens that nobody reported.")] = "0"
-    workload: Annotated[WorkloadOfMonth | None, words("Own hardware.")] = None
+    workload: Annotated[
+        WorkloadOfMonth | None, words("The workload on own hardware whose cost the term divides, or null.")
+    ] = None
 
 
 class ContractRow(msgspec.Struct, kw_only=True):

@@ -111,7 +111,8 @@ class ReportCells:
             self._cells[cell] = self._cells[cell].plus(amounts) if cell in self._cells else amounts
         if len(self._cells) > self.most:
             raise Invalid(
-                f"the report has more than {self.most} different cells (reconciliation.max_rows); "
+                f"the report has more than {self.most} different combinations of day, key, model and so on "
+                "(reconciliation.max_rows); "
                 "import a shorter span"
             )
 

@@ -120,7 +120,7 @@ PULLS: ListDefinition[PullState] = ListDefinition(
 
 class StatementItem(msgspec.Struct, kw_only=True):
     id: Annotated[str, words("The id of the bill."), example("st_f30ae188eda61b4ff4ae")]
-    source: Annotated[str, words("The kind of report."), example("openai_usage")]
+    source: Annotated[str, words("The kind of the imported report."), example("openai_usage")]
     account: Annotated[str, words("The account of the bill at the provider."), example("")]
     month: Annotated[str, words("The month, such as `2026-11`."), example("2026-11")]
     providers: Annotated[list[str], words("The providers of the bill."), example(["openai"])]
@@ -144,7 +144,7 @@ class RevisedDay(msgspec.Struct, kw_only=True):
 
 
 class StatementImport(msgspec.Struct, kw_only=True, rename={"from_": "from"}):
-    source: Annotated[str, words("The kind of report."), example("openai_costs")]
+    source: Annotated[str, words("The kind of the imported report."), example("openai_costs")]
     files: Annotated[list[str], words("The names of the files."), example(["openai_costs.json"])]
     read: Annotated[int, words("The number of rows that were read."), example(2)]
     damaged: Annotated[int, words("The number of rows that could not be read."), example(0)]
@@ -178,7 +178,7 @@ class ImportStatementsAnswer(msgspec.Struct, kw_only=True):
 
 class StatementPullItem(msgspec.Struct, kw_only=True):
     name: Annotated[str, words("The name of the pulled report in the settings."), example("openai-costs")]
-    source: Annotated[str, words("The kind of report."), example("openai_costs")]
+    source: Annotated[str, words("The kind of the imported report."), example("openai_costs")]
     state: Annotated[str, words("`never`, `running`, `done` or `failed`."), example("done")]
     reason: Annotated[
         str, words("Why the last pull failed or which rows it could not read, or empty."), example("")

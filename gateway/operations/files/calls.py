@@ -63,7 +63,7 @@ class DifferenceItem(msgspec.Struct, kw_only=True):
 
 
 class ProblemItem(msgspec.Struct, kw_only=True):
-    file: Annotated[str, words("The file."), example("budgets.yaml")]
+    file: Annotated[str, words("The name of the file with the problem."), example("budgets.yaml")]
     line: Annotated[int, words("The line, from 1."), example(12)]
     column: Annotated[int, words("The column, from 1."), example(3)]
     message: Annotated[str, words("The problem."), example('view "Serch" does not exist')]

@@ -49,7 +49,7 @@ class UnitCounts(msgspec.Struct, kw_only=True):
     unit: Annotated[str, words("The kind of the unit, such as `session`."), example("session")]
     listed: Annotated[int, words("The number of units of this month that costs list."), example(4112)]
     unlisted: Annotated[
-        int, words("The number of units of any time whose calls are in `(other)`."), example(0)
+        int, words("The number of units of all months whose calls are in `(other)`."), example(0)
     ]
 
 

@@ -66,7 +66,8 @@ class NewEventMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     element: Annotated[
         str,
         words(
-            "The field with the element that the amount belongs to: `subject`, `source` or a name in the data."
+            "The field that names the element of the stream (such as a team) to which the amount belongs: `subject`, "
+            "`source` or a name in the data."
         ),
         Option(metavar="FIELD"),
     ] = "subject"

@@ -476,7 +476,7 @@ class AreaResource(web.AbstractResource):
         return False
 
     def url_for(self, **kwargs: str) -> URL:
-        raise NotImplementedError("an area has many addresses, so it has no URL of its own")
+        raise NotImplementedError("an AddressArea has many paths, so it has no URL of its own")
 
     def get_info(self) -> dict[str, web.UrlDispatcher]:  # type: ignore[override]
         return {"area": self._routes.find_or_build_router()}

@@ -215,7 +215,7 @@ async def _add_routes(deliveries: Deliveries, plant_names: Sequence[str], now: f
         cut_off = await deliveries.take_due_delivery(ROUTES["unknown-arrival"], now=now, max_records=SUMS)
         if cut_off is not None:
             await deliveries.mark_outcome_unknown(
-                cut_off, reason="no answer within 30 s; the sums may have been added"
+                cut_off, reason="no answer within 30 s; the cost service may have added the sums already"
             )
 
 

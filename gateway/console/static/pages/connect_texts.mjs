@@ -238,7 +238,7 @@ export const TOOLS = [
   "source": "snowflake",
   "steps": [
    {
-    "text": "Each hour, send the last two hours of AI_GATEWAY_USAGE_HISTORY and CORTEX_REST_API_USAGE_HISTORY:"
+    "text": "Each hour, send the last two hours of both USAGE_HISTORY views:"
    },
    {
     "code": "for view in AI_GATEWAY_USAGE_HISTORY CORTEX_REST_API_USAGE_HISTORY; do\n  snow sql --format json --query \"SELECT * FROM SNOWFLAKE.ACCOUNT_USAGE.$view\n    WHERE START_TIME > DATEADD(hour, -2, CURRENT_TIMESTAMP())\" > rows.json\n  tollhouse send --as snowflake --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.json\ndone"
@@ -275,7 +275,7 @@ export const TOOLS = [
     "code": "CLAUDE_CODE_ENABLE_TELEMETRY=1\nOTEL_LOGS_EXPORTER=otlp\nOTEL_METRICS_EXPORTER=otlp\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\nOTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY"
    },
    {
-    "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes that become tags. A variable of one signal, such as OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, replaces the general one, here OTEL_EXPORTER_OTLP_ENDPOINT."
+    "text": "OTEL_RESOURCE_ATTRIBUTES=team=search adds attributes that become tags. A variable of one signal, such as OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, wins over the general one."
    }
   ]
  },

@@ -150,7 +150,7 @@ def check_logout_token(claims: Claims, expected: Expected) -> None:
     if "nonce" in claims:
         raise TokenRefused("a logout token must not have a nonce")
     if "sid" in claims and not _is_text(claims["sid"]):
-        raise TokenRefused("its session id is not text")
+        raise TokenRefused("the session id (sid) of the token is not text")
     if "sid" not in claims or "sub" in claims:
         check_subject(claims)
     if not _is_text(claims.get("jti")):
