@@ -165,7 +165,7 @@ async def test_a_group_is_previewed(server: OperatorServer) -> None:
     person = Person(
         email=BOB, role="viewer", decides_role=True, issuer="https://idp", subject="b", groups=("finance",)
     )
-    sign_in: Any = {"address": "here", "life_s": 600.0, "takes_accounts": False}
+    sign_in: Any = {"address": "here", "life_s": 600.0, "takes_over_accounts": False}
     await server.registry.operators.sign_in_person(person, **sign_in)
     seen = await preview(server, person=BOB)
     assert seen["groups"] == ["finance"]
