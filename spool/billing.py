@@ -73,8 +73,8 @@ class MonthSize:
     held: int = 0
 
 
-class DropRows(Protocol):
-    def add_drop(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None: ...
+class BillingDropRows(Protocol):
+    def add_billing_drop(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None: ...
 
     def delete_hours(self, connection: str, month: str, hours: Collection[int] | None) -> None:
         """Delete the month's rows in these hours (None: all hours), then the drops that have no rows left."""
@@ -90,13 +90,13 @@ class BillingDrops(Protocol):
 
     async def last_drop_at_by_month(self, connection: str) -> Mapping[str, float]: ...
 
-    async def has_drop(self, connection: str, month: str, id: str) -> bool: ...
+    async def has_billing_drop(self, connection: str, month: str, id: str) -> bool: ...
 
     async def month_size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize: ...
 
     async def stored_bytes(self) -> int: ...
 
-    async def last_drop_at_by_connection(self) -> Mapping[str, float]: ...
+    async def last_billing_drop_at_by_connection(self) -> Mapping[str, float]: ...
 
     async def delete_connection(self, connection: str) -> None: ...
 
@@ -120,14 +120,16 @@ _data = msgspec.json.Decoder(_Data)
 _start = msgspec.json.Decoder(_Start)
 
 
-def apply_drops(rows: DropRows, first: int, records: Iterable[Record], *, at: float) -> None:
+def apply_billing_drops(
+    rows: BillingDropRows, first_number: int, records: Iterable[Record], *, arrived_at: float
+) -> None:
     """
-    Apply the billing drops among `records`, in order. `first`: the log number of the first record. `at`:
+    Apply the billing drops among `records`, in order. `first_number`: the log number of the first record. `arrived_at`:
     arrival time.
 
     Other records are skipped. A drop with unreadable rows is skipped as well, but is still delivered.
     """
-    for number, record in enumerate(records, start=first):
+    for number, record in enumerate(records, start=first_number):
         if not isinstance(record, BillingDrop) or record.month is None:
             continue
         try:
@@ -146,9 +148,9 @@ def apply_drops(rows: DropRows, first: int, records: Iterable[Record], *, at: fl
             month=record.month,
             operation=operation,
             rows=record.rows,
-            at=at,
+            at=arrived_at,
         )
-        rows.add_drop(drop, hours)
+        rows.add_billing_drop(drop, hours)
 
 
 def split_by_hour(body: bytes) -> list[HourRows]:
@@ -174,7 +176,7 @@ def hour_start(time: str) -> int:
     return int(seconds // HOUR_S) * HOUR_S
 
 
-def month_json(hours: Iterable[HourRows]) -> Iterator[bytes]:
+def rows_of_month_json(hours: Iterable[HourRows]) -> Iterator[bytes]:
     """Yield one JSON array of all rows, one hour at a time."""
     before = b"["
     for hour in hours:

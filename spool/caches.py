@@ -18,7 +18,7 @@ LONGEST: Final = 256  # maximum characters of a remembered text
 MOST_SEEN: Final = 8192
 
 
-def make_room(cache: dict[Any, Any]) -> None:
+def remove_oldest_eighth(cache: dict[Any, Any]) -> None:
     for key in list(islice(cache, max(1, len(cache) // 8))):
         cache.pop(key, None)  # another thread may have deleted it
 
@@ -54,7 +54,7 @@ class CachedResults(dict[str, V]):
         result = self._function(text)
         if len(text) <= LONGEST:
             if len(self) >= self._most:
-                make_room(self)
+                remove_oldest_eighth(self)
             self[text] = result
         return result
 

@@ -69,7 +69,7 @@ class SteadyClock:
     A clock that follows changes of the wall clock of up to `step_s` seconds. A larger change is a jump, which
     is ignored until it is accepted.
 
-    While a jump is not accepted, and for `hold_s` seconds after a start or an accepted jump, `deletion_time`
+    While a jump is not accepted, and for `hold_s` seconds after a start or an accepted jump, `now_for_deletion`
     is the earlier of the times before and after the change.
     """
 
@@ -133,7 +133,7 @@ class SteadyClock:
             return self._set_to_wall_clock(timer, wall, "the change has lasted long enough")
         return timer + self._offset
 
-    def deletion_time(self) -> float:
+    def now_for_deletion(self) -> float:
         """Return the time to compare with when old data are deleted. It may be earlier than `now`."""
         now = min(self.now(), self._source.now())
         timer = self._timer()
@@ -159,7 +159,7 @@ class SteadyClock:
         until = self._settled_until if self._stepped_at is None else self._stepped_at + self._hold_s
         return max(0.0, until - timer)
 
-    def start_after_last_commit(self, last_commit_at: float) -> None:
+    def start_no_earlier_than_last_commit(self, last_commit_at: float) -> None:
         """
         Report no time earlier than the last commit until the wall clock is accepted. After a long stop, delay
         deletion.
@@ -191,28 +191,28 @@ class SteadyClock:
         now = self._update_offset(timer, wall)
         if self._was_set and self._stepped_at is None:
             return now
-        self._weigh_call_starts(start_time_ns, timer, wall)
+        self._correct_clock_by_call_starts(start_time_ns, timer, wall)
         return self.now()
 
-    def _weigh_call_starts(self, start_time_ns: int, timer: float, wall: float) -> None:
-        self._witnesses.append(start_time_ns / 1e9 - timer)
+    def _correct_clock_by_call_starts(self, start_time_ns: int, timer_s: float, wall_time: float) -> None:
+        self._witnesses.append(start_time_ns / 1e9 - timer_s)
         agreed_offset = median(self._witnesses)
         # any call is better evidence than a clock that was never set
         needed = WITNESSES if self._was_set else 1
         if sum(abs(offset - agreed_offset) <= NEAR_S for offset in self._witnesses) < needed:
             return
-        if abs(wall - timer - agreed_offset) <= NEAR_S:
-            self._delay_deletion(timer)
-            self._set_to_wall_clock(timer, wall, "arriving calls agree with the clock")
+        if abs(wall_time - timer_s - agreed_offset) <= NEAR_S:
+            self._delay_deletion(timer_s)
+            self._set_to_wall_clock(timer_s, wall_time, "arriving calls agree with the clock")
         elif not self._was_set and abs(agreed_offset - self._offset) > self._step_limit_s:
             _log.warning(
                 "the clock is wrong, so the time is taken from arriving calls",
                 extra={"action": "clock_of_calls"},
             )
-            self._delay_deletion(timer)
+            self._delay_deletion(timer_s)
             self._offset = agreed_offset
 
-    def accept_wall_clock(self) -> float:
+    def accept_wall_clock_and_return_change_s(self) -> float:
         """
         Accept the wall clock, because an operator requests it. Return the change of the reported time in
         seconds.
@@ -224,14 +224,14 @@ class SteadyClock:
         self._set_to_wall_clock(timer, wall, "an operator accepted the clock")
         return wall - before
 
-    def _delay_deletion(self, timer: float) -> None:
+    def _delay_deletion(self, timer_s: float) -> None:
         """
-        Delay `deletion_time` by `hold_s` after a change of the reported time, so that it neither jumps ahead
+        Delay `now_for_deletion` by `hold_s` after a change of the reported time, so that it neither jumps ahead
         nor goes back.
         """
-        if timer >= self._settled_until:
+        if timer_s >= self._settled_until:
             self._settled_offset = self._offset
-        self._settled_until = max(self._settled_until, timer + self._hold_s)
+        self._settled_until = max(self._settled_until, timer_s + self._hold_s)
 
     def _set_to_wall_clock(self, timer: float, wall: float, reason: str) -> float:
         _log.warning("the clock is accepted: %s", reason, extra={"action": "clock_believed"})
@@ -247,6 +247,6 @@ def clock_ahead_and_delay_s(clock: Clock) -> tuple[float, float]:
     )
 
 
-def deletion_time(clock: Clock) -> float:
+def now_for_deletion(clock: Clock) -> float:
     """Return the time to compare with when old data are deleted. Works with any kind of clock."""
-    return clock.deletion_time() if isinstance(clock, SteadyClock) else clock.now()
+    return clock.now_for_deletion() if isinstance(clock, SteadyClock) else clock.now()

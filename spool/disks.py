@@ -147,16 +147,16 @@ def is_caused_by_full_disk(error: BaseException) -> bool:
     )
 
 
-def is_disk_full_error(error: BaseException, directory: Path, *, was_full: bool = False) -> bool:
+def is_disk_full_error(error: BaseException, directory: Path, *, was_full_before: bool = False) -> bool:
     """
     Return whether a full disk caused the error, even if SQLite reports it as an input or output error.
 
-    `was_full`: the disk was full before the operation, though it may have space now.
+    `was_full_before`: the disk was full before the operation, though it may have space now.
     """
     is_disk_error = any(
         isinstance(cause, OSError) or hasattr(cause, "sqlite_errorname") for cause in _error_chain(error)
     )
-    return is_caused_by_full_disk(error) or (is_disk_error and (was_full or is_full(directory)))
+    return is_caused_by_full_disk(error) or (is_disk_error and (was_full_before or is_full(directory)))
 
 
 def _error_chain(error: BaseException | None) -> Iterator[BaseException]:

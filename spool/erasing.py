@@ -50,27 +50,29 @@ async def erase_from_storage(
     storage: Storage,
     erasure: Erasure,
     *,
-    revoked: Callable[[Device], Device],
+    revoke_device: Callable[[Device], Device],
     actor: Actor,
-    labels: Collection[str] = (),
+    shown_names: Collection[str] = (),
     is_trial: bool = False,
-    overwrites: bool = True,
+    overwrites_remains: bool = True,
 ) -> ErasureResult:
     """
     Erase a person. Raises NotAllowed if the actor is this person, or if no other Admin would be left.
 
-    `labels`: names that the console showed for the person. `revoked`: returns a device as revoked. With
-    `is_trial`, nothing changes and rows are only counted. Without `overwrites`, the caller must call
+    `shown_names`: names that the console showed for the person. `revoke_device`: returns a device as revoked. With
+    `is_trial`, nothing changes and rows are only counted. Without `overwrites_remains`, the caller must call
     `overwrite_deleted` after the last erasure.
     """
     registry = _require_registry(storage)
     devices = person_devices(storage, registry.people, erasure)
     below = await lower_levels_that_must_erase(storage, registry, erasure, devices)
     erasure = replace(erasure, below=sorted({*erasure.below, *below}))
-    rows = await registry.erase_person(erasure, labels, actor, is_trial=is_trial)
+    rows = await registry.erase_person(erasure, shown_names, actor, is_trial=is_trial)
     if is_trial:
         return ErasureResult(rows=rows, devices=devices, below=below)
-    done = await _finish_erasure(storage, registry, erasure, revoked, actor, overwrites=overwrites)
+    done = await _finish_erasure(
+        storage, registry, erasure, revoke_device, actor, overwrites_remains=overwrites_remains
+    )
     return replace(done, rows=rows, devices=devices, below=below)
 
 
@@ -78,20 +80,20 @@ async def _finish_erasure(
     storage: Storage,
     registry: Registry,
     erasure: Erasure,
-    revoked: Callable[[Device], Device],
+    revoke_device: Callable[[Device], Device],
     actor: Actor,
     *,
-    overwrites: bool = True,
+    overwrites_remains: bool = True,
 ) -> ErasureResult:
     renaming = _pseudonym_function(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
     records = partial(storage.rename_records, renaming)
     sums, renamed = await storage.ledger.rename_people(lambda name: renaming(name, EVER), records)
     if erasure.devices:
-        await _erase_devices(storage, person_devices(storage, registry.people, erasure), revoked, actor)
+        await _erase_devices(storage, person_devices(storage, registry.people, erasure), revoke_device, actor)
         named = partial(find_pseudonym, registry.people, pseudonyms_by_digest([erasure]))
         await _rename_labels(storage, named, actor)
-    remains = await overwrite_deleted(storage) if overwrites else ()
+    remains = await overwrite_deleted(storage) if overwrites_remains else ()
     await registry.persons.count_finished_renaming(
         erasure
     )  # noted last, so that a start after a crash repeats everything
@@ -109,17 +111,21 @@ async def overwrite_deleted(storage: Storage) -> Sequence[str]:
     return [*filter(None, remains)]
 
 
-async def run_erasures_forever(storage: Storage, clock: Clock, revoked: Callable[[Device], Device]) -> None:
+async def run_erasures_forever(
+    storage: Storage, clock: Clock, revoke_device: Callable[[Device], Device]
+) -> None:
     """Repeat `continue_due_erasures` until cancelled. Storage errors are logged and the work is retried."""
     while True:
         try:
-            await continue_due_erasures(storage, clock, revoked)
+            await continue_due_erasures(storage, clock, revoke_device)
         except SpoolError as error:
             _log.warning("an erasure will be continued: %s", error, extra={"action": "erasure_waits"})
         await asyncio.sleep(LOOK_S)
 
 
-async def continue_due_erasures(storage: Storage, clock: Clock, revoked: Callable[[Device], Device]) -> int:
+async def continue_due_erasures(
+    storage: Storage, clock: Clock, revoke_device: Callable[[Device], Device]
+) -> int:
     """
     Finish interrupted erasures. Rename once more in each erasure from AGAIN_AFTER_S ago, for reports that
     arrived late.
@@ -134,7 +140,7 @@ async def continue_due_erasures(storage: Storage, clock: Clock, revoked: Callabl
     ]
     for erasure in due:
         if not erasure.passes:
-            await _finish_erasure(storage, registry, erasure, revoked, Actor("erasure", ""))
+            await _finish_erasure(storage, registry, erasure, revoke_device, Actor("erasure", ""))
             continue
         is_last = not await _has_earlier_reports(storage, erasure)
         renamed = await storage.rename_records(_pseudonym_function(registry.people, erasure))
@@ -161,7 +167,7 @@ async def _has_earlier_reports(storage: Storage, erasure: Erasure) -> bool:
     return any(found)
 
 
-async def erase_in_imported_records(storage: Storage) -> None:
+async def repeat_erasures_in_all_records(storage: Storage) -> None:
     """Apply all erasures again, because imported records may have the names from before."""
     registry = _require_registry(storage)
     if registry.persons.erasures:
@@ -201,10 +207,10 @@ def _pseudonym_function(people: People, erasure: Erasure) -> Callable[[str, int]
 
 
 async def _erase_devices(
-    storage: Storage, ids: Sequence[str], revoked: Callable[[Device], Device], actor: Actor
+    storage: Storage, ids: Sequence[str], revoke_device: Callable[[Device], Device], actor: Actor
 ) -> None:
     def erase_device(device: Device) -> Device:
-        plain = replace(revoked(device), heartbeat=b"", labels={}, operator_labels={}, fingerprint="")
+        plain = replace(revoke_device(device), heartbeat=b"", labels={}, operator_labels={}, fingerprint="")
         return plain.with_changes(changes_enrolment=True, user="", hostname="", serial="")
 
     for id in ids:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from spool.errors import Invalid
-from spool.people import ERASED, LATEST, USER_EMAIL, Pseudonyms, can_be_second_name, is_pseudonym
+from spool.people import ERASED, LATEST, USER_EMAIL, Pseudonyms, is_hash_address_or_pseudonym, is_pseudonym
 from spool.record import CONTRACT_MARK, NS, Correction, Inference, Record, UsageEvent, UsageMetric
 
 FORMAT = 1  # version of the file of erasures
@@ -74,20 +74,23 @@ def pseudonyms_by_digest(erasures: Iterable[Erasure]) -> Pseudonyms:
 # -- records -------------------------------------------------------------------------------------------------
 
 
-def rename_person(record: Record, renaming: Renaming, *, unknown: int) -> bool:
+def rename_person(record: Record, renaming: Renaming, *, time_if_unknown: int) -> bool:
     """
     Replace erased names in a record, including the name of a contract. Changes the record. Return whether it
     changed.
 
-    `unknown`: the time of a call that states none. Sessions and runs keep names, because they identify work.
+    `time_if_unknown`: the time of a call that states none. Sessions and runs keep names, because they identify work.
     Unit costs and billing files keep names, because they are sent as they arrived.
     """
     if isinstance(record, Correction):
-        changes = [rename_person(call, renaming, unknown=unknown) for call in (record.before, record.after)]
+        changes = [
+            rename_person(call, renaming, time_if_unknown=time_if_unknown)
+            for call in (record.before, record.after)
+        ]
         return any(changes)
     if not isinstance(record, Inference | UsageMetric | UsageEvent):
         return False
-    at = record.start_time if record.start_time is not None else unknown
+    at = record.start_time if record.start_time is not None else time_if_unknown
     fields = _renamed_fields(record, lambda name: renaming(name, at))
     for name, value in fields.items():
         setattr(record, name, value)
@@ -105,7 +108,7 @@ def rename_person_in_tags(tags: Mapping[str, str], renamed: Callable[[str], str]
     Return the tags with the addresses of erased persons replaced. `renamed`: returns the new name of a name.
     """
     return {
-        name: renamed(value) if name == USER_EMAIL or can_be_second_name(value) else value
+        name: renamed(value) if name == USER_EMAIL or is_hash_address_or_pseudonym(value) else value
         for name, value in tags.items()
     }
 
@@ -121,7 +124,7 @@ def _renamed_fields(record: object, renamed: Callable[[str], str]) -> dict[str, 
     after: dict[str, Any] = {}
     for name in (*_NAMED, *_MAY_NAME):
         value = read_renamed_field(name)
-        if value is not None and (name in _NAMED or can_be_second_name(value)):
+        if value is not None and (name in _NAMED or is_hash_address_or_pseudonym(value)):
             after[name] = renamed(value)
     if tags := read_renamed_field("tags"):
         after["tags"] = rename_person_in_tags(tags, renamed)
@@ -197,12 +200,12 @@ def erasure_from_json(*, below: Sequence[str], **fields: Any) -> Erasure:
     return Erasure(below=tuple(below), **fields)
 
 
-def order_for_lower_levels(erasure: Erasure, key: bytes) -> Erasure:
+def erasure_order_for_lower_installations(erasure: Erasure, digest_key: bytes) -> Erasure:
     """
-    Return the erasure as an order for agents and gateways of lower levels. `key`: the key of this
+    Return the erasure as an order for agents and gateways of lower levels. `digest_key`: the key of this
     installation's digests.
     """
-    return replace(erasure, below=(), key=erasure.key or key.hex())
+    return replace(erasure, below=(), key=erasure.key or digest_key.hex())
 
 
 def _is_valid_erasure(erasure: Erasure) -> bool:

@@ -45,7 +45,7 @@ class LinkedNames:
     ) -> None:
         self._identity = identity
         self._people = bytearray()  # for each person: the number of names, and the packed names
-        self._tables = [_table_for(size // _PARTS) for _ in range(_PARTS)]
+        self._tables = [_empty_table(size // _PARTS) for _ in range(_PARTS)]
         self._used = [0] * _PARTS  # slots that are in use or were used
         self._removed_bytes = 0
         for names in people:
@@ -57,7 +57,7 @@ class LinkedNames:
     def __iter__(self) -> Iterator[tuple[str, ...]]:
         place = 0
         while place < len(self._people):
-            names, end = self._read_person(place)
+            names, end = self._read_names_and_end(place)
             if self._people[place] < _REMOVED:
                 yield names
             place = end
@@ -68,10 +68,10 @@ class LinkedNames:
             return ()
         number = hash(identity)
         marks, places = self._tables[number % _PARTS]
-        mark, slot = _mark_and_slot(number, len(marks))
+        mark, slot = _mark_byte_and_slot(number, len(marks))
         while found := marks[slot]:
             if found == mark:
-                names, _ = self._read_person(places[slot])
+                names, _ = self._read_names_and_end(places[slot])
                 if identity in map(self._identity, names):
                     return names
             slot = slot + 1 if slot + 1 < len(marks) else 0
@@ -81,7 +81,7 @@ class LinkedNames:
         """
         Return the people after a change. It is this object, or a new one if most of its memory was unused.
         """
-        gone = {place for names in removed for place in self._find_places(names)}
+        gone = {place for names in removed for place in self._find_person_offsets(names)}
         for names in added:
             self._add_person(names)
         for place in gone:
@@ -103,81 +103,84 @@ class LinkedNames:
         self._people += bytes((len(names),)) + b"".join(map(_pack_name, names))
         for number in numbers:
             self._used[number % _PARTS] += 1
-            _insert_mark(self._tables[number % _PARTS], number, place)
+            _insert_person_offset(self._tables[number % _PARTS], number, place)
 
-    def _enlarge_table(self, part: int, more: int) -> None:
-        marks, places = self._tables[part]
+    def _enlarge_table(self, table_index: int, added_names: int) -> None:
+        marks, places = self._tables[table_index]
         people = {place for mark, place in zip(marks, places, strict=True) if mark > _LEFT}
         numbers = [
             (number, place)
             for place in people
-            for name in self._read_person(place)[0]
-            if (number := hash(self._identity(name))) % _PARTS == part
+            for name in self._read_names_and_end(place)[0]
+            if (number := hash(self._identity(name))) % _PARTS == table_index
         ]
-        larger = _table_for(len(numbers) + more)
+        larger = _empty_table(len(numbers) + added_names)
         for number, place in numbers:
-            _insert_mark(larger, number, place)
-        self._tables[part], self._used[part] = larger, len(numbers)
+            _insert_person_offset(larger, number, place)
+        self._tables[table_index], self._used[table_index] = larger, len(numbers)
 
-    def _remove_person(self, place: int) -> None:
-        names, end = self._read_person(place)
+    def _remove_person(self, person_offset: int) -> None:
+        names, end = self._read_names_and_end(person_offset)
         for name in names:
             number = hash(self._identity(name))
             marks, places = self._tables[number % _PARTS]
-            mark, slot = _mark_and_slot(number, len(marks))
+            mark, slot = _mark_byte_and_slot(number, len(marks))
             while found := marks[slot]:
-                if found == mark and places[slot] == place:
+                if found == mark and places[slot] == person_offset:
                     marks[slot] = _LEFT
                     break
                 slot = slot + 1 if slot + 1 < len(marks) else 0
-        self._people[place] += _REMOVED
-        self._removed_bytes += end - place
+        self._people[person_offset] += _REMOVED
+        self._removed_bytes += end - person_offset
 
-    def _find_places(self, names: Sequence[str]) -> Iterator[int]:
+    def _find_person_offsets(self, names: Sequence[str]) -> Iterator[int]:
         number = hash(self._identity(names[0]))
         marks, places = self._tables[number % _PARTS]
-        mark, slot = _mark_and_slot(number, len(marks))
+        mark, slot = _mark_byte_and_slot(number, len(marks))
         while found := marks[slot]:
-            if found == mark and self._read_person(places[slot])[0] == tuple(names):
+            if found == mark and self._read_names_and_end(places[slot])[0] == tuple(names):
                 yield places[slot]
                 return
             slot = slot + 1 if slot + 1 < len(marks) else 0
 
-    def _read_person(self, place: int) -> tuple[tuple[str, ...], int]:
+    def _read_names_and_end(self, person_offset: int) -> tuple[tuple[str, ...], int]:
         people = self._people
         names = []
-        count = people[place] % _REMOVED
-        place += 1
+        count = people[person_offset] % _REMOVED
+        person_offset += 1
         for _ in range(count):
-            tag = people[place]
+            tag = people[person_offset]
             if tag == _HASH_TAG:
-                names.append(f"email:{people[place + 1 : place + 9].hex()}")
-                place += 9
+                names.append(f"email:{people[person_offset + 1 : person_offset + 9].hex()}")
+                person_offset += 9
             elif tag == _UUID_TAG:
-                digits = people[place + 1 : place + 17].hex()
+                digits = people[person_offset + 1 : person_offset + 17].hex()
                 names.append(f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}")
-                place += 17
+                person_offset += 17
             else:
-                begin, place = place + 2, place + 2 + ((tag - _TEXT_TAG) << 8) + people[place + 1]
-                names.append(people[begin:place].decode("utf-8", "surrogatepass"))
-        return tuple(names), place
+                begin, person_offset = (
+                    person_offset + 2,
+                    person_offset + 2 + ((tag - _TEXT_TAG) << 8) + people[person_offset + 1],
+                )
+                names.append(people[begin:person_offset].decode("utf-8", "surrogatepass"))
+        return tuple(names), person_offset
 
 
-def _table_for(names: int) -> _Table:
-    size = names * 3 // 2 + 4
+def _empty_table(name_count: int) -> _Table:
+    size = name_count * 3 // 2 + 4
     return _Table(bytearray(size), array("I", bytes(4 * size)))
 
 
-def _mark_and_slot(number: int, size: int) -> tuple[int, int]:
-    return 2 + (number >> 8) % _MARKS, (number >> 16) % size
+def _mark_byte_and_slot(name_hash: int, slot_count: int) -> tuple[int, int]:
+    return 2 + (name_hash >> 8) % _MARKS, (name_hash >> 16) % slot_count
 
 
-def _insert_mark(table: _Table, number: int, place: int) -> None:
+def _insert_person_offset(table: _Table, name_hash: int, person_offset: int) -> None:
     marks, places = table
-    mark, slot = _mark_and_slot(number, len(marks))
+    mark, slot = _mark_byte_and_slot(name_hash, len(marks))
     while marks[slot] > _LEFT:
         slot = slot + 1 if slot + 1 < len(marks) else 0
-    places[slot] = place
+    places[slot] = person_offset
     marks[slot] = mark  # written last, because other threads read the slot
 
 

@@ -16,7 +16,7 @@ from operator import gt, lt
 from typing import Any, Generic, TypeVar
 
 Row = TypeVar("Row")
-# null, then numbers, then text by `text_rank`
+# null, then numbers, then text by `text_sort_key`
 SortValue = str | int | float | None
 
 ASCENDING, DESCENDING = "asc", "desc"
@@ -51,7 +51,7 @@ def _small_letters_table() -> dict[int, str]:
     return {ord(letter): small for letter, small in small_letters().items()}
 
 
-def text_rank(text: str) -> tuple[str, str]:
+def text_sort_key(text: str) -> tuple[str, str]:
     """Return a sort key that ignores case first, then compares code points."""
     return fold_case(text), text
 
@@ -60,7 +60,7 @@ def sort_rank(value: SortValue) -> tuple[Any, ...]:
     """Return a sort key that orders null before numbers, and numbers before text."""
     if value is None:
         return 0, value
-    return (2, *text_rank(value)) if isinstance(value, str) else (1, value)
+    return (2, *text_sort_key(value)) if isinstance(value, str) else (1, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ def empty_page(*, total: int) -> ListPage[Any]:
 
 
 def limited_choices(values: Collection[str]) -> list[str]:
-    return sorted(values, key=text_rank) if len(values) <= MOST_KNOWN else []
+    return sorted(values, key=text_sort_key) if len(values) <= MOST_KNOWN else []
 
 
 def cut_page(

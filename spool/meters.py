@@ -47,7 +47,7 @@ def _modality_meters() -> Iterator[tuple[str, Meter]]:
         yield f"cache_{kind}_read_tokens", Meter(TOKENS, ("cache_read_tokens", f"input_{kind}_tokens"))
 
 
-def _bounded_meter(unit: str, *wholes: str) -> Meter:
+def _meter_with_max_units(unit: str, *wholes: str) -> Meter:
     return Meter(unit, wholes, _MOST_UNITS)
 
 
@@ -70,7 +70,7 @@ def _image_meter_name(size: str, quality: str | None) -> str:
 def _image_meters() -> Iterator[tuple[str, Meter]]:
     for quality, sizes in _SIZED.items():
         for size in sizes:
-            yield _image_meter_name(size, quality), _bounded_meter("images", "output_images")
+            yield _image_meter_name(size, quality), _meter_with_max_units("images", "output_images")
 
 
 METERS: Final[Mapping[str, Meter]] = {
@@ -78,24 +78,24 @@ METERS: Final[Mapping[str, Meter]] = {
     "input_tool_tokens": Meter(TOKENS, ("input_tokens",)),
     "output_citation_tokens": Meter(TOKENS, ("output_tokens",)),
     "cache_write_12h_tokens": Meter(TOKENS, ("cache_write_tokens",)),
-    "audio_seconds": _bounded_meter(SECONDS),
-    "input_audio_seconds": _bounded_meter(SECONDS, "audio_seconds"),
-    "output_audio_seconds": _bounded_meter(SECONDS, "audio_seconds"),
-    "input_video_seconds": _bounded_meter(SECONDS),
-    "output_video_seconds": _bounded_meter(SECONDS),
-    "input_images": _bounded_meter("images"),
-    "output_images": _bounded_meter("images"),
+    "audio_seconds": _meter_with_max_units(SECONDS),
+    "input_audio_seconds": _meter_with_max_units(SECONDS, "audio_seconds"),
+    "output_audio_seconds": _meter_with_max_units(SECONDS, "audio_seconds"),
+    "input_video_seconds": _meter_with_max_units(SECONDS),
+    "output_video_seconds": _meter_with_max_units(SECONDS),
+    "input_images": _meter_with_max_units("images"),
+    "output_images": _meter_with_max_units("images"),
     "input_pixels": Meter("pixels", (), 10**12),
-    "input_characters": _bounded_meter("characters"),
-    "input_document_pages": _bounded_meter("pages"),
-    "input_annotated_document_pages": _bounded_meter("pages", "input_document_pages"),
-    "web_searches": _bounded_meter("searches"),
-    "storage_searches": _bounded_meter("searches"),
-    "social_searches": _bounded_meter("searches"),
-    "rerank_searches": _bounded_meter("searches"),
-    "web_search_results": _bounded_meter("results"),
-    "code_executions": _bounded_meter("executions"),
-    "input_classifications": _bounded_meter("classifications"),
+    "input_characters": _meter_with_max_units("characters"),
+    "input_document_pages": _meter_with_max_units("pages"),
+    "input_annotated_document_pages": _meter_with_max_units("pages", "input_document_pages"),
+    "web_searches": _meter_with_max_units("searches"),
+    "storage_searches": _meter_with_max_units("searches"),
+    "social_searches": _meter_with_max_units("searches"),
+    "rerank_searches": _meter_with_max_units("searches"),
+    "web_search_results": _meter_with_max_units("results"),
+    "code_executions": _meter_with_max_units("executions"),
+    "input_classifications": _meter_with_max_units("classifications"),
     **dict(_image_meters()),
 }
 _FEE_UNITS: Final = ("searches", "results", "executions")
@@ -147,7 +147,7 @@ def quantity_from_millionths(units: int) -> Quantity:
     return whole if not rest else decimal_text(Decimal(units).scaleb(-DECIMALS))
 
 
-def fitting_meters(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quantity]:
+def plausible_meters(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """
     Return the plausible meters. Parts must not exceed their total: if parts that exclude each other together
     exceed it, all of them are left out.
@@ -187,11 +187,11 @@ def _is_within_limit(name: str, quantity: Quantity) -> bool:
     return 0 <= quantity_in_millionths(quantity) <= METERS[name].limit * SCALE
 
 
-def remove_unfitting_meters(record: Inference) -> int:
+def remove_implausible_meters(record: Inference) -> int:
     """
-    Remove implausible meters from the record (see `fitting_meters`). Return how many of them were not 0.
+    Remove implausible meters from the record (see `plausible_meters`). Return how many of them were not 0.
     """
-    before, record.meters = record.meters, fitting_meters(record, record.meters)
+    before, record.meters = record.meters, plausible_meters(record, record.meters)
     return sum(
         1
         for name, quantity in before.items()

@@ -63,14 +63,14 @@ def fold_address(text: str) -> str:
     return _parse_if_address(text) or text
 
 
-def can_be_second_name(name: str) -> bool:
+def is_hash_address_or_pseudonym(name: str) -> bool:
     return is_hash(name) or is_address(name) or is_pseudonym(name)
 
 
-def values_for_filter(dimension: str, value_of: Callable[[str], str]) -> tuple[str, ...]:
+def values_for_filter(dimension: str, find_value: Callable[[str], str]) -> tuple[str, ...]:
     """Return the values of a dimension that a filter compares. A person may have two names."""
-    value = value_of(dimension)
-    second = value_of(SECOND_NAME) if dimension == USER else ""
+    value = find_value(dimension)
+    second = find_value(SECOND_NAME) if dimension == USER else ""
     return (value, second) if second else (value,)
 
 
@@ -169,24 +169,24 @@ class People:
         """
         return _erasure_digest(fold_address(name), key or self.erasure_key)
 
-    def pseudonym(self, name: str, at: int, erased: Pseudonyms | None = None) -> str:
+    def pseudonym(self, name: str, call_start_ns: int, erased: Pseudonyms | None = None) -> str:
         """
-        Return the person's pseudonym if the person was erased after a call at `at` (nanoseconds), else the
+        Return the person's pseudonym if the person was erased after a call at `call_start_ns` (nanoseconds), else the
         name. `erased`: default all erasures.
         """
         erased = self.persons.erased if erased is None else erased
         for key in erased.keys:
             for until, pseudonym in erased.by_digest.get(self.erasure_digest(name, key), ()):
-                if at < until:
+                if call_start_ns < until:
                     return pseudonym
         return name
 
-    def recorded_form(self, text: str, at: int | None = None) -> str | None:
+    def recorded_text(self, text: str, call_start_ns: int | None = None) -> str | None:
         """
         Return the text as a record contains it: for an address, the address in lower case, its hash, or None
         if addresses are dropped. Other text is unchanged.
 
-        Hashes are offered for linking only with a call's time `at` (nanoseconds).
+        Hashes are offered for linking only with a call's time `call_start_ns` (nanoseconds).
         """
         hashed = self._hash_if_address(text)
         if hashed is None:
@@ -196,16 +196,20 @@ class People:
         if self.policy == KEEP:
             return fold_address(text)
         meets = self.persons.meets
-        if meets is not None and at is not None and self.pseudonym(hashed, at) == hashed:
-            meets(fold_address(text), hashed, at)
+        if (
+            meets is not None
+            and call_start_ns is not None
+            and self.pseudonym(hashed, call_start_ns) == hashed
+        ):
+            meets(fold_address(text), hashed, call_start_ns)
         return hashed
 
-    def linked_form(self, name: str) -> str:
+    def recorded_name_or_hash(self, name: str) -> str:
         """Return the name as records contain it, or its hash if addresses are dropped."""
-        return self.recorded_form(name) or self.hash_address(name)
+        return self.recorded_text(name) or self.hash_address(name)
 
-    def recorded_values(self, texts: Mapping[str, str], at: int | None = None) -> dict[str, str]:
-        carried_texts = {name: self.recorded_form(value, at) for name, value in texts.items()}
+    def recorded_values(self, texts: Mapping[str, str], call_start_ns: int | None = None) -> dict[str, str]:
+        carried_texts = {name: self.recorded_text(value, call_start_ns) for name, value in texts.items()}
         return {name: value for name, value in carried_texts.items() if value is not None}
 
     def hash_address(self, text: str) -> str:
@@ -215,22 +219,22 @@ class People:
     def _hash_if_address(self, text: str) -> str | None:
         return _address_hash_cache(self.secret)[text] if "@" in text else None
 
-    def recorded_forms(self, name: str) -> tuple[str, ...]:
+    def all_recorded_names(self, name: str) -> tuple[str, ...]:
         """
         Return every form in which records may contain a name, under any setting: address, hash, and linked
         names.
         """
-        linked = chain.from_iterable(map(self._own_forms, self.linked_names(name)))
-        return tuple(dict.fromkeys((*self._own_forms(name), *linked)))
+        linked = chain.from_iterable(map(self._recorded_names_without_links, self.linked_names(name)))
+        return tuple(dict.fromkeys((*self._recorded_names_without_links(name), *linked)))
 
     def linked_names(self, name: str) -> tuple[str, ...]:
         """Return the names of a person as records contain them, empty if the name is not linked."""
         persons, identity = self.persons, self.identity_of_name(name)
         if names := persons.links.all_names_of_person(identity):
-            return tuple(map(self.linked_form, names))
+            return tuple(map(self.recorded_name_or_hash, names))
         return persons.names_of_erased.get(identity, ())
 
-    def _own_forms(self, name: str) -> tuple[str, ...]:
+    def _recorded_names_without_links(self, name: str) -> tuple[str, ...]:
         address = _parse_if_address(name)
         if address is not None:
             return tuple(dict.fromkeys((name.strip(), address, self.hash_address(name))))
@@ -260,32 +264,38 @@ class People:
         if not names:
             return name
         is_linked = self.hash_address(name) in map(self.hash_address, names)
-        return self.linked_form(names[0]) if is_linked else name
+        return self.recorded_name_or_hash(names[0]) if is_linked else name
 
     def expand_filter(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
         return {name: self._expand_values(name, values) for name, values in filter.items()}
 
     def _expand_values(self, dimension: str, values: Iterable[str]) -> tuple[str, ...]:
         if dimension == BRANCH:
-            return self._branch_forms(values)
-        return _all_forms(self.recorded_forms if dimension in _OF_PEOPLE else self._own_forms, values)
+            return self._recorded_branch_names(values)
+        return _unique_recorded_names(
+            self.all_recorded_names if dimension in _OF_PEOPLE else self._recorded_names_without_links, values
+        )
 
     def recorded_branch(self, name: str, policy: str) -> str | None:
         """Return a branch name as a record contains it under `policy`, or None if names are dropped."""
         if policy == KEEP or _BRANCH_HASH.fullmatch(name):
             return name
-        return None if policy == DROP else self._hashed_branch(name)
+        return None if policy == DROP else self._git_branch_hash(name)
 
-    def _hashed_branch(self, name: str) -> str:
+    def _git_branch_hash(self, name: str) -> str:
         return (
             f"{BRANCH}:{blake2b(name.encode(), key=self.secret, person=b'branch', digest_size=8).hexdigest()}"
         )
 
-    def _branch_forms(self, values: Iterable[str]) -> tuple[str, ...]:
+    def _recorded_branch_names(self, values: Iterable[str]) -> tuple[str, ...]:
         forms = [
-            form for value in values for form in ((value, self._hashed_branch(value)) if value else ("",))
+            form for value in values for form in ((value, self._git_branch_hash(value)) if value else ("",))
         ]
-        return tuple(dict.fromkeys((*forms, *_all_forms(self._own_forms, filter(None, forms)))))
+        return tuple(
+            dict.fromkeys(
+                (*forms, *_unique_recorded_names(self._recorded_names_without_links, filter(None, forms)))
+            )
+        )
 
     def check_and_expand_filter(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
         """
@@ -297,10 +307,10 @@ class People:
         return self.expand_filter(filter)
 
     def reject_dropped_names(self, names: Iterable[str]) -> None:
-        if any(map(self.is_dropped, names)):
+        if any(map(self.is_left_out_of_new_records, names)):
             raise Invalid(_DROPPED)
 
-    def is_dropped(self, name: str) -> bool:
+    def is_left_out_of_new_records(self, name: str) -> bool:
         """Return whether no new record contains this name or another name of the person."""
         if self.policy != DROP or _parse_if_address(name) is None:
             return False
@@ -317,8 +327,10 @@ def hash_address_with_key(key: bytes, address: str) -> str:
     return _hash_address(fold_address(address), key)
 
 
-def _all_forms(forms_of: Callable[[str], Iterable[str]], names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(form for name in names for form in forms_of(name)))
+def _unique_recorded_names(
+    find_names: Callable[[str], Iterable[str]], names: Iterable[str]
+) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(form for name in names for form in find_names(name)))
 
 
 @lru_cache(maxsize=8)

@@ -114,10 +114,10 @@ def canonical_name(written: str) -> str:
     return provider.name if provider is not None and provider.standard else written.lower()
 
 
-def card_name(written: str) -> str:
+def provider_name_in_rate_cards(provider_text: str) -> str:
     """Return the provider's name in rate cards. In an unknown name, words are joined by `-`."""
-    provider = find_provider(written)
-    return _fold_name(written.lower()) if provider is None else provider.card
+    provider = find_provider(provider_text)
+    return _fold_name(provider_text.lower()) if provider is None else provider.card
 
 
 def display_name(written: str) -> str:
@@ -128,7 +128,7 @@ def display_name(written: str) -> str:
 @lru_cache(maxsize=2048)
 def company_name(written: str) -> str:
     """Return the name of the company that sells a model: Google for Vertex AI and for the Gemini API."""
-    card = card_name(written)
+    card = provider_name_in_rate_cards(written)
     return _FAMILIES.get(card, card)
 
 

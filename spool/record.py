@@ -248,12 +248,12 @@ def unpack_records(packed: bytes) -> list[Record]:
     return _decoder.decode(packed)
 
 
-def further_names(record: Record) -> Iterable[bytes]:
+def further_dedup_names(record: Record) -> Iterable[bytes]:
     also = record.also if isinstance(record, Inference) else None
     return () if also is None else (also[at : at + 16] for at in range(0, len(also), 16))
 
 
-def request_names(record: Record) -> Iterable[bytes]:
+def request_dedup_names(record: Record) -> Iterable[bytes]:
     names = record.request if isinstance(record, KeyedRecord) else None
     return () if names is None else (names[:16], names[16:])
 
@@ -366,7 +366,7 @@ def counted_cost(call: Inference) -> Decimal:
     return Decimal(0) if stated is None or call.status == "cached" else Decimal(stated)
 
 
-def counted_charge(call: Inference, currency: str) -> Decimal:
+def charge_unless_cached(call: Inference, currency: str) -> Decimal:
     return Decimal(0 if call.status == "cached" else call.charges.get(currency, 0))
 
 
@@ -374,7 +374,7 @@ def charge_differences(record: Correction) -> dict[str, Decimal]:
     """Return by how much the amounts in other currencies change, by currency."""
     with localcontext(_EXACT):
         return {
-            name: counted_charge(record.after, name) - counted_charge(record.before, name)
+            name: charge_unless_cached(record.after, name) - charge_unless_cached(record.before, name)
             for name in sorted({*record.before.charges, *record.after.charges})
         }
 

@@ -17,12 +17,12 @@ NEARLY_FULL = 0.8  # part of its share from which on operators are told of the k
 HEAP_ENTRIES = 64  # entries, plus two per owner, above which a heap is rebuilt
 
 
-def is_within_share(own: int, total: int, n: int, most: int) -> bool:
+def is_within_share(own_count: int, total_count: int, added_count: int, max_count: int) -> bool:
     """
-    Return whether a key that has `own` of `total` items may add `n`. It must then have no more items than
-    there are free places now.
+    Return whether a key that has `own_count` of `total_count` items may add `added_count`. It must then
+    have no more items than there are free places now.
     """
-    return own + n <= most - total
+    return own_count + added_count <= max_count - total_count
 
 
 class KeyShare(NamedTuple):
@@ -63,7 +63,7 @@ def keys_about_to_lose_entries(limit: str, held: Mapping[str, int], most: int) -
         yield KeyShare(limit, key, held[key], max(most - (total - held[key]), held[key]), gives_way=True)
 
 
-class UseByOwner(Mapping[Owner, int]):
+class UsedAmountByOwner(Mapping[Owner, int]):
     """
     The use of a limit by owner, with a fast search for the owner with the largest use.
 
@@ -112,7 +112,7 @@ class UseByOwner(Mapping[Owner, int]):
             heappop(heap)
         raise KeyError("no owner uses any of the limit")
 
-    def fullest_first(self) -> Iterator[Owner]:
+    def owners_by_largest_use(self) -> Iterator[Owner]:
         """
         Yield the owners of a limit's entries, those with the most entries first. Each step takes logarithmic
         time.
@@ -138,7 +138,7 @@ class UseByOwner(Mapping[Owner, int]):
 
 
 def entries_to_remove(
-    use_by_owner: UseByOwner[Owner],
+    use_by_owner: UsedAmountByOwner[Owner],
     queue_of: Callable[[Owner], Iterable[K]],
     size: Callable[[K], int],
     *,
@@ -150,7 +150,7 @@ def entries_to_remove(
     `queue_of` is called at an owner's first removal. Entries in `gone` are removed anyway, so they are not
     yielded and not counted as use.
     """
-    fullest = use_by_owner.fullest_first()
+    fullest = use_by_owner.owners_by_largest_use()
     next_owner = next(fullest, None)
     begun: list[tuple[int, int, Owner, Iterator[K]]] = []
     number = 0
@@ -171,7 +171,7 @@ def entries_to_remove(
         yield name
 
 
-class SharedPlaces(Generic[K]):
+class SharedSlots(Generic[K]):
     """
     Names that share a space of `most` units, each with an owner, in order of insertion or renewal.
 
@@ -181,40 +181,40 @@ class SharedPlaces(Generic[K]):
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.held = UseByOwner[str]()
+        self.held = UsedAmountByOwner[str]()
         self._places = 0
         self._names_of: dict[str, OrderedDict[K, None]] = {}
 
     def __len__(self) -> int:
         return self._places
 
-    def add_name(self, name: K, owner: str, places: int) -> None:
+    def add_name(self, name: K, owner: str, slots: int) -> None:
         names = self._names_of.get(owner)
         if names is None:
             names = self._names_of[owner] = OrderedDict()
         names[name] = None
-        self._places += places
-        self.held.add_use(owner, places)
+        self._places += slots
+        self.held.add_use(owner, slots)
 
-    def add_places(self, owner: str, places: int) -> None:
-        self._places += places
-        self.held.add_use(owner, places)
+    def add_slots(self, owner: str, slots: int) -> None:
+        self._places += slots
+        self.held.add_use(owner, slots)
 
-    def renew_name(self, name: K, owner: str) -> None:
+    def move_name_to_newest(self, name: K, owner: str) -> None:
         self._names_of[owner].move_to_end(name)
 
-    def remove_name(self, name: K, owner: str, places: int) -> None:
+    def remove_name(self, name: K, owner: str, slots: int) -> None:
         names = self._names_of[owner]
         del names[name]
         if not names:
             del self._names_of[owner]
-        self.add_places(owner, -places)
+        self.add_slots(owner, -slots)
 
     def oldest_name(self, owner: str) -> K | None:
         names = self._names_of.get(owner)
         return next(iter(names)) if names else None
 
-    def name_to_remove(self) -> tuple[K, str] | None:
+    def name_and_owner_to_remove(self) -> tuple[K, str] | None:
         if self._places <= self.most:
             return None
         owner = self.held.largest_owner()

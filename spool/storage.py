@@ -101,11 +101,11 @@ async def no_database() -> DatabaseHealth | None:
     return None
 
 
-async def _no_copies(into: Path) -> None:
+async def _refuse_to_copy_files(into: Path) -> None:
     raise NotAllowed("this storage engine stores no files. Back it up with the database's own tools")
 
 
-async def _never_damage(error: Exception) -> bool:
+async def _no_error_is_damage(error: Exception) -> bool:
     return False
 
 
@@ -142,8 +142,8 @@ class Storage:
     is_shared: bool = False
     leases: Leases = field(default_factory=SoleNode)
     close: Callable[[], Awaitable[None]]
-    is_damage: Callable[[Exception], Awaitable[bool]] = _never_damage
-    copy: Callable[[Path], Awaitable[None]] = _no_copies
+    is_damage: Callable[[Exception], Awaitable[bool]] = _no_error_is_damage
+    copy: Callable[[Path], Awaitable[None]] = _refuse_to_copy_files
     rename_records: Callable[[Renaming], Awaitable[RenamedRecords]]
     overwrite_deleted_data: Callable[[], Awaitable[str]]
     health: Callable[[], Awaitable[DatabaseHealth | None]] = no_database

@@ -101,7 +101,7 @@ class StreamRows(Protocol):
 
     def drop_stream(self, name: str) -> None: ...
 
-    def prefetch_totals(self, places: Iterable[tuple[str, str]]) -> None: ...
+    def prefetch_totals(self, total_keys: Iterable[tuple[str, str]]) -> None: ...
 
     def find_total(self, stream: str, key: str) -> StreamTotal | None: ...
 
@@ -328,7 +328,7 @@ def estimated_bytes(total: StreamTotal) -> int:
     return OVERHEAD + 2 * len(total.stream.encode()) + texts
 
 
-class TotalsInHand:
+class TotalsInTransaction:
     """The totals that a transaction reads and changes, and by how many bytes each stream grows."""
 
     def __init__(self) -> None:
@@ -337,29 +337,29 @@ class TotalsInHand:
         self._changed: set[tuple[str, str]] = set()
         self._growth: Counter[str] = Counter()
 
-    def __contains__(self, place: tuple[str, str]) -> bool:
-        return place in self._totals
+    def __contains__(self, total_key: tuple[str, str]) -> bool:
+        return total_key in self._totals
 
-    def __getitem__(self, place: tuple[str, str]) -> StreamTotal | None:
-        return self._totals[place]
+    def __getitem__(self, total_key: tuple[str, str]) -> StreamTotal | None:
+        return self._totals[total_key]
 
-    def note_total(self, place: tuple[str, str], total: StreamTotal | None) -> None:
+    def note_total(self, total_key: tuple[str, str], total: StreamTotal | None) -> None:
         """Add a total as read from the storage, None if it is not stored."""
-        self._totals[place] = total
-        self._sizes[place] = estimated_bytes(total) if total else 0
+        self._totals[total_key] = total
+        self._sizes[total_key] = estimated_bytes(total) if total else 0
 
     def put_total(self, total: StreamTotal) -> None:
         """Change a total that `note_total` has added, also one that was not stored."""
         self._totals[total.stream, total.key] = total
         self._changed.add((total.stream, total.key))
 
-    def forget_total(self, place: tuple[str, str]) -> None:
+    def note_deleted_total(self, total_key: tuple[str, str]) -> None:
         """Note that the caller deletes the row of a total."""
-        self._changed.discard(place)
-        self._totals[place] = None
-        self._growth[place[0]] -= self._sizes.pop(place, 0)
+        self._changed.discard(total_key)
+        self._totals[total_key] = None
+        self._growth[total_key[0]] -= self._sizes.pop(total_key, 0)
 
-    def take_changes(self) -> tuple[Sequence[StreamTotal], Sequence[tuple[str, int]]]:
+    def take_changed_totals_and_growth(self) -> tuple[Sequence[StreamTotal], Sequence[tuple[str, int]]]:
         """Return the totals to store, and the growth in bytes by stream, both sorted."""
         changed = [
             total for stream_key in sorted(self._changed) if (total := self._totals[stream_key]) is not None
@@ -375,7 +375,7 @@ class TotalsInHand:
         return changed, growth
 
     def clear(self) -> None:
-        """Forget all totals. After `take_changes`, they may no longer equal the stored ones."""
+        """Forget all totals. After `take_changed_totals_and_growth`, they may no longer equal the stored ones."""
         self._totals.clear()
         self._sizes.clear()
 

@@ -79,7 +79,7 @@ class PriceSources:
         self.noon_ns = int(datetime.fromisoformat(f"{day}T12:00:00+00:00").timestamp()) * NS
         self._third: dict[tuple[str, str], tuple[Decimal, Decimal]] = {}
         for name, models in price_sources.read(MODELS_DEV)["models"].items():
-            seller = providers.card_name(MODELS_DEV_SELLERS[name])
+            seller = providers.provider_name_in_rate_cards(MODELS_DEV_SELLERS[name])
             for model, cost in models.items():
                 self._third.setdefault((seller, model.lower()), (cost["input"], cost["output"]))
 
@@ -123,7 +123,7 @@ def models_dev_card(day: str) -> RateCard:
     """Convert the catalogue of models.dev. It states 0 for unknown prices and for free models."""
     sellers: dict[str, dict[str, Model]] = {}
     for seller, models in price_sources.read(MODELS_DEV)["models"].items():
-        listed = sellers.setdefault(providers.card_name(MODELS_DEV_SELLERS[seller]), {})
+        listed = sellers.setdefault(providers.provider_name_in_rate_cards(MODELS_DEV_SELLERS[seller]), {})
         for name, cost in models.items():
             if cost["input"]:
                 sizes = (

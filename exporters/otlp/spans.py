@@ -24,7 +24,7 @@ from msgspec import structs
 from exporters.batch import TURN, SendTally
 from exporters.otlp import wire
 from spool import identity
-from spool.caches import make_room
+from spool.caches import remove_oldest_eighth
 from spool.deliveries.values import Delivery
 from spool.log.values import LogEntry
 from spool.meters import METERS, MODALITIES
@@ -278,7 +278,7 @@ class SpanEncoder:
         encoded = self._kinds.get(key)
         if encoded is None:
             if len(self._kinds) >= _MOST_KINDS:
-                make_room(self._kinds)
+                remove_oldest_eighth(self._kinds)
             encoded = self._kinds[key] = _encode_kind(record)
         return encoded
 
@@ -293,13 +293,13 @@ class SpanEncoder:
             )
             if len(encoded) <= _LARGEST_SET:
                 if len(self._tag_sets) >= _MOST_SETS:
-                    make_room(self._tag_sets)
+                    remove_oldest_eighth(self._tag_sets)
                 self._tag_sets[key] = encoded
         return encoded
 
     def _add_tag_encoder(self, name: str) -> Callable[[str], bytes]:
         if len(self._tags) >= _MOST_TAGS:
-            make_room(self._tags)
+            remove_oldest_eighth(self._tags)
         tag = self._tags[name] = _text_encoder(TAG + name)
         return tag
 

@@ -139,7 +139,7 @@ async def _repeat_later_erasures(
     missing = sorted((each for each in later if each.id not in known), key=lambda each: each.at)
     for erasure in missing:
         await erase_from_storage(
-            storage, erasure, revoked=states.device_revoker(""), actor=actor, overwrites=False
+            storage, erasure, revoke_device=states.device_revoker(""), actor=actor, overwrites_remains=False
         )
     if missing:
         await overwrite_deleted(storage)

@@ -62,7 +62,7 @@ from spool.registry.keys import check_labels
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.shares import is_within_share
-from spool.turns.fair_turns import pause_when_due
+from spool.turns.fair_turns import pause_if_step_was_long
 
 ENROLMENTS = 2000  # maximum enrolments at once; after that, one per second
 ENROLMENTS_PER_S = 1.0
@@ -253,7 +253,7 @@ class DeviceLifecycle:
         return await self.table.update(device.id, copied, change, expects=bearer.expects)
 
     def _apply_privacy_rules(self, report: DeviceReport) -> DeviceReport:
-        user = self._people.recorded_form(report.user)
+        user = self._people.recorded_text(report.user)
         labels = intern_labels(self._people.recorded_values(report.labels))
         return replace(report, user=user or "", labels=labels)
 
@@ -642,7 +642,7 @@ class DeviceLifecycle:
             else:
                 self.table.change_and_write_soon(device.id, self._with_current_state_recorded)
             if number % DEVICES_PER_TURN == 0:
-                await pause_when_due()
+                await pause_if_step_was_long()
 
     def _with_current_state_recorded(self, device: Device) -> Device:
         return states.state_recorder(self.machine_state(device).word, self._clock.now())(device)

@@ -36,7 +36,7 @@ from spool.listing import (
 from spool.people import People
 from spool.seen import note_viewed_people
 from spool.settings import Duration
-from spool.turns.fair_turns import pause_when_due
+from spool.turns.fair_turns import pause_if_step_was_long
 
 Row = TypeVar("Row")
 DEFAULT_LIMIT = 50
@@ -177,7 +177,7 @@ async def _show_rows(list_definition: ListDefinition[Row], rows: Sequence[Row]) 
     objects = []
     for row in rows:
         objects.append(list_definition.show(row))
-        await pause_when_due()
+        await pause_if_step_was_long()
     return objects
 
 

@@ -22,7 +22,7 @@ from gateway.configuration.sections import AnswerSettings
 from gateway.core.errors import Refusal
 from gateway.http.answers import Pieces, encode_in_thread, send_answer
 from spool.ledger.queries import QuestionLimit, apply_limit, too_long_error
-from spool.turns.fair_turns import ALONE_S, Party, current_work, has_other_parties, pause_when_due
+from spool.turns.fair_turns import ALONE_S, Party, current_work, has_other_parties, pause_if_step_was_long
 from spool.turns.threads import lower_priority
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ async def run_with_pauses(work: Generator[None, None, T]) -> T:
         except StopIteration as done:
             result: T = done.value
             return result
-        await pause_when_due()
+        await pause_if_step_was_long()
 
 
 class EventLoopPassJobs:
@@ -145,7 +145,7 @@ async def _run_on_thread(job: Callable[[Party | None], T]) -> T:
     loop, work = asyncio.get_running_loop(), current_work()
     if work is None:
         return await loop.run_in_executor(_THREAD, job, None)
-    async with work.hold_thread() as party:
+    async with work.hold_long_job_thread() as party:
         return await loop.run_in_executor(_THREAD, _charge_thread_time, job, party)
 
 

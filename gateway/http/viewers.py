@@ -108,7 +108,9 @@ def _viewings_of_people(seen: Seen, viewer: Viewer, people: People) -> Iterator[
 
 
 def _first_linked_name(people: People, name: str) -> str:
-    return next(iter(people.linked_names(name)), people.linked_form(storable_text(name.replace("\0", ""))))
+    return next(
+        iter(people.linked_names(name)), people.recorded_name_or_hash(storable_text(name.replace("\0", "")))
+    )
 
 
 def _no_reason_refusal() -> Refusal:

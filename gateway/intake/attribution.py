@@ -24,9 +24,9 @@ from spool.people import (
     USER_EMAIL,
     People,
     Persons,
-    can_be_second_name,
     fold_address,
     is_address,
+    is_hash_address_or_pseudonym,
 )
 from spool.record import AiRecord, Inference, UsageEvent
 
@@ -89,7 +89,7 @@ class Attribution:
         if self._branches != KEEP and BRANCH in record.tags:
             record.tags = self._tags_with_protected_git_branch(record.tags)
         if renaming := self.erased_name_renaming:
-            rename_person(record, renaming, unknown=NEVER)
+            rename_person(record, renaming, time_if_unknown=NEVER)
 
     def attribute_steps(self, steps: list[SpanStep]) -> list[SpanStep]:
         """
@@ -133,7 +133,7 @@ class Attribution:
             return None
         rules = (rule.set["user"] for rule in self._rules if "user" in rule.set and rule.matches(record))
         user = labels.get("user", device_labels.get("user")) or next(rules, None)
-        return None if user is None else self._people.recorded_form(user, _start_time_ns(record))
+        return None if user is None else self._people.recorded_text(user, _start_time_ns(record))
 
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
         """
@@ -147,7 +147,7 @@ class Attribution:
             event.shadow = True
         at = _start_time_ns(event)
         if event.subject is not None:
-            event.subject = self._people.recorded_form(event.subject, at)
+            event.subject = self._people.recorded_text(event.subject, at)
         event.tags = self._people.recorded_values(event.tags, at)
         texts = {name: value for name, value in event.data.items() if isinstance(value, str)}
         protected = self._people.recorded_values(texts, at)
@@ -160,7 +160,7 @@ class Attribution:
             del event.data[name]
         event.data.update(protected)
         if renaming := self.erased_name_renaming:
-            rename_person(event, renaming, unknown=NEVER)
+            rename_person(event, renaming, time_if_unknown=NEVER)
 
     def _tags_with_protected_git_branch(self, tags: Mapping[str, str]) -> dict[str, str]:
         protected = dict(tags)
@@ -188,9 +188,9 @@ class Attribution:
         for name in _IDS:
             value = getattr(record, name, None)
             if value is not None and "@" in value:
-                setattr(record, name, self._people.recorded_form(value, at))
+                setattr(record, name, self._people.recorded_text(value, at))
         if ancestors is not None and isinstance(record, Inference):
-            carried = (self._people.recorded_form(name, at) for name in ancestors.split())
+            carried = (self._people.recorded_text(name, at) for name in ancestors.split())
             record.ancestors = " ".join(filter(None, carried)) or None
         if any("@" in value for value in record.tags.values()):
             record.tags = self._people.recorded_values(record.tags, at)
@@ -255,7 +255,7 @@ def _pattern_test(pattern: str, people: People, linked: Collection[str] = ()) ->
         return lambda value: (
             value.startswith(beginning) or (is_address(value) and fold_address(value).startswith(lower))
         )
-    if not (linked or can_be_second_name(pattern)):
+    if not (linked or is_hash_address_or_pseudonym(pattern)):
         return pattern.__eq__
     wanted = {people.identity_of_name(name) for name in (pattern, *linked)}
     return lambda value: people.identity_of_name(value) in wanted

@@ -97,7 +97,7 @@ class BillingConnections:
         await self.delete_orphaned_rows()
 
     async def delete_orphaned_rows(self) -> None:
-        with_rows = await self.drops.last_drop_at_by_connection()
+        with_rows = await self.drops.last_billing_drop_at_by_connection()
         existing_ids = await self.table.current_ids()
         for id in with_rows:
             if id not in existing_ids:
@@ -132,7 +132,7 @@ class BillingConnections:
         return connection is None or connection.is_enabled
 
     async def to_shown_connections(self, *connections: BillingConnection) -> list[ShownConnection]:
-        newest = await self.drops.last_drop_at_by_connection()
+        newest = await self.drops.last_billing_drop_at_by_connection()
         return [
             ShownConnection(
                 connection, _connection_state(connection, newest), self.is_in_costs(connection.id)
@@ -212,7 +212,7 @@ class BillingConnections:
         is_full = await self.drops.stored_bytes() >= settings.max_bytes
         if self._fits_in_month(size, drop) and not is_full:
             return
-        if await self.drops.has_drop(drop.connection_id, month, drop.id.hex()):
+        if await self.drops.has_billing_drop(drop.connection_id, month, drop.id.hex()):
             return  # a repeated file adds no rows, so there is nothing to do
         if is_full:
             message = (

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from spool.shares import SharedPlaces
+from spool.shares import SharedSlots
 
 WINDOW_S = 3600.0  # seconds before a counter's time; calls reported in them may be repeated by the counter
 # seconds for which a caller is known, a minute more than WINDOW_S because counters wait before they count
@@ -95,7 +95,7 @@ class KnownCallers:
     def __init__(self, most: int) -> None:
         self.entries: dict[str, ReportedCalls] = {}
         self.pushed_out = 0  # number of entries removed early because of the limit
-        self._queue: SharedPlaces[str] = SharedPlaces(most)
+        self._queue: SharedSlots[str] = SharedSlots(most)
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -159,11 +159,11 @@ class KnownCallers:
                 places, known = entry.limit_units, {**entry.earlier, **entry.times}
                 entry.earlier = {kind: at for kind, at in known.items() if when - at <= KNOWN_S}
                 entry.times = {}
-                self._queue.add_places(entry.key, entry.limit_units - places)
+                self._queue.add_slots(entry.key, entry.limit_units - places)
         entry.due_at = min(when + PLACED_S, entry.kept_at + KEEP_EVERY_S)
 
     def _move_to_end(self, entry: ReportedCalls, when: float) -> None:
-        self._queue.renew_name(entry.name, entry.key)
+        self._queue.move_name_to_newest(entry.name, entry.key)
         entry.placed_at = when
 
     def _note_kinds(
@@ -190,7 +190,7 @@ class KnownCallers:
                 too_many.append(kind)
         entry.at = max(entry.at, when)
         if entry.limit_units > places:
-            self._queue.add_places(entry.key, entry.limit_units - places)
+            self._queue.add_slots(entry.key, entry.limit_units - places)
             self._make_room()
         for kind in too_many:
             if self._note_facts_of_call_kind(entry.name, kind, when, entry.key):
@@ -238,7 +238,7 @@ class KnownCallers:
 
     def _make_room(self) -> None:
         chances = SECOND_CHANCES
-        while (surplus := self._queue.name_to_remove()) is not None:
+        while (surplus := self._queue.name_and_owner_to_remove()) is not None:
             entry = self._find_for_key(*surplus)
             assert entry is not None
             if chances and entry.at > entry.placed_at:

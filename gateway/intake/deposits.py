@@ -21,7 +21,7 @@ from spool.log.partial_reports import Expectation
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
-from spool.turns.fair_turns import pause_when_due
+from spool.turns.fair_turns import pause_if_step_was_long
 
 if TYPE_CHECKING:
     from gateway.normalise.events import ReadEvents
@@ -53,7 +53,7 @@ class RecordDeposits:
         """Store usage events. Labels of the key fill missing tags, and `privacy.emails` applies to ids."""
         for record in events.records:
             self._attribution.apply_to_event(record, bearer.labels)
-            await pause_when_due()
+            await pause_if_step_was_long()
         submission = Submission(
             topic=USAGE_EVENTS,
             received=events.received,

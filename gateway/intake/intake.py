@@ -29,9 +29,9 @@ from spool.identity import identity_of_uncounted_report
 from spool.log.partial_reports import PendingChange
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
-from spool.meters import remove_unfitting_meters
+from spool.meters import remove_implausible_meters
 from spool.record import AiRecord, Inference
-from spool.turns.fair_turns import current_work, pause_when_due
+from spool.turns.fair_turns import current_work, pause_if_step_was_long
 
 # imported only for type checkers, because `tollhouse explain` does not need these modules
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Intake:
         default_users: list[str | None] = []
         for number, record in enumerate(outcome.records, start=1):
             if number % TURN == 0:
-                await pause_when_due()
+                await pause_if_step_was_long()
             labels = NO_LABELS if record.device is None else self._device_labels(record.device)
             record.sender_key = sender
             attribution.attribute_record(record, key_labels, labels)
@@ -198,7 +198,7 @@ class Intake:
         outcome.steps = attribution.attribute_steps(outcome.steps)
         for number, point in enumerate(outcome.points, start=1):
             if number % TURN == 0:
-                await pause_when_due()
+                await pause_if_step_was_long()
             template = point.template
             labels = NO_LABELS if template.device is None else self._device_labels(template.device)
             template.sender_key = sender
@@ -210,10 +210,10 @@ class Intake:
         price, forwarded = self.prices.price_record, outcome.forwarded
         for position, record in enumerate(outcome.records):
             if position % TURN == TURN - 1:
-                await pause_when_due()
+                await pause_if_step_was_long()
             if isinstance(record, Inference):
                 if record.meters:
-                    outcome.meter_too_large += remove_unfitting_meters(record)
+                    outcome.meter_too_large += remove_implausible_meters(record)
                 if position not in forwarded:
                     price(record)
 
@@ -231,7 +231,7 @@ class Intake:
         records, key = outcome.records, bearer.name
         for begin in range(0, len(records), NOTED_AT_ONCE):
             if begin:
-                await pause_when_due()
+                await pause_if_step_was_long()
             part = records[begin : begin + NOTED_AT_ONCE]
             users = default_users[begin : begin + NOTED_AT_ONCE]
             for position, record in enumerate(part, begin):
@@ -246,7 +246,7 @@ class Intake:
             self._shadows.note_records(part, users, arrived_at, key=key)
         for number, point in enumerate(outcome.points, start=1):
             if number % TURN == 0:
-                await pause_when_due()
+                await pause_if_step_was_long()
             self._shadows.note_counter(point.template, key=bearer.name)
         return repeaters
 

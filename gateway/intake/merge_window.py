@@ -45,7 +45,7 @@ from spool.log.partial_reports import (
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import AI_TELEMETRY
-from spool.shares import NEARLY_FULL, HeldByKey, UseByOwner, entries_to_remove
+from spool.shares import NEARLY_FULL, HeldByKey, UsedAmountByOwner, entries_to_remove
 from spool.turns.fair_turns import pause_for_others
 
 LOOK_S = 5.0
@@ -352,7 +352,9 @@ class SharedMergeWindow:
         def counted_report_size(key: bytes) -> int:
             return 1 if by_number else _report_bytes(reports[key])
 
-        holdings = UseByOwner({name: sum(map(counted_report_size, queue)) for name, queue in queues.items()})
+        holdings = UsedAmountByOwner(
+            {name: sum(map(counted_report_size, queue)) for name, queue in queues.items()}
+        )
         due_reports: list[PartialReport] = []
         for key in entries_to_remove(holdings, queues.__getitem__, counted_report_size):
             if over <= 0 and over_bytes <= 0:

@@ -67,7 +67,11 @@ def model_prices_by_seller(
     Return the prices of a model. Without a provider, every provider that lists the model is included, its
     maker first.
     """
-    sellers = [providers.card_name(provider)] if provider else _sellers_listing_model(price_book, model)
+    sellers = (
+        [providers.provider_name_in_rate_cards(provider)]
+        if provider
+        else _sellers_listing_model(price_book, model)
+    )
     return [
         found
         for seller in sellers

@@ -70,7 +70,7 @@ from gateway.intake.rates import (
 )
 from gateway.normalise.reading.credits import UNSCALED_CREDITS, replace_credits_by_cost
 from spool import providers
-from spool.caches import make_room
+from spool.caches import remove_oldest_eighth
 from spool.ledger.repricing import TokenSum
 from spool.processing import MARKS, PROVISIONED, STANDARD, STANDARD_TIER, processing_mode
 from spool.record import CONTRACT_MARK, Inference
@@ -336,7 +336,7 @@ class PriceBook:
 
     def _build_and_cache_quote(self, key: _Names, time: int) -> Quote:
         if len(self._memo) >= _MEMO:
-            make_room(self._memo)
+            remove_oldest_eighth(self._memo)
         quote = self._memo[key] = self._build_quote(key, time)
         return quote
 
@@ -390,10 +390,12 @@ class PriceBook:
         return Quote(low, high, rate, tiers, parts, missing if any(missing) else None, contract)
 
     def _overrides_of_model(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
-        seller = providers.card_name(provider) if provider else None
+        seller = providers.provider_name_in_rate_cards(provider) if provider else None
         overrides = []
         for position, override in enumerate(self._overrides):
-            is_of_seller = not override.provider or providers.card_name(override.provider) == seller
+            is_of_seller = (
+                not override.provider or providers.provider_name_in_rate_cards(override.provider) == seller
+            )
             if is_of_seller and is_pattern_match(override.model, model):
                 overrides.append((position, override))
         return overrides
@@ -416,7 +418,7 @@ class PriceBook:
     def _sellers_in_order(self, provider: str | None, spellings: Iterable[str]) -> Iterator[str]:
         if provider and providers.is_self_hosted(provider):
             return
-        own_card = providers.card_name(provider) if provider else None
+        own_card = providers.provider_name_in_rate_cards(provider) if provider else None
         is_known = own_card in self._providers
         if own_card is not None and is_known:
             yield own_card

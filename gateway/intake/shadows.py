@@ -46,7 +46,7 @@ from gateway.intake.callers import (
 )
 from gateway.intake.rate_cards.names import model_name_used_by_maker
 from gateway.normalise.reading.token_metrics import DRAFT, OPERATION, TOKEN_USAGE, USAGE
-from spool.caches import make_room
+from spool.caches import remove_oldest_eighth
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.log.heard import (
@@ -378,7 +378,7 @@ class ReportedCallers:
 
     def _learn_kind(self, sender: _Sender) -> CallKind:
         if len(self._known) >= KINDS_OF_CALLS:
-            make_room(self._known)
+            remove_oldest_eighth(self._known)
         kind = self._known[sender] = _call_kind(*sender)
         return kind
 

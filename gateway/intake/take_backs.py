@@ -26,7 +26,7 @@ from spool.log.partial_reports import COUNTED, NOTHING, Expectation, PartialRepo
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, LogEntry, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
-from spool.shares import UseByOwner, entries_to_remove
+from spool.shares import UsedAmountByOwner, entries_to_remove
 from spool.turns.fair_turns import pause_for_others
 
 STEP = 1024  # records read at a time
@@ -131,7 +131,7 @@ class RetractableCounters:
         self._one_commit_at_a_time = one_commit_at_a_time
         self._kept: dict[bytes, _StoredGroup] = {}
         self._of_key: dict[str, dict[bytes, None]] = {}  # entries by the name of the sender's key
-        self._held = UseByOwner[str]()  # number of items by the name of the sender's key
+        self._held = UsedAmountByOwner[str]()  # number of items by the name of the sender's key
         self._is_shared = False
         self._items = 0
         self._open_s = self._not_before = 0.0
@@ -158,7 +158,7 @@ class RetractableCounters:
         self._is_shared = True
         self._kept.clear()
         self._of_key.clear()
-        self._held = UseByOwner()
+        self._held = UsedAmountByOwner()
         self._items = 0
 
     @property

@@ -35,7 +35,7 @@ from spool.log.partial_reports import (
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord
-from spool.shares import HeldByKey, UseByOwner, entries_to_remove
+from spool.shares import HeldByKey, UsedAmountByOwner, entries_to_remove
 from spool.turns.fair_turns import pause_for_others
 
 
@@ -108,8 +108,8 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         # Keys of the waiting groups by Tollhouse key, which has a limit of its own. OrderedDicts, because a
         # dict finds its first key slowly after many removals.
         self._queues: dict[str, OrderedDict[bytes, None]] = {}
-        self._queue_items = UseByOwner[str]()
-        self._queue_bytes = UseByOwner[str]()
+        self._queue_items = UsedAmountByOwner[str]()
+        self._queue_bytes = UsedAmountByOwner[str]()
         self._of_reporters: dict[CallReporters, _ReporterQueue] = {}
 
     @property
@@ -486,7 +486,7 @@ class WaitingCounters:
             have_heard = self._shadows.has_any_reported_calls(reporters, waiting.at)
             if renaming := self._renaming():
                 for record in group.records_and_point_templates():
-                    rename_person(record, renaming, unknown=NEVER)
+                    rename_person(record, renaming, time_if_unknown=NEVER)
                 reporters = reporters_of_record(next(iter(group.records_and_point_templates())))
                 have_heard = have_heard or self._shadows.has_any_reported_calls(reporters, waiting.at)
             if have_heard:

@@ -213,7 +213,8 @@ async def _call_tool(called: Called, call_context: ToolCallContext[OperatorServi
     await call_context.charge()
     people = call_context.shared.people
     note_viewed_page(
-        tool.name, is_own_only=is_limited_to_self(call_context.rights, call_context.actor.name, people)
+        tool.name,
+        shows_own_data_only=is_limited_to_self(call_context.rights, call_context.actor.name, people),
     )
     if not tool.is_permitted(call_context.rights):
         call_context.told(tool.name, MISTAKEN)

@@ -206,7 +206,8 @@ async def _match_values_by_text(
     notes = []
     for wanted_value in wanted_values:
         texts = [
-            remove_hidden_characters(form).casefold() for form in people.recorded_forms(wanted_value or "")
+            remove_hidden_characters(form).casefold()
+            for form in people.all_recorded_names(wanted_value or "")
         ]
         if not all(texts):
             raise Invalid(
@@ -252,7 +253,7 @@ async def _match_exact_values(
     notes = []
     for wanted_value in wanted_values:
         value = wanted_value or ""
-        forms = people.recorded_forms(value)
+        forms = people.all_recorded_names(value)
         if not value:
             matched.append(value)
         elif known := [form for form in forms if form in range_values]:

@@ -28,7 +28,7 @@ from gateway.mcp.tools.list import permitted_tools
 from gateway.mcp.writing import remove_hidden_characters
 from gateway.operations.services import OperatorServices
 from spool.errors import AskedTooMuch, Invalid, NotThere
-from spool.listing import text_rank
+from spool.listing import text_sort_key
 from spool.registry.views import View
 
 CONTEXT_URI = "tollhouse://context"
@@ -55,7 +55,7 @@ async def list_resources(
     except Invalid as error:
         raise McpError(INVALID_PARAMS, str(error)) from None
     tools = permitted_tools(call_context)
-    views = sorted(await _visible_views(call_context), key=lambda view: (text_rank(view.name), view.id))
+    views = sorted(await _visible_views(call_context), key=lambda view: (text_sort_key(view.name), view.id))
     listed = [_CONTEXT] if org_context.TOOL.name in tools else []
     listed += map(_view_resource, views) if cost_data.TOOL.name in tools else []
     end = first + PAGE

@@ -39,7 +39,7 @@ from spool.registry.operators import ADMIN, Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import POSTGRES
 from spool.turns.fair_turns import run_in_background
-from spool.turns.threads import lower_priority, shorten_time_slices
+from spool.turns.threads import lower_priority, shorten_thread_time_slices
 
 if TYPE_CHECKING:
     from gateway.service.listeners import RefusingListeners
@@ -120,7 +120,7 @@ class TollhouseApp:
         configuration names.
         """
         sys.setswitchinterval(SWITCH_S)
-        shorten_time_slices()
+        shorten_thread_time_slices()
         answering = ThreadPoolExecutor(ANSWERING, thread_name_prefix="answers", initializer=lower_priority)
         asyncio.get_running_loop().set_default_executor(answering)
         try:
@@ -282,7 +282,7 @@ class TollhouseApp:
             return "the storage is being upgraded"
         if self.config.storage.engine == POSTGRES and isinstance(error, SpoolUnavailable):
             return "the storage cannot be reached"
-        is_full = disks.is_disk_full_error(error, self.config.data_dir, was_full=was_full)
+        is_full = disks.is_disk_full_error(error, self.config.data_dir, was_full_before=was_full)
         return f"the disk of {self.config.data_dir} is full" if is_full else ""
 
     async def _listen_and_refuse(self, reason: str, error: Exception) -> RefusingListeners:

@@ -11,7 +11,7 @@ from spool.container_files.values import (
     ClusterFiles,
     ClusterIdentity,
     ContainerFile,
-    HeldFiles,
+    ContainerFileSums,
     WaitingFiles,
 )
 from spool.errors import SpoolUnavailable
@@ -100,7 +100,7 @@ class ContainerRows(Protocol):
         """
         ...
 
-    async def counts_by_term(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+    async def running_counts_by_kind_and_term(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         """Return the running counts by (kind, state): all files, and how many of them have deleted rows."""
         ...
 
@@ -110,7 +110,7 @@ class ContainerRows(Protocol):
 
     async def waiting_files(self) -> WaitingFiles: ...
 
-    async def held_files(self) -> Sequence[HeldFiles]: ...
+    async def file_sums_per_cluster_and_key(self) -> Sequence[ContainerFileSums]: ...
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]: ...
 
@@ -139,7 +139,7 @@ class ContainerContents(Protocol):
     it.
     """
 
-    async def begin_draft(self, id: str, head: bytes) -> ContentDraft: ...
+    async def begin_draft(self, id: str, header_line: bytes) -> ContentDraft: ...
 
     def read(self, id: str) -> AsyncIterator[bytes]:
         """Yield the bytes in pieces, without the head. Raises FileNotFoundError if the file is deleted."""
@@ -147,7 +147,7 @@ class ContainerContents(Protocol):
 
     async def remove(self, ids: Sequence[str]) -> None: ...
 
-    async def stored_heads(self) -> Mapping[str, bytes]:
+    async def header_lines_by_file_id(self) -> Mapping[str, bytes]:
         """Return the first lines (heads) of the stored files by file id."""
         ...
 

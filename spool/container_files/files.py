@@ -23,7 +23,12 @@ from spool.container_files.container_rows import (
     ContainerRows,
     ContentDraft,
 )
-from spool.container_files.kept import ContainerSums, SenderOfCluster, StoredContainerFiles, recount_books
+from spool.container_files.kept import (
+    ContainerSums,
+    SenderOfCluster,
+    StoredContainerFiles,
+    recount_container_books,
+)
 from spool.container_files.values import (
     ABANDONED,
     ANNOUNCED,
@@ -59,7 +64,7 @@ class FileTooLarge(SpoolError):
     """Raised if a file exceeds container.max_file_bytes."""
 
 
-class Room(Protocol):
+class UploadSpace(Protocol):
     """A budget of disk space, from which uploads reserve space for arriving bytes."""
 
     @property
@@ -101,7 +106,7 @@ class ContainerUpload:
 
     def __init__(
         self,
-        room: Room,
+        room: UploadSpace,
         take: Callable[[ContainerUpload], Awaitable[bool]],
         file: ContainerFile,
         draft: ContentDraft,
@@ -169,7 +174,7 @@ async def reconcile_stored_files(kept: StoredContainerFiles, clock: Clock) -> No
     files that have ended or are stored twice.
     """
     gone = []
-    for id, head in (await kept.contents.stored_heads()).items():
+    for id, head in (await kept.contents.header_lines_by_file_id()).items():
         row, restored = await kept.rows.find(id), decode_head(head)
         if row is not None and row.kept:
             continue
@@ -257,7 +262,7 @@ class ContainerFiles:
                 files[file.reference] = replace(row, expires_at=expires_at)
             await self._kept.make_room_for_rows(sender.key, sum(name not in known_files for name in files))
             pairs = [(known_files.get(name), file) for name, file in files.items()]
-            await self._kept.write(pairs, expects=sender.expects, is_bounded=True)
+            await self._kept.write(pairs, expects=sender.expects, is_limited_by_max_files=True)
         return [files[file.reference] for file in announced]
 
     def _announce_file(
@@ -338,7 +343,7 @@ class ContainerFiles:
             }
             facts |= {"asked": False, "problem": None, "not_before": 0.0, "done_at": None}
             pair = (before, replace(file, state=UPLOADED, **facts))
-            await self._kept.write([pair], expects=upload.expects, is_bounded=True)
+            await self._kept.write([pair], expects=upload.expects, is_limited_by_max_files=True)
         return True
 
     async def put_status(
@@ -359,7 +364,7 @@ class ContainerFiles:
             status = replace(status, size=len(body), sha256=hashlib.sha256(body).hexdigest())
             gone = [] if before is None else [before]
             await self._kept.write(
-                [(None, status)], removed_files=gone, expects=sender.expects, is_bounded=True
+                [(None, status)], removed_files=gone, expects=sender.expects, is_limited_by_max_files=True
             )
 
     async def has_newest_status(self, identity: ClusterIdentity, *, key: str) -> bool:
@@ -417,7 +422,7 @@ class ContainerFiles:
                 elif file.state != UPLOADED:
                     changed.append((file, replace(file, asked=True, not_before=0.0)))
             await self._kept.make_room_for_rows(sender.key, sum(before is None for before, _ in changed))
-            await self._kept.write(changed, is_bounded=True)
+            await self._kept.write(changed, is_limited_by_max_files=True)
 
     async def due_files(self, kind: str, *, limit: int, at: float = 0.0) -> Sequence[ContainerFile]:
         """
@@ -545,8 +550,8 @@ class ContainerFiles:
     async def verify(self) -> ContainerBooks:
         """Recount the rows and compare the result with the running counts."""
         async with self._kept.lock:
-            books = await self.rows.counts_by_term()
-            return recount_books(books, await self.rows.counts_by_state())
+            books = await self.rows.running_counts_by_kind_and_term()
+            return recount_container_books(books, await self.rows.counts_by_state())
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
         return await self.rows.page(query)

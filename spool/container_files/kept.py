@@ -45,12 +45,13 @@ ROW_TERMS = frozenset(STATES)
 Kept = Mapping[tuple[str, str], tuple[int, int]]
 
 
-def counter_changes(
-    pairs: Sequence[tuple[ContainerFile | None, ContainerFile]], removed_files: Sequence[ContainerFile]
+def running_count_changes(
+    files_before_and_after: Sequence[tuple[ContainerFile | None, ContainerFile]],
+    removed_files: Sequence[ContainerFile],
 ) -> list[BookChange]:
     """Return how these writes change the running counts. A deleted row stays counted under its last state."""
     changes = []
-    for before, after in pairs:
+    for before, after in files_before_and_after:
         if before is None:
             changes.append(BookChange(kind=after.kind, term=REFERENCES, n=1, carried=0))
         elif before.state == after.state:
@@ -67,27 +68,29 @@ def counter_changes(
     return changes
 
 
-def counts_by_kind(kept: Kept) -> Mapping[str, Mapping[str, int]]:
+def counts_by_kind_and_term(running_counts: Kept) -> Mapping[str, Mapping[str, int]]:
     counts: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
-    for (kind, term), (n, _) in kept.items():
+    for (kind, term), (n, _) in running_counts.items():
         counts[kind][term] = n
     return counts
 
 
-def recount_books(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks:
+def recount_container_books(
+    running_counts: Kept, row_counts: Mapping[tuple[str, str], int]
+) -> ContainerBooks:
     """
     Compute what the running counts should be, and describe each that differs.
 
-    `kept`: by (kind, state), the running count, and how much of it is of deleted rows. `rows`: the number of
-    stored rows.
+    `running_counts`: by (kind, state), the running count, and how much of it is of deleted rows.
+    `row_counts`: the number of stored rows.
     """
     terms: defaultdict[str, dict[str, int]] = defaultdict(dict)
     imbalances = []
     for kind in KINDS:
-        of_kind = {term: number for (row_kind, term), number in kept.items() if row_kind == kind}
+        of_kind = {term: number for (row_kind, term), number in running_counts.items() if row_kind == kind}
         for term in SUMMED:
             n, carried = of_kind.get(term, (0, 0))
-            counted = rows.get((kind, term), 0) + carried
+            counted = row_counts.get((kind, term), 0) + carried
             if counted or n:
                 terms[kind][term] = counted
             if counted != n:
@@ -127,9 +130,9 @@ class ContainerSums:
         return sums
 
     async def _read_sums(self, rows: ContainerRows) -> None:
-        self._books = dict(await rows.counts_by_term())
+        self._books = dict(await rows.running_counts_by_kind_and_term())
         self.open, self._bytes, self._waiting = Counter(), Counter(), Counter()
-        for held_files in await rows.held_files():
+        for held_files in await rows.file_sums_per_cluster_and_key():
             self.open[held_files.key] += held_files.open
             self._bytes[held_files.identity, held_files.key] += held_files.bytes
             self._waiting[held_files.key] += held_files.waiting_bytes
@@ -139,7 +142,7 @@ class ContainerSums:
         Compute the sums again from the rows. Return False if the rows have not changed since they were last
         read.
         """
-        if self._books == await rows.counts_by_term():
+        if self._books == await rows.running_counts_by_kind_and_term():
             return False
         await self._read_sums(rows)
         return True
@@ -152,11 +155,11 @@ class ContainerSums:
     def row_count(self) -> int:
         return sum(n - carried for (_, term), (n, carried) in self._books.items() if term in ROW_TERMS)
 
-    def sum_term(self, term: str, *kinds: str) -> int:
+    def sum_running_counts(self, term: str, *kinds: str) -> int:
         return sum(self._books.get((kind, term), (0, 0))[0] for kind in kinds)
 
     def books(self) -> ContainerBooks:
-        return ContainerBooks(terms=counts_by_kind(self._books))
+        return ContainerBooks(terms=counts_by_kind_and_term(self._books))
 
     @property
     def waiting_bytes_by_key(self) -> Mapping[str, int]:
@@ -335,19 +338,19 @@ class StoredContainerFiles:
         removed_files: Sequence[ContainerFile] = (),
         changes: Sequence[BookChange] = (),
         expects: Collection[Expectation] = (),
-        is_bounded: bool = False,
+        is_limited_by_max_files: bool = False,
     ) -> None:
         """
         Write rows, running counts and sums. Each row is a pair of before (None if it is new) and after.
-        `removed_files`: rows to delete. `is_bounded`: `settings.max_files` applies.
+        `removed_files`: rows to delete. `is_limited_by_max_files`: `settings.max_files` applies.
 
         Raises KeyEnded if the sender's key has ended, or TooManyFiles.
         """
         pairs = [(before, after) for before, after in files if before != after]
-        all_changes = [*changes, *counter_changes(pairs, removed_files)]
+        all_changes = [*changes, *running_count_changes(pairs, removed_files)]
         if not (pairs or removed_files or all_changes):
             return
-        max_rows = self.settings.max_files if is_bounded else None
+        max_rows = self.settings.max_files if is_limited_by_max_files else None
         await self.rows.write(pairs, removed_files, all_changes, expects=expects, most=max_rows)
         self.sums.apply_write(pairs, removed_files, all_changes)
         self._news.set()

@@ -139,7 +139,7 @@ class WaitingFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldFiles:
+class ContainerFileSums:
     """
     Sums over the files of one key and cluster.
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spool.clock import Clock, deletion_time
+from spool.clock import Clock, now_for_deletion
 from spool.erasure import rename_person_in_tags
 from spool.errors import Invalid, LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
 from spool.ledger import comparing, counting
@@ -52,7 +52,7 @@ from spool.ledger.work_links import LINKS_MARK, UnitLinks
 from spool.log.protocols import ReadableLog
 from spool.log.values import LogEntry
 from spool.packed.native import NativeFault, NativeModule
-from spool.people import SECOND_NAME, USER, USER_EMAIL, People, can_be_second_name
+from spool.people import SECOND_NAME, USER, USER_EMAIL, People, is_hash_address_or_pseudonym
 from spool.record import AI_TELEMETRY
 from spool.seen import note_viewed_people
 from spool.turns.fair_turns import current_work, pause_for_others
@@ -303,7 +303,7 @@ class Ledger:
     async def _yield_to_lighter_work(self) -> None:
         work = current_work()
         rest_s = self._not_before - time.monotonic()
-        if rest_s > 0 and work is not None and work.is_lighter_expected():
+        if rest_s > 0 and work is not None and work.has_lighter_party_submitted_lately():
             await asyncio.sleep(rest_s)
 
     async def _restart_at_replaced_log(self, below: int) -> None:
@@ -454,7 +454,7 @@ class Ledger:
             state = await self._read_rows(read_state)
             if state["rebuilding"]:
                 return False
-            now = int(deletion_time(self._clock))
+            now = int(now_for_deletion(self._clock))
             # after one rollup another is usually missing, so only the write searches for it
             if not self._has_made_rollup and not await self._read_rows(
                 lambda rows: rollups.next_missing_rollup(rows, state["daily"], now)
@@ -495,7 +495,7 @@ class Ledger:
         async with self._turn:
             if (await self._read_state())["rebuilding"]:
                 return 0
-            now = int(deletion_time(self._clock))
+            now = int(now_for_deletion(self._clock))
             while await self._change_rows(lambda rows: counting.sum_up_next_unsummed_day(rows, now - LATE_S)):
                 pass
             old = (now - HOURS_KEPT_S) // DAY_S * DAY_S
@@ -595,7 +595,7 @@ class Ledger:
         Return the time (epoch seconds) before which pull requests and tickets expire, and kind and number of
         each with calls since. None if the sums do not reach back to that time or are incomplete.
         """
-        since = int(deletion_time(self._clock) - self._work.retention_units_s)
+        since = int(now_for_deletion(self._clock) - self._work.retention_units_s)
         span = await self.stored_span()
         if span is None or span[0].timestamp() > since or not await self.has_all_counted_records():
             return None
@@ -1123,7 +1123,7 @@ def _filter_by_first_and_second_name(query: CostQuery, shown_name_of: Callable[[
     derived = dict(query.derived)
     filters: dict[str, Any] = {"include": query.include, "exclude": query.exclude}
     for side, wanted in filters.items():
-        if not any(map(can_be_second_name, wanted.get(USER, ()))):
+        if not any(map(is_hash_address_or_pseudonym, wanted.get(USER, ()))):
             continue
         person = _wanted_person_dimension(f"(person to {side})", frozenset(wanted[USER]), shown_name_of)
         derived[person.name] = person
@@ -1158,7 +1158,8 @@ def _rename_in_dimensions(dimensions: Dimensions, renamed: Callable[[str], str])
     tags = json.loads(dimensions.tags) if dimensions.tags else {}
     renamed_tags = rename_person_in_tags(tags, renamed)
     team, api_key = (
-        renamed(name) if can_be_second_name(name) else name for name in (dimensions.team, dimensions.api_key)
+        renamed(name) if is_hash_address_or_pseudonym(name) else name
+        for name in (dimensions.team, dimensions.api_key)
     )
     return dimensions._replace(
         user=renamed(dimensions.user),

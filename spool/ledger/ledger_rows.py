@@ -443,7 +443,9 @@ class LedgerRows(Protocol):
         """
         ...
 
-    def is_rollup_different(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
+    def is_rollup_different(
+        self, rollup_number: int, dimensions: Sequence[str], width: int, start: int
+    ) -> bool:
         """Return whether `make_rollup` would store other sums than those stored."""
         ...
 

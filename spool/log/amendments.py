@@ -160,7 +160,7 @@ def _merged_meters(
     }
     if not added:
         return None
-    combined = meters.fitting_meters(replace_fields(first, fields), known | added)
+    combined = meters.plausible_meters(replace_fields(first, fields), known | added)
     adds = any(name not in known or combined[name] != known[name] for name in combined)
     return combined if adds and combined.keys() >= known.keys() else None
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from spool.record import Inference, decimal_text
-from spool.turns.threads import prepare_types
+from spool.turns.threads import prepare_types_for_msgspec
 
 
 class ReportedSum(msgspec.Struct, array_like=True):
@@ -50,7 +50,7 @@ class Conflict(msgspec.Struct, array_like=True):
         )
 
 
-prepare_types(Conflict)
+prepare_types_for_msgspec(Conflict)
 
 
 Pair = tuple[str, str, str]  # topic, source of the first report, source of the later report

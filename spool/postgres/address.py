@@ -176,7 +176,7 @@ async def read_or_store_facts(
         "settings": _encode_settings({name: getattr(settings, name) for name in SHARED}),
     }
 
-    def add_missing_facts(connection: Connection) -> dict[str, bytes]:
+    def store_missing_installation_facts(connection: Connection) -> dict[str, bytes]:
         stored = _read_facts(database, connection)
         if len(stored) < len(own):
             for name, value in sorted(own.items()):
@@ -184,7 +184,7 @@ async def read_or_store_facts(
             stored = _read_facts(database, connection)
         return stored
 
-    found = await database.transaction(add_missing_facts)
+    found = await database.transaction(store_missing_installation_facts)
     if found["secret"] != check:
         raise SpoolError(
             "storage.secret_file is not the secret of this installation: copy the file from another node"
@@ -224,7 +224,7 @@ async def change_settings(database: Database, changes: Mapping[str, float]) -> d
     """
 
     def change_stored_settings(connection: Connection) -> dict[str, float]:
-        database.check_standby(connection)
+        database.require_standby(connection)
         connection.execute(database.fill_in_table_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
         before = _read_facts(database, connection)["settings"]
         after = {**json.loads(before), **changes}

@@ -63,7 +63,7 @@ class PostgresContainerRows(SqlContainerRows):
         def write_files(on: Connection) -> None:
             connection = PostgresConnection(on, sql)
             if is_answered:
-                self._database.check_standby(on)
+                self._database.require_standby(on)
             if before:
                 stored = map(FILE.read_row, connection.all(_LOCKED, ids=sorted(before)))
                 if {file.id: file for file in stored} != before:
@@ -121,10 +121,10 @@ class PostgresContents:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def begin_draft(self, id: str, head: bytes) -> PostgresDraft:
+    async def begin_draft(self, id: str, header_line: bytes) -> PostgresDraft:
         database = self._database
         draft = secrets.token_hex(16)
-        values = {"draft": draft, "head": head, "now": database.now_parameter()}
+        values = {"draft": draft, "head": header_line, "now": database.now_parameter()}
         await database.run(
             lambda connection: connection.execute(database.fill_in_table_names(_BEGIN), values)
         )
@@ -153,17 +153,17 @@ class PostgresContents:
         if ids:
             await self._database.transaction(remove_drafts)
 
-    async def stored_heads(self) -> Mapping[str, bytes]:
+    async def header_lines_by_file_id(self) -> Mapping[str, bytes]:
         """Read the first line of each file, and delete old drafts that killed processes left."""
         database = self._database
 
-        def read_content_heads(connection: Connection) -> dict[str, bytes]:
+        def read_header_lines(connection: Connection) -> dict[str, bytes]:
             values = {"now": database.now_parameter(), "age_s": DRAFTS_S}
             leftover_rows = connection.execute(database.fill_in_table_names(_LEFT), values).fetchall()
             _remove_drafts(connection, database, [draft for (draft,) in leftover_rows])
             return dict(connection.execute(database.fill_in_table_names(_HEADS)).fetchall())
 
-        return await database.transaction(read_content_heads)
+        return await database.transaction(read_header_lines)
 
 
 class PostgresDraft:
@@ -187,13 +187,13 @@ class PostgresDraft:
         database = self._database
         values = {"id": self._id, "draft": self._draft, "now": database.now_parameter()}
 
-        def keep_content(connection: Connection) -> None:
+        def store_content(connection: Connection) -> None:
             drafts = connection.execute(database.fill_in_table_names(_DRAFTS), ([self._id],)).fetchall()
             _remove_drafts(connection, database, [draft for (draft,) in drafts])
             connection.execute(database.fill_in_table_names(_KEEP), values)
 
         try:
-            await database.transaction(keep_content)
+            await database.transaction(store_content)
         except UniqueViolation as error:  # another process has just stored a draft under this id
             raise ContainerFileMoved from error
 

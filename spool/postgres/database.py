@@ -99,7 +99,7 @@ class Database:
             )
         return statement
 
-    def check_standby(self, connection: Connection) -> None:
+    def require_standby(self, connection: Connection) -> None:
         if not self.has_standby(connection):
             raise no_standby_error()
 
@@ -173,7 +173,7 @@ class PostgresConnection:
         return self._execute(statement, values)
 
     def folded_expression(self, text: str) -> tuple[str, Mapping[str, object]]:
-        return _FOLDED.format(text=f'{text} COLLATE "C"'), _case_letters()
+        return _FOLDED.format(text=f'{text} COLLATE "C"'), _case_folding_parameters()
 
     def _execute(self, statement: str, values: Mapping[str, object]) -> QueryCursor:
         return self._connection.execute(self._sql(_translate_statement(statement)), values)
@@ -197,7 +197,7 @@ class PostgresTransactions:
 
 
 @cache
-def _case_letters() -> Mapping[str, object]:
+def _case_folding_parameters() -> Mapping[str, object]:
     letters = {letter: small for letter, small in small_letters().items() if not letter.isascii()}
     capitals = "".join(letters)
     return {"any_capital": f"[{capitals}]", "capitals": capitals, "small": "".join(letters.values())}

@@ -40,7 +40,7 @@ from spool.postgres.registry.bearers import (
     require_valid_keys,
     wait_for_running_commits,
 )
-from spool.postgres.registry.store import announce_changes, lock_registry_head
+from spool.postgres.registry.store import announce_changes_and_return_position, lock_registry_changes
 from spool.registry import following
 from spool.registry.following import DEVICES
 from spool.sql import devices
@@ -135,7 +135,7 @@ class PostgresDevices:
 
         def read_ended_keys(connection: Connection) -> Collection[Expectation]:
             if not self._is_write_ending_keys(device_write):
-                database.check_standby(connection)
+                database.require_standby(connection)
             return ended_keys(connection, database.fill_in_table_names, expects, now=database.now_parameter())
 
         return frozenset(await database.read(read_ended_keys))
@@ -153,14 +153,18 @@ class PostgresDevices:
             self._forget_row(id)
         for id in written:
             self._versions[id] = changes.versions[id]
-            self._told[id] = _urgent_facts(changes.devices[id])
+            self._told[id] = _device_with_urgent_fields_only(changes.devices[id])
         lost: dict[str, Device | None] = dict.fromkeys(changes.devices.keys() - written)
         return lost | {device.id: device for device in map(self._remember_row, replaced)}
 
     def _row_changes(self, device_write: DeviceWrite) -> _RowChanges:
         ordered = sorted(device_write.devices, key=lambda device: device.id)
         read = {device.id: self._versions.get(device.id) for device in ordered}
-        changed_ids = {device.id for device in ordered if _urgent_facts(device) != self._told.get(device.id)}
+        changed_ids = {
+            device.id
+            for device in ordered
+            if _device_with_urgent_fields_only(device) != self._told.get(device.id)
+        }
         return _RowChanges(
             devices={device.id: device for device in ordered},
             read=read,
@@ -187,7 +191,7 @@ class PostgresDevices:
         self._write_names(connection, device_write.names, device_write.gone)
         changed_keys = {(DEVICES, id) for id in changes.urgent & (written | set(device_write.deleted))}
         if changed_keys:
-            announce_changes(connection, self._database, changed_keys)
+            announce_changes_and_return_position(connection, self._database, changed_keys)
         return written, [row for row in replaced if row[1] not in before]
 
     def _lock_keys(self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges) -> None:
@@ -198,10 +202,10 @@ class PostgresDevices:
         if not changes.urgent:
             lock_keys(connection, self._database.fill_in_table_names, device_write.conditions.expects)
             return
-        lock_registry_head(connection, self._database)
+        lock_registry_changes(connection, self._database)
         # a key can be ended even without a standby, but then without a confirmation
         if not changes.ends_keys:
-            self._database.check_standby(connection)
+            self._database.require_standby(connection)
 
     def _check_conditions(
         self, connection: Connection, conditions: WriteConditions, changes: _RowChanges
@@ -353,7 +357,7 @@ class PostgresDevices:
         version, *values = row
         device = _read_device(values)
         self._versions[device.id] = version
-        self._told[device.id] = _urgent_facts(device)
+        self._told[device.id] = _device_with_urgent_fields_only(device)
         return device
 
     def _forget_row(self, id: str) -> None:
@@ -361,7 +365,7 @@ class PostgresDevices:
         self._told.pop(id, None)
 
 
-def _urgent_facts(device: Device) -> Device:
+def _device_with_urgent_fields_only(device: Device) -> Device:
     """
     Return the device with only the fields that other processes must learn at once. Other fields reach them
     within seconds.
@@ -427,7 +431,7 @@ class PostgresClusters(SqlClusters):
         known = self._known.get(cluster.id)
 
         def write_merged_cluster(on: Connection) -> Cluster:
-            connection = self._lock_and_check(on)
+            connection = self._lock_registry_and_require_standby(on)
             require_valid_keys(
                 on, self._database.fill_in_table_names, expects, now=self._database.now_parameter()
             )
@@ -438,22 +442,22 @@ class PostgresClusters(SqlClusters):
                 cluster if row is None or known is None else _copy_changes(known, cluster, read_cluster(row))
             )
             connection.run(PUT, **CLUSTER.stored_values(merged))
-            announce_changes(on, self._database, [(following.CLUSTERS, cluster.id)])
+            announce_changes_and_return_position(on, self._database, [(following.CLUSTERS, cluster.id)])
             return merged
 
         self._known[cluster.id] = await self._run_transaction(write_merged_cluster)
 
     async def delete(self, id: str) -> None:
         def delete_cluster(on: Connection) -> None:
-            self._lock_and_check(on).run(DELETE, id=id)
-            announce_changes(on, self._database, [(following.CLUSTERS, id)])
+            self._lock_registry_and_require_standby(on).run(DELETE, id=id)
+            announce_changes_and_return_position(on, self._database, [(following.CLUSTERS, id)])
 
         await self._run_transaction(delete_cluster)
         self._known.pop(id, None)
 
-    def _lock_and_check(self, connection: Connection) -> PostgresConnection:
-        lock_registry_head(connection, self._database)
-        self._database.check_standby(connection)
+    def _lock_registry_and_require_standby(self, connection: Connection) -> PostgresConnection:
+        lock_registry_changes(connection, self._database)
+        self._database.require_standby(connection)
         return PostgresConnection(connection, self._database.fill_in_table_names)
 
     async def _run_transaction(self, work: Callable[[Connection], T]) -> T:

@@ -26,7 +26,12 @@ from spool.clock import Clock
 from spool.errors import OtherSchema, SpoolError, SpoolUnavailable
 from spool.leases import LeaseTasks, NodeSettings, NodeState, Work
 from spool.postgres.database import LIVE, SESSION_S, Connection, Database
-from spool.postgres.migrations import MAY_JOIN, VERSION, accepted_version_parameters, check_joining
+from spool.postgres.migrations import (
+    MAY_JOIN,
+    VERSION,
+    accepted_version_parameters,
+    require_schema_not_upgraded,
+)
 
 # seconds after the start of a renewal for which this gateway trusts its session; other gateways end it later
 TRUST_S = 4.0
@@ -93,7 +98,7 @@ NODES = f"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _ReportedSettings:
     """The digests of this node's settings, unchanged since `since`."""
 
     digests: Mapping[str, str]
@@ -142,7 +147,7 @@ class PostgresLeases:
         self._keeper: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()
         self._is_away = False
-        self._told: _Told | None = None  # digests to report to the other gateways
+        self._told: _ReportedSettings | None = None  # digests to report to the other gateways
         self._is_written = False  # whether the digests are stored in the row of this session
         self.session = uuid4()  # id that marks the deliveries that this session sends
 
@@ -150,7 +155,7 @@ class PostgresLeases:
     def running_leases(self) -> Collection[str]:
         return frozenset(self._tasks.held)
 
-    def lease_turn(self, name: str) -> object:
+    def lease_holding_id(self, name: str) -> object:
         """
         Return a value that changes whenever this session loses and regains the lease.
 
@@ -194,7 +199,7 @@ class PostgresLeases:
     def publish_settings(self, digests: Mapping[str, str]) -> None:
         """Publish the digests of this node's settings. A running session writes them with its next renewal."""
         if self._told is None or digests != self._told.digests:
-            self._told = _Told(digests=dict(digests), since=self._clock.now())
+            self._told = _ReportedSettings(digests=dict(digests), since=self._clock.now())
             self._is_written = False
 
     async def node_settings(self) -> Sequence[NodeSettings]:
@@ -230,7 +235,9 @@ class PostgresLeases:
                     self._tasks.lose_lease(name)
                 wants = sorted(self._tasks.wanted_leases)
                 joins = not self._has_joined
-                look = partial(self._renew_rows, session=session, joins=joins, wants=wants)
+                look = partial(
+                    self._renew_session_and_leases, session=session, begins_session=joins, wanted_leases=wants
+                )
                 self._may_be_live = True
                 state = await self._database.control.run(look)
                 if state.is_live and session == self.session and self._clock.monotonic() < began + TRUST_S:
@@ -276,7 +283,7 @@ class PostgresLeases:
                 self._is_away = True
             else:
                 self._is_away = False
-            self._end_if_untrusted()
+            self._end_session_if_expired()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S * random.uniform(0.8, 1.2)):
                     await self._asked.wait()
@@ -285,13 +292,13 @@ class PostgresLeases:
         look = asyncio.create_task(self.renew_session(), name="look")
         try:
             while not (await asyncio.wait({look}, timeout=WATCH_S))[0]:
-                self._end_if_untrusted()
+                self._end_session_if_expired()
         finally:
             look.cancel()
             await asyncio.gather(look, return_exceptions=True)
         await look
 
-    def _end_if_untrusted(self) -> None:
+    def _end_session_if_expired(self) -> None:
         """
         If the session may have expired, end its tasks. The next session gets another id, because interrupted
         deliveries stay assigned to the old one.
@@ -299,24 +306,24 @@ class PostgresLeases:
         if (self._tasks.held or self._going) and self._clock.monotonic() >= self._trusted_until:
             self._begin_new_session()
 
-    def _renew_rows(
-        self, connection: Connection, *, session: UUID, joins: bool, wants: Sequence[str]
+    def _renew_session_and_leases(
+        self, connection: Connection, *, session: UUID, begins_session: bool, wanted_leases: Sequence[str]
     ) -> _Held:
         execute = partial(self._execute, connection, id=session)
-        if joins:
+        if begins_session:
             execute(FORGET)
             about = {"name": self._name, "version": self._version, "schema_version": VERSION}
-            if execute(JOIN, **about, **accepted_version_parameters(), wants=wants).rowcount != 1:
-                check_joining(self._database, connection)
+            if execute(JOIN, **about, **accepted_version_parameters(), wants=wanted_leases).rowcount != 1:
+                require_schema_not_upgraded(self._database, connection)
                 return _Held(is_live=False)
-        elif execute(RENEW, wants=wants).rowcount != 1:
+        elif execute(RENEW, wants=wanted_leases).rowcount != 1:
             return _Held(is_live=False)
         settings = self._told
-        if settings is not None and (joins or not self._is_written):
+        if settings is not None and (begins_session or not self._is_written):
             execute(TELL, **settings.encode_report())
             # changed settings are written by the next renewal
             self._is_written = settings is self._told
-        missing = sorted(set(wants) - self._known)
+        missing = sorted(set(wanted_leases) - self._known)
         if missing:
             execute(ADD, names=missing)
             self._known |= set(missing)
@@ -325,11 +332,11 @@ class PostgresLeases:
         share = _fair_share(wants_by_node)
         holders, woken = self._read_holders(connection)
         own = {name for name, node in holders.items() if node == session}
-        if len(own) < share and any(holders.get(name) not in wants_by_node for name in wants):
-            execute(TAKE, wants=wants, room=share - len(own))
+        if len(own) < share and any(holders.get(name) not in wants_by_node for name in wanted_leases):
+            execute(TAKE, wants=wanted_leases, room=share - len(own))
             holders, woken = self._read_holders(connection)
             own = {name for name, node in holders.items() if node == session}
-        unwanted = sorted(own.difference(wants))
+        unwanted = sorted(own.difference(wanted_leases))
         if unwanted:  # routes of this gateway's earlier configuration, which other gateways may still want
             execute(RELEASE, names=unwanted)
             own.difference_update(unwanted)

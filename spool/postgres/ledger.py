@@ -108,7 +108,7 @@ def storable_value(value: Any) -> Any:
     return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def _is_wrong_digest(digest: bytes, tags: str, *dimensions: Any) -> bool:
+def _is_digest_of_dimensions_wrong(digest: bytes, tags: str, *dimensions: Any) -> bool:
     """
     Return whether stored dimensions do not match their digest. The digest is not compared if `storable_value`
     replaced a character, because it was computed before.
@@ -197,7 +197,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             after_number,
             most,
         )
-        wrong = [id for id, *row in rows if _is_wrong_digest(*row)]
+        wrong = [id for id, *row in rows if _is_digest_of_dimensions_wrong(*row)]
         return wrong, rows[-1][0] if rows else None
 
     def drop_unused_numbers(self) -> int:
@@ -205,7 +205,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         return self._run(DROP_KEYS)
 
     def _add_measures_to_table(
-        self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]
+        self, table: str, key_columns: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]
     ) -> None:
         sums_by_key: dict[tuple[int, ...], Measures] = {}
         # one statement can change a row only once
@@ -215,10 +215,11 @@ class PostgresLedgerRows(SqlLedgerRows):
         if sums_by_key:
             cells = sorted(sums_by_key)
             columns = zip(*map(sums_by_key.__getitem__, cells), strict=True)
-            arrays = ", ".join(("%s::bigint[]",) * len(key) + _KINDS)
+            arrays = ", ".join(("%s::bigint[]",) * len(key_columns) + _KINDS)
             self._run(
-                f"INSERT INTO {self._table(table)} AS old ({', '.join(key)}, {_NAMES}) SELECT * FROM unnest({arrays})"
-                f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {_ADDED}",
+                f"INSERT INTO {self._table(table)} AS old ({', '.join(key_columns)}, {_NAMES})"
+                f" SELECT * FROM unnest({arrays})"
+                f" ON CONFLICT ({', '.join(key_columns)}) DO UPDATE SET {_ADDED}",
                 *(_array_text(map(str, column)) for column in zip(*cells, strict=True)),
                 *(
                     _array_text(map(money.units_to_text if name in MONEY else str, column))
@@ -308,7 +309,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         groups = [(tuple([value or None for value in row[:-2]]), row[-1]) for row in rows]
         return rows[0][-2] if rows else 0, groups
 
-    def numbers_having(self, dimension: DerivedDimension) -> Sequence[int]:
+    def numbers_with_derived_value(self, dimension: DerivedDimension) -> Sequence[int]:
         parameters = StatementParameters()
         value = self._dimension_expression(dimension, parameters)
         joined = f"{{schema}}.ledger_keys k {' '.join(parameters.joins)}"
@@ -360,17 +361,25 @@ class PostgresLedgerRows(SqlLedgerRows):
         return f"(SELECT k.* FROM {{schema}}.ledger_keys k {join} WHERE {is_seen} <> '' OFFSET 0) k"
 
     def _sums_by_number_sql(
-        self, spans: Sequence[Span], chosen: str, columns: Sequence[str], parameters: StatementParameters
+        self,
+        spans: Sequence[Span],
+        chosen_keys_sql: str,
+        columns: Sequence[str],
+        parameters: StatementParameters,
     ) -> str:
         parts = [
-            f"SELECT key, {', '.join(columns)} FROM {self._span_sums_sql(span, chosen, parameters)}"
+            f"SELECT key, {', '.join(columns)} FROM {self._span_sums_sql(span, chosen_keys_sql, parameters)}"
             for span in spans
         ]
         sums = ", ".join(f"SUM({name}) AS {name}" for name in columns)
         return f"(SELECT key, {sums} FROM ({' UNION ALL '.join(parts)}) parts GROUP BY key)"
 
     def _span_sums_sql(
-        self, span: Span, chosen: str, parameters: StatementParameters, query: CostQuery | None = None
+        self,
+        span: Span,
+        chosen_keys_sql: str,
+        parameters: StatementParameters,
+        query: CostQuery | None = None,
     ) -> str:
         """
         Return SQL for the sums of a span of time, read from the rollup that the span names, or from hours and
@@ -382,7 +391,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             if query and rollup == ROLLUP
             else self._rollup_source_sql(width, rollup)
         )
-        return self._filtered_sums_sql(table, width, since, until, chosen, parameters)
+        return self._filtered_sums_sql(table, width, since, until, chosen_keys_sql, parameters)
 
     def _only_groups_sql(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
@@ -393,45 +402,55 @@ class PostgresLedgerRows(SqlLedgerRows):
         return f" WHERE {term}"
 
     def _filtered_sums_sql(
-        self, of: str, width: int, since: int, until: int, chosen: str, parameters: StatementParameters
+        self,
+        table_sql: str,
+        width: int,
+        since: int,
+        until: int,
+        chosen_keys_sql: str,
+        parameters: StatementParameters,
     ) -> str:
         """
-        Return SQL for the sums that pass the filters. `of` is a table and the beginning of a condition.
+        Return SQL for the sums that pass the filters. `table_sql` is a table and the beginning of a condition.
 
         The dimensions that pass the filters are selected first. If there are few, their sums are looked up
         one by one.
         """
         first = period_start(width, since)
         starts = [*range(first if first == since else first + width, until, width)]
-        numbers = self._filtered_numbers(chosen, parameters, MOST_LISTED) if chosen else None
+        numbers = (
+            self._filtered_numbers(chosen_keys_sql, parameters, MOST_LISTED) if chosen_keys_sql else None
+        )
         if numbers is not None and len(numbers) <= MOST_LOOKED_UP // max(len(starts), 1):
             of_starts = f"start = ANY({parameters.add(starts)}::bigint[])"
-            return f"{of} {of_starts} AND key = ANY({parameters.add(numbers)}::bigint[])"
-        condition = f" AND key IN (SELECT k.id FROM {chosen})" if chosen else ""
+            return f"{table_sql} {of_starts} AND key = ANY({parameters.add(numbers)}::bigint[])"
+        condition = f" AND key IN (SELECT k.id FROM {chosen_keys_sql})" if chosen_keys_sql else ""
         if numbers is not None:
             # a list, because the server underestimates how many numbers a derived dimension selects, and would
             # scan the index of the whole time once per number
             condition = f" AND key = ANY({parameters.add(numbers)}::bigint[])"
-        return f"{of} start >= {parameters.add(since)} AND start < {parameters.add(until)}{condition}"
+        return f"{table_sql} start >= {parameters.add(since)} AND start < {parameters.add(until)}{condition}"
 
     def _filtered_numbers(
-        self, chosen: str, parameters: StatementParameters, max_numbers: int
+        self, chosen_keys_sql: str, parameters: StatementParameters, max_numbers: int
     ) -> Sequence[int] | None:
         """
-        Return the numbers of the sets of dimensions that pass the filters `chosen`, or None if there are more
+        Return the numbers of the sets of dimensions that pass the filters `chosen_keys_sql`, or None if there are more
         than `max_numbers`.
 
         The last result is cached, because one query reads several spans.
         """
         values = parameters.values
         statement, cached_values, limit, numbers = self._found
-        is_same = statement == chosen and all(
+        is_same = statement == chosen_keys_sql and all(
             values.get(name) == value for name, value in cached_values.items()
         )
         if not is_same or len(numbers) > limit < max_numbers:
-            rows = self._run_unprepared(f"SELECT k.id FROM {chosen} LIMIT {max_numbers + 1}", parameters)
+            rows = self._run_unprepared(
+                f"SELECT k.id FROM {chosen_keys_sql} LIMIT {max_numbers + 1}", parameters
+            )
             numbers = [number for (number,) in rows]
-            self._found = (chosen, dict(values), max_numbers, numbers)
+            self._found = (chosen_keys_sql, dict(values), max_numbers, numbers)
         return numbers if len(numbers) <= max_numbers else None
 
     def meter_totals(
@@ -564,7 +583,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         expressions = dict(known or {})
         for name in query.used_dimensions:
             if name in UNITS:
-                expressions[name] = self._shown_unit_sql(name, query)
+                expressions[name] = self._unit_name_sql(name, query)
             elif name not in expressions:
                 expressions[name] = self._dimension_expression(query.derived.get(name, name), parameters)
         return expressions

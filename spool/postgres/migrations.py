@@ -171,7 +171,7 @@ async def try_to_migrate(
         return
     try:
         if not found.version:
-            await database.transaction(partial(_create_facts, database, for_copy=for_copy))
+            await database.transaction(partial(_create_installation_facts, database, for_copy=for_copy))
         await database.transaction(partial(_migrate_in_transaction, database, versions), takes_long=True)
     except LockWaited as error:
         raise BeingMigrated(f"another process has locked the tables of the schema {database.name}") from error
@@ -184,12 +184,12 @@ def accepted_version_parameters(own: int = VERSION) -> dict[str, list[bytes]]:
     }
 
 
-def check_joining(database: Database, connection: Connection) -> None:
+def require_schema_not_upgraded(database: Database, connection: Connection) -> None:
     """Raise OtherSchema if the schema has been upgraded since this process opened it."""
     _read_schema_facts(database, connection).require_usable()
 
 
-def _create_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
+def _create_installation_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
     """Create the facts of the installation, unless another process has created them at the same time."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
@@ -225,7 +225,7 @@ def _migrate_in_transaction(
     narrowed = (number for number, version in enumerate(versions, start=FIRST) if version.narrows)
     oldest_node = max([FIRST, found.oldest_node, *narrowed])
     if found.version:
-        _check_nodes(database, connection, max(oldest_node, target - 1), target)
+        _require_no_older_nodes(database, connection, max(oldest_node, target - 1), target)
     # While a migration waits for a lock on a table, all other sessions wait behind it. So it must not wait long.
     connection.execute("SET LOCAL lock_timeout = '2s'")
     for migration in versions[len(found.digests) :]:
@@ -237,16 +237,18 @@ def _migrate_in_transaction(
         )
 
 
-def _check_nodes(database: Database, connection: Connection, oldest: int, target: int) -> None:
-    """Raise NotAllowed while a node runs that could not use the version `target`."""
-    parameters = {"oldest": oldest, "now": database.now_parameter()}
+def _require_no_older_nodes(
+    database: Database, connection: Connection, oldest_version: int, target_version: int
+) -> None:
+    """Raise NotAllowed while a node runs that could not use the version `target_version`."""
+    parameters = {"oldest": oldest_version, "now": database.now_parameter()}
     older = connection.execute(database.fill_in_table_names(OLDER_NODES), parameters).fetchall()
     if older:
         nodes = ", ".join(
             f"{name} (Tollhouse {release}, version {version})" for name, release, version in older
         )
         raise NotAllowed(
-            f"version {target} of the schema needs nodes of version {oldest} or later, but older ones "
+            f"version {target_version} of the schema needs nodes of version {oldest_version} or later, but older ones "
             f"are running: {nodes}. Stop them, or upgrade them to the release before this one, then "
             "try again"
         )

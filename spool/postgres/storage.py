@@ -44,7 +44,7 @@ from spool.postgres.registry.follower import FollowedRows, Follower
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.streams import PostgresStreams
 from spool.postgres.transfer.tables import tables_opener
-from spool.postgres.transfer.taking_over import take_over
+from spool.postgres.transfer.taking_over import copy_storage_into_schema
 from spool.postgres.transfer.unfinished import require_finished_copy
 from spool.record import UNIT_COST
 from spool.registry.registry import Registry
@@ -127,7 +127,9 @@ async def open_spool(
             await database.pool.run_joined(partial(streams.remove_totals, database=database, totals=totals))
         return totals is not None
 
-    claims = streams.with_stream_claims(database, reports.query_versions, max_streams=settings.max_streams)
+    claims = streams.versions_with_stream_claims(
+        database, reports.query_versions, max_streams=settings.max_streams
+    )
     log = PostgresLog(
         database,
         settings=settings,
@@ -281,5 +283,5 @@ ENGINE = StorageEngine(
     version=lambda: f"postgres by {DRIVER}",
     administration=ADMINISTRATION,
     tables=tables_opener,
-    take_over=take_over,
+    take_over=copy_storage_into_schema,
 )

@@ -57,7 +57,7 @@ class PostgresStreamRows(SqlStreamRows):
         self._pipelined = PostgresConnection(connection, database.fill_in_table_names)
         super().__init__(self._pipelined)
 
-    def query_rows(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
+    def query_rows_and_return_reader(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
         """Query the rows in a pipeline. Call the returned function after the pipeline ends."""
         names = sorted({operation.stream for operation in operations})
         rows = self._pipelined.send_query(_NAMED, names=names)
@@ -105,14 +105,14 @@ class PostgresStreams(SqlStreams):
         }
 
 
-def with_stream_claims(database: Database, versions: Versions, *, max_streams: int) -> Versions:
+def versions_with_stream_claims(database: Database, read_versions: Versions, *, max_streams: int) -> Versions:
 
     def query_stream_versions(
         connection: Connection, keys: Sequence[bytes]
     ) -> Callable[[], Mapping[bytes, int]]:
         claimed = shared.claimed_streams(keys)
         rest = [key for key in keys if key not in claimed]
-        other_versions = versions(connection, rest) if rest else dict
+        other_versions = read_versions(connection, rest) if rest else dict
         names = sorted({stream.name for stream in claimed.values()})
         if not claimed:
             return other_versions
@@ -147,7 +147,7 @@ def query_for_commit(
     if not submitted:
         return None
     table = PostgresStreamRows(connection, database)
-    note = table.query_rows(submitted)
+    note = table.query_rows_and_return_reader(submitted)
     stored = PostgresConnection(connection, database.fill_in_table_names).send_query(facts.FACT, name=SINCE)
 
     def write_stream_totals(plan: CommitPlan) -> None:
@@ -199,7 +199,7 @@ def deletable_totals(
     for stream in streams:
         excess = bytes_to_free.get(stream.name, 0)
         before = NEVER if excess else old
-        for total in tables.settled_totals(rows, stream.name, settled=settled, before=before):
+        for total in tables.settled_totals(rows, stream.name, changed_before=settled, started_before=before):
             if total.start_time >= old and excess <= 0:
                 break
             excess -= estimated_bytes(total)

@@ -18,7 +18,7 @@ import msgspec
 
 from spool.errors import NotAllowed, RegistryDamaged
 from spool.registry.following import DOCUMENTS, ChangedRowId
-from spool.turns.threads import prepare_types
+from spool.turns.threads import prepare_types_for_msgspec
 
 
 class Identified(Protocol):
@@ -86,7 +86,7 @@ class DocumentKind(Generic[Row]):
     noun: str
 
     def __post_init__(self) -> None:
-        prepare_types(self.row)
+        prepare_types_for_msgspec(self.row)
 
     @property
     def announced_subject(self) -> ChangedRowId:

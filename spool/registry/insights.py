@@ -15,7 +15,7 @@ import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
 from spool.registry.texts import check_amount, check_one_of, storable_text, web_link_or_empty
-from spool.turns.threads import prepare_types
+from spool.turns.threads import prepare_types_for_msgspec
 
 NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED = "new", "in_progress", "on_hold", "addressed", "ignored"
 STATUSES = (NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED)
@@ -52,7 +52,7 @@ class CallFilter:
     exclude: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-prepare_types(CallFilter)
+prepare_types_for_msgspec(CallFilter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from spool.registry.file_owners import check_unmanaged
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import storable_text
-from spool.turns.threads import prepare_types
+from spool.turns.threads import prepare_types_for_msgspec
 
 KIND = "org_context"
 ID = "notes"
@@ -30,7 +30,7 @@ class OrgContext:
     set_at: float
 
 
-prepare_types(OrgContext)
+prepare_types_for_msgspec(OrgContext)
 
 
 def encode_context(context: OrgContext) -> dict[str, Any]:

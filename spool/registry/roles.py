@@ -587,7 +587,9 @@ class RoleTable(NamedTable[Role]):
         if not people.min_group or VIEW_NAMES in rights.permission_sets:
             return rights
         own = (
-            RoleFilter(dimension=USER, values=people.recorded_forms(rights.person)) if rights.person else None
+            RoleFilter(dimension=USER, values=people.all_recorded_names(rights.person))
+            if rights.person
+            else None
         )
         return rights.limited_to_own(own)
 

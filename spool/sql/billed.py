@@ -87,11 +87,11 @@ class FilterParts:
                 {
                     name: values
                     for name, values in chosen.items()
-                    if _needs_of_row_and_key(query, (name,)) == kind
+                    if _needs_billed_row_and_key(query, (name,)) == kind
                 }
                 for chosen in (query.include, query.exclude)
             )
-            has_only = query.only is not None and _needs_of_row_and_key(query, query.group_by) == kind
+            has_only = query.only is not None and _needs_billed_row_and_key(query, query.group_by) == kind
             only, by = (query.only, query.group_by) if has_only else (None, ())
             parts.append(replace(query, include=include, exclude=exclude, only=only, group_by=by))
         of_keys, of_bills, of_both = parts
@@ -102,7 +102,7 @@ class FilterParts:
         return ["start", *columns] if by_start else columns
 
 
-def _needs_of_row_and_key(query: CostQuery, names: Iterable[str]) -> tuple[bool, bool]:
+def _needs_billed_row_and_key(query: CostQuery, names: Iterable[str]) -> tuple[bool, bool]:
     needed = _source_dimensions(query, names)
     of_row = not needed.isdisjoint(_COLUMNS)
     return of_row, not of_row or bool(needed - _COLUMNS.keys())

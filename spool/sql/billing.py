@@ -57,11 +57,11 @@ _TABLES = ("billing_rows", "billing_drops", "billing_months")
 _REMOVE_MONTH = [f"DELETE FROM {{schema}}.{table} WHERE {_OF_MONTH}" for table in _TABLES]
 
 
-class SqlDropRows:
+class SqlBillingDropRows:
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
 
-    def add_drop(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None:
+    def add_billing_drop(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None:
         self._connection.run(_ADD_DROP, **_DROP.stored_values(drop))
         month = {"connection": drop.connection, "month": drop.month}
         rows = [
@@ -108,7 +108,7 @@ class SqlBillingDrops:
     async def last_drop_at_by_month(self, connection: str) -> Mapping[str, float]:
         return dict(await self._read_rows(_MONTHS, connection=connection))
 
-    async def has_drop(self, connection: str, month: str, id: str) -> bool:
+    async def has_billing_drop(self, connection: str, month: str, id: str) -> bool:
         [[exists]] = await self._read_rows(_HAS, connection=connection, month=month, id=id)
         return bool(exists)
 
@@ -122,7 +122,7 @@ class SqlBillingDrops:
         [[size]] = await self._read_rows(_STORED)
         return int(size)
 
-    async def last_drop_at_by_connection(self) -> Mapping[str, float]:
+    async def last_billing_drop_at_by_connection(self) -> Mapping[str, float]:
         return dict(await self._read_rows(_NEWEST))
 
     async def delete_connection(self, connection: str) -> None:
@@ -130,16 +130,16 @@ class SqlBillingDrops:
         Delete a connection's rows without waiting for a standby. Drops that a failover restores are deleted
         again and never sent.
         """
-        await self._delete_each_month(_OF_CONNECTION, connection=connection)
+        await self._delete_selected_months(_OF_CONNECTION, connection=connection)
 
     async def delete_old_months(self, before: str) -> int:
-        return await self._delete_each_month(_OLD, before=before)
+        return await self._delete_selected_months(_OLD, before=before)
 
-    async def _delete_each_month(self, months: str, **values: object) -> int:
+    async def _delete_selected_months(self, months_query: str, **values: object) -> int:
         """Delete months, each in a transaction, so that no commit waits long. Return their number."""
 
         def delete_months(on: SqlConnection) -> int:
-            rows = on.all(months, **values)
+            rows = on.all(months_query, **values)
             for connection, month in rows:
                 for statement in _REMOVE_MONTH:
                     on.run(statement, connection=connection, month=month)
@@ -161,7 +161,9 @@ def store_drops_of_commit(connection: SqlConnection, plan: CommitPlan) -> None:
         months = {(drop.connection_id, drop.month) for drop in drops if drop.month}
         for of_connection, month in sorted(months):
             connection.run(_LOCK, connection=of_connection, month=month)
-        billing.apply_drops(SqlDropRows(connection), plan.first[BILLING_DATA], records, at=plan.at)
+        billing.apply_billing_drops(
+            SqlBillingDropRows(connection), plan.first[BILLING_DATA], records, arrived_at=plan.at
+        )
 
 
 # -- hours that were sent ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from spool.clusters import FROM_SETTINGS, Cluster, ClusterCheck
 from spool.log.partial_reports import Expectation
 from spool.sql.columns import ColumnForm, RowColumns, select_sql, upsert_sql
 from spool.sql.connection import SqlTransactions
-from spool.turns.threads import prepare_types
+from spool.turns.threads import prepare_types_for_msgspec
 
 
 def _build_json_form(kind: Any) -> ColumnForm:
@@ -25,7 +25,7 @@ PUT = upsert_sql("clusters", CLUSTER.names, "id")
 DELETE = "DELETE FROM {schema}.clusters WHERE id = :id"
 
 
-prepare_types(Cluster)
+prepare_types_for_msgspec(Cluster)
 
 
 class SqlClusters:

@@ -11,14 +11,14 @@ from spool.container_files.values import (
     ClusterFiles,
     ClusterIdentity,
     ContainerFile,
-    HeldFiles,
+    ContainerFileSums,
     WaitingFiles,
 )
 from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
 from spool.sql.columns import RowColumns, select_sql, upsert_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
-from spool.sql.lists import ToldValues, read_page
+from spool.sql.lists import CachedFieldValues, read_page
 
 FILE = RowColumns(ContainerFile)
 FILES = select_sql("container_files", FILE.names)
@@ -69,7 +69,7 @@ class SqlContainerRows:
 
     def __init__(self, transactions: SqlTransactions) -> None:
         self._transactions = transactions
-        self._told = ToldValues()
+        self._told = CachedFieldValues()
 
     async def find(self, id: str) -> ContainerFile | None:
         files = await self._read_files(f"{FILES} WHERE id = :id", id=id)
@@ -115,7 +115,7 @@ class SqlContainerRows:
             lambda connection: write_rows(connection, pairs, removed_files, changes)
         )
 
-    async def counts_by_term(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+    async def running_counts_by_kind_and_term(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         return {(kind, term): (n, carried) for kind, term, n, carried in await self._read_rows(_BOOKS)}
 
     async def counts_by_state(self) -> Mapping[tuple[str, str], int]:
@@ -133,16 +133,16 @@ class SqlContainerRows:
         [(files, size, oldest)] = await self._read_rows(_WAITING)
         return WaitingFiles(files=files, bytes=size, oldest=oldest)
 
-    async def held_files(self) -> Sequence[HeldFiles]:
+    async def file_sums_per_cluster_and_key(self) -> Sequence[ContainerFileSums]:
         return [
-            HeldFiles(
+            ContainerFileSums(
                 identity=ClusterIdentity(*identity_values), key=key, open=n, bytes=size, waiting_bytes=waiting
             )
             for *identity_values, key, n, size, waiting in await self._read_rows(_HELD)
         ]
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
-        cached = self._told.fresh_values()
+        cached = self._told.recent_values()
         untold = tuple(name for name in query.known if name not in cached)
         remaining_query = replace(query, known=untold)
         page = await self._transactions.snapshot(

@@ -88,7 +88,9 @@ class SqlErasing:
         """
         for stored in self._spans:
             await self._rename_spans(stored, renaming)
-        renamed = await self._transactions.transaction(partial(_rename_set_aside, renaming=renaming))
+        renamed = await self._transactions.transaction(
+            partial(_rename_in_set_aside_records, renaming=renaming)
+        )
         for topic in TOPICS_OF_PEOPLE:
             after = 0
             while step := await self._rename_some_entries(topic, after, renaming):
@@ -126,12 +128,14 @@ class SqlErasing:
         changed, count = await asyncio.to_thread(_rename_in_entries, topic, rows, renaming)
         if changed:
             keys = await self._transactions.transaction(
-                partial(self._put_entries, topic=topic, changed=changed)
+                partial(self._write_entries_and_renew_deliveries, topic=topic, changed=changed)
             )
             count = count._replace(deliveries=keys)
         return rows[-1][0], count
 
-    def _put_entries(self, tables: SqlConnection, topic: str, changed: Sequence[Mapping[str, Any]]) -> int:
+    def _write_entries_and_renew_deliveries(
+        self, tables: SqlConnection, topic: str, changed: Sequence[Mapping[str, Any]]
+    ) -> int:
         deliveries = set[int]()
         for row in changed:
             tables.run(_PUT_ENTRY % self._rows, topic=self._code(topic), **row["entry"])
@@ -174,7 +178,7 @@ class SqlErasing:
 def _rename_in_spans(
     stored_spans: StoredSpans, rows: Iterable[Sequence[Any]], renaming: Renaming
 ) -> list[Mapping[str, Any]]:
-    change = partial(_rename_given, renaming=renaming)
+    change = partial(_rename_in_given_values, renaming=renaming)
     changed = ((key, bytes(packed), stored_spans.change(bytes(packed), change)) for key, packed in rows)
     return [{"key": key, "packed": after} for key, before, after in changed if after != before]
 
@@ -183,7 +187,7 @@ def _put_spans(tables: SqlConnection, statement: str, rows: Iterable[Mapping[str
     tables.run_each(statement, rows)
 
 
-def _rename_given(given_values: GivenValues, renaming: Renaming) -> GivenValues:
+def _rename_in_given_values(given_values: GivenValues, renaming: Renaming) -> GivenValues:
     fields = {**given_values._asdict(), "tags": dict(given_values.tags)}
     # spans rarely state a call's time, so any time counts
     rename_person_in_fields(fields, renaming, EVER)
@@ -202,7 +206,7 @@ def _rename_in_entries(
         except EntryUnreadable:
             unreadable += 1
             continue
-        renamed = [record for record in decoded if rename_person(record, renaming, unknown=EVER)]
+        renamed = [record for record in decoded if rename_person(record, renaming, time_if_unknown=EVER)]
         if renamed:
             records += len(renamed)
             sealed = codec.compress_entry(
@@ -219,12 +223,12 @@ def _rename_in_entries(
     return changed, RenamedRecords(records, 0, unreadable)
 
 
-def _rename_set_aside(tables: SqlConnection, renaming: Renaming) -> RenamedRecords:
+def _rename_in_set_aside_records(tables: SqlConnection, renaming: Renaming) -> RenamedRecords:
     renamed = NO_RECORDS
     for select, put in ((_DEAD, _PUT_DEAD), (_KEPT, _PUT_KEPT)):
         for id, packed in tables.all(select):
             records = unpack_records(bytes(packed))
-            changed = [rename_person(record, renaming, unknown=EVER) for record in records]
+            changed = [rename_person(record, renaming, time_if_unknown=EVER) for record in records]
             if any(changed):
                 key = {"key": new_idempotency_key()} if put is _PUT_KEPT else {}
                 tables.run(put, id=id, record=pack_records(records), **key)

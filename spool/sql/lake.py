@@ -45,7 +45,7 @@ class SqlLandings:
             return [edition for (edition,) in connection.all(_UP_TO, route=route, first=first_number)]
 
         return await self._transactions.read(read_editions) or await self._transactions.transaction(
-            lambda connection: _begin_edition(connection, route)
+            lambda connection: _begin_log_edition(connection, route)
         )
 
     async def begin_edition(self) -> str:
@@ -85,7 +85,7 @@ def new_edition() -> str:
     return secrets.token_hex(4)
 
 
-def _begin_edition(connection: SqlConnection, route: str) -> list[str]:
+def _begin_log_edition(connection: SqlConnection, route: str) -> list[str]:
     connection.run(_ADD, route=_LOG, first=0, edition=new_edition())
     edition, _ = connection.first_row(_NEWEST, route=_LOG)
     connection.run(_ADD, route=route, first=0, edition=edition)

@@ -461,9 +461,11 @@ class SqlLedgerRows(SqlWorkRows):
                 f"DELETE FROM {self._table(table)} {where}", rollup=rollup_number, width=width, before=before
             )
 
-    def is_rollup_different(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
-        table, columns, computed_sql = self._rollup_statement(number, dimensions)
-        rows_sql = f"{table} WHERE rollup = {number} AND width = {width}"
+    def is_rollup_different(
+        self, rollup_number: int, dimensions: Sequence[str], width: int, start: int
+    ) -> bool:
+        table, columns, computed_sql = self._rollup_statement(rollup_number, dimensions)
+        rows_sql = f"{table} WHERE rollup = {rollup_number} AND width = {width}"
         stored = f"SELECT {', '.join(columns)} FROM {rows_sql} AND start = :since"
         for left_sql, right_sql in ((computed_sql, stored), (stored, computed_sql)):
             statement = f"SELECT EXISTS (SELECT * FROM ({left_sql}) a EXCEPT SELECT * FROM ({right_sql}) b)"
@@ -497,7 +499,9 @@ class SqlLedgerRows(SqlWorkRows):
 
             table, days = self._table(billed.ROLLUPS), self._table(billed.BILLED)
             extra_columns, sums = billed.PLACE, billed.LIMBS
-        computed_sql = rollup_sql(days, self._table("keys"), dimensions, sums=sums, apart=extra_columns)
+        computed_sql = rollup_sql(
+            days, self._table("keys"), dimensions, sums=sums, other_group_columns=extra_columns
+        )
         return table, ("key", *extra_columns, *sums), computed_sql
 
     def tag_values_in_calls_and_billing_rows(self) -> Sequence[tuple[str, str, bool, bool]]:
@@ -526,8 +530,8 @@ class SqlLedgerRows(SqlWorkRows):
             return f"{self._sums_table(width)} WHERE"
         return f"{self._table(ROLLUPS)} WHERE rollup = {rollup} AND width = {width} AND"
 
-    def _period_sums_sql(self, width: int, before: str = "") -> str:
-        return f"SELECT {before}{KEY}, {', '.join(self.shown)} {self._sums_at_start_sql(width)}"
+    def _period_sums_sql(self, width: int, leading_columns_sql: str = "") -> str:
+        return f"SELECT {leading_columns_sql}{KEY}, {', '.join(self.shown)} {self._sums_at_start_sql(width)}"
 
     def _sums_at_start_sql(self, width: int) -> str:
         return f"FROM {self._sums_table(width)} h JOIN {self._table('keys')} k ON k.id = h.key WHERE h.start = :start"

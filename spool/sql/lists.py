@@ -1,7 +1,7 @@
 """
 Pages of rows in SQL. Names in statements are constants of the program, and values are bound.
 
-Texts of people are sorted without case (`spool.listing.text_rank`). Other texts are sorted by code point, so
+Texts of people are sorted without case (`spool.listing.text_sort_key`). Other texts are sorted by code point, so
 PostgreSQL columns have `COLLATE "C"`.
 """
 
@@ -28,7 +28,7 @@ TOLD_S = 5.0
 _EVERYTHING: tuple[str, Mapping[str, object]] = ("true", {})
 
 
-class ToldValues:
+class CachedFieldValues:
     """
     A cache of fields' distinct values, at most TOLD_S seconds old, because otherwise every page would scan
     the table.
@@ -38,7 +38,7 @@ class ToldValues:
         self._now = now
         self._told: dict[str, tuple[float, Sequence[str]]] = {}
 
-    def fresh_values(self) -> Mapping[str, Sequence[str]]:
+    def recent_values(self) -> Mapping[str, Sequence[str]]:
         oldest = self._now() - TOLD_S
         return {name: values for name, (at, values) in self._told.items() if at > oldest}
 

@@ -190,12 +190,12 @@ class SqlRegistryRows:
         return added
 
     def put_key(self, key: Key) -> None:
-        self._lock_key(key.id, shuts=key.status == DISABLED)
+        self._lock_key(key.id, ends_all_secrets=key.status == DISABLED)
         self._write(_PUT_KEY, **_key_values(key))
         self._write_secrets(key)
 
     def delete_key(self, id: int) -> None:
-        self._lock_key(id, shuts=True)
+        self._lock_key(id, ends_all_secrets=True)
         self._write("DELETE FROM {schema}.secrets WHERE key_id = :id", id=id)
         self._write("DELETE FROM {schema}.keys WHERE id = :id", id=id)
         self._announce_change(KEYS, str(id))
@@ -382,8 +382,8 @@ class SqlRegistryRows:
         if table.news:
             self._announce_change(table.news, "" if table.news == INSIGHTS else str(id))
 
-    def _lock_key(self, id: int, *, shuts: bool) -> None:
-        """Lock a key's row in shared engines. `shuts`: no secret of the key works after the change."""
+    def _lock_key(self, id: int, *, ends_all_secrets: bool) -> None:
+        """Lock a key's row in shared engines. `ends_all_secrets`: no secret of the key works after the change."""
 
     def cancel_change_announcements(self) -> None:
         """Do nothing, because the only process announces nothing."""

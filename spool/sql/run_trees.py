@@ -51,50 +51,65 @@ WITH RECURSIVE used (id) AS ({used}), linked (run) AS (
 _SETS_OF_SESSIONS = " UNION SELECT s.id FROM {sets} s WHERE s.unit_session IN ({numbers})"
 
 
-def runs_below_sql(sets: str, numbers: Collection[int], *, of_runs: bool) -> str:
-    names = {"sets": sets, "rest": REST, "numbers": ", ".join(map(str, numbers))}
+def runs_below_sql(sets_table: str, numbers: Collection[int], *, starts_from_runs: bool) -> str:
+    names = {"sets": sets_table, "rest": REST, "numbers": ", ".join(map(str, numbers))}
     names["and_below"] = _AND_BELOW.format(**names, s_is_seen="")
     # SQLite accepts 500 VALUES before UNION. A run without calls is known only as the starter of another run.
     runs = """SELECT unit_run FROM {sets} WHERE unit_run IN ({numbers}) AND unit_run > {rest}
   UNION SELECT parent_run FROM {sets} WHERE parent_run IN ({numbers}) AND parent_run > {rest}"""
-    if of_runs:
+    if starts_from_runs:
         return _BELOW.format(runs=runs.format(**names), **names)
     runs = "SELECT DISTINCT unit_run FROM {sets} WHERE unit_session IN ({numbers}) AND unit_run > {rest}"
     return (_BELOW + _SETS_OF_SESSIONS).format(runs=runs.format(**names), **names)
 
 
-def used_sets_and_links_sql(sets: str, used: str) -> str:
+def used_sets_and_links_sql(sets_table: str, used_sets_sql: str) -> str:
     """
-    Return SQL for the table `kept`: the sets of units in `used`, and the sets that state who started the runs
-    above the runs in `used`.
+    Return SQL for the table `kept`: the sets of units in `used_sets_sql`, and the sets that state who started the runs
+    above the runs in `used_sets_sql`.
     """
-    return _KEPT.format(sets=sets, used=used, rest=REST, edge=EDGE)
+    return _KEPT.format(sets=sets_table, used=used_sets_sql, rest=REST, edge=EDGE)
 
 
-def lineage_sql(sets: str, column: str, *, has_below: bool, seen: str = "") -> str:
+def lineage_sql(sets_table: str, column: str, *, has_below: bool, visible_sets_sql: str = "") -> str:
     """
-    Return SQL for runs, each with the run that started it and one of its sessions. `seen`: SQL for the sets
+    Return SQL for runs, each with the run that started it and one of its sessions. `visible_sets_sql`: SQL for the sets
     of units of work that may decide this, "" for all.
     """
-    names = {"sets": sets, "rest": REST, **_seen_sets_sql(seen)}
+    names = {"sets": sets_table, "rest": REST, **_visible_sets_sql_parts(visible_sets_sql)}
     and_below = _AND_BELOW.format(**names) if has_below else ""
-    own = f"(SELECT unit_run FROM {sets} WHERE {column} IN :numbers) s"
-    if seen:  # read all visible sets, because the time would reveal whether a hidden set has the unit
-        own = f"(SELECT s.unit_run FROM seen v JOIN {sets} s ON s.id = v.id WHERE s.{column} + 0 * v.id IN :numbers) s"
+    own = f"(SELECT unit_run FROM {sets_table} WHERE {column} IN :numbers) s"
+    if (
+        visible_sets_sql
+    ):  # read all visible sets, because the time would reveal whether a hidden set has the unit
+        visible = f"seen v JOIN {sets_table} s ON s.id = v.id"
+        own = f"(SELECT s.unit_run FROM {visible} WHERE s.{column} + 0 * v.id IN :numbers) s"
     return _LINEAGE.format(own=own, and_below=and_below, **names)
 
 
-def runs_above_sql(sets: str, used: str, *, links: str = "", seen: str = "") -> str:
+def runs_above_sql(
+    sets_table: str, used_sets_sql: str, *, links_table: str = "", visible_sets_sql: str = ""
+) -> str:
     """
-    Return SQL for run, session and starting run of the sets of units in `used`, and of all runs above them.
-    `links`: table with links to starting runs, or "". `seen`: as in `lineage_sql`.
+    Return SQL for run, session and starting run of the sets of units in `used_sets_sql`, and of all runs above them.
+    `links_table`: table with links to starting runs, or "". `visible_sets_sql`: as in `lineage_sql`.
     """
-    linked = f" UNION SELECT l.linked FROM {links} l WHERE l.target = {UNITS[RUN].number}" if links else ""
-    return _ABOVE.format(sets=sets, rest=REST, used=used, linked=linked, **_seen_sets_sql(seen))
+    linked = (
+        f" UNION SELECT l.linked FROM {links_table} l WHERE l.target = {UNITS[RUN].number}"
+        if links_table
+        else ""
+    )
+    return _ABOVE.format(
+        sets=sets_table,
+        rest=REST,
+        used=used_sets_sql,
+        linked=linked,
+        **_visible_sets_sql_parts(visible_sets_sql),
+    )
 
 
-def _seen_sets_sql(seen: str) -> Mapping[str, str]:
+def _visible_sets_sql_parts(visible_sets_sql: str) -> Mapping[str, str]:
     return {
-        "seen": f"seen (id) AS MATERIALIZED ({seen}), " if seen else "",
-        "s_is_seen": " AND s.id IN (SELECT id FROM seen)" if seen else "",
+        "seen": f"seen (id) AS MATERIALIZED ({visible_sets_sql}), " if visible_sets_sql else "",
+        "s_is_seen": " AND s.id IN (SELECT id FROM seen)" if visible_sets_sql else "",
     }

@@ -15,7 +15,7 @@ from spool.streams import (
     StreamSize,
     StreamTotal,
     TelemetryStream,
-    TotalsInHand,
+    TotalsInTransaction,
     TotalsPart,
     estimated_bytes,
     plan_freed_bytes,
@@ -60,24 +60,24 @@ class SqlStreamRows:
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
         self._streams: dict[str, TelemetryStream | None] = {}
-        self._totals = TotalsInHand()
+        self._totals = TotalsInTransaction()
 
-    def prefetch_totals(self, places: Iterable[tuple[str, str]]) -> None:
+    def prefetch_totals(self, total_keys: Iterable[tuple[str, str]]) -> None:
         """
         Read totals with one statement per stream. With more statements, this thread would wait for the
         interpreter lock each time.
         """
         missing: dict[str, list[str]] = {}
-        for stream, key in places:
+        for stream, key in total_keys:
             if (stream, key) not in self._totals:
                 missing.setdefault(stream, []).append(key)
         for stream, keys in missing.items():
             rows = self._connection.all(_THESE, stream=stream, keys=keys)
             self._cache_rows([(stream, key) for key in keys], rows)
 
-    def _cache_rows(self, places: Iterable[tuple[str, str]], rows: Iterable[Sequence[Any]]) -> None:
+    def _cache_rows(self, total_keys: Iterable[tuple[str, str]], rows: Iterable[Sequence[Any]]) -> None:
         stored = {(row[0], row[1]): TOTAL.read_row(row) for row in rows}
-        for stream_key in places:
+        for stream_key in total_keys:
             self._totals.note_total(stream_key, stored.get(stream_key))
 
     def find_stream(self, name: str) -> TelemetryStream | None:
@@ -117,12 +117,12 @@ class SqlStreamRows:
 
     def remove_total(self, stream: str, key: str) -> None:
         self.find_total(stream, key)
-        self._totals.forget_total((stream, key))
+        self._totals.note_deleted_total((stream, key))
         statement = "DELETE FROM {schema}.stream_totals WHERE stream = :stream AND key = :key"
         self._connection.run(statement, stream=stream, key=key)
 
     def flush(self) -> None:
-        changed, growth = self._totals.take_changes()
+        changed, growth = self._totals.take_changed_totals_and_growth()
         if changed:
             self._connection.run_each(_PUT_TOTAL, [self._stored_values(total) for total in changed])
         if growth:
@@ -197,12 +197,14 @@ def read_sizes(connection: SqlConnection) -> list[StreamSize]:
     return [StreamSize(*row) for row in connection.all(_SIZES)]
 
 
-def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int, max_bytes: int) -> int:
+def delete_settled_totals(
+    connection: SqlConnection, *, changed_before: float, started_before: int, max_bytes: int
+) -> int:
     """
     Delete some of the oldest totals. Return the latest start among them, or 0.
 
-    Two conditions: the total last changed before `settled`, so the log has no operation on it that may still
-    have to be sent. And it starts before `old`, or the sender key of its stream nearly uses up its part of
+    Two conditions: the total last changed before `changed_before`, so the log has no operation on it that may still
+    have to be sent. And it starts before `started_before`, or the sender key of its stream nearly uses up its part of
     `max_bytes`.
     """
     stream_sizes = read_sizes(connection)
@@ -211,9 +213,11 @@ def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int
     newest = 0
     for stream in stream_sizes:
         excess = bytes_to_free.get(stream.name, 0)
-        before = NEVER if excess else old
-        for total in settled_totals(connection, stream.name, settled=settled, before=before):
-            if total.start_time >= old and excess <= 0:
+        before = NEVER if excess else started_before
+        for total in settled_totals(
+            connection, stream.name, changed_before=changed_before, started_before=before
+        ):
+            if total.start_time >= started_before and excess <= 0:
                 break
             excess -= estimated_bytes(total)
             newest = max(newest, total.start_time)
@@ -223,7 +227,9 @@ def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int
 
 
 def settled_totals(
-    connection: SqlConnection, stream: str, *, settled: float, before: int
+    connection: SqlConnection, stream: str, *, changed_before: float, started_before: int
 ) -> Sequence[StreamTotal]:
-    rows = connection.all(_SETTLED, stream=stream, settled=settled, before=before, at_most=TRIMMED_AT_ONCE)
+    rows = connection.all(
+        _SETTLED, stream=stream, settled=changed_before, before=started_before, at_most=TRIMMED_AT_ONCE
+    )
     return [TOTAL.read_row(row) for row in rows]

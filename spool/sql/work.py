@@ -83,12 +83,12 @@ class SqlWorkRows(ABC):
     def _table(self, table: str) -> str: ...
 
     @abstractmethod
-    def numbers_having(self, dimension: DerivedDimension) -> Sequence[int]:
+    def numbers_with_derived_value(self, dimension: DerivedDimension) -> Sequence[int]:
         """Return the numbers of the sets of dimensions that have a value in a derived dimension."""
 
     @abstractmethod
     def _add_measures_to_table(
-        self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]
+        self, table: str, key_columns: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]
     ) -> None: ...
 
     def add_unit_sums(
@@ -100,13 +100,13 @@ class SqlWorkRows(ABC):
         if unlisted:
             self._note_last_seen(unlisted, max(start for start, *_ in sums))
         sets = {units: _replace_unlisted(units, unlisted) for units in found}
-        numbers = self._numbers_of_sets({*sets.values()})
-        self._add_names(names)
+        numbers = self._store_unit_sets_and_return_numbers({*sets.values()})
+        self._add_unit_names(names)
         self._add_unit_sums(
             (start, numbers[sets[units]], key, measures) for start, units, key, measures in sums
         )
 
-    def _numbers_of_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
+    def _store_unit_sets_and_return_numbers(self, sets: Collection[Units]) -> Mapping[Units, int]:
         numbers = {units: unit_set_number(units) for units in sets}
         values = ", ".join(f":{name}" for name in _SET)
         self._tables.run_each(
@@ -119,7 +119,7 @@ class SqlWorkRows(ABC):
         )
         return numbers
 
-    def _add_names(self, names: Mapping[int, str]) -> None:
+    def _add_unit_names(self, names: Mapping[int, str]) -> None:
         self._tables.run_each(
             f"INSERT INTO {self._table(NAMES)} (id, name) VALUES (:id, :name) ON CONFLICT (id) DO NOTHING",
             [{"id": id, "name": stored_value(name)} for id, name in sorted(names.items())],
@@ -150,11 +150,11 @@ class SqlWorkRows(ABC):
             runs = {*noted.values()}
         return found
 
-    def _read_unlisted(self, kind: int, numbers: Collection[int]) -> Mapping[tuple[int, int], int]:
+    def _read_unlisted(self, unit_kind: int, numbers: Collection[int]) -> Mapping[tuple[int, int], int]:
         statement = f"SELECT id, {_PARENT} FROM {self._table(UNLISTED)} WHERE unit = :kind AND id IN :ids"
         ids = sorted(number for number in numbers if number > REST)
-        rows = self._tables.all(statement, kind=kind, ids=ids) if ids else ()
-        return {(kind, id): parent for id, parent in rows}
+        rows = self._tables.all(statement, kind=unit_kind, ids=ids) if ids else ()
+        return {(unit_kind, id): parent for id, parent in rows}
 
     def _note_last_seen(self, unlisted: Collection[tuple[int, int]], start: int) -> None:
         where = "unit = :unit AND id = :id AND seen < :start"
@@ -286,30 +286,29 @@ class SqlWorkRows(ABC):
             most=most,
         )
 
-    def _sums_with_units_sql(self, query: CostQuery | None = None, sums: str = "") -> str:
+    def _sums_with_units_sql(self, query: CostQuery | None = None, sums_sql: str = "") -> str:
         """
         Return SQL for sums with the columns of their units. A call without its own unit of a kind counts
-        under a linked one. `sums`: replaces the table of sums.
+        under a linked one. `sums_sql`: replaces the table of sums.
         """
-        pairs, named = self._link_pairs(), UNITS if query is None else query.used_dimensions
+        pairs, named = self._linked_pairs_mask(), UNITS if query is None else query.used_dimensions
         linked, links = work_links.join_links_sql(pairs, self._table(work_links.LINKS), _COLUMNS, named)
         units = {name: linked.get(name, f"p.{column}") for name, column in _COLUMNS.items()}
-        joined = (
-            f"{'sums' if sums else self._table(WORK)} w JOIN {self._table(SETS)} p ON p.id = w.units{links}"
-        )
+        joined = f"{'sums' if sums_sql else self._table(WORK)} w JOIN {self._table(SETS)} p ON p.id = w.units{links}"
         shown = ", ".join(f"{units[name]} AS {column}" for name, column in _COLUMNS.items())
         rows = (
-            f"{sums and f'WITH sums AS MATERIALIZED ({sums}) '}SELECT w.*, {shown}, p.{_PARENT} FROM {joined}"
+            f"{sums_sql and f'WITH sums AS MATERIALIZED ({sums_sql}) '}"
+            f"SELECT w.*, {shown}, p.{_PARENT} FROM {joined}"
         )
         return f"({rows}) of_units"
 
     def run_tree(self, query: CostQuery, since: int, until: int) -> RunTree:
-        sets, pairs, seen = self._table(SETS), self._link_pairs(), self._visible_sets_sql(query)
-        few = self._few_sets_condition(query)
+        sets, pairs, seen = self._table(SETS), self._linked_pairs_mask(), self._visible_sets_sql(query)
+        few = self._condition_if_few_unit_sets(query)
         used = f"SELECT units FROM {self._table(WORK)} WHERE start >= {since} AND start < {until}"
         links = self._table(work_links.LINKS) if work_links.has_parent_links(pairs, RUN) else ""
         rows = self._tables.all(
-            runs_above_sql(sets, f"{used}{few and f' AND {few}'}", links=links, seen=seen)
+            runs_above_sql(sets, f"{used}{few and f' AND {few}'}", links_table=links, visible_sets_sql=seen)
         )
         parents, sessions = dict[int, int](), defaultdict[int, list[int]](list)
         for run, session, parent in rows:
@@ -332,7 +331,7 @@ class SqlWorkRows(ABC):
         return RunTree(parents=break_cycles(parents), sessions=sessions, forks=forks, hidden=hidden)
 
     def _linked_parents(self, unit: str) -> Mapping[int, int]:
-        if not work_links.has_parent_links(self._link_pairs(), unit):
+        if not work_links.has_parent_links(self._linked_pairs_mask(), unit):
             return {}
         links = f"SELECT id, linked FROM {self._table(work_links.LINKS)} WHERE target = {UNITS[unit].number}"
         return dict(self._tables.all(f"{links} AND linked > {REST}"))
@@ -340,15 +339,15 @@ class SqlWorkRows(ABC):
     def _visible_sets_sql(self, query: CostQuery) -> str:
         if query.trees_of is None:
             return ""
-        keys = self.listed.format(",".join(map(str, self.numbers_having(query.trees_of))))
+        keys = self.listed.format(",".join(map(str, self.numbers_with_derived_value(query.trees_of))))
         since, until = _days_around(query)
-        return self._sets_with_calls_sql(f"({keys})", str(since), str(until))
+        return self._unit_sets_with_calls_sql(f"({keys})", str(since), str(until))
 
-    def _sets_with_calls_sql(self, keys: str, since: str, until: str) -> str:
+    def _unit_sets_with_calls_sql(self, keys: str, since: str, until: str) -> str:
         work = self._table(WORK)  # not DISTINCT, which takes most of the time
         return f"SELECT units FROM {work} WHERE start >= {since} AND start < {until} AND calls <> 0 AND key IN {keys}"
 
-    def _few_sets_condition(self, query: CostQuery) -> str:
+    def _condition_if_few_unit_sets(self, query: CostQuery) -> str:
         """
         Return a condition on the sets of units that can pass, or "" if they are too many to list. For
         restricted people, it is always "", because the running time would reveal how many hidden sums pass.
@@ -361,21 +360,25 @@ class SqlWorkRows(ABC):
             # the index has only listed units, except for sessions
             if not numbers or (min(numbers) <= REST and name != SESSION):
                 continue
-            found = [_sets_with_any_sql(sets, name, numbers)]
+            found = [_unit_sets_with_any_number_sql(sets, name, numbers)]
             if query.aggregated and name == query.unit_of_work:
-                linked = self._linked_below(name, numbers)
-                found = [runs_below_sql(sets, [*numbers, *linked], of_runs=name == RUN)]
-                if name == SESSION and (runs := self._linked_below(RUN, ())):
-                    found.append(f"SELECT id FROM ({runs_below_sql(sets, runs, of_runs=True)}) linked")
+                linked = self._units_linked_below(name, numbers)
+                found = [runs_below_sql(sets, [*numbers, *linked], starts_from_runs=name == RUN)]
+                if name == SESSION and (runs := self._units_linked_below(RUN, ())):
+                    found.append(
+                        f"SELECT id FROM ({runs_below_sql(sets, runs, starts_from_runs=True)}) linked"
+                    )
             elif name in TARGETS:
-                found += work_links.linked_sets_sql(self._link_pairs(), links, sets, _COLUMNS, name, numbers)
+                found += work_links.linked_unit_sets_sql(
+                    self._linked_pairs_mask(), links, sets, _COLUMNS, name, numbers
+                )
             rows = self._tables.all(f"SELECT id FROM ({' UNION '.join(found)}) few LIMIT {_MOST_SETS + 1}")
             if len(rows) <= _MOST_SETS:
                 ids = {id for (id,) in rows}
                 few = ids if few is None else few & ids
         return "" if few is None else f"units IN ({_number_list_sql(sorted(few))})"
 
-    def _linked_below(self, unit: str, numbers: Sequence[int]) -> Collection[int]:
+    def _units_linked_below(self, unit: str, numbers: Sequence[int]) -> Collection[int]:
         """
         Return the numbers of sessions that are linked below these. For runs, return all linked runs, because
         reports may place them below.
@@ -399,20 +402,23 @@ class SqlWorkRows(ABC):
         applies only for some time, such as a branch's.
         """
         is_by_unit = query.unit_of_work is not None and [*query.group_by] == [query.unit_of_work]
-        return is_by_unit and not work_links.has_limited_links(self._link_pairs(), query.used_dimensions)
+        return is_by_unit and not work_links.has_limited_links(
+            self._linked_pairs_mask(), query.used_dimensions
+        )
 
-    def _sets_of_range_condition(self, query: CostQuery, since: int, until: int) -> str:
+    def _condition_on_unit_sets_in_range(self, query: CostQuery, since: int, until: int) -> str:
         """
         Return a condition on the sets of units that can pass the filters and have sums in a range. It is ""
         for restricted people, because the time would reveal how many hidden sums pass.
         """
         if query.has_slice_filter:
             return ""
-        pairs = self._link_pairs()
+        pairs = self._linked_pairs_mask()
         terms = [
             f" AND p.{_COLUMNS[name]} IN ({_number_list_sql(numbers)})"
             for name, numbers in _chosen_units(query)
-            if not (query.aggregated and name == query.unit_of_work) and not work_links.has_links(pairs, name)
+            if not (query.aggregated and name == query.unit_of_work)
+            and not work_links.has_links_to(pairs, name)
         ]
         if not terms:
             return ""
@@ -420,14 +426,14 @@ class SqlWorkRows(ABC):
         # the plus makes SQLite read the range instead of looking up each set
         return f"+units IN (SELECT p.id FROM {self._table(SETS)} p WHERE p.id IN ({used}){''.join(terms)})"
 
-    def _link_pairs(self) -> int:
+    def _linked_pairs_mask(self) -> int:
         return self.state_values().get(work_links.PAIRS, 0)
 
     def _linked_units_sql(self, unit: str) -> str:
         return work_links.linked_units_sql(unit, self._table(work_links.LINKS))
 
     def pull_requests_and_tickets_since(self, since: int) -> Collection[tuple[str, int]]:
-        pairs = self._link_pairs()
+        pairs = self._linked_pairs_mask()
         linked = {
             unit: self._linked_units_sql(unit) for unit in TREES if work_links.has_parent_links(pairs, unit)
         }
@@ -447,10 +453,12 @@ class SqlWorkRows(ABC):
         self._tables.run_each(
             insert_sql(f"{self.prefix}{work_links.LINKS}", work_links.COLUMNS), work_links.link_rows(links)
         )
-        self._add_names({link.target_number: link.name for link in links.links if link.target in TARGETS})
-        for statement in work_links.unlisted_targets_sql(table, self._table(UNLISTED)):
+        self._add_unit_names(
+            {link.target_number: link.name for link in links.links if link.target in TARGETS}
+        )
+        for statement in work_links.redirect_links_to_unlisted_sql(table, self._table(UNLISTED)):
             self._tables.run(statement)
-        self.set_state(**work_links.links_state(links), **new_data_versions())
+        self.set_state(**work_links.unit_link_state_values(links), **new_data_versions())
 
     def stop_listing_units(self, unit: str, ids: Collection[int]) -> None:
         [newest] = self._tables.first_row(f"SELECT COALESCE(MAX(start), 0) FROM {self._table(WORK)}")
@@ -466,43 +474,45 @@ class SqlWorkRows(ABC):
         )
         self._unlist_in_steps(unit, [id for (id,) in expired], before)
 
-    def _unlist_in_steps(self, unit: str, ids: Collection[int], seen: int) -> None:
+    def _unlist_in_steps(self, unit: str, ids: Collection[int], last_seen: int) -> None:
         ordered = sorted(ids)
         for first in range(0, len(ordered), _MOST_UNLISTED):
-            self._unlist_some(unit, ordered[first : first + _MOST_UNLISTED], seen)
+            self._unlist_some(unit, ordered[first : first + _MOST_UNLISTED], last_seen)
 
-    def _unlist_some(self, unit: str, ids: Sequence[int], seen: int) -> None:
-        changed = self._sets_having(_COLUMNS[unit], ids)
+    def _unlist_some(self, unit: str, ids: Sequence[int], last_seen: int) -> None:
+        changed = self._unit_sets_by_number(_COLUMNS[unit], ids)
         parents = dict[int, int]()
         if unit == RUN:
             for run, parent in sorted(
                 {(units[_RUN], units[-1]) for units in changed.values() if units[-1] > REST}
             ):
                 parents.setdefault(run, parent)
-            changed |= self._sets_having(_PARENT, ids)
+            changed |= self._unit_sets_by_number(_PARENT, ids)
         self._tables.run_each(
             f"INSERT INTO {self._table(UNLISTED)} (unit, id, {_PARENT}, seen) VALUES (:unit, :id, :parent, :seen)"
             " ON CONFLICT DO NOTHING",
             [
-                {"unit": UNITS[unit].number, "id": id, "parent": parents.get(id, NONE), "seen": seen}
+                {"unit": UNITS[unit].number, "id": id, "parent": parents.get(id, NONE), "seen": last_seen}
                 for id in ids
             ],
         )
         self.set_state(**{UNLISTS: self.state_values().get(UNLISTS, 0) + 1}, **new_data_versions())
-        for linked in work_links.unlisted_targets_sql(self._table(work_links.LINKS), self._table(UNLISTED)):
+        for linked in work_links.redirect_links_to_unlisted_sql(
+            self._table(work_links.LINKS), self._table(UNLISTED)
+        ):
             self._tables.run(linked)
-        self._move_sums(changed)
+        self._move_sums_to_listed_units(changed)
 
-    def _sets_having(self, column: str, numbers: Collection[int]) -> dict[int, Units]:
+    def _unit_sets_by_number(self, column: str, numbers: Collection[int]) -> dict[int, Units]:
         statement = (
             f"SELECT id, {_NAMES} FROM {self._table(SETS)} WHERE {column} > {REST} AND {column} IN :numbers"
         )
         return {id: tuple(units) for id, *units in self._tables.all(statement, numbers=sorted(numbers))}
 
-    def _move_sums(self, sets: Mapping[int, Units]) -> None:
+    def _move_sums_to_listed_units(self, sets: Mapping[int, Units]) -> None:
         unlisted = self._unlisted_parents(sets.values())
         listed = {number: _replace_unlisted(units, unlisted) for number, units in sets.items()}
-        numbers = self._numbers_of_sets({*listed.values()})
+        numbers = self._store_unit_sets_and_return_numbers({*listed.values()})
         work, moved = self._table(WORK), "units IN :sets"
         rows = self._tables.all(
             f"SELECT start, units, key, {', '.join(self.shown)} FROM {work} h WHERE {moved}",
@@ -522,21 +532,23 @@ class SqlWorkRows(ABC):
 
     def _move_hours_to_days(self, before: int) -> None:
         hours = f"FROM {self._table(WORK)} w WHERE w.start < :before AND w.start % {DAY_S} <> 0"
-        self._add_selected(
+        self._add_selected_sums(
             f"w.start - w.start % {DAY_S}, w.units, w.key, {self._sum_columns_sql('w.')} {hours}",
             before=before,
         )
         hours = f"{self._table(WORK)} WHERE start < :before AND start % {DAY_S} <> 0"
         self._tables.run(f"DELETE FROM {hours}", before=before)
 
-    def _sum_columns_sql(self, of: str) -> str:
-        return ", ".join(f"CAST(sum({of}{name}) AS {self.cast.get(name, 'bigint')})" for name in self.columns)
+    def _sum_columns_sql(self, column_prefix: str) -> str:
+        return ", ".join(
+            f"CAST(sum({column_prefix}{name}) AS {self.cast.get(name, 'bigint')})" for name in self.columns
+        )
 
-    def _add_selected(self, selected: str, **values: object) -> None:
+    def _add_selected_sums(self, select_list_sql: str, **values: object) -> None:
         added = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in self.columns)
         self._tables.run(
             f"INSERT INTO {self._table(WORK)} AS old (start, units, key, {', '.join(self.columns)})"
-            f" SELECT {selected} GROUP BY 1, 2, 3 ON CONFLICT (start, units, key) DO UPDATE SET {added}",
+            f" SELECT {select_list_sql} GROUP BY 1, 2, 3 ON CONFLICT (start, units, key) DO UPDATE SET {added}",
             **values,
         )
 
@@ -551,10 +563,16 @@ class SqlWorkRows(ABC):
     ) -> Sequence[RunLineage]:
         seen, values = "", dict[str, object](numbers=unit_numbers(unit, names), most=most)
         if limiting_query is not None and limiting_query.trees_of is not None:
-            seen = self._sets_with_calls_sql(":keys", ":since", ":until")
+            seen = self._unit_sets_with_calls_sql(":keys", ":since", ":until")
             since, until = _days_around(limiting_query)
-            values |= {"keys": self.numbers_having(limiting_query.trees_of), "since": since, "until": until}
-        statement = lineage_sql(self._table(SETS), _COLUMNS[unit], has_below=includes_runs_below, seen=seen)
+            values |= {
+                "keys": self.numbers_with_derived_value(limiting_query.trees_of),
+                "since": since,
+                "until": until,
+            }
+        statement = lineage_sql(
+            self._table(SETS), _COLUMNS[unit], has_below=includes_runs_below, visible_sets_sql=seen
+        )
         rows = self._tables.all(statement, **values)
         return [
             RunLineage(
@@ -604,22 +622,22 @@ class SqlWorkRows(ABC):
         ]
         if not terms and query.work_unit_group_index is None:
             return f"{self._table(WORK)} WHERE"
-        if not sums and (few := self._few_sets_condition(query)):
+        if not sums and (few := self._condition_if_few_unit_sets(query)):
             terms.append(few)
         return f"{self._sums_with_units_sql(query, sums)} WHERE {''.join(f'{term} AND ' for term in terms)}"
 
-    def _group_terms_sql(self, query: CostQuery, first: int) -> list[str]:
+    def _group_by_terms_sql(self, query: CostQuery, first_column: int) -> list[str]:
         """
-        Return the GROUP BY terms from result column `first` on. A unit is grouped by its number, because its
+        Return the GROUP BY terms from result column `first_column` on. A unit is grouped by its number, because its
         name needs a lookup.
         """
-        names = enumerate(query.group_by, first)
+        names = enumerate(query.group_by, first_column)
         units = {name: f"h.{column}" for name, column in _COLUMNS.items()}
         if query.aggregated and query.unit_of_work is not None:
             units[query.unit_of_work] = ", ".join(_OF_PLACE)
         return [units.get(name, str(place)) for place, name in names]
 
-    def _shown_unit_sql(self, unit: str, query: CostQuery) -> str:
+    def _unit_name_sql(self, unit: str, query: CostQuery) -> str:
         if query.aggregated and unit == query.unit_of_work:
             return _PLACE
         column = f"h.{_COLUMNS[unit]}"
@@ -640,10 +658,10 @@ def _chosen_units(query: CostQuery) -> list[tuple[str, Sequence[int]]]:
     return [(name, unit_numbers(name, values)) for name, values in chosen]
 
 
-def _sets_with_any_sql(sets: str, unit: str, numbers: Sequence[int]) -> str:
+def _unit_sets_with_any_number_sql(sets_table: str, unit: str, numbers: Sequence[int]) -> str:
     column = _COLUMNS[unit]
     is_listed = "" if unit == SESSION else f" AND {column} > {REST}"
-    return f"SELECT id FROM {sets} WHERE {column} IN ({_number_list_sql(numbers)}){is_listed}"
+    return f"SELECT id FROM {sets_table} WHERE {column} IN ({_number_list_sql(numbers)}){is_listed}"
 
 
 def _number_list_sql(numbers: Iterable[int]) -> str:

@@ -20,7 +20,7 @@ _PAIRS = tuple(product(TARGETS, LINKED))
 _PARENTS = tuple((unit, unit) for unit in TREES)
 
 
-def links_state(links: UnitLinks) -> Mapping[str, int]:
+def unit_link_state_values(links: UnitLinks) -> Mapping[str, int]:
     present = {(link.target, link.unit) for link in links.links}
     return {
         LINKS_MARK: links.data_version,
@@ -28,8 +28,8 @@ def links_state(links: UnitLinks) -> Mapping[str, int]:
     }
 
 
-def has_parent_links(pairs: int, unit: str) -> bool:
-    return bool(pairs >> len(_PAIRS) + TREES.index(unit) & 1)
+def has_parent_links(linked_pairs_mask: int, unit: str) -> bool:
+    return bool(linked_pairs_mask >> len(_PAIRS) + TREES.index(unit) & 1)
 
 
 def link_rows(links: UnitLinks) -> list[dict[str, int]]:
@@ -51,18 +51,18 @@ def link_rows(links: UnitLinks) -> list[dict[str, int]]:
 
 
 def join_links_sql(
-    pairs: int, table: str, columns: Mapping[str, str], named: Container[str]
+    linked_pairs_mask: int, links_table: str, columns: Mapping[str, str], used_dimensions: Container[str]
 ) -> tuple[Mapping[str, str], str]:
     """
     Return an expression for each kind of unit that is a link's target, and SQL that joins the links to the
-    tables `w` (sums) and `p` (sets of units). Only kinds in `named` are joined.
+    tables `w` (sums) and `p` (sets of units). Only kinds in `used_dimensions` are joined.
 
     At most one link of a kind fits a sum, so no sum is counted twice.
     """
     found: dict[str, list[str]] = {}
     joins = ""
     for place, (target, unit) in enumerate(_PAIRS):
-        if not pairs & 1 << place or target not in named:
+        if not linked_pairs_mask & 1 << place or target not in used_dimensions:
             continue
         name = f"link_{place}"
         found.setdefault(target, []).append(f"{name}.linked")
@@ -77,7 +77,7 @@ def join_links_sql(
                 f"w.start >= {name}.since",
                 f"w.start < {name}.until",
             ]
-        joins += f" LEFT JOIN {table} {name} ON {' AND '.join(fits)}"
+        joins += f" LEFT JOIN {links_table} {name} ON {' AND '.join(fits)}"
     expressions = {
         target: f"CASE p.{columns[target]} WHEN {NONE} THEN COALESCE({', '.join(linked)}, {NONE})"
         f" ELSE p.{columns[target]} END"
@@ -86,48 +86,54 @@ def join_links_sql(
     return expressions, joins
 
 
-def has_links(pairs: int, target: str) -> bool:
-    return any(pairs & 1 << place and of == target for place, (of, _) in enumerate(_PAIRS))
+def has_links_to(linked_pairs_mask: int, target: str) -> bool:
+    return any(linked_pairs_mask & 1 << place and of == target for place, (of, _) in enumerate(_PAIRS))
 
 
-def has_limited_links(pairs: int, named: Container[str]) -> bool:
+def has_limited_links(linked_pairs_mask: int, used_dimensions: Container[str]) -> bool:
     """
-    Return whether a link in use may be limited in time, as a link of a branch is. `pairs`: a bit for each
+    Return whether a link in use may be limited in time, as a link of a branch is. `linked_pairs_mask`: a bit for each
     pair of kinds that is linked.
     """
     return any(
-        pairs & 1 << place and unit == BRANCH and target in named
+        linked_pairs_mask & 1 << place and unit == BRANCH and target in used_dimensions
         for place, (target, unit) in enumerate(_PAIRS)
     )
 
 
-def linked_sets_sql(
-    pairs: int, table: str, sets: str, columns: Mapping[str, str], target: str, numbers: Sequence[int]
+def linked_unit_sets_sql(
+    linked_pairs_mask: int,
+    links_table: str,
+    sets_table: str,
+    columns: Mapping[str, str],
+    target: str,
+    numbers: Sequence[int],
 ) -> Iterator[str]:
     for place, (of, unit) in enumerate(_PAIRS):
-        if of == target and pairs & 1 << place:
+        if of == target and linked_pairs_mask & 1 << place:
             yield (
-                f"SELECT s.id FROM {table} l JOIN {sets} s ON s.{columns[unit]} = l.id AND s.{columns[unit]} > {REST}"
+                f"SELECT s.id FROM {links_table} l JOIN {sets_table} s"
+                f" ON s.{columns[unit]} = l.id AND s.{columns[unit]} > {REST}"
                 f" WHERE l.target = {UNITS[target].number} AND l.unit = {UNITS[unit].number}"
                 f" AND l.linked IN ({', '.join(map(str, numbers))})"
             )
 
 
-def linked_units_sql(unit: str, table: str) -> str:
+def linked_units_sql(unit: str, links_table: str) -> str:
     """Return SQL for units that must stay listed, so that their links can apply."""
-    of_kind = f"SELECT id FROM {table} WHERE unit = {UNITS[unit].number}"
+    of_kind = f"SELECT id FROM {links_table} WHERE unit = {UNITS[unit].number}"
     if unit == REPOSITORY:
-        of_kind += f" UNION SELECT repository FROM {table} WHERE unit = {UNITS[BRANCH].number}"
+        of_kind += f" UNION SELECT repository FROM {links_table} WHERE unit = {UNITS[BRANCH].number}"
     if unit in TREES:
-        of_kind += f" UNION SELECT linked FROM {table} WHERE target = {UNITS[unit].number}"
+        of_kind += f" UNION SELECT linked FROM {links_table} WHERE target = {UNITS[unit].number}"
     return of_kind
 
 
-def unlisted_targets_sql(table: str, unlisted: str) -> Iterator[str]:
+def redirect_links_to_unlisted_sql(links_table: str, unlisted_table: str) -> Iterator[str]:
     """Yield statements that redirect links to unlisted units to the sum of unlisted units (REST)."""
     for target in (*TARGETS, *TREES):
         number = UNITS[target].number
         yield (
-            f"UPDATE {table} SET linked = {REST} WHERE target = {number}"
-            f" AND linked IN (SELECT id FROM {unlisted} WHERE unit = {number})"
+            f"UPDATE {links_table} SET linked = {REST} WHERE target = {number}"
+            f" AND linked IN (SELECT id FROM {unlisted_table} WHERE unit = {number})"
         )

@@ -25,14 +25,14 @@ class DiskContents:
         self._directory = directory / DIRECTORY
         self._drafts = 0
 
-    async def begin_draft(self, id: str, head: bytes) -> DiskDraft:
+    async def begin_draft(self, id: str, header_line: bytes) -> DiskDraft:
         self._drafts += 1
         path = self._directory / f"{id}.{self._drafts}{DRAFT}"
 
         def make_draft_file() -> BinaryIO:
             make_directory(self._directory, 0o700)
             file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
-            file.write(head)
+            file.write(header_line)
             return file
 
         return DiskDraft(await asyncio.to_thread(make_draft_file), path, self._directory / id)
@@ -54,10 +54,10 @@ class DiskContents:
         if ids:
             await asyncio.to_thread(delete_content_files)
 
-    async def stored_heads(self) -> Mapping[str, bytes]:
+    async def header_lines_by_file_id(self) -> Mapping[str, bytes]:
         """Read the first line of each file, and delete drafts that a killed process left."""
 
-        def read_content_heads() -> dict[str, bytes]:
+        def read_header_lines() -> dict[str, bytes]:
             heads = {}
             for path in self._directory.glob("*"):
                 if path.suffix == DRAFT:
@@ -67,7 +67,7 @@ class DiskContents:
                         heads[path.name] = file.readline(MAX_HEAD_BYTES)
             return heads
 
-        return await asyncio.to_thread(read_content_heads)
+        return await asyncio.to_thread(read_header_lines)
 
 
 def copy_contents(directory: Path, into: Path) -> None:

@@ -64,7 +64,7 @@ SETTINGS = (
 )
 
 
-def _end_statements(error: BaseException | None) -> None:
+def _end_statements_in_traceback(error: BaseException | None) -> None:
     """
     End the unfinished statements in the stack frames of an error.
 
@@ -127,7 +127,7 @@ class _Connection(aiosqlite.Connection):
         try:
             return work()
         except BaseException as error:
-            _end_statements(error)
+            _end_statements_in_traceback(error)
             if isinstance(error, UnicodeDecodeError):
                 as_damage = damage_error("a text in the file is not valid UTF-8")
                 self.met_damage(as_damage)
@@ -241,7 +241,7 @@ class Database:
         """Return how long the last commit took to write and flush, in seconds."""
         return self._writer.flush_seconds
 
-    def is_in_place(self) -> bool:
+    def are_files_in_place(self) -> bool:
         """
         Return whether the file and its log are in their places. If one was deleted or replaced, new data
         would be lost at the end of the process.
@@ -282,7 +282,7 @@ class Database:
 MOST_REWRITTEN = 512 << 20
 
 
-async def remove_row_remains(database: Database) -> str:
+async def overwrite_deleted_rows(database: Database) -> str:
     """Overwrite what deleted and replaced rows left behind. Return why some may remain, or ""."""
 
     def vacuum_file(connection: sqlite3.Connection) -> str:

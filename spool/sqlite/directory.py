@@ -109,7 +109,7 @@ def require_free_for_copy(directory: Path) -> None:
         raise NotAllowed(f"{directory} is not empty: copy into a new directory")
 
 
-def begin_copy(directory: Path) -> None:
+def begin_storage_copy(directory: Path) -> None:
     """Empty the directory and mark it as a copy in progress. The caller must hold its lock."""
     require_free_for_copy(directory)
     (directory / MARK).touch(mode=0o600)
@@ -117,7 +117,7 @@ def begin_copy(directory: Path) -> None:
     _remove_files(directory, but=(MARK, LOCK_FILE))
 
 
-def finish_copy(directory: Path) -> None:
+def finish_storage_copy(directory: Path) -> None:
     flush_directory(directory)
     (directory / MARK).unlink()
     flush_directory(directory)

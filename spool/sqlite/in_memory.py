@@ -19,7 +19,7 @@ from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL, DirectoryLock
 from spool.sqlite.ledger import SqliteLedger
 from spool.sqlite.memory_log import MemoryDatabase, new_log
 from spool.sqlite.registry import SqliteRegistry
-from spool.sqlite.spool import NO_OTHER_LIMITS, SqliteSpool, read_spool
+from spool.sqlite.spool import NO_OTHER_LIMITS, SqliteSpool, load_sqlite_spool
 from spool.storage import Storage, StorageEngine, StorageOptions
 
 
@@ -27,8 +27,8 @@ class MemoryContents:
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
 
-    async def begin_draft(self, id: str, head: bytes) -> MemoryDraft:
-        return MemoryDraft(self, id, head)
+    async def begin_draft(self, id: str, header_line: bytes) -> MemoryDraft:
+        return MemoryDraft(self, id, header_line)
 
     async def read(self, id: str) -> AsyncIterator[bytes]:
         if id not in self.kept:
@@ -40,7 +40,7 @@ class MemoryContents:
         for id in ids:
             self.kept.pop(id, None)
 
-    async def stored_heads(self) -> Mapping[str, bytes]:
+    async def header_lines_by_file_id(self) -> Mapping[str, bytes]:
         return {id: data.partition(b"\n")[0] + b"\n" for id, data in self.kept.items()}
 
 
@@ -75,7 +75,7 @@ async def open_spool(
     database = MemoryDatabase(SPOOL)
     await database.run(recovery.migrate_spool)
     log = new_log(database, settings=settings, clock=clock, secret=secret, observer=observer, native=native)
-    return await read_spool(
+    return await load_sqlite_spool(
         database, log, MemoryContents(), settings, container, clock, lock=DirectoryLock(None), secret=secret
     )
 

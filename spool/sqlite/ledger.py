@@ -44,11 +44,11 @@ from spool.sqlite.database import (
     Watch,
     damage_error,
     is_corrupt,
+    overwrite_deleted_rows,
     passes_quick_check,
-    remove_row_remains,
 )
 from spool.sqlite.directory import LEDGER
-from spool.sqlite.migrations import migrate, read_statements
+from spool.sqlite.migrations import migrate, read_migration_statements
 
 COLUMNS = (*COUNTS, *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)), *LATENCY)
 # the limbs of the amounts, in the order of MONEY
@@ -66,10 +66,10 @@ class AskedSums:
         self._rest = (0,) * (len(COLUMNS) - len(read))
 
     def read_measures(self, values: Sequence[int]) -> Measures:
-        return [*join_money(values), *self._rest]
+        return [*join_money_limbs(values), *self._rest]
 
 
-def join_money(values: Sequence[int]) -> Measures:
+def join_money_limbs(values: Sequence[int]) -> Measures:
     reported, estimated = money.join_limbs(*values[_REPORTED]), money.join_limbs(*values[_ESTIMATED])
     return [*values[: _REPORTED.start], reported, estimated, *values[_ESTIMATED.stop :]]
 
@@ -177,7 +177,7 @@ _NEWEST_OUTCOME = """
 
 
 def migrate_ledger(connection: sqlite3.Connection) -> None:
-    migrate(connection, read_statements(LEDGER))
+    migrate(connection, read_migration_statements(LEDGER))
 
 
 class SqliteLedgerRows(SqlLedgerRows):
@@ -194,10 +194,10 @@ class SqliteLedgerRows(SqlLedgerRows):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(SqliteConnection(connection))
         self._connection = connection
-        self._forget_chosen()
+        self._clear_filter_caches()
         self._functions: dict[str, Callable[[tuple[str, ...]], str]] = {}
 
-    def _forget_chosen(self) -> None:
+    def _clear_filter_caches(self) -> None:
         # (filter, maximum number of results, results), and (filter, word, numbers as JSON)
         self._chosen: tuple[Sequence[str], int, Sequence[int]] = (), 0, ()
         self._divided: tuple[Sequence[str], str, str] = (), "", ""
@@ -208,7 +208,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     def _find_or_add_number(self, values: DimensionValues) -> int:
         row = self._connection.execute(_FIND_NUMBER, values).fetchone()
         if row is None:
-            self._forget_chosen()
+            self._clear_filter_caches()
             row = (self._connection.execute(_ADD_NUMBER, values).lastrowid,)
         number: int = row[0]
         return number
@@ -217,18 +217,19 @@ class SqliteLedgerRows(SqlLedgerRows):
         self._connection.execute(_PUT_DIMENSIONS, (*dimensions, number))
 
     def drop_unused_numbers(self) -> int:
-        self._forget_chosen()
+        self._clear_filter_caches()
         used = " UNION ".join(f"SELECT key FROM {table}" for table in (*TABLES.values(), WORK, "billed"))
         return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
 
     def _add_measures_to_table(
-        self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]
+        self, table: str, key_columns: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]
     ) -> None:
         # neighbouring sums are on the same page
         sums = sorted(sums)
-        marks = ", ".join("?" * (len(key) + len(COLUMNS)))
+        marks = ", ".join("?" * (len(key_columns) + len(COLUMNS)))
         self._connection.executemany(
-            f"INSERT INTO {table} ({', '.join(key)}, {_NAMES}) VALUES ({marks}) ON CONFLICT DO UPDATE SET {_ADDED}",
+            f"INSERT INTO {table} ({', '.join(key_columns)}, {_NAMES}) VALUES ({marks})"
+            f" ON CONFLICT DO UPDATE SET {_ADDED}",
             ((*place, *column_values(measures)) for place, measures in sums),
         )
 
@@ -275,7 +276,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         )
         # Names come first in GROUP BY, and status and cost source last, because most rows have the same two
         # values.
-        places = (*self._group_terms_sql(query, 4), *range(1 if by_start else 2, 4))
+        places = (*self._group_by_terms_sql(query, 4), *range(1 if by_start else 2, 4))
         grouped = ", ".join(map(str, places))
         width, since, until, _ = spans[0]
         if not by_start and self._can_add_up_by_set(query):
@@ -309,7 +310,7 @@ class SqliteLedgerRows(SqlLedgerRows):
             [*self._group_expressions(query), "h.status", "h.cost_source", *needed_columns.sums]
         )
         rows = self._connection.execute(
-            f"SELECT {shown} FROM {table} h GROUP BY {self._group_terms_sql(query, 1)[0]}, 2, 3", values
+            f"SELECT {shown} FROM {table} h GROUP BY {self._group_by_terms_sql(query, 1)[0]}, 2, 3", values
         )
         for row in rows:
             yield GroupSum(row[:1], row[1], row[2], needed_columns.read_measures(row[3:]))
@@ -322,7 +323,9 @@ class SqliteLedgerRows(SqlLedgerRows):
         order of the sets finds their units in a third of the time that the order of hours needs.
         """
         width, since, until, _ = span
-        few = self._few_sets_condition(query) or self._sets_of_range_condition(query, since, until)
+        few = self._condition_if_few_unit_sets(query) or self._condition_on_unit_sets_in_range(
+            query, since, until
+        )
         rows_of_sets = f"{WORK} WHERE{few and f' {few} AND'}".replace("{schema}.", "")
         within, values = self._filtered_sums_sql(
             rows_of_sets, width, since, until, *filter_condition(query.without_units())
@@ -362,7 +365,7 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def _group_expressions(self, query: CostQuery) -> Sequence[str]:
         return [
-            f"NULLIF({self._shown_unit_sql(name, query).replace('{schema}.', '')}, '')"
+            f"NULLIF({self._unit_name_sql(name, query).replace('{schema}.', '')}, '')"
             if name in UNITS
             else nullable_dimension_sql(query.derived.get(name, name))
             for name in query.group_by
@@ -435,7 +438,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         ).fetchall()
         return rows[0][-2] if rows else 0, [(row[:-2], row[-1]) for row in rows]
 
-    def numbers_having(self, dimension: DerivedDimension) -> Sequence[int]:
+    def numbers_with_derived_value(self, dimension: DerivedDimension) -> Sequence[int]:
         self._register_derived({dimension.name: dimension})
         rows = self._connection.execute(f"SELECT id FROM keys k WHERE {dimension_sql(dimension)} <> ''")
         return [number for (number,) in rows]
@@ -454,7 +457,7 @@ class SqliteLedgerRows(SqlLedgerRows):
             table = f"(SELECT * FROM {within})"
         rows = self._connection.execute(
             f"SELECT {', '.join(self._group_expressions(query))}, {cost} AS cost FROM {table} h {dimensions}"
-            f" GROUP BY {', '.join(map(str, self._group_terms_sql(query, 1)))} ORDER BY cost DESC LIMIT ?",
+            f" GROUP BY {', '.join(map(str, self._group_by_terms_sql(query, 1)))} ORDER BY cost DESC LIMIT ?",
             (*values, most),
         ).fetchall()
         return len(rows), [(row[:-1], row[-1]) for row in rows]
@@ -476,59 +479,63 @@ class SqliteLedgerRows(SqlLedgerRows):
         return not fails_any
 
     def _filtered_sums_sql(
-        self, of: str, width: int, since: int, until: int, terms: str, values: Sequence[str]
+        self, table_sql: str, width: int, since: int, until: int, filter_terms_sql: str, values: Sequence[str]
     ) -> tuple[str, Sequence[int | str]]:
         """
-        Return SQL for the sums whose dimensions pass the filter conditions `terms`. `of`: a table and the
-        beginning of a WHERE condition.
+        Return SQL for the sums whose dimensions pass the filter conditions `filter_terms_sql`. `table_sql`: a
+        table and the beginning of a WHERE condition.
 
         The numbers of the sets of dimensions that pass are selected first. If there are few, their sums are
         looked up one by one.
         """
-        if not terms:
-            return f"{of} start >= ? AND start < ?", (since, until)
-        chosen = f"SELECT id FROM keys k WHERE TRUE{terms}"
+        if not filter_terms_sql:
+            return f"{table_sql} start >= ? AND start < ?", (since, until)
+        chosen = f"SELECT id FROM keys k WHERE TRUE{filter_terms_sql}"
         first = period_start(width, since)
         starts = range(first if first == since else first + width, until, width)
         max_numbers = _LOOKED_UP // max(len(starts), 1)
         numbers = self._filtered_numbers(chosen, values, max_numbers)
         listed = "(SELECT value FROM json_each(?))"
-        if numbers is None and f"{FUNCTION}(" in terms:
-            word, divided = self._divide_numbers(terms, values)
-            return f"{of} start >= ? AND start < ? AND key {word} {listed}", (since, until, divided)
+        if numbers is None and f"{FUNCTION}(" in filter_terms_sql:
+            word, divided = self._passing_or_other_numbers(filter_terms_sql, values)
+            return f"{table_sql} start >= ? AND start < ? AND key {word} {listed}", (since, until, divided)
         if numbers is None:
-            return f"{of} start >= ? AND start < ? AND key IN ({chosen})", (since, until, *values)
+            return f"{table_sql} start >= ? AND start < ? AND key IN ({chosen})", (since, until, *values)
         parameters = (json.dumps([*starts]), json.dumps(numbers))
-        return f"{of} start IN {listed} AND key IN {listed}", parameters
+        return f"{table_sql} start IN {listed} AND key IN {listed}", parameters
 
-    def _filtered_numbers(self, chosen: str, values: Sequence[str], max_numbers: int) -> Sequence[int] | None:
+    def _filtered_numbers(
+        self, chosen_keys_sql: str, values: Sequence[str], max_numbers: int
+    ) -> Sequence[int] | None:
         """
-        Return the numbers of the sets of dimensions that pass the filters `chosen`, or None if there are more
+        Return the numbers of the sets of dimensions that pass the filters `chosen_keys_sql`, or None if there are more
         than `max_numbers`.
 
         The last result is cached, because one query reads several time ranges and should scan the dimensions
         once.
         """
-        filter_key = (chosen, *values)
+        filter_key = (chosen_keys_sql, *values)
         known, limit, numbers = self._chosen
         if known != filter_key or len(numbers) > limit < max_numbers:
-            rows = self._connection.execute(f"{chosen} LIMIT ?", (*values, max_numbers + 1))
+            rows = self._connection.execute(f"{chosen_keys_sql} LIMIT ?", (*values, max_numbers + 1))
             limit = max_numbers
             numbers = [number for (number,) in rows]
             self._chosen = (filter_key, limit, numbers)
         return numbers if len(numbers) <= max_numbers else None
 
-    def _divide_numbers(self, terms: str, values: Sequence[str]) -> tuple[str, str]:
+    def _passing_or_other_numbers(self, filter_terms_sql: str, values: Sequence[str]) -> tuple[str, str]:
         """
-        Return "IN" with the numbers of the sets of dimensions that pass the filter conditions `terms` or, if
+        Return "IN" with the numbers of the sets of dimensions that pass the filter conditions `filter_terms_sql` or, if
         the other numbers are fewer, "NOT IN" with those, as JSON.
 
         Otherwise SQLite would compute derived dimensions again for each time range of a query.
         """
-        filter_key = (terms, *values)
+        filter_key = (filter_terms_sql, *values)
         if self._divided[0] != filter_key:
             numbers: dict[int, list[int]] = {0: [], 1: []}
-            for number, passes in self._connection.execute(f"SELECT id, TRUE{terms} FROM keys k", values):
+            for number, passes in self._connection.execute(
+                f"SELECT id, TRUE{filter_terms_sql} FROM keys k", values
+            ):
                 numbers[passes].append(number)
             passes = len(numbers[1]) <= len(numbers[0])
             self._divided = filter_key, "IN" if passes else "NOT IN", json.dumps(numbers[passes])
@@ -627,7 +634,7 @@ class SqliteLedgerRows(SqlLedgerRows):
             yield rows
 
     def _read_measures(self, values: Sequence[Any]) -> Measures:
-        return join_money(values)
+        return join_money_limbs(values)
 
     def _register_derived(self, derived: DerivedDimensions) -> None:
         known = self._functions
@@ -638,7 +645,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         }
         if not added:
             return
-        self._forget_chosen()
+        self._clear_filter_caches()
         known.update(added)
         self._connection.create_function(
             FUNCTION, -1, lambda name, *values: known[name](values), deterministic=True
@@ -673,10 +680,10 @@ class SqliteLedger:
         return await self._translate_errors(lambda database, inner: database.snapshot(inner), work)
 
     async def overwrite_deleted_data(self) -> str:
-        return await remove_row_remains(self._database)
+        return await overwrite_deleted_rows(self._database)
 
-    def is_in_place(self) -> bool:
-        return self._repair.locked() or self._database.is_in_place()
+    def are_files_in_place(self) -> bool:
+        return self._repair.locked() or self._database.are_files_in_place()
 
     async def close(self) -> None:
         await self._database.close()
@@ -722,7 +729,7 @@ async def open_ledger(
     """Open the ledger of a data directory. The caller must hold the directory's lock."""
     store = await SqliteLedger.open(directory, clock)
     if watch is not None:
-        watch(LEDGER, store.is_in_place)
+        watch(LEDGER, store.are_files_in_place)
     return await Ledger(store, clock=clock, tags=tags, chunk=chunk, native=native, work=work).load()
 
 

@@ -19,8 +19,8 @@ from spool.sqlite.database import Database, add_functions
 from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
-from spool.sqlite.log.rest import NoteWriter
-from spool.sqlite.migrations import migrate, read_statements
+from spool.sqlite.log.rest import RecoveryNoteWriter
+from spool.sqlite.migrations import migrate, read_migration_statements
 from spool.sqlite.reserve import DiskReserve
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class MemoryDatabase(Database):
         self.path = NOWHERE / file
         self._connection = _open_connection()
         weakref.finalize(self, self._connection.close)
-        self._connection.deserialize(_empty_tables(file))
+        self._connection.deserialize(_serialized_empty_tables(file))
 
     async def transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._connection
@@ -56,7 +56,7 @@ class MemoryDatabase(Database):
 
     snapshot = run = read
 
-    def is_in_place(self) -> bool:
+    def are_files_in_place(self) -> bool:
         return True
 
     def wal_bytes(self) -> int:
@@ -73,9 +73,9 @@ def _open_connection() -> sqlite3.Connection:
 
 
 @cache
-def _empty_tables(file: str) -> bytes:
+def _serialized_empty_tables(file: str) -> bytes:
     with closing(_open_connection()) as connection:
-        migrate(connection, read_statements(file))
+        migrate(connection, read_migration_statements(file))
         return connection.serialize()
 
 
@@ -90,7 +90,7 @@ class _NoReserve(DiskReserve):
         return False
 
 
-class _NoRest(NoteWriter):
+class _NoRecoveryNotes(RecoveryNoteWriter):
     def start_writing(self) -> None:
         return
 
@@ -113,7 +113,7 @@ def new_log(
         clock=clock,
         secret=secret,
         reserve=_NoReserve(NOWHERE, clock),
-        rest=_NoRest(database),
+        rest=_NoRecoveryNotes(database),
         mount=None,
         routes=delivery_rows,
         observer=observer,

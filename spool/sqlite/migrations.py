@@ -16,7 +16,7 @@ from pathlib import Path
 
 from spool.errors import OtherSchema
 from spool.sql.schemas import FIRST, schema_digests
-from spool.sqlite.damage.write_ahead_log import read_newest_page
+from spool.sqlite.damage.write_ahead_log import read_newest_version_of_page
 from spool.sqlite.database import PAGE, damage_error
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL
 
@@ -48,7 +48,7 @@ def read_script(name: str) -> str:
 
 
 @cache
-def read_statements(file: str) -> Sequence[str]:
+def read_migration_statements(file: str) -> Sequence[str]:
     return tuple("\n".join(map(read_script, names)) for names in VERSIONS[file])
 
 
@@ -98,7 +98,7 @@ def check_schema(path: Path, versions: Sequence[str]) -> None:
     The file is read without SQLite, because SQLite would write to it and create files next to it.
     """
     try:
-        header = read_newest_page(path.with_name(f"{path.name}-wal"), PAGE, 1)
+        header = read_newest_version_of_page(path.with_name(f"{path.name}-wal"), PAGE, 1)
         if not header:
             with path.open("rb") as file:
                 header = file.read(HEADER_BYTES)

@@ -13,7 +13,7 @@ from spool.log.heard import CALLER_BYTES, KEPT_S, pack_senders, unpack_sender_ke
 from spool.log.partial_reports import SPANS, PartialReport, filter_by_kind
 from spool.log.pending_spans import change_given_values
 from spool.log.planning.plan import CommitPlan
-from spool.shares import UseByOwner
+from spool.shares import UsedAmountByOwner
 from spool.sql.erasing import StoredSpans
 from spool.sqlite.database import Database
 
@@ -137,9 +137,9 @@ class SqliteStoredSenders:
         if self._newest < before:
             self._of_callers = {}
         forgotten = 0
-        while removed := await self._database.transaction(partial(_delete_some_old, before=before)):
+        while removed := await self._database.transaction(partial(_delete_some_old_senders, before=before)):
             forgotten += removed
-        held = UseByOwner(
+        held = UsedAmountByOwner(
             dict(await self._database.read(lambda connection: connection.execute(_HELD).fetchall()))
         )
         over = sum(held.values()) - self._max_senders
@@ -160,7 +160,7 @@ def store_senders(connection: sqlite3.Connection, plan: CommitPlan) -> None:
     connection.executemany(_NOTE, rows)
 
 
-def _delete_some_old(connection: sqlite3.Connection, before: float) -> int:
+def _delete_some_old_senders(connection: sqlite3.Connection, before: float) -> int:
     oldest = connection.execute(_OLDEST_HEARD, (STEP,)).fetchall()
     old = [(id,) for id, at in oldest if at < before]
     connection.executemany(_REMOVE_HEARD, old)

@@ -36,7 +36,7 @@ from spool.sqlite.database import (
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import highest_accepted_number
-from spool.sqlite.migrations import migrate, read_statements, schema_version
+from spool.sqlite.migrations import migrate, read_migration_statements, schema_version
 from spool.sqlite.streams import mark_totals_incomplete
 
 INCARNATION = "incarnation"
@@ -75,12 +75,12 @@ async def open_database(path: Path, clock: Clock) -> Database:
     directory = path.parent
     kept_log = path.with_name(KEPT_LOG)
     try:
-        name = notes.read_name_aside(directory)
+        name = notes.read_name_for_damaged_file(directory)
         if not name or not path.with_name(name).exists():
             _copy_log(path, kept_log)
         if notes.is_marked_damaged(directory):
             raise SpoolDamaged("damage was found earlier")
-        database = await Database.open(path, partial(_prepare_file, path=path, kept_log=kept_log))
+        database = await Database.open(path, partial(_migrate_and_find_damage, path=path, kept_log=kept_log))
         _delete_log_copy(kept_log)
         database.watch_damage(partial(notes.mark_damaged, directory))
         return database
@@ -88,7 +88,7 @@ async def open_database(path: Path, clock: Clock) -> Database:
         if isinstance(error, sqlite3.Error) and not is_corrupt(error):
             raise SpoolUnavailable(f"{path} cannot be opened: {error}") from error
         damaged_path = _move_aside(path, kept_log, clock, error)
-    database = await Database.open(path, partial(_salvage_from, aside=damaged_path))
+    database = await Database.open(path, partial(_salvage_from, damaged_file=damaged_path))
     notes.unmark_damaged(directory)
     database.watch_damage(partial(notes.mark_damaged, directory))
     return database
@@ -164,7 +164,7 @@ def _delete_log_copy(kept_log: Path) -> None:
         flush_directory(kept_log.parent)
 
 
-def _prepare_file(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None:
+def _migrate_and_find_damage(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None:
     """
     Migrate the file, and find damage now, by reading and writing everything that a start or a commit needs.
     """
@@ -183,7 +183,7 @@ def _prepare_file(connection: sqlite3.Connection, path: Path, kept_log: Path) ->
         _check_rows_and_writes(connection)
         connection.execute("BEGIN IMMEDIATE")
         try:
-            _balance_lost_numbers(connection, known, seen_all=seen)
+            _balance_lost_numbers(connection, known, has_read_whole_log=seen)
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
@@ -210,7 +210,7 @@ def _has_read_whole_log(connection: sqlite3.Connection, path: Path, kept_log: Pa
 
 
 def _balance_lost_numbers(
-    connection: sqlite3.Connection, known: notes.RecoveryNote, *, seen_all: bool
+    connection: sqlite3.Connection, known: notes.RecoveryNote, *, has_read_whole_log: bool
 ) -> None:
     try:
         problem = numbers.find_contradiction(connection)
@@ -219,38 +219,38 @@ def _balance_lost_numbers(
     if problem:
         raise damage_error(problem)
     missing = numbers.count_missing_numbers(connection, known.accepted)
-    if missing and not seen_all:
+    if missing and not has_read_whole_log:
         raise damage_error("acknowledged commits in the write-ahead log cannot be read")
     if missing:
-        lost = numbers.balance_after_loss(connection, known)
+        lost = numbers.balance_counters_after_loss(connection, known)
         mark_totals_incomplete(connection)
         _log.error(
             "the last acknowledged commits are missing from the file: their records are counted as damaged",
             extra={"action": "commits_lost", "records_lost": sum(lost.values())},
         )
     else:
-        numbers.balance_routes(connection)
+        numbers.balance_route_counters(connection)
 
 
-def _salvage_from(connection: sqlite3.Connection, aside: Path) -> None:
+def _salvage_from(connection: sqlite3.Connection, damaged_file: Path) -> None:
     migrate_spool(connection)
-    rows, source = SqliteConnection(connection), aside.name.encode()
+    rows, source = SqliteConnection(connection), damaged_file.name.encode()
     # an earlier process was killed before it could remove the marker
     if facts.read_fact(rows, SALVAGED) == source:
         return
     from spool.sqlite.damage.salvage import recompute_sizes
 
-    note = notes.read_note(aside.parent)
+    note = notes.read_note(damaged_file.parent)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        salvaged = _salvage_file(connection, aside, note)
+        salvaged = _salvage_rows_of_file(connection, damaged_file, note)
         mark_totals_incomplete(connection)
         recompute_sizes(connection)
         facts.store_fact(rows, SALVAGED, source)
         connection.execute("COMMIT")
     except _NothingRead as error:
         connection.execute("ROLLBACK")
-        notes.write_note(aside.parent, notes.RecoveryNote())
+        notes.write_note(damaged_file.parent, notes.RecoveryNote())
         _log.error(
             "nothing in the damaged file can be read: starting with an empty one (%s)",
             error,
@@ -264,12 +264,14 @@ def _salvage_from(connection: sqlite3.Connection, aside: Path) -> None:
             connection.execute("ROLLBACK")
 
 
-def _salvage_file(connection: sqlite3.Connection, aside: Path, note: notes.RecoveryNote) -> Salvaged:
+def _salvage_rows_of_file(
+    connection: sqlite3.Connection, damaged_file: Path, note: notes.RecoveryNote
+) -> Salvaged:
     from spool.sqlite.damage.salvage import salvage_rows
 
     with closing(empty_database()) as fresh:
         try:
-            salvaged = salvage_rows(connection, aside, fresh, note)
+            salvaged = salvage_rows(connection, damaged_file, fresh, note)
         except (sqlite3.DatabaseError, FileNotFoundError) as error:
             if isinstance(error, sqlite3.Error) and not is_corrupt(error):
                 raise
@@ -283,12 +285,12 @@ def empty_database() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute(f"PRAGMA page_size = {PAGE}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    migrate(connection, read_statements(SPOOL))
+    migrate(connection, read_migration_statements(SPOOL))
     return connection
 
 
 def migrate_spool(connection: sqlite3.Connection) -> None:
-    migrate(connection, read_statements(SPOOL))
+    migrate(connection, read_migration_statements(SPOOL))
     _remember_incarnation(connection)
 
 
@@ -300,22 +302,22 @@ def _remember_incarnation(connection: sqlite3.Connection) -> None:
 
 def _check_tables(connection: sqlite3.Connection) -> None:
     """Raise a damage error if the columns of a table differ from this version's."""
-    for table, columns in _empty_file_tables().columns.items():
+    for table, columns in _tables_of_empty_file().columns.items():
         if _read_columns(connection, table) != columns:
             raise damage_error(f"the definition of the table {table} is damaged")
 
 
-class _Made(NamedTuple):
+class _EmptyFileTables(NamedTuple):
     check: RowCheck
     columns: Mapping[str, Sequence[tuple[object, ...]]]
 
 
 @cache
-def _empty_file_tables() -> _Made:
+def _tables_of_empty_file() -> _EmptyFileTables:
     """Return the tables of an empty file, from a cache, because creating them takes a fifth of a start."""
     with closing(empty_database()) as fresh:
         check = RowCheck(fresh)
-        return _Made(check, {table: _read_columns(fresh, table) for table in check.table_names})
+        return _EmptyFileTables(check, {table: _read_columns(fresh, table) for table in check.table_names})
 
 
 def _read_columns(connection: sqlite3.Connection, table: str) -> list[tuple[object, ...]]:
@@ -327,7 +329,7 @@ def _read_columns(connection: sqlite3.Connection, table: str) -> list[tuple[obje
 def _check_rows_and_writes(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        check = _empty_file_tables().check
+        check = _tables_of_empty_file().check
         for table in SMALL_TABLES:
             for row in raise_at_endless_repeats(connection.execute(f"SELECT * FROM {table}")):
                 problem = check.find_problem(table, row)

@@ -14,9 +14,9 @@ from spool.registry.registry import DeclaredTable, Registry
 from spool.registry.registry_rows import RegistryRows
 from spool.sql import facts
 from spool.sql.registry import SqlRegistryRows
-from spool.sqlite.database import Database, SqliteConnection, Watch, is_corrupt, remove_row_remains
+from spool.sqlite.database import Database, SqliteConnection, Watch, is_corrupt, overwrite_deleted_rows
 from spool.sqlite.directory import REGISTRY
-from spool.sqlite.migrations import migrate, read_statements
+from spool.sqlite.migrations import migrate, read_migration_statements
 
 T = TypeVar("T")
 # Errors that a damaged row raises when it is read. A change also runs rules, whose errors are not damage.
@@ -32,7 +32,7 @@ class SqliteRegistry:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.is_in_place = database.is_in_place
+        self.is_in_place = database.are_files_in_place
 
     @classmethod
     async def open(cls, directory: Path) -> SqliteRegistry:
@@ -56,7 +56,7 @@ class SqliteRegistry:
     async def wait_for_running_commits(self) -> None: ...
 
     async def overwrite_deleted_data(self) -> str:
-        return await self._translate_errors(remove_row_remains(self._database))
+        return await self._translate_errors(overwrite_deleted_rows(self._database))
 
     async def wait_until_durable(self) -> None: ...
 
@@ -96,7 +96,7 @@ async def open_registry(
 
 
 def migrate_and_check(connection: sqlite3.Connection) -> None:
-    migrate(connection, read_statements(REGISTRY))
+    migrate(connection, read_migration_statements(REGISTRY))
     # The file is small, so the start checks all of it. Otherwise a later change might run into the damage.
     [verdict] = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":

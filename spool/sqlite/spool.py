@@ -28,13 +28,13 @@ from spool.sql.small import SmallTables
 from spool.sql.streams import SqlStreams
 from spool.sqlite import recovery
 from spool.sqlite.container_contents import DiskContents
-from spool.sqlite.database import Database, SqliteTransactions, remove_row_remains
+from spool.sqlite.database import Database, SqliteTransactions, overwrite_deleted_rows
 from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL, DirectoryLock, lock_directory
 from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
-from spool.sqlite.log.rest import NoteWriter
+from spool.sqlite.log.rest import RecoveryNoteWriter
 from spool.sqlite.partial_reports import STORED_SPANS, SqlitePartialReports, SqliteStoredSenders
 from spool.sqlite.reserve import DiskReserve
 from spool.sqlite.streams import open_streams
@@ -95,7 +95,7 @@ class SqliteSpool:
             rename_records=SqlErasing(
                 SqliteTransactions(self.database, "records"), spans=[STORED_SPANS]
             ).rename_records,
-            overwrite_deleted_data=partial(remove_row_remains, self.database),
+            overwrite_deleted_data=partial(overwrite_deleted_rows, self.database),
             close=close,
         )
 
@@ -135,14 +135,14 @@ async def open_spool(
                 clock=clock,
                 secret=derive_secret(secret, "log"),
                 reserve=reserve,
-                rest=NoteWriter(database),
+                rest=RecoveryNoteWriter(database),
                 mount=find_mount(directory),
                 routes=delivery_rows,
                 observer=observer,
                 cache_bytes=cache_bytes,
                 native=native,
             )
-            return await read_spool(
+            return await load_sqlite_spool(
                 database, log, DiskContents(directory), settings, container, clock, lock=lock, secret=secret
             )
 
@@ -155,7 +155,7 @@ async def open_spool(
         raise
 
 
-async def read_spool(
+async def load_sqlite_spool(
     database: Database,
     log: SqliteLog,
     contents: ContainerContents,

@@ -15,7 +15,7 @@ from spool.registry.registry import Registry
 from spool.sqlite.directory import SPOOL, require_finished_copy
 from spool.sqlite.ledger import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
-from spool.sqlite.migrations import VERSIONS, check_schema, read_statements
+from spool.sqlite.migrations import VERSIONS, check_schema, read_migration_statements
 from spool.sqlite.recovery import mark_if_damaged
 from spool.sqlite.registry import (
     move_registry_aside,
@@ -91,7 +91,7 @@ def _check_schemas(directory: Path) -> None:
     Raise OtherSchema if another build wrote a file of the directory. Call this before anything is written.
     """
     for file in VERSIONS:
-        check_schema(directory / file, read_statements(file))
+        check_schema(directory / file, read_migration_statements(file))
 
 
 async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registry:
@@ -139,7 +139,7 @@ async def _take_over(
     return await take_over(options, open_tables, progress)
 
 
-def _known_faults() -> list[str]:
+def _sqlite_version_warnings() -> list[str]:
     if sqlite3.sqlite_version_info >= (3, 51, 3):
         return []
     return [
@@ -152,7 +152,7 @@ ENGINE = StorageEngine(
     open=open_storage,
     is_new=lambda directory: not (directory / SPOOL).exists(),
     version=lambda: f"sqlite {sqlite3.sqlite_version}",
-    known_faults=_known_faults,
+    known_faults=_sqlite_version_warnings,
     check_schema=_check_schemas,
     recover=_recover_records,
     tables=_tables_to_copy,

@@ -59,8 +59,8 @@ def delete_some_old_totals(connection: sqlite3.Connection, *, now: float, settin
     oldest = connection.execute(queries.OLDEST_COMMITTED_AT, (UNIT_COST,)).fetchone()
     newest = shared.delete_settled_totals(
         SqliteConnection(connection),
-        settled=min(now - settings.retention_s, oldest[0] if oldest else now),
-        old=int((now - settings.stream_retention) * NS),
+        changed_before=min(now - settings.retention_s, oldest[0] if oldest else now),
+        started_before=int((now - settings.stream_retention) * NS),
         max_bytes=settings.max_stream_bytes,
     )
     if newest:

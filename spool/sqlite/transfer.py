@@ -25,9 +25,9 @@ from spool.sqlite.directory import (
     LEDGER,
     REGISTRY,
     SPOOL,
-    begin_copy,
+    begin_storage_copy,
     discard_copy,
-    finish_copy,
+    finish_storage_copy,
     lock_directory,
     require_free_for_copy,
 )
@@ -45,7 +45,7 @@ from spool.transfer.tables import (
     OpenTables,
     Progress,
     UnfinishedStorageCopy,
-    newest_numbers,
+    highest_id_by_table,
     portable_table_name,
     require_known_tables,
     split_rows,
@@ -149,7 +149,7 @@ async def take_over(
     require_free_for_copy(directory)
     lock = lock_directory(directory)
     try:
-        await asyncio.to_thread(begin_copy, directory)
+        await asyncio.to_thread(begin_storage_copy, directory)
         try:
             for name, file in FILES.items():
                 await (await Database.open(directory / file, PREPARE[name])).close()
@@ -160,7 +160,7 @@ async def take_over(
     finally:
         lock.release()
     return UnfinishedStorageCopy(
-        finish=partial(asyncio.to_thread, finish_copy, directory),
+        finish=partial(asyncio.to_thread, finish_storage_copy, directory),
         discard=partial(asyncio.to_thread, discard_copy, directory),
     )
 
@@ -212,7 +212,7 @@ def _fill_file(connection: sqlite3.Connection, file: str, tables: KeptTables, pr
     numbered = {
         portable_table_name(file, name): name for name, sql in sql_by_table.items() if "AUTOINCREMENT" in sql
     }
-    for portable_name, number in newest_numbers(tables).items():
+    for portable_name, number in highest_id_by_table(tables).items():
         if portable_name in numbered:
             connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (numbered[portable_name],))
             connection.execute(

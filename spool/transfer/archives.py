@@ -153,7 +153,7 @@ def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progr
     archive.writestr(SECRET, tables.secret)
     for name in tables.names:
         table = tables.table(name)
-        frames = counted_frames(name, table, progress)
+        frames = table_parts_with_progress(name, table, progress)
         members[f"{TABLES}{name}"] = _write_member(archive, f"{TABLES}{name}", frames)
     for number, content in enumerate(tables.contents(), start=1):
         name = f"{CONTENTS}{number}"
@@ -162,7 +162,7 @@ def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progr
     return members
 
 
-def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[Any]:
+def table_parts_with_progress(name: str, table: KeptTable, progress: Progress) -> Iterator[Any]:
     yield list(table.columns)
     row_count = 0
     for part in split_rows(table.rows):

@@ -87,7 +87,7 @@ async def recount_storage(options: StorageOptions, engine: StorageEngine) -> Cop
     if books.imbalances:
         raise SpoolDamaged(f"the accounting does not balance: {books.imbalances[0]}")
     return CopiedStorage(
-        topics=_nonzero_terms(books.topics), routes=_nonzero_terms(books.routes), numbers=numbers
+        topics=_nonzero_counts(books.topics), routes=_nonzero_counts(books.routes), numbers=numbers
     )
 
 
@@ -103,6 +103,6 @@ def _require_equal(before: CopiedStorage, after: CopiedStorage) -> None:
                 )
 
 
-def _nonzero_terms(terms: Terms) -> Terms:
+def _nonzero_counts(counts: Terms) -> Terms:
     """Return the accounting counts (terms) that are not 0, because a missing count means 0."""
-    return {key: {term: n for term, n in of_key.items() if n} for key, of_key in terms.items()}
+    return {key: {term: n for term, n in of_key.items() if n} for key, of_key in counts.items()}

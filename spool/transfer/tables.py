@@ -97,7 +97,7 @@ def require_known_tables(tables: KeptTables, known: Collection[str]) -> None:
             )
 
 
-def newest_numbers(tables: KeptTables) -> dict[str, int]:
+def highest_id_by_table(tables: KeptTables) -> dict[str, int]:
     table = tables.table(NEWEST_NUMBERS)
     name = table.columns.index("name")
     number = table.columns.index("seq")

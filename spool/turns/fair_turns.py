@@ -132,24 +132,24 @@ class FairTurns:
             self._submitting[party.name] = party
             self.commits_are_shared = len(self._submitting) > 1
 
-    def is_lighter_expected(self, used: float) -> bool:
+    def has_lighter_party_submitted_lately(self, used_s: float) -> bool:
         """
-        Return whether a party with far less use than `used` has submitted records lately. For a small `used`,
+        Return whether a party with far less use than `used_s` has submitted records lately. For a small `used_s`,
         return False.
         """
-        if used < HEAVY_S * self.weight:
+        if used_s < HEAVY_S * self.weight:
             return False
-        used_limit, since = used / FAR_LESS, self._now() - LATELY_S
+        used_limit, since = used_s / FAR_LESS, self._now() - LATELY_S
         looked_at = islice(self._submitting.values(), MOST_LOOKED_AT)
         return any(party.used < used_limit and party.submitted > since for party in looked_at)
 
-    def new_request(self, name: str) -> WorkInHand:
-        """Begin a request. Its party is `name`, unless `set_party_in_turn` sets another."""
-        return WorkInHand(self, name)
+    def new_request(self, name: str) -> PartyWork:
+        """Begin a request. Its party is `name`, unless `set_party_and_wait_for_turn` sets another."""
+        return PartyWork(self, name)
 
-    async def wait_for_activity(self, within_s: float | None = None) -> None:
+    async def wait_for_requests(self, max_wait_s: float | None = None) -> None:
         """
-        Wait until there is a request, at most `within_s` seconds. Return at once during requests and shortly
+        Wait until there is a request, at most `max_wait_s` seconds. Return at once during requests and shortly
         after.
 
         Periodic checks call this first, so that an idle process does not wake up.
@@ -158,7 +158,7 @@ class FairTurns:
             return
         self._renewed.clear()
         with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout(max_wait_s):
                 await self._renewed.wait()
 
     def note_request(self, party: Party) -> None:
@@ -185,10 +185,10 @@ class FairTurns:
         """
         if not self.are_shared or party.has_little_use:
             return
-        if not party.waiting and not self._find_lighter(party):
+        if not party.waiting and not self._find_lighter_urgent_party(party):
             if not self._waiting and self._left_s > 0:
                 self._left_s -= party.step_s
-                self._schedule_look()
+                self._schedule_turn_check()
                 return
             rivals = [rival for rival in islice(self._in_hand.values(), MOST_LOOKED_AT) if rival is not party]
             if rivals and all(party.used <= rival.used for rival in rivals):
@@ -204,7 +204,7 @@ class FairTurns:
         waits = asyncio.get_running_loop().create_future()
         party.waiting.append(waits)
         self._waiting[party.name] = party
-        self._schedule_look()
+        self._schedule_turn_check()
         try:
             is_certain = await waits
         except BaseException:
@@ -214,9 +214,9 @@ class FairTurns:
         if is_certain:
             return True
         await asyncio.sleep(0)  # requests of this pass of the event loop can begin
-        return self._find_lighter(party) is None
+        return self._find_lighter_urgent_party(party) is None
 
-    def heavy_party(self, name: str) -> Party | None:
+    def find_party_that_must_wait(self, name: str) -> Party | None:
         """
         Return the party if it used much while other parties are active, so that its next request must wait.
         Else return None.
@@ -228,7 +228,7 @@ class FairTurns:
         """Call a function in the party's turn. It must not raise."""
         party.waiting.append(job)
         self._waiting[party.name] = party
-        self._schedule_look()
+        self._schedule_turn_check()
 
     async def wait_for_background_turn(self) -> None:
         """Wait for a turn of background work, which gives way to requests of parties with little use."""
@@ -236,7 +236,7 @@ class FairTurns:
         await self.wait_for_turn(self._nobody)
 
     @asynccontextmanager
-    async def hold_thread(self, party: Party) -> AsyncIterator[None]:
+    async def hold_long_job_thread(self, party: Party) -> AsyncIterator[None]:
         """
         Hold the one thread for long jobs in the block. The waiting party with the least use gets it next.
         """
@@ -249,7 +249,7 @@ class FairTurns:
             try:
                 await waits
             except BaseException:
-                self._give_up_thread(waits)
+                self._leave_thread_queue(waits)
                 raise
         self.aside = party
         try:
@@ -257,7 +257,7 @@ class FairTurns:
         finally:
             self._free_thread()
 
-    def _give_up_thread(self, waits: asyncio.Future[None]) -> None:
+    def _leave_thread_queue(self, waits: asyncio.Future[None]) -> None:
         if waits.cancelled() or not waits.done():
             self._for_thread = [waiter for waiter in self._for_thread if waiter[1] is not waits]
         else:  # this waiter was cancelled after it got the thread, so the thread is passed on
@@ -280,7 +280,7 @@ class FairTurns:
         if not party.waiting:
             del self._waiting[party.name]
 
-    def _schedule_look(self) -> None:
+    def _schedule_turn_check(self) -> None:
         if not self._is_looking:
             self._is_looking = True
             asyncio.get_running_loop().call_soon(self._let_waiting_continue)
@@ -290,8 +290,8 @@ class FairTurns:
         self._left_s = STEP_S
         while self._waiting and self._left_s > 0:
             party = min(self._waiting.values(), key=_used_time)
-            lighter = self._find_lighter(party)
-            if rest_s := self._rest_s(lighter):
+            lighter = self._find_lighter_urgent_party(party)
+            if rest_s := self._pause_for_lighter_party_s(lighter):
                 self._is_looking = True
                 self._timer = asyncio.get_running_loop().call_later(rest_s, self._let_waiting_continue)
                 return
@@ -305,10 +305,10 @@ class FairTurns:
                 self._left_s -= party.step_s
                 waits.set_result(lighter is not None)
         if self._waiting:
-            self._schedule_look()
+            self._schedule_turn_check()
 
-    def _rest_s(self, lighter: Party | None) -> float:
-        if lighter is None:
+    def _pause_for_lighter_party_s(self, lighter_party: Party | None) -> float:
+        if lighter_party is None:
             self._rested_since = 0.0
             return 0.0
         now = self._now()
@@ -317,12 +317,12 @@ class FairTurns:
         max_rest_s = min(MOST_REST_S, max(LEAST_REST_S, REST * self.last_step_s))
         remaining_s = self._rested_since + max_rest_s - now
         if remaining_s <= 0:
-            lighter.charge_time(max_rest_s)
+            lighter_party.charge_time(max_rest_s)
             self._rested_since = 0.0
             return 0.0
         return remaining_s
 
-    def _find_lighter(self, party: Party) -> Party | None:
+    def _find_lighter_urgent_party(self, party: Party) -> Party | None:
         if party.has_little_use:
             return None
         now, used_limit = self._now(), party.used / FAR_LESS
@@ -340,7 +340,7 @@ class FairTurns:
                 party.used *= exp(-exponent)
             self._began, exponent = now, 0.0
         self.weight = exp(exponent)
-        self._update_shared_flags(now)
+        self._note_if_several_parties_active(now)
         if now >= self._forget_at:
             self._forget_at = now + RECENT_S / 10
             gone = [
@@ -349,7 +349,7 @@ class FairTurns:
             for party in gone:
                 del self._parties[party.name]
 
-    def _update_shared_flags(self, now: float) -> None:
+    def _note_if_several_parties_active(self, now: float) -> None:
         if self._submitting:
             recent = {
                 name: party for name, party in self._submitting.items() if party.submitted >= now - RECENT_S
@@ -365,7 +365,7 @@ class FairTurns:
         self.are_shared = self.commits_are_shared or party_count > 1
 
 
-class WorkInHand:
+class PartyWork:
     """
     The work on one request: its party, and the processor time of its present step. Use it as a context
     manager in the request's task.
@@ -375,14 +375,14 @@ class WorkInHand:
 
     def __init__(self, turns: FairTurns, name: str) -> None:
         self.turns = turns
-        # None before `set_party_in_turn`, while the sender is unknown
+        # None before `set_party_and_wait_for_turn`, while the sender is unknown
         self.party: Party | None = None
         self._name = name
-        self._before: Token[WorkInHand | None]
+        self._before: Token[PartyWork | None]
         self._before_s = 0.0  # processor time before the present step
         self._began = 0.0
 
-    def __enter__(self) -> WorkInHand:
+    def __enter__(self) -> PartyWork:
         self._before = _current.set(self)
         return self
 
@@ -391,7 +391,7 @@ class WorkInHand:
             self.turns.note_end_of_request(self.party)
         _current.reset(self._before)
 
-    async def set_party_in_turn(self, name: str = "") -> None:
+    async def set_party_and_wait_for_turn(self, name: str = "") -> None:
         """
         Set the party (key, person or address) once it is known, and wait for its turn on the event loop. Does
         nothing if a party is set.
@@ -403,18 +403,18 @@ class WorkInHand:
             if self.turns.are_shared:
                 await self.turns.wait_for_turn(party)
 
-    async def end_in_turn(self) -> None:
+    async def wait_for_turn_before_response(self) -> None:
         """
         Wait before the response, so that this sender's next request is not read before requests of other
         senders.
         """
         if self.party is None:
-            await self.set_party_in_turn()
+            await self.set_party_and_wait_for_turn()
         if self.party is not None and self.turns.are_shared:
             await self.turns.wait_for_turn(self.party)
 
-    def is_lighter_expected(self) -> bool:
-        return self.party is not None and self.turns.is_lighter_expected(self.party.used)
+    def has_lighter_party_submitted_lately(self) -> bool:
+        return self.party is not None and self.turns.has_lighter_party_submitted_lately(self.party.used)
 
     async def pause_for_others(self) -> None:
         await asyncio.sleep(0)
@@ -422,18 +422,18 @@ class WorkInHand:
             await self.turns.wait_for_turn(self.party)
 
     @asynccontextmanager
-    async def hold_thread(self) -> AsyncIterator[Party]:
+    async def hold_long_job_thread(self) -> AsyncIterator[Party]:
         party = self.party or self.turns.find_or_add_party(self._name)
-        async with self.turns.hold_thread(party):
+        async with self.turns.hold_long_job_thread(party):
             yield party
 
-    async def pause_when_due(self) -> None:
+    async def pause_if_step_was_long(self) -> None:
         step_limit_s = STEP_S if self.turns.are_shared else ALONE_S
         if time.perf_counter() - self._began > step_limit_s:
             await self.pause_for_others()
 
     @coroutine
-    def run_and_charge(self, job: Awaitable[T]) -> Generator[Any, None, T]:
+    def run_and_charge_time_to_party(self, job: Awaitable[T]) -> Generator[Any, None, T]:
         """
         Run a job, and add the duration of each of its steps on the event loop to the time that its party has
         used.
@@ -464,7 +464,7 @@ class WorkInHand:
                 error = raised
 
 
-class BackgroundWork(WorkInHand):
+class BackgroundWork(PartyWork):
     """Work that belongs to no request."""
 
     __slots__ = ()
@@ -480,10 +480,10 @@ async def run_in_background(turns: FairTurns, job: Awaitable[T]) -> T:
         return await job
 
 
-_current: ContextVar[WorkInHand | None] = ContextVar("work_in_hand", default=None)
+_current: ContextVar[PartyWork | None] = ContextVar("work_in_hand", default=None)
 
 
-def current_work() -> WorkInHand | None:
+def current_work() -> PartyWork | None:
     return _current.get()
 
 
@@ -504,13 +504,13 @@ async def pause_for_others() -> None:
         await work.pause_for_others()
 
 
-async def pause_when_due() -> None:
+async def pause_if_step_was_long() -> None:
     """Pause if the current step has taken long. Background work always pauses."""
     work = _current.get()
     if work is None:
         await asyncio.sleep(0)
     else:
-        await work.pause_when_due()
+        await work.pause_if_step_was_long()
 
 
 def _used_time(party: Party) -> float:

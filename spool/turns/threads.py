@@ -41,7 +41,7 @@ _ATTRIBUTES: Final = struct.Struct("IIQiIQQQ")
 _log = logging.getLogger(__name__)
 
 
-def shorten_time_slices() -> None:
+def shorten_thread_time_slices() -> None:
     """Shorten the time slices of this thread and of threads that it starts, from Linux 6.12 on."""
     _set_time_slice(SHORT_SLICE_NS)
 
@@ -82,7 +82,7 @@ def _set_time_slice(nanoseconds: int) -> None:
 # ----------------------------------------------------------------------------
 
 
-def prepare_types(*types: Any) -> None:
+def prepare_types_for_msgspec(*types: Any) -> None:
     """
     Prepare types for encoding and decoding, at import.
 

@@ -73,7 +73,7 @@ async def erase_until(directory: Path, step: str, schema: Schema | None) -> None
         owner, method = STEPS[step]
         setattr(owner, method, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         erasure = new_erasure(map(registry.people.erasure_digest, (NAME, OTHER)), SystemClock().now())
-        await erase_from_storage(storage, erasure, revoked=device_revoker(""), actor=ROOT)
+        await erase_from_storage(storage, erasure, revoke_device=device_revoker(""), actor=ROOT)
 
 
 @pytest.fixture(params=[SQLITE, POSTGRES])

@@ -12,10 +12,10 @@ from spool.log.entries.codec import compress_entry
 from spool.meters import (
     METERS,
     MOST,
-    fitting_meters,
+    plausible_meters,
     quantity_from_millionths,
     quantity_in_millionths,
-    remove_unfitting_meters,
+    remove_implausible_meters,
 )
 from spool.record import Inference, pack_records, record_to_json, unpack_records
 
@@ -50,7 +50,7 @@ def test_a_part_is_at_most_its_whole(told: dict[str, int | str], left_out: set[s
     """Meters that exceed their whole are left out and counted, and the whole stays."""
     record = call(**COUNTS)
     record.meters = dict(told)
-    assert len(left_out) == remove_unfitting_meters(record)
+    assert len(left_out) == remove_implausible_meters(record)
     assert {name: told[name] for name in told if name not in left_out} == record.meters
 
 
@@ -59,7 +59,7 @@ def test_an_unknown_whole_is_not_exceeded() -> None:
     If a report states only the parts of a quantity and no whole, the parts are accepted, because they exceed no
     known whole.
     """
-    assert {"input_audio_tokens": 5} == fitting_meters(call(), {"input_audio_tokens": 5})
+    assert {"input_audio_tokens": 5} == plausible_meters(call(), {"input_audio_tokens": 5})
 
 
 def test_all_zero_parts_and_unknown_names_are_not_stored() -> None:
@@ -67,11 +67,11 @@ def test_all_zero_parts_and_unknown_names_are_not_stored() -> None:
     If all reported parts are 0, none is stored, because providers write 0 audio tokens for every text. A 0
     next to another part is stored, because it states how much is text.
     """
-    assert {} == fitting_meters(call(**COUNTS), {"input_audio_tokens": 0, "invented_tokens": 5})
+    assert {} == plausible_meters(call(**COUNTS), {"input_audio_tokens": 0, "invented_tokens": 5})
     both = {"input_audio_tokens": 0, "output_audio_tokens": 7}
-    assert both == fitting_meters(call(**COUNTS), both)
+    assert both == plausible_meters(call(**COUNTS), both)
     everything = dict.fromkeys(METERS, 1)
-    assert MOST == len(fitting_meters(call(input_tokens=99, output_tokens=99), everything))
+    assert MOST == len(plausible_meters(call(input_tokens=99, output_tokens=99), everything))
 
 
 @pytest.mark.parametrize(("quantity", "units"), [(3, 3_000_000), ("12.5", 12_500_000), ("0.000001", 1)])

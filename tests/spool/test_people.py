@@ -20,13 +20,13 @@ def people(policy: str) -> People:
 @pytest.mark.parametrize("written", [ANN, "Ann@Example.COM", " ann@example.com\n"])
 def test_an_address_is_one_person_however_it_is_written(written: str) -> None:
     """Records contain the address in lower case, its hash, or nothing, as configured."""
-    hashed = people(HASH).recorded_form(ANN)
+    hashed = people(HASH).recorded_text(ANN)
     assert hashed is not None and is_hash(hashed)
-    assert [hashed, ANN, None] == [people(policy).recorded_form(written) for policy in (HASH, KEEP, DROP)]
+    assert [hashed, ANN, None] == [people(policy).recorded_text(written) for policy in (HASH, KEEP, DROP)]
     for policy in (HASH, KEEP, DROP):
-        assert {ANN, hashed} <= set(people(policy).recorded_forms(written))
+        assert {ANN, hashed} <= set(people(policy).all_recorded_names(written))
         assert hashed == people(policy).person_identity(written)
-    assert (hashed,) == people(KEEP).recorded_forms(hashed.upper())
+    assert (hashed,) == people(KEEP).all_recorded_names(hashed.upper())
 
 
 @pytest.mark.parametrize("name", NO_ADDRESSES)
@@ -36,8 +36,8 @@ def test_other_names_stay_as_they_are(name: str, policy: str) -> None:
     A name that contains an address is unchanged. Only a text that is an address as a whole counts as one.
     """
     known = people(policy)
-    assert known.recorded_form(name) == name
-    assert known.recorded_forms(name) == (name,)
+    assert known.recorded_text(name) == name
+    assert known.all_recorded_names(name) == (name,)
     assert known.hash_address(name) == name
     assert {"user": (name,)} == known.check_and_expand_filter({"user": (name,)})
 
@@ -57,7 +57,7 @@ def test_an_address_is_refused_where_records_carry_none() -> None:
     """
     with pytest.raises(Invalid, match="contain no e-mail address"):
         people(DROP).check_and_expand_filter({"user": ("bob", ANN)})
-    assert people(HASH).recorded_forms(ANN) == people(DROP).expand_filter({"user": (ANN,)})["user"]
+    assert people(HASH).all_recorded_names(ANN) == people(DROP).expand_filter({"user": (ANN,)})["user"]
     people(KEEP).reject_dropped_names([ANN])
     people(HASH).reject_dropped_names([ANN])
 
@@ -66,9 +66,9 @@ def test_only_calls_after_an_erasure_are_met() -> None:
     """The address of a call is reported with its time. Seats, and calls from before an erasure, report nothing."""
     known, met = people(HASH), list[tuple[str, str, int]]()
     known.persons.meets = lambda *each: met.append(each)
-    hashed = known.recorded_form(ANN)
+    hashed = known.recorded_text(ANN)
     known.recorded_values({"a": ANN})
-    assert hashed == known.linked_form(ANN) and [] == met
+    assert hashed == known.recorded_name_or_hash(ANN) and [] == met
     known.persons.erased = pseudonyms_by_digest([new_erasure([known.erasure_digest(str(hashed))], 2.0)])
-    assert [hashed] * 2 == [known.recorded_form(f" {ANN.upper()} ", at) for at in (NS, 3 * NS)]
+    assert [hashed] * 2 == [known.recorded_text(f" {ANN.upper()} ", at) for at in (NS, 3 * NS)]
     assert [(ANN, hashed, 3 * NS)] == met

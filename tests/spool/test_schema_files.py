@@ -21,7 +21,7 @@ from spool.postgres.migrations import VERSIONS as OF_POSTGRES
 from spool.settings import SpoolSettings
 from spool.sqlite import migrations as sqlite
 from spool.sqlite.migrations import VERSIONS as OF_SQLITE
-from spool.sqlite.migrations import read_statements, version_numbers
+from spool.sqlite.migrations import read_migration_statements, version_numbers
 from spool.storage import StorageOptions
 
 LISTED = {
@@ -38,7 +38,7 @@ def test_every_file_belongs_to_a_version(package: str, listed: Sequence[str]) ->
 def digests(engine: str) -> list[object]:
     if engine == "spool.postgres":
         return [postgres.version_digests(OF_POSTGRES)]
-    return [version_numbers(read_statements.__wrapped__(file)) for file in OF_SQLITE]
+    return [version_numbers(read_migration_statements.__wrapped__(file)) for file in OF_SQLITE]
 
 
 FILES = [(engine, name) for engine, names in LISTED.items() for name in names]
@@ -74,5 +74,5 @@ async def test_all_tables_are_in_the_files(tmp_path: Path) -> None:
             closing(sqlite3.connect(tmp_path / file)) as opened,
             closing(sqlite3.connect(":memory:")) as made,
         ):
-            made.executescript(";\n".join(read_statements(file)))
+            made.executescript(";\n".join(read_migration_statements(file)))
             assert made.execute(read).fetchall() == opened.execute(read).fetchall()

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from spool.clock import EARLIEST, SteadyClock, SystemClock, deletion_time, time_since_boot
+from spool.clock import EARLIEST, SteadyClock, SystemClock, now_for_deletion, time_since_boot
 
 NOON = 1_790_000_000.0
 HOUR, DAY = 3600.0, 86_400.0
@@ -61,9 +61,9 @@ def test_a_step_is_not_followed(step: float, caplog: pytest.LogCaptureFixture) -
         machine.go_on(60)
     assert NOON + 600 == clock.now()
     assert step == pytest.approx(clock.wall_clock_ahead_s)
-    assert clock.deletion_time() <= NOON + 600
+    assert clock.now_for_deletion() <= NOON + 600
     machine.wall -= step
-    assert NOON + 600 == clock.now() == clock.deletion_time()
+    assert NOON + 600 == clock.now() == clock.now_for_deletion()
     actions = [
         getattr(record, "action", "") for record in caplog.records if record.levelno >= logging.WARNING
     ]
@@ -85,7 +85,7 @@ def test_step_of_the_clock_is_believed_after_an_hour() -> None:
     assert NOON + 1.5 * HOUR - 1 == clock.now()
     assert 1.0 == clock.deletion_delay_s
     machine.go_on(1)
-    assert machine.wall == clock.now() == clock.deletion_time()
+    assert machine.wall == clock.now() == clock.now_for_deletion()
 
 
 def test_clock_set_back_during_a_comparison_stays_back(caplog: pytest.LogCaptureFixture) -> None:
@@ -101,7 +101,7 @@ def test_clock_set_back_during_a_comparison_stays_back(caplog: pytest.LogCapture
     walls = iter([machine.wall])
     machine.now = lambda: next(walls, NOON)  # type: ignore[method-assign]
     clock.observe_call_start(int(NOON * NS))
-    assert clock.deletion_time() == NOON
+    assert clock.now_for_deletion() == NOON
     assert clock.deletion_delay_s == 0.0
     actions = [getattr(record, "action", "") for record in caplog.records]
     assert ["clock_stepped", "clock_back"] == actions
@@ -120,9 +120,9 @@ def test_calls_that_agree_with_a_step_confirm_it() -> None:
         assert NOON == clock.now()
     clock.observe_call_start(int((machine.wall - 60) * NS))
     assert machine.wall == clock.now()
-    assert NOON == clock.deletion_time()
+    assert NOON == clock.now_for_deletion()
     machine.go_on(HOUR)
-    assert machine.wall == clock.deletion_time()
+    assert machine.wall == clock.now_for_deletion()
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_an_operator_may_agree() -> None:
     clock = machine.steady()
     machine.wall -= DAY
     assert NOON == clock.now()
-    assert -DAY == clock.accept_wall_clock()
-    assert machine.wall == clock.now() == clock.deletion_time()
+    assert -DAY == clock.accept_wall_clock_and_return_change_s()
+    assert machine.wall == clock.now() == clock.now_for_deletion()
 
 
 def test_clock_that_was_never_set_accepts_the_time_of_calls() -> None:
@@ -166,14 +166,14 @@ def test_clock_that_was_never_set_accepts_the_time_of_calls() -> None:
     assert NOON + 4 == clock.now()
     machine.wall = NOON + 6
     assert NOON + 6 == clock.now()
-    assert clock.deletion_time() <= NOON + 6
+    assert clock.now_for_deletion() <= NOON + 6
 
 
 def test_start_before_the_last_record_continues_after_it() -> None:
     """On a machine without a clock battery, time never starts before the last record on disk."""
     machine = WallClock(wall=EARLIEST + DAY)
     clock = machine.steady()
-    clock.start_after_last_commit(NOON)
+    clock.start_no_earlier_than_last_commit(NOON)
     assert NOON == clock.now()
     machine.wall = NOON + 600
     assert NOON + 600 == clock.now()
@@ -183,14 +183,14 @@ def test_a_start_after_a_long_stop_removes_nothing_for_an_hour() -> None:
     """A clock that is ahead looks like a long stop. Time is believed, but old records stay an hour longer."""
     machine = WallClock()
     clock = machine.steady()
-    clock.start_after_last_commit(NOON - 9 * DAY)
+    clock.start_no_earlier_than_last_commit(NOON - 9 * DAY)
     assert clock.now() == NOON
-    assert clock.deletion_time() == NOON - 9 * DAY
+    assert clock.now_for_deletion() == NOON - 9 * DAY
     assert HOUR == clock.deletion_delay_s
     machine.go_on(HOUR)
-    assert machine.wall == clock.deletion_time()
-    clock.start_after_last_commit(machine.wall - 60)
-    assert machine.wall == clock.deletion_time()
+    assert machine.wall == clock.now_for_deletion()
+    clock.start_no_earlier_than_last_commit(machine.wall - 60)
+    assert machine.wall == clock.now_for_deletion()
 
 
 def test_the_clock_of_the_machine() -> None:
@@ -200,4 +200,4 @@ def test_the_clock_of_the_machine() -> None:
     assert time_since_boot() <= time_since_boot()
     clock = SteadyClock()
     assert abs(clock.now() - SystemClock().now()) < 1
-    assert abs(deletion_time(clock) - deletion_time(SystemClock())) < 1
+    assert abs(now_for_deletion(clock) - now_for_deletion(SystemClock())) < 1

@@ -194,7 +194,7 @@ class SeatNames:
         Return whether records never contain the seat's user, because the name is dropped. The seat's usage is
         then unknown.
         """
-        return self._people.is_dropped(self.user_of_seat(seat_id))
+        return self._people.is_left_out_of_new_records(self.user_of_seat(seat_id))
 
 
 async def read_plan_costs(question: PlanQuestion) -> PlanCosts:

@@ -25,7 +25,7 @@ from gateway.devices.machine_state import MachineState, is_collector_or_in_clust
 from spool.devices.device import Device, is_device_id
 from spool.registry.operators import Actor
 from spool.registry.tables.inventory import Inventory, Machine
-from spool.turns.fair_turns import pause_when_due
+from spool.turns.fair_turns import pause_if_step_was_long
 
 ADMITTED_AT_ONCE = 500  # devices that one transaction admits
 DAY_S = 86_400.0
@@ -81,7 +81,7 @@ class Fleet:
             elif machine is not None:
                 rows.append(_mark_if_away(fleet_row_of_missing(machine, listed_at=listed_at), heard_since))
             if number % ROWS_PER_STEP == 0:
-                await pause_when_due()
+                await pause_if_step_was_long()
         self._forget_rows_except({row.device.id for row in rows if row.device is not None})
         return rows
 

@@ -295,9 +295,9 @@ async def handle_in_turns(turns: FairTurns, handle: Handle, request: web.Request
     assert isinstance(connection, PlainRequests)
     with turns.new_request(fair_turn_party_of_address(request.remote or "")) as work:
         connection.work = work
-        response: web.StreamResponse = await work.run_and_charge(handle(request))
+        response: web.StreamResponse = await work.run_and_charge_time_to_party(handle(request))
         if work.party is None or turns.are_shared:
-            await work.end_in_turn()
+            await work.wait_for_turn_before_response()
         connection.party, connection.work = work.party, None
         return response
 
@@ -324,4 +324,4 @@ async def wait_for_turn(party: str = "") -> None:
     """
     work = current_work()
     if work is not None:
-        await work.set_party_in_turn(party)
+        await work.set_party_and_wait_for_turn(party)

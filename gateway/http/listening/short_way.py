@@ -24,7 +24,7 @@ from aiohttp.streams import EmptyStreamReader
 from aiohttp.web_urldispatcher import PlainResource
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from spool.turns.fair_turns import Party, WorkInHand
+from spool.turns.fair_turns import Party, PartyWork
 
 # Any, because aiohttp's type says BaseRequest
 Handle: TypeAlias = "Callable[[Any], Awaitable[web.StreamResponse]]"
@@ -151,7 +151,7 @@ class PlainRequests(web.RequestHandler):
         self._waits = False  # whether held bytes wait for a turn of the event loop
         # party of the last request, which is usually that of the next request as well
         self.party: Party | None = None
-        self.work: WorkInHand | None = None  # work of the pending request
+        self.work: PartyWork | None = None  # work of the pending request
 
     @property
     def is_idle(self) -> bool:
@@ -210,7 +210,7 @@ class PlainRequests(web.RequestHandler):
             return
         self._waits = True
         party = self.party if self.work is None else self.work.party
-        heavy = None if party is None else party.turns.heavy_party(party.name)
+        heavy = None if party is None else party.turns.find_party_that_must_wait(party.name)
         if heavy is None:
             self._loop.call_soon(self._parse_next_turn, party)
         else:
@@ -239,7 +239,7 @@ class PlainRequests(web.RequestHandler):
             super()._resume_transport_reading()
 
     def _hold_for_turn(self, data: bytes, party: Party) -> bool:
-        heavy = party.turns.heavy_party(party.name)
+        heavy = party.turns.find_party_that_must_wait(party.name)
         if heavy is None or not data or self._left > 0 or not self.is_idle:
             return False
         self._held += data

@@ -24,7 +24,7 @@ import msgspec
 from spool.meters import MODALITIES
 from spool.processing import MODES, STANDARD
 from spool.record import NS
-from spool.turns.threads import prepare_types
+from spool.turns.threads import prepare_types_for_msgspec
 
 DAY_NS = 86400 * NS
 GLOBAL = "global"  # region name of a call that any region may have served
@@ -163,7 +163,7 @@ class RateCard(msgspec.Struct, kw_only=True, frozen=True):
     providers: dict[str, Seller]
 
 
-prepare_types(RateCard)
+prepare_types_for_msgspec(RateCard)
 
 
 class Catalogue:

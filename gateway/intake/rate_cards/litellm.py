@@ -167,7 +167,9 @@ def _is_outranked_for_same_model(key: str, entry: object) -> bool:
 
 
 def _seller_name(provider: str) -> str:
-    return providers.card_name("vertex_ai" if provider.startswith("vertex_ai") else provider)
+    return providers.provider_name_in_rate_cards(
+        "vertex_ai" if provider.startswith("vertex_ai") else provider
+    )
 
 
 def _model_name_without_seller(key: str, provider: str, seller: str) -> str | None:

@@ -37,13 +37,13 @@ def maker_name_in_price_lists(model: str) -> str | None:
     if model.startswith("gpt-oss"):  # gpt-oss is an open model, so each provider sets its own price
         return None
     provider = models.maker_of_model(model)
-    return None if provider is None else providers.card_name(provider)
+    return None if provider is None else providers.provider_name_in_rate_cards(provider)
 
 
 def provider_in_name(model: str) -> str | None:
     head, slash, _ = model.partition("/")
     if slash:
-        return providers.card_name(head)
+        return providers.provider_name_in_rate_cards(head)
     return "aws" if models.BEDROCK_ID.fullmatch(model) else None
 
 

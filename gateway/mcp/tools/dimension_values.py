@@ -85,7 +85,7 @@ async def answer_dimension_values(
     rows = await ledger.costs(posed.query)
     call_context.shared.people.reject_dropped_names([arguments.match or ""])
     matching_rows = await asyncio.to_thread(
-        _rows_with_matching_name, rows, call_context.shared.people.recorded_forms(arguments.match or "")
+        _rows_with_matching_name, rows, call_context.shared.people.all_recorded_names(arguments.match or "")
     )
     hint = ""
     if arguments.match and not matching_rows:

@@ -178,7 +178,7 @@ async def _require_known_filters(
         }
         known_values.update(await ledger.values(name))
         for value in values:
-            if known_values.isdisjoint(call_context.shared.people.recorded_forms(value)):
+            if known_values.isdisjoint(call_context.shared.people.all_recorded_names(value)):
                 nearest = await asyncio.to_thread(did_you_mean, value, known_values)
                 raise Invalid(f"there is no {name} {remove_hidden_characters(value)}{nearest}")
 

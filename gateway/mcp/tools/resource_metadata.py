@@ -423,7 +423,7 @@ def _matching_rows(
         known_values = {row.field_or_tag(plain) for row in known_rows}
         people.reject_dropped_names(values)
         for value in values:
-            if value and known_values.isdisjoint(people.recorded_forms(value)):
+            if value and known_values.isdisjoint(people.all_recorded_names(value)):
                 raise Invalid(
                     f"no {arguments.kind} has the {remove_hidden_characters(plain)} "
                     f"{remove_hidden_characters(value)}{did_you_mean(value, known_values)}"

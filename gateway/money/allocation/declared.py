@@ -29,7 +29,7 @@ from spool.registry.following import ChangedRowId
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_optional_text, check_text
-from spool.shares import UseByOwner, entries_to_remove, is_within_share
+from spool.shares import UsedAmountByOwner, entries_to_remove, is_within_share
 
 # Texts of definitions are stored as separate documents, because the server loads all other documents into memory.
 VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-text"
@@ -579,7 +579,7 @@ def _make_room_for_job(rows: RegistryRows, jobs: Iterable[PublishJob], limit: in
     for job in sorted_jobs:
         if job.state in OVER:
             finished_ids[job.submitter_name_and_is_key].append(job.id)
-    held = UseByOwner({submitter: len(ids) for submitter, ids in finished_ids.items()})
+    held = UsedAmountByOwner({submitter: len(ids) for submitter, ids in finished_ids.items()})
     for id in islice(
         entries_to_remove(held, finished_ids.__getitem__, lambda _: 1), max(0, len(sorted_jobs) + 1 - limit)
     ):

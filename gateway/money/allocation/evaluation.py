@@ -29,7 +29,7 @@ from gateway.money.allocation.definition import (
     Transform,
     ValueCondition,
 )
-from spool.people import SECOND_NAME, USER, People, can_be_second_name
+from spool.people import SECOND_NAME, USER, People, is_hash_address_or_pseudonym
 
 MAX_VALUE = 256  # maximum characters of an element; values in the totals have the same limit
 MOST_REMEMBERED = 100_000  # maximum cached elements for all dimensions of a definition; they take 10 to 30 MB
@@ -185,7 +185,7 @@ def _match_people(condition: Condition, people: People) -> Any:
     if isinstance(condition, ValueCondition) and condition.operator == EQUALS:
         dimension = USER if USER in condition.source.names else ""
         values = people.expand_filter({dimension: condition.values})[dimension]
-        is_person = dimension == USER and any(map(can_be_second_name, values))
+        is_person = dimension == USER and any(map(is_hash_address_or_pseudonym, values))
         source = _with_second_user_name(condition.source) if is_person else condition.source
         return replace(condition, source=source, values=values)
     return condition

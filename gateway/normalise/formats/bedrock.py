@@ -47,7 +47,7 @@ from gateway.normalise.reading.values import (
 )
 from spool.identity import call_identity
 from spool.record import Inference
-from spool.turns.threads import prepare_types
+from spool.turns.threads import prepare_types_for_msgspec
 
 NAME = "bedrock"
 FIREHOSE_ID_HEADER: Final = "X-Amz-Firehose-Request-Id"
@@ -120,7 +120,7 @@ class _LogEvent(msgspec.Struct):
     message: str
 
 
-prepare_types(_Packed, _LogEvent)
+prepare_types_for_msgspec(_Packed, _LogEvent)
 
 
 def has_bedrock_fields(members: RawMembers) -> bool:

@@ -16,7 +16,7 @@ from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.model import Resource, Scope
 from gateway.normalise.otlp.senders import Senders, version_of_sender
 from gateway.normalise.outcome import ReadOptions, ReadOutcome
-from spool.caches import make_room
+from spool.caches import remove_oldest_eighth
 from spool.packed.native import ItemMemory
 
 MOST_CONTEXTS: Final = 4096
@@ -114,7 +114,7 @@ class SpanContexts:
             version = version_of_sender(decoded, decoded_scope)
             known = _Known(number, texts, _count_left_out_of_resource(decoded, options), version)
             if len(self._known) >= MOST_CONTEXTS:
-                make_room(self._known)
+                remove_oldest_eighth(self._known)
             self._known[digest] = known
         return SpanContext(known, resource, scope)
 

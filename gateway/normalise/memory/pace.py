@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from gateway.normalise.otlp.admission import DROPPED, REDUCED, RULES
 from gateway.normalise.otlp.decoding import wire
 from gateway.normalise.otlp.model import Span
-from spool.caches import make_room
+from spool.caches import remove_oldest_eighth
 
 MOST_SENDERS: Final = 4096
 # After `_UNRESTED` consecutive requests without a known span, the next request is read without the memory,
@@ -113,7 +113,7 @@ class SpanLookupPacer:
         found = self._senders.get(key)
         if found is None:
             if len(self._senders) >= MOST_SENDERS:
-                make_room(self._senders)
+                remove_oldest_eighth(self._senders)
             found = self._senders[key] = TriedSender(min(1, self._pace.most_skipped))
         return found
 

@@ -21,7 +21,7 @@ from gateway.normalise.otlp.product import AttributeShape, Names, SpanFields, Te
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.usage_objects import fields_of_usage_object
 from gateway.normalise.reading.ai_names import is_ai_name
-from spool.caches import CachedResults, SeenKeys, make_room
+from spool.caches import CachedResults, SeenKeys, remove_oldest_eighth
 
 
 def _attribute_names_of_field(field: str) -> Names:
@@ -163,7 +163,7 @@ def _shape_by_attribute_facts(names: Names) -> AttributeShape:
     shape = _shapes.get(facts) or _find_or_remember_shape(facts)
     if len(names) <= _FEW and _seen_keys.check_and_add(names) and sum(map(len, names)) <= _SHORT:
         if len(_by_names) >= _MOST_SHAPES:
-            make_room(_by_names)
+            remove_oldest_eighth(_by_names)
         _by_names[names] = shape
     return shape
 
@@ -175,7 +175,7 @@ def _find_or_remember_shape(facts: frozenset[NameFacts]) -> AttributeShape:
         return shape
     _keys += len(facts)
     if len(_shapes) >= _MOST_SHAPES or _keys > _MOST_KEYS:
-        make_room(_shapes)
+        remove_oldest_eighth(_shapes)
         _keys = sum(map(len, list(_shapes))) + len(facts)
     _shapes[facts] = shape
     return shape

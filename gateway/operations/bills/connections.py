@@ -56,7 +56,7 @@ from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest
 from spool import providers
-from spool.billing import StoredDrop, month_json
+from spool.billing import StoredDrop, rows_of_month_json
 from spool.errors import Invalid, NotThere
 from spool.listing import SortField
 from spool.registry.connections import BillingConnection, ConnectionDraft, S3Bucket
@@ -362,7 +362,7 @@ async def send_month(
         return page
     behind = closing_json_of_month_answer(sum(hour.rows for hour in hours))
     return await send_pieces(
-        request.http, chain((b'{"billing_drop":',), month_json(hours), (behind,)), content_type=JSON
+        request.http, chain((b'{"billing_drop":',), rows_of_month_json(hours), (behind,)), content_type=JSON
     )
 
 

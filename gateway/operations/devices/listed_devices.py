@@ -18,7 +18,7 @@ from gateway.http.lists import ListDefinition, MemoryRows, PageQuery, Row
 from gateway.operations.devices.devices import DEVICES, DeviceWithState
 from spool.clock import Clock
 from spool.listing import DESCENDING, ListPage, SortValue, limited_choices, page_bounds, sort_rank
-from spool.turns.fair_turns import pause_when_due
+from spool.turns.fair_turns import pause_if_step_was_long
 
 # number of overdue states to update with each changed row, so that few remain for a page request
 DUE_PER_CHANGE = 4
@@ -71,7 +71,7 @@ class ListedDevices:
             self._table.watchers.append(self._update_row)
         for device in self._table.all():
             self._derive_row(device.id, self._clock.now())
-            await pause_when_due()
+            await pause_if_step_was_long()
         self._latest = self._clock.now()
 
     def _interval_and_expected_machines(self) -> tuple[float, ExpectedMachines]:

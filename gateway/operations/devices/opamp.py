@@ -173,7 +173,7 @@ class OpampConversation:
     async def answer_message(self, message: bytes) -> bytes:
         receivers = self._receivers
         with receivers.turns.new_request(fair_turn_party_of_address(self._address)) as work:
-            answer: bytes = await work.run_and_charge(self._answer_message(message))
+            answer: bytes = await work.run_and_charge_time_to_party(self._answer_message(message))
             return answer
 
     async def _answer_message(self, message: bytes) -> bytes:

@@ -28,7 +28,7 @@ from spool.ledger.periods import named_span
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.work import TREES
 from spool.registry.field_notes import example, words
-from spool.turns.fair_turns import pause_when_due
+from spool.turns.fair_turns import pause_if_step_was_long
 
 MOST = 8  # maximum results of each kind
 MAX_TEXT = 200
@@ -180,7 +180,7 @@ async def _best_matches(text: str, candidates: Iterable[Named]) -> list[tuple[in
     best: list[tuple[int, str, str, Named]] = []
     while step := list(islice(left, STEP)):
         best = nsmallest(MOST, [*best, *_ranked_matches(low, step)])
-        await pause_when_due()
+        await pause_if_step_was_long()
     return [(rank, named) for rank, *_, named in best]
 
 

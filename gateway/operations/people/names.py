@@ -19,7 +19,7 @@ from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid
-from spool.people import can_be_second_name, is_hash
+from spool.people import is_hash, is_hash_address_or_pseudonym
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, VIEW_NAMES
 from spool.registry.tables.persons import LIMIT, LinkedPerson
@@ -160,9 +160,9 @@ def _read_person(request: OperatorRequest[PeopleServices, StatedPeople], entry: 
     stated = [user.strip() for user in entry.users]
     people = request.shared.people
     label = entry.name.strip()
-    if len(stated) == 1 and can_be_second_name(stated[0]):
+    if len(stated) == 1 and is_hash_address_or_pseudonym(stated[0]):
         label = label or stated[0]
-    return LinkedPerson(names=tuple(map(people.linked_form, stated)), label=label)
+    return LinkedPerson(names=tuple(map(people.recorded_name_or_hash, stated)), label=label)
 
 
 @operator_call(

@@ -209,9 +209,9 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
         erase_from_storage,
         storage,
         erasure,
-        revoked=states.device_revoker(""),
+        revoke_device=states.device_revoker(""),
         actor=request.actor,
-        labels=[person.label] if person.label else [],
+        shown_names=[person.label] if person.label else [],
     )
     erased = await work(is_trial=True)
     if not (calls or erased.rows.people or erased.rows.accounts or erased.devices):
@@ -338,7 +338,7 @@ async def resolve_person_in_path(request: OperatorRequest[OperatorServices, Any]
     names = (typed,) if person is None else person.names
     label = "" if person is None else person.label
     words = {*names, *(name for name in (typed, label) if name != label or is_address(name))}
-    forms = dict.fromkeys(form for name in sorted(words) for form in people.recorded_forms(name))
+    forms = dict.fromkeys(form for name in sorted(words) for form in people.all_recorded_names(name))
     return KnownPerson(label=label, names=names, forms=tuple(forms), is_linked=person is not None)
 
 
@@ -555,7 +555,9 @@ async def _stored_contents(
     registry, people = request.registry, request.shared.people
     months = await _months_with_calls(request, person)
     is_own = partial(_shares_name, frozenset(person.forms))
-    accounts = [each for each in await registry.operators.all() if is_own(people.recorded_forms(each.email))]
+    accounts = [
+        each for each in await registry.operators.all() if is_own(people.all_recorded_names(each.email))
+    ]
     emails = {account.email for account in accounts}
     devices = _require_storage(request).devices.all()
     viewings = await registry.viewings.viewings_naming([*person.forms, SEVERAL])
@@ -575,13 +577,13 @@ async def _stored_contents(
                 "last_seen": utc_iso(device.last_seen),
             }
             for device in devices
-            if device.user and is_own(people.recorded_forms(device.user))
+            if device.user and is_own(people.all_recorded_names(device.user))
         ],
         "seats": [
             {"plan": plan.name, "user": seat.user, "since": seat.since, "until": seat.until or None}
             for plan in registry.declared_table(PlanTable).all()
             for seat in plan.seats
-            if is_own(people.recorded_forms(seat.user))
+            if is_own(people.all_recorded_names(seat.user))
         ],
         "viewings": [describe_viewing(row) for row in viewings if not is_own([row.viewer])],
         "own_viewings": [{**describe_viewing(row), "user": None} for row in viewings if is_own([row.viewer])],

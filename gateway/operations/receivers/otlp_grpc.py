@@ -287,7 +287,7 @@ def _wrap_endpoint(name: str, handle_message: MessageHandler, services: Receiver
         with services.turns.new_request(
             fair_turn_party_of_address(_sender_address(services, context))
         ) as work:
-            return await work.run_and_charge(admit_and_take(context))
+            return await work.run_and_charge_time_to_party(admit_and_take(context))
 
     return handle_export_in_turn
 

@@ -20,7 +20,7 @@ from gateway.http.requests import Result
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.people.authentication.bearer import Bearer
-from spool.erasure import erasures_to_json, order_for_lower_levels
+from spool.erasure import erasure_order_for_lower_installations, erasures_to_json
 from spool.people import LATEST, People, hash_address_with_key, is_address
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
@@ -77,7 +77,8 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
     addresses = {name: at for name, at in body.addresses.items() if not _was_erased_after(people, name, at)}
     keys = [bytes.fromhex(key) for key in body.keys]
     names = [
-        (people.linked_form(name), *(hash_address_with_key(key, name) for key in keys)) for name in addresses
+        (people.recorded_name_or_hash(name), *(hash_address_with_key(key, name) for key in keys))
+        for name in addresses
     ]
     # senders may use half of the limit; the other half is for operators
     most = request.shared.most(LIMIT) // 2
@@ -116,7 +117,9 @@ async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures])
     await persons.note_lower_installation(name, request.body.done, actor=request.actor)
     key = request.shared.people.erasure_key
     return erasures_to_json(
-        order_for_lower_levels(erasure, key) for erasure in persons.erasures if name in erasure.below
+        erasure_order_for_lower_installations(erasure, key)
+        for erasure in persons.erasures
+        if name in erasure.below
     )
 
 
@@ -131,7 +134,7 @@ def _require_downstream_sender(bearer: Bearer) -> str:
 
 
 def _was_erased_after(people: People, address: str, at: int) -> bool:
-    return any(people.pseudonym(form, at) != form for form in people.recorded_forms(address))
+    return any(people.pseudonym(form, at) != form for form in people.all_recorded_names(address))
 
 
 def _require_registry(services: TopicServices) -> Registry:

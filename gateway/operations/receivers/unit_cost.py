@@ -60,7 +60,7 @@ from spool.streams import (
     is_same_stream,
     merge_streams,
 )
-from spool.turns.fair_turns import pause_when_due
+from spool.turns.fair_turns import pause_if_step_was_long
 
 PAGE = 1000
 _FARTHEST = 2**63 - 1  # the latest time that can be stored, in nanoseconds
@@ -423,7 +423,7 @@ async def _store_operations(
         identity = item_identity(names, position, given_id if request.bearer.may_chain else None)
         record.id = identity.id
         identities.append(identity)
-        await pause_when_due()
+        await pause_if_step_was_long()
     with ExitStack() as claims:
         for stream in after.values():
             defined = book.find_stream(stream.name)

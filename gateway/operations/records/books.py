@@ -226,7 +226,7 @@ async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> 
     if not isinstance(clock, SteadyClock) or not held_s:
         return {"clock": {"moved_s": 0.0, "was_held_s": 0.0}}
     async with request.audited_change("clock.accept", "clock", {"step_s": step_s}):
-        moved_s = clock.accept_wall_clock()
+        moved_s = clock.accept_wall_clock_and_return_change_s()
     return {"clock": {"moved_s": moved_s, "was_held_s": held_s}}
 
 

@@ -284,7 +284,7 @@ def edited_record(
 
 def _to_recorded_form(value: Any, name: str, people: People) -> Any:
     if name in _PEOPLE and isinstance(value, str):
-        return people.recorded_form(value)
+        return people.recorded_text(value)
     if not isinstance(value, dict):
         return value
     texts = people.recorded_values({key: text for key, text in value.items() if isinstance(text, str)})

@@ -21,7 +21,7 @@ from gateway.core.attempts import TokenBuckets, address_network
 from gateway.core.errors import Refusal
 from gateway.people.authentication.bearer import Bearer
 from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
-from spool.caches import make_room
+from spool.caches import remove_oldest_eighth
 from spool.clock import Clock
 from spool.errors import AlreadyThere, KeyEnded, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation
@@ -597,7 +597,7 @@ class KeyAccess:
                 number=key.id or None,
             )
             if len(self._bearers) >= MOST_BEARERS:
-                make_room(self._bearers)
+                remove_oldest_eighth(self._bearers)
             self._bearers[key.id] = key, bearer
         return bearer
 

@@ -96,12 +96,12 @@ def gateway_tasks(
     assembler: Assembler, operators: OperatorServices, metrics: ProcessMetrics, turns: FairTurns
 ) -> Iterator[Task]:
     if assembler.memory is not None:
-        yield Task("memory of spans", partial(learn_span_kinds, assembler.memory, turns.wait_for_activity))
-    yield Task("loop lag", partial(metrics.lag.measure_repeatedly, turns.wait_for_activity))
+        yield Task("memory of spans", partial(learn_span_kinds, assembler.memory, turns.wait_for_requests))
+    yield Task("loop lag", partial(metrics.lag.measure_repeatedly, turns.wait_for_requests))
     questions = operators.installation.questions
     yield Task(
         "full rounds of the collector",
-        partial(collect_garbage_when_idle, questions.wait_until_idle, turns.wait_for_activity),
+        partial(collect_garbage_when_idle, questions.wait_until_idle, turns.wait_for_requests),
     )
     if assembler.storage.registry is not None:
         yield from _registry_tasks(assembler, operators)

@@ -73,5 +73,8 @@ class PeopleLink:
         from spool import erasing
 
         await erasing.erase_from_storage(
-            self._assembler.storage, order, revoked=device_revoker(""), actor=Actor("the Tollhouse above", "")
+            self._assembler.storage,
+            order,
+            revoke_device=device_revoker(""),
+            actor=Actor("the Tollhouse above", ""),
         )

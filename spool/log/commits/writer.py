@@ -245,7 +245,7 @@ class GroupWriter:
         first = group[0].party
         if first is None or not first.turns.commits_are_shared:
             return False
-        return first.turns.is_lighter_expected(min(map(_recent_processor_time, group)))
+        return first.turns.has_lighter_party_submitted_lately(min(map(_recent_processor_time, group)))
 
     def _take_next_group(self) -> list[_WaitingSubmission]:
         """

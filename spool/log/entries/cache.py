@@ -90,19 +90,19 @@ class CommittedEntry(NamedTuple):
 
 
 def build_committed_entries(
-    topic: str, first: int, records: list[Record], *, copies: bool
+    topic: str, first: int, records: list[Record], *, caches_copies: bool
 ) -> Iterator[CommittedEntry]:
     """
     Divide the records of a commit into entries, from number `first` on.
 
-    With `copies`, the cache gets copies, because a sender whose request was cancelled may still change its
+    With `caches_copies`, the cache gets copies, because a sender whose request was cancelled may still change its
     own records. They are also packed, so both forms are equal. Records that cannot be copied safely are
     cached packed.
     """
-    copies = copies and {*map(type, records)} <= _COPIED_TYPES
-    for part, packed in codec.pack_in_slices(list(map(copy, records)) if copies else records):
+    caches_copies = caches_copies and {*map(type, records)} <= _COPIED_TYPES
+    for part, packed in codec.pack_in_slices(list(map(copy, records)) if caches_copies else records):
         body = codec.compress_entry(packed, codec.entry_location(topic, first, len(part)))
-        if copies:
+        if caches_copies:
             cached = CachedEntry(None, None, [*part], checksum=body.checksum)
             cached.size = COPIED * len(packed)
         else:

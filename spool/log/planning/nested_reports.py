@@ -26,7 +26,7 @@ from spool.identity import (
     possible_input_counts,
     times_encoded_in_names,
 )
-from spool.record import Inference, further_names
+from spool.record import Inference, further_dedup_names
 
 MOST_IN_STEP: Final = 4096  # limit of reports with one key in a step; further reports are not joined
 MOST_READ: Final = 32  # records read per key and step, newest first
@@ -156,7 +156,7 @@ class NestedReports:
         return not any(
             is_one_within_other(own, times)
             for record in records
-            for times in times_encoded_in_names(further_names(record), is_inner=nested_report.is_inner)
+            for times in times_encoded_in_names(further_dedup_names(record), is_inner=nested_report.is_inner)
         )
 
     def _record_that_counts(self, log_position: int) -> Inference | None:
@@ -180,7 +180,7 @@ class NestedReports:
                 continue
             other = records[0]
             # a report that joined a closed record could not add its times
-            stated = times_encoded_in_names(further_names(other), is_inner=not is_inner)
+            stated = times_encoded_in_names(further_dedup_names(other), is_inner=not is_inner)
             slack = SLACK_NS if stated else LATEST_END_NS
             for other_times in stated or [_start_and_end(other)]:
                 nested = (times, other_times) if is_inner else (other_times, times)
@@ -195,7 +195,9 @@ class NestedReports:
     def _is_unpaired(self, records: Sequence[Inference], *, is_inner: bool) -> bool:
         if any(self._place_of(nested_pair_name(record)) is not None for record in records):
             return False
-        return not any(times_encoded_in_names(further_names(record), is_inner=is_inner) for record in records)
+        return not any(
+            times_encoded_in_names(further_dedup_names(record), is_inner=is_inner) for record in records
+        )
 
     def _is_also_within_another_call(self, candidate: _NestedCandidate) -> bool:
         """

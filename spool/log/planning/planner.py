@@ -36,7 +36,7 @@ from spool.record import (
     Inference,
     KeyedRecord,
     Record,
-    request_names,
+    request_dedup_names,
 )
 from spool.registry.bearers import positions_with_ended_bearers
 
@@ -381,7 +381,7 @@ class _SubmissionPlanner:
         if request is not None and new and isinstance(new[0], KeyedRecord):
             new[0].request = request.key + request.body
         for number, record in enumerate(new, self._first + first_new_index):
-            for name in request_names(record):
+            for name in request_dedup_names(record):
                 self._known.store_name(name, duplicates.encode_log_position(self._terms.topic, number), hour)
 
     def _find_log_position_by_names(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:

@@ -154,7 +154,7 @@ class JoinedTransaction:
             behind = self.connection.execute(STANDBY_STATE) if needs_standby else None
         if behind is not None:
             assert self._before is not None
-            self._set_doubt(self._before, behind, barrier)
+            self._note_if_standbys_confirmed(self._before, behind, barrier)
 
     def run_alone(self, statement: bytes, values: Params, *, needs_standby: bool) -> QueryCursor:
         """Run a statement in a transaction of its own, in one round trip."""
@@ -170,7 +170,7 @@ class JoinedTransaction:
             cursor.execute(COMMIT)
             barrier = self._send_barrier()
             behind = self.connection.execute(STANDBY_STATE)
-        self._set_doubt(standby_state(before), behind, barrier)
+        self._note_if_standbys_confirmed(standby_state(before), behind, barrier)
         return answer
 
     def wait_for_standby(self) -> None:
@@ -180,7 +180,7 @@ class JoinedTransaction:
             barrier = self.connection.execute(BARRIER)
             self.connection.execute(COMMIT)
             behind = self.connection.execute(STANDBY_STATE)
-        self._set_doubt(standby_state(before), behind, barrier)
+        self._note_if_standbys_confirmed(standby_state(before), behind, barrier)
 
     def check_standby(self) -> None:
         """Raise an error if the server requires no standby. Call this after `begin_with_statements`."""
@@ -194,13 +194,15 @@ class JoinedTransaction:
         self.connection.execute(COMMIT)
         return barrier
 
-    def _set_doubt(self, before: StandbyState, behind: QueryCursor, barrier: QueryCursor | None) -> None:
+    def _note_if_standbys_confirmed(
+        self, before: StandbyState, standby_query: QueryCursor, barrier_query: QueryCursor | None
+    ) -> None:
         position = None
-        if barrier is not None:
-            row = barrier.fetchone()
+        if barrier_query is not None:
+            row = barrier_query.fetchone()
             assert row is not None
             position = row[1]
-        state = standby_state(behind)
+        state = standby_state(standby_query)
         self.sees_standbys = state.confirmed is not None
         self.doubt = None if state.has_confirmed(before, position) else state
 

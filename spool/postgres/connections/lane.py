@@ -174,11 +174,17 @@ class ConnectionLane:
             self._idle.pop().close()
 
     async def _run_in_thread(
-        self, form: Callable[[ServerSession], T], *, repeatable: bool = False, takes_long: bool = False
+        self,
+        run_on_session: Callable[[ServerSession], T],
+        *,
+        repeatable: bool = False,
+        takes_long: bool = False,
     ) -> T:
         loop = asyncio.get_running_loop()
         sessions: list[ServerSession] = []
-        future = loop.run_in_executor(self._threads, self._run_and_repeat, form, repeatable, sessions)
+        future = loop.run_in_executor(
+            self._threads, self._run_and_repeat, run_on_session, repeatable, sessions
+        )
         answer_s = math.inf if takes_long else self._answer_s
         first_look_s = min(self._target.commit_timeout_s, answer_s)
         watch = loop.call_later(first_look_s, self._end_if_too_long, loop, future, sessions, answer_s)
@@ -222,10 +228,10 @@ class ConnectionLane:
         loop.call_later(next_s, self._end_if_too_long, loop, future, sessions, answer_s)
 
     def _run_and_repeat(
-        self, form: Callable[[ServerSession], T], repeatable: bool, sessions: list[ServerSession]
+        self, run_on_session: Callable[[ServerSession], T], repeatable: bool, sessions: list[ServerSession]
     ) -> T:
         try:
-            return self._run_once(form, sessions)
+            return self._run_once(run_on_session, sessions)
         # locks are always taken in the same order, so a deadlock is a defect
         except errors.DeadlockDetected as error:
             _log.error(
@@ -239,14 +245,14 @@ class ConnectionLane:
         except psycopg.Error as error:
             raise translate_error(error) from error
         try:
-            return self._run_once(form, sessions)
+            return self._run_once(run_on_session, sessions)
         except psycopg.Error as error:
             raise translate_error(error) from error
 
-    def _run_once(self, form: Callable[[ServerSession], T], sessions: list[ServerSession]) -> T:
+    def _run_once(self, run_on_session: Callable[[ServerSession], T], sessions: list[ServerSession]) -> T:
         session = self._take_session(sessions)
         try:
-            result = form(session)
+            result = run_on_session(session)
             self._reachability.note_answer()
             return result
         except errors.InvalidSqlStatementName:

@@ -68,7 +68,7 @@ class StandbyState(NamedTuple):
         return bool(self.names) and before.is_settled and before.loaded_at == self.loaded_at
 
     def unconfirmed_error(self) -> Unconfirmed:
-        return Unconfirmed(NOT_CONFIRMED) if self.names else one_machine_error()
+        return Unconfirmed(NOT_CONFIRMED) if self.names else unreplicated_commit_error()
 
 
 @lru_cache(maxsize=8)
@@ -94,6 +94,6 @@ def no_standby_error() -> SpoolUnavailable:
     return SpoolUnavailable(f"{NO_STANDBY}. Restore it, or change storage.durability")
 
 
-def one_machine_error() -> Unconfirmed:
+def unreplicated_commit_error() -> Unconfirmed:
     """Return the error of a commit that may have run while no standby names were set."""
     return Unconfirmed(f"{NO_STANDBY}, so the commit may be on only one machine")

@@ -45,9 +45,9 @@ from spool.postgres.deliveries.delivery_rows import (
     DeliveryChoice,
     DeliveryRows,
     PostgresRoutes,
-    take_due,
-    take_fresh_single,
-    take_suspect,
+    take_due_delivery,
+    take_never_rejected_single_record,
+    take_suspect_delivery,
 )
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.log.entries import highest_accepted_number, lowest_stored_number, topic_code
@@ -138,8 +138,8 @@ class PostgresDeliveries(SentDeliveries):
         self, route: str, *, now: float, max_records: int, below: int | None = None
     ) -> Delivery | None:
         async with self._choosing[route]:
-            return await self._take_chosen(
-                partial(take_due, at=now, max_records=max_records, below=below), route
+            return await self._take_chosen_delivery(
+                partial(take_due_delivery, at=now, max_records=max_records, below_number=below), route
             )
 
     async def take_test_delivery(
@@ -147,11 +147,13 @@ class PostgresDeliveries(SentDeliveries):
     ) -> Delivery | None:
         def choose_probe(choice: DeliveryChoice) -> StoredDelivery | None:
             suspects: int = choice.read_value(queries.SUSPECTS)
-            fresh = take_fresh_single(choice, at=now) if suspects < max_rejected_records else None
-            return fresh or take_suspect(choice, at=now)
+            fresh = (
+                take_never_rejected_single_record(choice, at=now) if suspects < max_rejected_records else None
+            )
+            return fresh or take_suspect_delivery(choice, at=now)
 
         async with self._choosing[route]:
-            return await self._take_chosen(choose_probe, route)
+            return await self._take_chosen_delivery(choose_probe, route)
 
     async def next_due_at(self, route: str) -> float | None:
         session, where = self._delivery_rows(), self._renew_statement_parameters(route)
@@ -173,7 +175,9 @@ class PostgresDeliveries(SentDeliveries):
 
         def write_delivery_mark(transaction: JoinedTransaction) -> int:
             writes = self._delivery_rows(transaction)
-            return int(writes.execute_alone(transaction.connection, queries.MARK, where).rowcount)
+            return int(
+                writes.execute_in_own_transaction(transaction.connection, queries.MARK, where).rowcount
+            )
 
         if not await self._database.pool.run_joined(write_delivery_mark):
             if self._in_hand[delivery.route].get(delivery.id) == delivery.fence:
@@ -265,7 +269,7 @@ class PostgresDeliveries(SentDeliveries):
 
         def drop_route(connection: Connection) -> int:
             routes.require_orphaned(session.read_route(connection, route))
-            queued = self._routes.route_terms(connection)[route]["queued"]
+            queued = self._routes.accounting_counts_by_route(connection)[route]["queued"]
             session.execute(connection, queries.FORGET_DELIVERIES, where)
             session.execute(connection, queries.FORGET_REFUSALS, where)
             lake.delete_landings(PostgresConnection(connection, self._database.fill_in_table_names), route)
@@ -273,7 +277,7 @@ class PostgresDeliveries(SentDeliveries):
                 raise RouteMoved  # another configuration names the route again
             return queued
 
-        return await self._retry_until_unchanged(drop_route, is_answered=True)
+        return await self._retry_until_unchanged(drop_route, is_acknowledged_to_caller=True)
 
     async def replay_records(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
         def store_replayed_range(transaction: JoinedTransaction) -> int:
@@ -346,7 +350,7 @@ class PostgresDeliveries(SentDeliveries):
 
     def _renew_statement_parameters(self, route: str) -> dict[str, object]:
         lease = lease_name(route)
-        turn = self._leases.lease_turn(lease)
+        turn = self._leases.lease_holding_id(lease)
         if self._turns.get(route) != turn:
             self._in_hand[route].clear()
             self._turns[route] = turn
@@ -357,19 +361,19 @@ class PostgresDeliveries(SentDeliveries):
         if written is None:
             raise RouteMoved
 
-    async def _take_chosen(
+    async def _take_chosen_delivery(
         self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
     ) -> Delivery | None:
         """
         Take the delivery that `choose` selects for this session. If none is due, close records whose waiting
         time has passed, and choose again.
         """
-        delivery, closed = await self._choose_and_commit(choose, route)
+        delivery, closed = await self._take_delivery_and_read_watermark(choose, route)
         is_behind = self._log.lowest_open_number(route_topic(route)) > closed
         if delivery is None and is_behind and self._clock.monotonic() >= self._closes_at:
             self._closes_at = self._clock.monotonic() + CLOSE_EVERY_S
             await self._log.close_due_records()
-            delivery, closed = await self._choose_and_commit(choose, route)
+            delivery, closed = await self._take_delivery_and_read_watermark(choose, route)
             is_behind = self._log.lowest_open_number(route_topic(route)) > closed
         self._behind[route] = delivery is None and is_behind
         if delivery is not None:
@@ -377,7 +381,7 @@ class PostgresDeliveries(SentDeliveries):
             self._in_hand[route][delivery.id] = delivery.fence
         return delivery
 
-    async def _choose_and_commit(
+    async def _take_delivery_and_read_watermark(
         self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
     ) -> tuple[StoredDelivery | None, int]:
         """
@@ -430,7 +434,7 @@ class PostgresDeliveries(SentDeliveries):
         session, in_hand = self._delivery_rows(), self._in_hand[delivery.route]
         where = {"id": delivery.id, "state": OPEN}
 
-        def write_delivery_transition(connection: Connection) -> bool:
+        def write_transition_unless_taken_over(connection: Connection) -> bool:
             for _ in range(ATTEMPTS):
                 stored = session.read_delivery(connection, queries.ONE, where)
                 if stored is None:
@@ -447,7 +451,7 @@ class PostgresDeliveries(SentDeliveries):
             )
 
         try:
-            if not await self._database.run(write_delivery_transition):
+            if not await self._database.run(write_transition_unless_taken_over):
                 self._report_taken_over(delivery)
             self.version += 1
             self._log.note_settled()
@@ -458,7 +462,7 @@ class PostgresDeliveries(SentDeliveries):
     async def _change_delivery(self, id: int, state: str, transition: Transition) -> StoredDelivery | None:
         def write_delivery_transition(transaction: JoinedTransaction) -> StoredDelivery | None:
             connection, session = transaction.connection, self._delivery_rows(transaction)
-            self._database.check_standby(connection)
+            self._database.require_standby(connection)
             for _ in range(ATTEMPTS):
                 stored = session.read_delivery(connection, queries.ONE, {"id": id, "state": state})
                 if (
@@ -490,28 +494,28 @@ class PostgresDeliveries(SentDeliveries):
                 self._check_written(session.write_change(connection, route_change))
             return changes
 
-        changes = await self._retry_until_unchanged(change_dead_letters, is_answered=True)
+        changes = await self._retry_until_unchanged(change_dead_letters, is_acknowledged_to_caller=True)
         self.dead_version += 1
         for route in sorted({route_change.route for route_change in changes if route_change.added}):
             await self._leases.wake_tasks(lease_name(route))
         return len(changes)
 
     async def _retry_until_unchanged(
-        self, work: Callable[[Connection], T], *, is_answered: bool = False
+        self, work: Callable[[Connection], T], *, is_acknowledged_to_caller: bool = False
     ) -> T:
         """
         Run a transaction, again if the rows it is based on have changed.
 
-        `is_answered`: the caller acknowledges the change, so a standby must confirm it.
+        `is_acknowledged_to_caller`: the caller acknowledges the change, so a standby must confirm it.
         """
 
         def check_standby_and_work(connection: Connection) -> T:
-            if is_answered:
-                self._database.check_standby(connection)
+            if is_acknowledged_to_caller:
+                self._database.require_standby(connection)
             return work(connection)
 
         transaction = self._database.transaction
-        if is_answered and self._database.needs_standby:
+        if is_acknowledged_to_caller and self._database.needs_standby:
             transaction = partial(transaction, needs_standby=lambda _: True)
         for _ in range(ATTEMPTS):
             try:

@@ -60,7 +60,7 @@ class DeliveryRows(NamedTuple):
             self.database.fill_in_table_names(statement), self._add_session_values(values)
         )
 
-    def execute_alone(self, connection: Connection, statement: str, values: Values) -> Any:
+    def execute_in_own_transaction(self, connection: Connection, statement: str, values: Values) -> Any:
         """
         Run the statement. If the field `transaction` is set, the statement is committed separately, and a
         required standby confirms it.
@@ -164,7 +164,7 @@ class DeliveryRows(NamedTuple):
             letter=change.no_longer_dead is not None,
             landing=change.landing is not None,
         )
-        is_written, ids = self.execute_alone(connection, statement, values).fetchone()
+        is_written, ids = self.execute_in_own_transaction(connection, statement, values).fetchone()
         if not is_written:
             return None
         if change.refusal is not None:
@@ -238,7 +238,7 @@ class PostgresRoutes:
         self._session = DeliveryRows(database, NOBODY)
         self._database = database
 
-    def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
+    def accounting_counts_by_route(self, connection: Connection) -> dict[str, dict[str, int]]:
         """Return the counters of each route by name. Replays are not counted."""
         return {
             route.name: routes.route_accounting_counts(
@@ -261,7 +261,7 @@ class PostgresRoutes:
             for route, backlog in self._routes_with_backlog(connection)
         ]
 
-    def lowest_needed_number(self, connection: Connection, topic: str) -> int | None:
+    def lowest_number_needed_by_routes(self, connection: Connection, topic: str) -> int | None:
         """
         Return the lowest number that a required route of the topic needs, or NOBODY_NEEDS if all its routes
         are optional.
@@ -272,7 +272,9 @@ class PostgresRoutes:
         needed: int = min(number for number in (uncut, cut, rules.NOBODY_NEEDS) if number is not None)
         return needed
 
-    def skip_records_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]:
+    def skip_records_on_optional_routes(
+        self, connection: Connection, numbers: Mapping[str, int]
+    ) -> Mapping[str, int]:
         """
         Skip records below these numbers on optional routes. Return how many were skipped, by topic.
 
@@ -337,7 +339,7 @@ class DeliveryChoice:
         row = self.session.execute(self.connection, log_queries.NEWEST).fetchone()
         return numbers_by_topic(row[2])[self.route.topic] if row else 1
 
-    def take_delivery(self, read_delivery: ReadDelivery | None) -> StoredDelivery | None:
+    def mark_delivery_sending(self, read_delivery: ReadDelivery | None) -> StoredDelivery | None:
         if read_delivery is None:
             return None
         delivery = read_delivery.delivery
@@ -346,12 +348,14 @@ class DeliveryChoice:
         change = transitions.mark_sending(delivery)
         return change.changed if self._write_if_unchanged(change, delivery) is not None else None
 
-    def make_next_delivery(self, *, max_records: int, below: int | None = None) -> StoredDelivery | None:
+    def make_next_delivery(
+        self, *, max_records: int, below_number: int | None = None
+    ) -> StoredDelivery | None:
         """
-        Make and take a new delivery of closed (final) records below `below`. Return None if there are none,
+        Make and take a new delivery of closed (final) records below `below_number`. Return None if there are none,
         or if MAX_WAITING deliveries wait already.
         """
-        closed = self.closed_below if below is None else min(self.closed_below, below)
+        closed = self.closed_below if below_number is None else min(self.closed_below, below_number)
         if self.route.next_number >= closed:
             return None
         waiting = self.read_value(queries.WAITING)
@@ -378,30 +382,34 @@ class DeliveryChoice:
         return written
 
 
-def take_due(
-    choice: DeliveryChoice, *, at: float, max_records: int, below: int | None = None
+def take_due_delivery(
+    choice: DeliveryChoice, *, at: float, max_records: int, below_number: int | None = None
 ) -> StoredDelivery | None:
     """Take the next delivery: the oldest due one, else a new one, else one of a replay."""
     candidate = choice.find_delivery(queries.DUE, at=at)
     if candidate is not None and not candidate.delivery.replay:
-        return choice.take_delivery(candidate)
-    cut = choice.make_next_delivery(max_records=max_records, below=below)
-    return cut if cut is not None or choice.has_moved else choice.take_delivery(candidate)
+        return choice.mark_delivery_sending(candidate)
+    cut = choice.make_next_delivery(max_records=max_records, below_number=below_number)
+    return cut if cut is not None or choice.has_moved else choice.mark_delivery_sending(candidate)
 
 
-def take_fresh_single(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
+def take_never_rejected_single_record(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
     """
     Take a single record that was not rejected yet when sent alone. If there is no such delivery, split the
     record off a batch, or begin a new delivery.
     """
     single = choice.find_delivery(queries.FRESH_SINGLE, at=at)
     if single is not None:
-        return choice.take_delivery(single)
+        return choice.mark_delivery_sending(single)
     batch = choice.find_delivery(queries.NEWEST_BATCH)
     if batch is not None:
         return choice.split_off_last(batch.delivery)
     return choice.make_next_delivery(max_records=1)
 
 
-def take_suspect(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
-    return None if choice.has_moved else choice.take_delivery(choice.find_delivery(queries.SUSPECT, at=at))
+def take_suspect_delivery(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
+    return (
+        None
+        if choice.has_moved
+        else choice.mark_delivery_sending(choice.find_delivery(queries.SUSPECT, at=at))
+    )

@@ -36,10 +36,10 @@ from spool.postgres.log.memory import (
     DatabaseClock,
     MemoryIsAhead,
     NodeMemory,
-    PostgresHorizon,
+    PostgresWatermarks,
     apply_commit_rows,
 )
-from spool.postgres.log.retention import LogRoom
+from spool.postgres.log.retention import LogSpace
 
 # Beyond these limits, nothing is committed until a standby has confirmed.
 UNCONFIRMED_S, UNCONFIRMED_BYTES = 5.0, 64 << 20
@@ -107,7 +107,7 @@ class AttemptWriter:
         *,
         memory: NodeMemory,
         clock: DatabaseClock,
-        room: LogRoom,
+        room: LogSpace,
         sealer: Sealer,
         versions: Versions,
         move: Move,
@@ -139,8 +139,8 @@ class AttemptWriter:
         points = sorted({point.series for submission in group.submissions for point in submission.points})
         keys = expected_keys(group.submissions)
         with transaction.begin_with_statements(needs_standby=self.needs_standby):
-            ask = partial(store.lock_and_query_head, self._database, connection, following.last)
-            read_head = ask(series=points, wait=group.wait)
+            ask = partial(store.lock_and_query_log_head, self._database, connection, following.last)
+            read_head = ask(series_keys=points, wait=group.wait)
             versions = self._versions(connection, keys) if keys else dict
             move = self._move(connection, group.submissions)
         head = read_head()
@@ -181,10 +181,10 @@ class AttemptWriter:
                 plan,
                 reader,
                 following,
-                period=head.period,
+                period_number=head.period,
                 closed=closed if self._hold_s else None,
                 node=self._node,
-                copies=self._memory.needs_commit_copies(),
+                caches_copies=self._memory.needs_commit_copies(),
             )
             move(plan)
             receipts = [
@@ -230,7 +230,7 @@ class GroupCommits:
         writer: AttemptWriter,
         *,
         memory: NodeMemory,
-        horizon: PostgresHorizon,
+        horizon: PostgresWatermarks,
         folds: NodeIdCompactor,
         observer: CommitObserver | None,
         wait_s: float,
@@ -258,7 +258,7 @@ class GroupCommits:
         async with self._memory.turn:
             await self._commit_group(GroupAttempts(wait=wait))
 
-    async def confirm_read_rows(self) -> None:
+    async def confirm_commits_read_at_start(self) -> None:
         """
         At a start, confirm that the commits read so far survive the loss of the database machine. Without a
         standby, this remains unknown.

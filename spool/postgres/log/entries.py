@@ -69,7 +69,7 @@ def read_entries(
         return []
     if whole:
         require_closed(last, highest_accepted_number(database, connection, topic) + 1)
-    rows, fields = _read_rows_and_fields(database, connection, topic, first, last, (first, last))
+    rows, fields = _read_rows_and_amendments(database, connection, topic, first, last, (first, last))
     entries = _cached_entries(database, connection, topic, rows, cache)
     result = []
     for row in rows:
@@ -120,13 +120,18 @@ def read_committed_at(database: Database, connection: Connection, topic: str, nu
     return row[0] if row else None
 
 
-def _read_rows_and_fields(
-    database: Database, connection: Connection, topic: str, first: int, last: int, around: tuple[int, int]
+def _read_rows_and_amendments(
+    database: Database,
+    connection: Connection,
+    topic: str,
+    first: int,
+    last: int,
+    amendment_range: tuple[int, int],
 ) -> tuple[list[EntryRow], Mapping[int, dict[str, object]]]:
     with connection.pipeline():
         where = {"topic": topic_code(topic), "first": first, "last": last}
         rows = connection.execute(database.fill_in_table_names(queries.ENTRIES_BETWEEN), where, binary=True)
-        where = {"topic": topic_code(topic), "first": around[0], "last": around[1]}
+        where = {"topic": topic_code(topic), "first": amendment_range[0], "last": amendment_range[1]}
         filled = connection.execute(database.fill_in_table_names(queries.AMENDMENTS), where, binary=True)
     return [EntryRow._make(row) for row in rows.fetchall()], unpack_amendments(topic, filled.fetchall())
 
@@ -167,10 +172,10 @@ def unpack_amendments(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Map
     Return the fields of reports added to records, by number. Damaged fields are left out, so that their
     record appears as it was first stored.
     """
-    return dict(_check_amendments(topic, rows))
+    return dict(_undamaged_amendments(topic, rows))
 
 
-def _check_amendments(
+def _undamaged_amendments(
     topic: str, rows: Sequence[tuple[int, int, bytes]]
 ) -> Iterator[tuple[int, dict[str, object]]]:
     for number, checksum, packed in rows:

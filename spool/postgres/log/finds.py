@@ -30,7 +30,7 @@ AT_ONCE = 2048  # commits searched per transaction
 _log = logging.getLogger(__name__)
 
 
-class _Finds(msgspec.Struct, array_like=True, omit_defaults=True):
+class _CommitFindings(msgspec.Struct, array_like=True, omit_defaults=True):
     """The findings of one commit. They are stored, so add fields only at the end."""
 
     conflicts: list[tuple[Pair, Conflict]] = []
@@ -39,15 +39,15 @@ class _Finds(msgspec.Struct, array_like=True, omit_defaults=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_finds = msgspec.msgpack.Decoder(_Finds)
+_finds = msgspec.msgpack.Decoder(_CommitFindings)
 _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
-def pack_finds(plan: CommitPlan) -> bytes | None:
+def pack_commit_findings(plan: CommitPlan) -> bytes | None:
     if not (plan.conflicts or plan.unrecognised or plan.event_types):
         return None
     types = [(type, new.count, _encode_amount(new.amount)) for type, new in plan.event_types.items()]
-    return _encoder.encode(_Finds([*plan.conflicts.items()], [*plan.unrecognised.items()], types))
+    return _encoder.encode(_CommitFindings([*plan.conflicts.items()], [*plan.unrecognised.items()], types))
 
 
 class BookedCommit(NamedTuple):
@@ -100,10 +100,10 @@ def count_oldest_commits(database: Database, connection: Connection) -> bool:
                 "the terms of a commit are damaged: the accounting lacks its counts",
                 extra={"action": "terms_damaged", "commit": commit.id},
             )
-    sums = sum_terms(commits)
+    sums = sum_counts_of_commits(commits)
     if sums:
-        add_term_counts(database, connection, queries.COUNT, sums)
-    _store_finds(database, connection, commits)
+        add_accounting_counts(database, connection, queries.COUNT, sums)
+    _store_commit_findings(database, connection, commits)
     return len(commits) == AT_ONCE
 
 
@@ -111,7 +111,7 @@ class BookedMeanwhile(Exception):
     """Raised if another process has counted the same commits, so that nothing remains to be done."""
 
 
-def sum_terms(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
+def sum_counts_of_commits(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
     sums: Counter[tuple[str, str]] = Counter()
     for commit in commits:
         if commit.terms:
@@ -119,23 +119,23 @@ def sum_terms(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
     return sums
 
 
-def add_term_counts(
-    database: Database, connection: Connection, query: str, sums: Counter[tuple[str, str]]
+def add_accounting_counts(
+    database: Database, connection: Connection, update_statement: str, counts: Counter[tuple[str, str]]
 ) -> None:
     """
     Add sums to the stored accounting counts: to the running counts or to those of deleted commit rows,
-    depending on `query`.
+    depending on `update_statement`.
     """
-    rows = sorted(sums.items())
+    rows = sorted(counts.items())
     parameters = {
         "topics": [topic for (topic, _), _ in rows],
         "terms": [term for (_, term), _ in rows],
         "n": [n for _, n in rows],
     }
-    connection.execute(database.fill_in_table_names(query), parameters)
+    connection.execute(database.fill_in_table_names(update_statement), parameters)
 
 
-def read_conflicts(database: Database, connection: Connection) -> Conflicts:
+def read_report_conflicts(database: Database, connection: Connection) -> Conflicts:
     rows = connection.execute(database.fill_in_table_names(queries.CONFLICTS), binary=True)
     return Conflicts(
         {
@@ -145,7 +145,9 @@ def read_conflicts(database: Database, connection: Connection) -> Conflicts:
     )
 
 
-def read_shapes(database: Database, connection: Connection) -> list[Mapping[str, object]]:
+def read_unrecognised_attribute_names(
+    database: Database, connection: Connection
+) -> list[Mapping[str, object]]:
     rows = connection.execute(database.fill_in_table_names(queries.SHAPES), binary=True)
     return [
         counted_names.attribute_names_row(_decode_name(names), count, last_seen)
@@ -162,12 +164,16 @@ def read_event_types(database: Database, connection: Connection) -> list[EventTy
     ]
 
 
-def _store_finds(database: Database, connection: Connection, commits: Sequence[BookedCommit]) -> None:
+def _store_commit_findings(
+    database: Database, connection: Connection, commits: Sequence[BookedCommit]
+) -> None:
     finds = [(commit.at, _finds.decode(commit.found)) for commit in commits if commit.found]
     if any(commit_finds.conflicts for _, commit_finds in finds):
         _store_conflicts(database, connection, [commit_finds.conflicts for _, commit_finds in finds])
     if any(commit_finds.unrecognised for _, commit_finds in finds):
-        _store_shapes(database, connection, [(at, commit_finds.unrecognised) for at, commit_finds in finds])
+        _store_unrecognised_attribute_names(
+            database, connection, [(at, commit_finds.unrecognised) for at, commit_finds in finds]
+        )
     if any(commit_finds.event_types for _, commit_finds in finds):
         _store_event_types(
             database, connection, [(at, commit_finds.event_types) for at, commit_finds in finds]
@@ -177,7 +183,7 @@ def _store_finds(database: Database, connection: Connection, commits: Sequence[B
 def _store_conflicts(
     database: Database, connection: Connection, finds_by_commit: Sequence[Sequence[tuple[Pair, Conflict]]]
 ) -> None:
-    conflicts = read_conflicts(database, connection)
+    conflicts = read_report_conflicts(database, connection)
     before = dict(conflicts)
     for of_commit in finds_by_commit:
         conflicts.merge(dict(of_commit))
@@ -192,7 +198,7 @@ def _store_conflicts(
         )
 
 
-def _store_shapes(
+def _store_unrecognised_attribute_names(
     database: Database,
     connection: Connection,
     finds_by_commit: Sequence[tuple[float, Sequence[tuple[tuple[str, ...], int]]]],

@@ -34,7 +34,7 @@ class NodeIdCompactor:
         are moved as well.
         """
         now = self._clock.now()
-        closed = self._memory.closed_numbers
+        closed = self._memory.lowest_open_numbers
         index = self._memory.index
         while index.check_compaction_due(now, closed):
             if index.can_compact_later(now):
@@ -59,7 +59,7 @@ class NodeIdCompactor:
                 if memory.runs_seq is None:
                     await memory.load()
                 await self._run_compaction(
-                    partial(memory.index.plan_compaction, self._clock.now(), memory.closed_numbers)
+                    partial(memory.index.plan_compaction, self._clock.now(), memory.lowest_open_numbers)
                 )
                 if memory.runs_seq is not None:
                     return

@@ -39,9 +39,9 @@ from spool.postgres.log.commits import AttemptWriter, GroupCommits, Move, Versio
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.entries import lowest_stored_number, read_entries, topic_code
 from spool.postgres.log.folds import NodeIdCompactor
-from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
+from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresWatermarks
 from spool.postgres.log.recount import LogRoutes, Verification
-from spool.postgres.log.retention import LogRoom, PostgresRetention
+from spool.postgres.log.retention import LogSpace, PostgresRetention
 from spool.postgres.log.upkeep import LogFollower, LogUpkeep, Trim, nothing_to_trim
 from spool.settings import LOCAL, PLATFORM, REPLICATED, SpoolSettings
 
@@ -90,16 +90,16 @@ class PostgresLog:
         self.readers: list[Reader] = []
         self._clock = DatabaseClock(database, clock)
         self._repeated = RepeatedIds(clock)
-        self._horizon = PostgresHorizon(self._clock)
+        self._horizon = PostgresWatermarks(self._clock)
         self._verification = Verification(database, routes)
         self._retention = PostgresRetention(
             database,
             routes,
-            set_aside=self._verification.carry_damaged_commit_terms,
+            set_aside=self._verification.recount_damaged_commits_before_deletion,
             max_bytes=settings.max_bytes,
             retention_s=settings.retention_s,
         )
-        room = LogRoom(database, self._retention, clock, max_bytes=settings.max_bytes)
+        room = LogSpace(database, self._retention, clock, max_bytes=settings.max_bytes)
         self._memory = NodeMemory(
             database,
             settings=settings,
@@ -152,10 +152,10 @@ class PostgresLog:
 
     async def open(self) -> None:
         await self._memory.load()
-        await self._commits.confirm_read_rows()
+        await self._commits.confirm_commits_read_at_start()
         self._writer = GroupWriter(
             self._commit_group,
-            self._begin_period_or_retry,
+            self._begin_log_period_or_retry_commit,
             gather_s=self._settings.commit_gather,
             wait_s=self._settings.commit_wait,
             max_waiting=self._settings.waiting_submissions,
@@ -184,11 +184,11 @@ class PostgresLog:
         try:
             return await self._commits.commit(group)
         except SpoolFull:
-            if not await self._upkeep.make_room():
+            if not await self._upkeep.delete_unneeded_entries():
                 raise
             return await self._commits.commit(group)
 
-    async def _begin_period_or_retry(self) -> bool:
+    async def _begin_log_period_or_retry_commit(self) -> bool:
         """
         Begin a new partition of the log tables if the current one is full. After a failed commit, try an
         empty commit every second; when it succeeds, the readiness check passes again.
@@ -197,7 +197,7 @@ class PostgresLog:
             with suppress(SpoolError):
                 await self._commits.make_empty_commit()
             return self._commits.last_error is not None
-        await self._upkeep.begin_period_if_full()
+        await self._upkeep.begin_log_period_if_full()
         return False
 
     async def read_foreign_commits(self) -> None:
@@ -223,11 +223,11 @@ class PostgresLog:
         must_be_closed: bool = False,
         native: NativeModule | None = None,
     ) -> Sequence[LogEntry]:
-        if not with_open and self._memory.closed_numbers[topic] <= min(
+        if not with_open and self._memory.lowest_open_numbers[topic] <= min(
             last, self.lowest_open_number(topic) - 1
         ):
             await self._commits.close_due_records()
-        closed = self._memory.closed_numbers[topic]
+        closed = self._memory.lowest_open_numbers[topic]
         if must_be_closed:
             require_closed(last, closed)
         last = min(last, (self.next_number(topic) if with_open else closed) - 1)
@@ -302,7 +302,7 @@ class PostgresLog:
 
     async def unrecognised_items(self) -> Sequence[Mapping[str, object]]:
         await finds.count_all_commits(self._database)
-        return await self._database.read(partial(finds.read_shapes, self._database))
+        return await self._database.read(partial(finds.read_unrecognised_attribute_names, self._database))
 
     async def event_types(self) -> Sequence[EventType]:
         await finds.count_all_commits(self._database)
@@ -310,7 +310,7 @@ class PostgresLog:
 
     async def list_conflicts(self) -> Sequence[Mapping[str, object]]:
         await finds.count_all_commits(self._database)
-        return (await self._database.read(partial(finds.read_conflicts, self._database))).json_rows()
+        return (await self._database.read(partial(finds.read_report_conflicts, self._database))).json_rows()
 
     # -- accounting ------------------------------------------------------------------------------------------
 
@@ -385,4 +385,4 @@ class PostgresLog:
         await self._writer.close()
         await self._folds.wait_for_compaction()
         await self._follower.close()
-        await self._memory.write_confirmed()
+        await self._memory.write_confirmed_commits()

@@ -21,7 +21,7 @@ from spool.packed.native import NativeModule
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import store
 from spool.postgres.log.confirmed import ConfirmedCommits
-from spool.postgres.log.retention import LogRoom
+from spool.postgres.log.retention import LogSpace
 from spool.postgres.log.store import CommitsSince
 from spool.settings import SpoolSettings
 
@@ -49,7 +49,7 @@ class DatabaseClock:
 # -- which records are closed --------------------------------------------------------------------------------
 
 
-class PostgresHorizon:
+class PostgresWatermarks:
     """
     The watermarks, for readers on the event loop. Another thread updates the state that they are computed
     from.
@@ -61,7 +61,7 @@ class PostgresHorizon:
         self._shown: dict[str, int] = {}
         self._readers = WaitingReaders(self.lowest_open_number, self._next_close_in_s)
 
-    def use_following(self, following: FollowedLog) -> None:
+    def replace_followed_log(self, following: FollowedLog) -> None:
         """
         Use this state of the log from now on. Earlier watermarks are discarded, so that waiting readers check
         again.
@@ -139,8 +139,8 @@ class NodeMemory:
         settings: SpoolSettings,
         secret: bytes,
         clock: DatabaseClock,
-        horizon: PostgresHorizon,
-        room: LogRoom,
+        horizon: PostgresWatermarks,
+        room: LogSpace,
         cache_bytes: int,
         native: NativeModule | None,
         confirmed: ConfirmedCommits | None = None,
@@ -167,7 +167,7 @@ class NodeMemory:
         return self.following.index
 
     @property
-    def closed_numbers(self) -> dict[str, int]:
+    def lowest_open_numbers(self) -> dict[str, int]:
         """
         Return each topic's watermark (records below it never change) as the newest commit row states it. If
         records do not wait for late reports, all durable records are closed.
@@ -203,7 +203,7 @@ class NodeMemory:
         self.runs_seq = loaded.seq
         # readers that still run may write data of the old database to the old caches
         self._replace_caches()
-        self._horizon.use_following(loaded.following)
+        self._horizon.replace_followed_log(loaded.following)
         if self._confirmed:
             await self._confirmed.find_and_report_losses(self._database)
 
@@ -222,12 +222,12 @@ class NodeMemory:
     async def read_foreign_commits_in_turn(self) -> None:
         """Read and apply commits of other nodes. The caller must hold the lock `turn`."""
         try:
-            while not await self._read_some_commits():
+            while not await self._read_next_commits():
                 pass
         except MemoryIsAhead as error:
             await self.load_again(error)
 
-    async def _read_some_commits(self) -> bool:
+    async def _read_next_commits(self) -> bool:
         following = self.following
         last = following.last
 
@@ -256,7 +256,7 @@ class NodeMemory:
         if self._confirmed:
             self._confirmed.note_commit(row, plan)
 
-    async def write_confirmed(self) -> None:
+    async def write_confirmed_commits(self) -> None:
         """Write the list of confirmed commits, with which a later start compares the database."""
         if self._confirmed:
             await self._confirmed.write_file()

@@ -26,7 +26,12 @@ from spool.log.values import LogAccounting
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 from spool.postgres.log.entries import read_entries
-from spool.postgres.log.finds import BookedMeanwhile, add_term_counts, read_uncounted_commits, sum_terms
+from spool.postgres.log.finds import (
+    BookedMeanwhile,
+    add_accounting_counts,
+    read_uncounted_commits,
+    sum_counts_of_commits,
+)
 from spool.postgres.log.retention import RouteNeeds
 from spool.record import TOPICS
 
@@ -36,14 +41,14 @@ NUMBERS = 4096  # numbers of a topic per slice
 TermCounter = Counter[tuple[str, str]]
 
 
-class RouteTerms(Protocol):
+class RouteCounters(Protocol):
     """Reads the counters of routes in the same snapshot as the accounting."""
 
-    def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]: ...
+    def accounting_counts_by_route(self, connection: Connection) -> dict[str, dict[str, int]]: ...
 
 
 @dataclass(kw_only=True)
-class RecountBorder:
+class RecountRange:
     """
     The range of records and commits to recount, and the counters as of one moment. `carried`: their part of
     deleted commits.
@@ -58,7 +63,7 @@ class RecountBorder:
     next: dict[str, int] = field(default_factory=dict)
 
     @property
-    def kept_counts(self) -> TermCounter:
+    def stored_record_counts(self) -> TermCounter:
         """Return how many records each topic stores, computed from record numbers."""
         sums: TermCounter = Counter()
         for topic, number in self.next.items():
@@ -67,7 +72,7 @@ class RecountBorder:
         return sums
 
 
-def read_border(database: Database, connection: Connection, routes: RouteTerms) -> RecountBorder:
+def read_recount_range(database: Database, connection: Connection, routes: RouteCounters) -> RecountRange:
     """
     Read the counters and the range to recount in one snapshot, so that counters, uncounted commits and routes
     agree.
@@ -75,13 +80,15 @@ def read_border(database: Database, connection: Connection, routes: RouteTerms) 
     marks = connection.execute(database.fill_in_table_names(queries.MARKS)).fetchone()
     newest = connection.execute(database.fill_in_table_names(queries.NEWEST)).fetchone()
     assert marks is not None
-    limits = RecountBorder(
-        routes=routes.route_terms(connection), first_commit=marks[1] + 1, kept_from=numbers_by_topic(marks[2])
+    limits = RecountRange(
+        routes=routes.accounting_counts_by_route(connection),
+        first_commit=marks[1] + 1,
+        kept_from=numbers_by_topic(marks[2]),
     )
     for topic, term, n, carried in connection.execute(database.fill_in_table_names(queries.BOOKS)):
         limits.counters[topic, term] = n
         limits.carried[topic, term] = carried
-    limits.counters.update(sum_terms(read_uncounted_commits(database, connection, limit=2**62)))
+    limits.counters.update(sum_counts_of_commits(read_uncounted_commits(database, connection, limit=2**62)))
     if newest:
         limits.last_commit, limits.next = newest[0], numbers_by_topic(newest[1])
     return limits
@@ -98,43 +105,52 @@ class Recount:
     unread: dict[int, int] = field(default_factory=dict)
 
 
-async def recount_commits(database: Database, border: RecountBorder) -> Recount:
-    recounted = Recount(sums=Counter(border.carried))
-    last = border.first_commit - 1
-    while last < border.last_commit:
+async def recount_commits(database: Database, recount_range: RecountRange) -> Recount:
+    recounted = Recount(sums=Counter(recount_range.carried))
+    last = recount_range.first_commit - 1
+    while last < recount_range.last_commit:
         last = await database.read(
-            partial(_add_commit_terms, database, after=last, border=border, into=recounted)
+            partial(_add_counts_of_commits, database, after=last, recount_range=recount_range, into=recounted)
         )
     return recounted
 
 
-async def recount_log(database: Database, border: RecountBorder, twice: RepeatedAcceptances) -> Recount:
+async def recount_log(
+    database: Database, recount_range: RecountRange, repeated_acceptances: RepeatedAcceptances
+) -> Recount:
     """
-    Count all records and commits within the border again. Every entry is also passed to the search `twice`.
+    Count all records and commits within the range again. Every entry is also passed to the search
+    `repeated_acceptances`.
     """
-    recounted = await recount_commits(database, border)
+    recounted = await recount_commits(database, recount_range)
     for topic in TOPICS:
-        first = border.kept_from.get(topic, 1)
-        end = border.next.get(topic, 1) - 1
+        first = recount_range.kept_from.get(topic, 1)
+        end = recount_range.next.get(topic, 1) - 1
         if end:
             recounted.sums[topic, books.KEPT] += 0
         while first <= end:
             last = min(end, first + NUMBERS - 1)
             await database.read(
                 partial(
-                    _count_records, database, topic=topic, first=first, last=last, into=recounted, twice=twice
+                    _count_records,
+                    database,
+                    topic=topic,
+                    first=first,
+                    last=last,
+                    into=recounted,
+                    repeated_acceptances=repeated_acceptances,
                 )
             )
             first = last + 1
-            if twice.is_full or first > end:
-                await asyncio.to_thread(twice.collect_repeated_ids, is_last=first > end)
+            if repeated_acceptances.is_full or first > end:
+                await asyncio.to_thread(repeated_acceptances.collect_repeated_ids, is_last=first > end)
     return recounted
 
 
-def _add_commit_terms(
-    database: Database, connection: Connection, *, after: int, border: RecountBorder, into: Recount
+def _add_counts_of_commits(
+    database: Database, connection: Connection, *, after: int, recount_range: RecountRange, into: Recount
 ) -> int:
-    where = {"after": after, "until": border.last_commit, "limit": COMMITS}
+    where = {"after": after, "until": recount_range.last_commit, "limit": COMMITS}
     sums: TermCounter = Counter()
     wrong = []
     unread: dict[int, int] = {}
@@ -152,21 +168,21 @@ def _add_commit_terms(
         else:
             sums.update(books.sum_terms(terms))
     if expected == after + 1:
-        wrong.append(f"commits {expected} to {border.last_commit}: their rows are missing")
-        expected = border.last_commit + 1
+        wrong.append(f"commits {expected} to {recount_range.last_commit}: their rows are missing")
+        expected = recount_range.last_commit + 1
     into.sums.update(sums)
     into.wrong += wrong
     into.unread |= unread
     return expected - 1
 
 
-def carry_damaged_terms(
+def store_counts_of_damaged_commits(
     database: Database,
     connection: Connection,
     *,
-    unread: Mapping[int, int],
-    terms: TermCounter,
-    uncounted: TermCounter,
+    damaged_commits: Mapping[int, int],
+    counts_of_commits: TermCounter,
+    uncounted_counts: TermCounter,
 ) -> None:
     """
     Empty damaged commit rows, and add their counts to those of deleted rows, so that the accounting balances.
@@ -176,14 +192,16 @@ def carry_damaged_terms(
     new = {
         "terms": empty,
         "checksum": zlib.crc32(empty),
-        "ids": list(unread),
-        "checksums": list(unread.values()),
+        "ids": list(damaged_commits),
+        "checksums": list(damaged_commits.values()),
     }
-    if connection.execute(database.fill_in_table_names(queries.EMPTY_TERMS), new).rowcount != len(unread):
+    if connection.execute(database.fill_in_table_names(queries.EMPTY_TERMS), new).rowcount != len(
+        damaged_commits
+    ):
         raise BookedMeanwhile
-    for query, sums in ((queries.CARRY, terms), (queries.COUNT, uncounted)):
+    for query, sums in ((queries.CARRY, counts_of_commits), (queries.COUNT, uncounted_counts)):
         if sums:
-            add_term_counts(database, connection, query, sums)
+            add_accounting_counts(database, connection, query, sums)
 
 
 def _count_records(
@@ -194,7 +212,7 @@ def _count_records(
     first: int,
     last: int,
     into: Recount,
-    twice: RepeatedAcceptances,
+    repeated_acceptances: RepeatedAcceptances,
 ) -> None:
     damage: list[EntryDamage] = []
     record_count = 0
@@ -203,7 +221,7 @@ def _count_records(
         if entry.first != first:
             wrong.append(f"{topic}: numbers {first} to {entry.first - 1} are missing")
         record_count += len(entry.records)
-        twice.collect_ids(entry)
+        repeated_acceptances.collect_ids(entry)
         first = entry.last + 1
     if first <= last:
         wrong.append(f"{topic}: numbers {first} to {last} are missing")
@@ -221,7 +239,7 @@ def _count_records(
 RECOUNTS = 5  # attempts, because retention may delete records during each of them
 
 
-class LogRoutes(RouteTerms, RouteNeeds, Protocol):
+class LogRoutes(RouteCounters, RouteNeeds, Protocol):
     """The counters of routes, and the records that they still need, read inside a transaction of the log."""
 
 
@@ -236,60 +254,67 @@ class Verification:
         self._routes = routes
 
     async def books(self) -> LogAccounting:
-        limits = await self._read_border()
+        limits = await self._read_recount_range()
         return books.check_accounting(
-            books.accounting_counts_by_topic({**limits.counters, **limits.kept_counts}), limits.routes
+            books.accounting_counts_by_topic({**limits.counters, **limits.stored_record_counts}),
+            limits.routes,
         )
 
     async def verify(
-        self, twice: Callable[[], RepeatedAcceptances]
+        self, new_repeated_acceptances: Callable[[], RepeatedAcceptances]
     ) -> tuple[LogAccounting, Sequence[tuple[str, EntryDamage]], RepeatedAcceptances]:
         """
         Return the accounting with its problems, the damaged entries by topic, and the new search for ids
-        accepted `twice`.
+        accepted `new_repeated_acceptances`.
         """
         for _ in range(RECOUNTS):
-            limits = await self._read_border()
-            seen = twice()
+            limits = await self._read_recount_range()
+            seen = new_repeated_acceptances()
             counted = await recount_log(self._database, limits, seen)
-            after = await self._read_border()
+            after = await self._read_recount_range()
             if (after.first_commit, after.kept_from) == (limits.first_commit, limits.kept_from):
                 break
         else:
             raise SpoolUnavailable("records were deleted during every recount: try again")
-        await self._set_terms_aside(limits, counted)
+        await self._take_damaged_commits_out_of_accounting(limits, counted)
         verified = books.check_recounted_accounting(
             limits.counters, counted.sums, limits.routes, counted.wrong
         )
         return verified, counted.damage, seen
 
-    async def carry_damaged_commit_terms(self) -> None:
+    async def recount_damaged_commits_before_deletion(self) -> None:
         """
         Before retention deletes damaged commit rows, compute their accounting counts from the stored records,
         and store them with the counts of deleted rows.
         """
-        limits = await self._read_border()
+        limits = await self._read_recount_range()
         counted = await recount_commits(self._database, limits)
-        counted.sums.update(limits.kept_counts)
-        await self._set_terms_aside(limits, counted)
+        counted.sums.update(limits.stored_record_counts)
+        await self._take_damaged_commits_out_of_accounting(limits, counted)
 
-    async def _set_terms_aside(self, border: RecountBorder, counted: Recount) -> None:
+    async def _take_damaged_commits_out_of_accounting(
+        self, recount_range: RecountRange, counted: Recount
+    ) -> None:
         """
         Store the counts of damaged commit rows with those of deleted rows, so that the damage is reported
         only once. The caller must prevent retention.
         """
         if not counted.unread or len(counted.unread) < len(counted.wrong):
             return
-        known = books.lost_accounting_counts(border.counters, counted.sums, border.routes)
+        known = books.lost_accounting_counts(recount_range.counters, counted.sums, recount_range.routes)
         if known is None:
             return
         terms, uncounted = known
         work = partial(
-            carry_damaged_terms, self._database, unread=counted.unread, terms=terms, uncounted=uncounted
+            store_counts_of_damaged_commits,
+            self._database,
+            damaged_commits=counted.unread,
+            counts_of_commits=terms,
+            uncounted_counts=uncounted,
         )
         with suppress(BookedMeanwhile):
             await self._database.transaction(work)
             log_damaged_commits(list(counted.unread))
 
-    async def _read_border(self) -> RecountBorder:
-        return await self._database.snapshot(partial(read_border, self._database, routes=self._routes))
+    async def _read_recount_range(self) -> RecountRange:
+        return await self._database.snapshot(partial(read_recount_range, self._database, routes=self._routes))

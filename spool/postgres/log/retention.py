@@ -29,7 +29,7 @@ from spool.log.retention import (
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log import queries
 from spool.postgres.log.entries import highest_accepted_number, lowest_stored_number, topic_code
-from spool.postgres.log.finds import add_term_counts
+from spool.postgres.log.finds import add_accounting_counts
 from spool.postgres.partial_reports import delete_old_rows
 from spool.record import TOPICS
 
@@ -46,9 +46,11 @@ _log = logging.getLogger(__name__)
 class RouteNeeds(Protocol):
     """Reads which records routes still need, inside the transaction that deletes entries."""
 
-    def lowest_needed_number(self, connection: Connection, topic: str) -> int | None: ...
+    def lowest_number_needed_by_routes(self, connection: Connection, topic: str) -> int | None: ...
 
-    def skip_records_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]: ...
+    def skip_records_on_optional_routes(
+        self, connection: Connection, numbers: Mapping[str, int]
+    ) -> Mapping[str, int]: ...
 
 
 class LogPeriod(NamedTuple):
@@ -99,14 +101,14 @@ class PostgresRetention:
                 )
                 step = await self._database.transaction(work)
                 removed += step
-        await self._carry_all(now)
+        await self._delete_old_commits(now)
         await self._drop_finished_periods()
         while await self._database.read(self._excess_bytes) > 0:
             step = await self._database.transaction(partial(self._remove_period, limits=limits()))
             if not step:
                 break
             removed += step
-            await self._carry_all(now)
+            await self._delete_old_commits(now)
             await self._drop_finished_periods()
         return removed
 
@@ -173,7 +175,7 @@ class PostgresRetention:
         return self.used_bytes(connection) - self._goal
 
     async def _drop_finished_periods(self) -> None:
-        for period in await self._database.read(self._finished_periods):
+        for period in await self._database.read(self._deletable_period_numbers):
             for table in queries.PARTITIONED:
                 await self._run_query(queries.DROP_PARTITION % {"table": table, "period": period})
             await self._run_query(queries.REMOVE_PERIOD, period)
@@ -183,7 +185,7 @@ class PostgresRetention:
         text = self._database.fill_in_table_names(query)
         await self._database.run(lambda connection: connection.execute(text, parameters))
 
-    def _finished_periods(self, connection: Connection) -> list[int]:
+    def _deletable_period_numbers(self, connection: Connection) -> list[int]:
         marks = connection.execute(self._database.fill_in_table_names(queries.MARKS)).fetchone()
         compaction = connection.execute(self._database.fill_in_table_names(queries.FOLD)).fetchone()
         newest = connection.execute(self._database.fill_in_table_names(queries.NEWEST)).fetchone()
@@ -203,7 +205,7 @@ class PostgresRetention:
 
     def _remove_old_entries(self, connection: Connection, topic: str, limit: int, before: float) -> int:
         """Delete entries committed before `before`, at most STEP. Return their number."""
-        needed = self._routes.lowest_needed_number(connection, topic)
+        needed = self._routes.lowest_number_needed_by_routes(connection, topic)
         if needed is not None:
             limit = min(limit, needed)
         where = {"topic": topic_code(topic), "below": limit, "limit": STEP}
@@ -211,7 +213,7 @@ class PostgresRetention:
         candidates = [Candidate._make(row) for row in rows]
         removable = retention.removable_entries(candidates, limit=limit, before=before, excess=0)
         if removable:
-            self._skip_on_optional_routes(connection, {topic: removable[-1].last_number + 1})
+            self._skip_records_on_optional_routes(connection, {topic: removable[-1].last_number + 1})
             self._mark_removed_below(
                 connection, topic, removable[-1].last_number + 1, entries=len(removable), needed=needed
             )
@@ -225,12 +227,14 @@ class PostgresRetention:
         periods = self._read_periods(connection)
         removed = 0
         for after in periods[1:2]:
-            needs = {topic: self._routes.lowest_needed_number(connection, topic) for topic in TOPICS}
+            needs = {
+                topic: self._routes.lowest_number_needed_by_routes(connection, topic) for topic in TOPICS
+            }
             for topic, needed in needs.items():
                 limit = limits.get(topic, 1) if needed is None else min(needed, limits.get(topic, 1))
                 if after.firsts[topic] > limit:
                     return 0
-            self._skip_on_optional_routes(connection, after.firsts)
+            self._skip_records_on_optional_routes(connection, after.firsts)
             for topic, needed in needs.items():
                 first = lowest_stored_number(self._database, connection, topic)
                 if first >= after.firsts[topic]:
@@ -254,10 +258,16 @@ class PostgresRetention:
         if connection.execute(self._database.fill_in_table_names(queries.REMOVED), mark).rowcount != 1:
             raise RemovedMeanwhile
         term = books.EXPIRED if needed is None else books.RETIRED
-        add_term_counts(self._database, connection, queries.COUNT, Counter({(topic, term): number - first}))
+        add_accounting_counts(
+            self._database, connection, queries.COUNT, Counter({(topic, term): number - first})
+        )
 
-    def _skip_on_optional_routes(self, connection: Connection, numbers: Mapping[str, int]) -> None:
-        for topic, skipped in self._routes.skip_records_below(connection, numbers).items():
+    def _skip_records_on_optional_routes(
+        self, connection: Connection, first_kept_numbers: Mapping[str, int]
+    ) -> None:
+        for topic, skipped in self._routes.skip_records_on_optional_routes(
+            connection, first_kept_numbers
+        ).items():
             if skipped:
                 _log.warning(
                     "optional routes skipped their oldest records, because their entries were deleted",
@@ -266,16 +276,22 @@ class PostgresRetention:
 
     # -- commit rows -----------------------------------------------------------------------------------------
 
-    async def _carry_all(self, now: float) -> None:
+    async def _delete_old_commits(self, now: float) -> None:
         try:
-            while await self._database.transaction(partial(self._carry_commits, now=now)):
+            while await self._database.transaction(
+                partial(self._delete_some_old_commits_keeping_counts, now=now)
+            ):
                 pass
         except DamagedCommits:
             await self._set_aside()
-            while await self._database.transaction(partial(self._carry_commits, now=now, as_they_are=True)):
+            while await self._database.transaction(
+                partial(self._delete_some_old_commits_keeping_counts, now=now, accepts_damaged_counts=True)
+            ):
                 pass
 
-    def _carry_commits(self, connection: Connection, now: float, *, as_they_are: bool = False) -> int:
+    def _delete_some_old_commits_keeping_counts(
+        self, connection: Connection, now: float, *, accepts_damaged_counts: bool = False
+    ) -> int:
         marks = connection.execute(self._database.fill_in_table_names(queries.MARKS)).fetchone()
         newest = connection.execute(self._database.fill_in_table_names(queries.NEWEST)).fetchone()
         if marks is None or newest is None:
@@ -298,19 +314,22 @@ class PostgresRetention:
         if not rows:
             return 0
         sums = sum_stored_accounting_counts(
-            ((commit, checksum, packed) for commit, _, checksum, packed in rows), skips_damaged=as_they_are
+            ((commit, checksum, packed) for commit, _, checksum, packed in rows),
+            skips_damaged=accepts_damaged_counts,
         )
         mark = {"before": carried, "after": rows[-1][0]}
         if connection.execute(self._database.fill_in_table_names(queries.CARRIED), mark).rowcount != 1:
             raise RemovedMeanwhile
         if sums:
-            add_term_counts(self._database, connection, queries.CARRY, sums)
+            add_accounting_counts(self._database, connection, queries.CARRY, sums)
         return len(rows)
 
-    def _first_commit_with_entries(self, connection: Connection, kept_from: Mapping[str, int]) -> int:
+    def _first_commit_with_entries(
+        self, connection: Connection, first_stored_numbers: Mapping[str, int]
+    ) -> int:
         emptied = 0
         for period in self._read_periods(connection):
-            if all(kept_from[topic] >= first for topic, first in period.firsts.items()):
+            if all(first_stored_numbers[topic] >= first for topic, first in period.firsts.items()):
                 emptied = period.commit
         return emptied
 
@@ -320,7 +339,7 @@ class PostgresRetention:
             progress = progress.with_topic(
                 last_number=highest_accepted_number(self._database, connection, topic),
                 lowest_stored_number=lowest_stored_number(self._database, connection, topic),
-                lowest_needed_number=self._routes.lowest_needed_number(connection, topic),
+                lowest_needed_number=self._routes.lowest_number_needed_by_routes(connection, topic),
             )
         return progress
 
@@ -337,7 +356,7 @@ class SeriesLeft(NamedTuple):
     pushed_out: int
 
 
-async def remove_old_series(database: Database, now: float, *, most: int) -> SeriesLeft:
+async def remove_old_counter_series(database: Database, now: float, *, most: int) -> SeriesLeft:
     """
     Delete series not reported for long. If there are still more than `most`, delete those reported longest
     ago.
@@ -363,7 +382,7 @@ async def remove_old_series(database: Database, now: float, *, most: int) -> Ser
     return SeriesLeft(count - pushed_out, pushed_out)
 
 
-class LogRoom:
+class LogSpace:
     """
     The free space of the log. Used space is computed from the newest commit row, the bytes that retention has
     freed, and the size of data outside the log.
@@ -397,7 +416,7 @@ class LogRoom:
             if size - self._freed >= self._max_bytes:
                 raise self._drain.spool_full()
 
-    async def note_removal(self) -> None:
+    async def note_deleted_entries(self) -> None:
         """Note that entries were deleted, to measure how fast the log drains."""
         await self.refresh_freed_bytes()
         self._drain.add_sample(

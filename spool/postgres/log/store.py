@@ -34,7 +34,7 @@ from spool.postgres import partial_reports
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.postgres.log import queries
 from spool.postgres.log.entries import KeptRecords, topic_code
-from spool.postgres.log.finds import pack_finds
+from spool.postgres.log.finds import pack_commit_findings
 from spool.record import Record
 from spool.settings import SpoolSettings
 from spool.sql import facts
@@ -95,12 +95,12 @@ class PostgresPlanReader(KeptRecords):
         return self._versions.get(key, NOTHING)
 
 
-def lock_and_query_head(
+def lock_and_query_log_head(
     database: Database,
     connection: Connection,
     last: CommitRow,
     *,
-    series: Sequence[bytes] = (),
+    series_keys: Sequence[bytes] = (),
     wait: bool = True,
 ) -> Callable[[], LogHead | None]:
     """
@@ -112,8 +112,8 @@ def lock_and_query_head(
     read_since = query_commits_since(database, connection, last)
     known: Iterable[tuple[Any, ...]] = ()
     known_since: Iterable[tuple[Any, ...]] = ()
-    if series:
-        known = connection.execute(database.fill_in_table_names(queries.SERIES), {"ids": list(series)})
+    if series_keys:
+        known = connection.execute(database.fill_in_table_names(queries.SERIES), {"ids": list(series_keys)})
         # Any missing series was deleted before this time was read.
         known_since = PostgresConnection(connection, database.fill_in_table_names).send_query(
             facts.FACT, name=KNOWN_SINCE
@@ -148,33 +148,33 @@ def write_plan(
     reader: KeptRecords,
     following: FollowedLog,
     *,
-    period: int,
+    period_number: int,
     closed: Sequence[int] | None,
     node: UUID,
-    copies: bool,
+    caches_copies: bool,
 ) -> CommitRow:
     """
-    Write the plan of a commit. Return its row. If `closed` is None, all records close at once. With `copies`,
+    Write the plan of a commit. Return its row. If `closed` is None, all records close at once. With `caches_copies`,
     the cache gets copies of the records.
     """
     last = following.last
     size = ROW_BYTES
     entries = []
     for topic, records in plan.records.items():
-        for row in _entry_rows(plan, period, topic, records, copies=copies):
+        for row in _entry_rows(plan, period_number, topic, records, caches_copies=caches_copies):
             entries.append(row)
             size += ROW_BYTES + len(row[-1])
     amendments = _amendment_rows(plan, reader)
     size += sum(AMENDMENT_BYTES + len(fields) for *_, fields in amendments)
     terms = books.pack_terms(plan.submissions)
     ids = pack_ids_of_commit_plan(plan)
-    finds = pack_finds(plan)
+    finds = pack_commit_findings(plan)
     size += len(terms) + len(ids) + len(finds or b"")
     numbers = {**numbers_by_topic(last.next), **plan.next_numbers()}
     ends = tuple(numbers_in_topic_order(numbers))
     row = CommitRow(
         id=last.id + 1,
-        period=period,
+        period=period_number,
         token=secrets.randbits(63),
         at=plan.at,
         next=ends,
@@ -206,17 +206,17 @@ def write_plan(
 
 
 def _entry_rows(
-    plan: CommitPlan, period: int, topic: str, records: list[Record], *, copies: bool
+    plan: CommitPlan, period_number: int, topic: str, records: list[Record], *, caches_copies: bool
 ) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
-    for entry in build_committed_entries(topic, plan.first[topic], records, copies=copies):
+    for entry in build_committed_entries(topic, plan.first[topic], records, caches_copies=caches_copies):
         body = entry.body
         rows.append(
             (
                 topic_code(topic),
                 entry.first,
                 entry.records,
-                period,
+                period_number,
                 plan.at,
                 body.version,
                 body.checksum,
@@ -377,11 +377,11 @@ def load_state(
     following = FollowedLog(index, hold_s=settings.hold, max_spans=settings.pending_spans)
     following.planner.load_spans(partial_reports.read_reports_of_kind(database, connection, SPANS))
     first = tuple(number + 1 for number in numbers_by_topic(through).values())
-    gap = _follow_all(database, connection, following, commit, first)
+    gap = _follow_commits_and_return_missing(database, connection, following, commit, first)
     return Loaded(following, seq, moment[0], gap)
 
 
-def _follow_all(
+def _follow_commits_and_return_missing(
     database: Database, connection: Connection, following: FollowedLog, commit: int, first: NumbersByTopic
 ) -> str:
     """

@@ -18,8 +18,13 @@ from spool.postgres.log.commits import GroupCommits
 from spool.postgres.log.entries import lowest_stored_number
 from spool.postgres.log.finds import count_all_commits
 from spool.postgres.log.folds import NodeIdCompactor
-from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
-from spool.postgres.log.retention import LogRoom, PostgresRetention, RemovedMeanwhile, remove_old_series
+from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresWatermarks
+from spool.postgres.log.retention import (
+    LogSpace,
+    PostgresRetention,
+    RemovedMeanwhile,
+    remove_old_counter_series,
+)
 from spool.record import AI_TELEMETRY, TOPICS
 
 FOLLOW_S = 0.1  # seconds between reads of the commits of other nodes
@@ -38,7 +43,7 @@ class LogFollower:
     """
 
     def __init__(
-        self, database: Database, *, memory: NodeMemory, horizon: PostgresHorizon, commits: GroupCommits
+        self, database: Database, *, memory: NodeMemory, horizon: PostgresWatermarks, commits: GroupCommits
     ) -> None:
         self._database = database
         self._memory = memory
@@ -63,7 +68,7 @@ class LogFollower:
                     return
             if time.monotonic() > write_at:
                 write_at = time.monotonic() + WRITE_S
-                await self._memory.write_confirmed()
+                await self._memory.write_confirmed_commits()
             try:
                 await self._memory.read_foreign_commits()
                 now = time.monotonic()
@@ -121,7 +126,7 @@ class LogUpkeep:
         memory: NodeMemory,
         folds: NodeIdCompactor,
         commits: GroupCommits,
-        room: LogRoom,
+        room: LogSpace,
         readers: Sequence[Reader],
         trim: Trim,
     ) -> None:
@@ -144,7 +149,7 @@ class LogUpkeep:
         # lock of retention and recounts, so that no entry is deleted while it is counted
         self.lock = asyncio.Lock()
 
-    async def begin_period_if_full(self) -> None:
+    async def begin_log_period_if_full(self) -> None:
         size = self._memory.following.last.size
         if size - self._period_bytes >= self._retention.period_bytes:
             self._period_bytes = size
@@ -155,7 +160,7 @@ class LogUpkeep:
                     "a new period could not be started: %s", error, extra={"action": "period_not_begun"}
                 )
 
-    async def make_room(self) -> bool:
+    async def delete_unneeded_entries(self) -> bool:
         """
         Delete entries that no reader needs. Return False if neither this call nor another within a second
         deleted any.
@@ -190,7 +195,7 @@ class LogUpkeep:
         removed = await self._remove_expired()
         now = self._database_clock.now()
         await self._retention.begin_period_if_full(now)
-        self.series, pushed_out = await remove_old_series(self._database, now, most=self._max_series)
+        self.series, pushed_out = await remove_old_counter_series(self._database, now, most=self._max_series)
         self.series_pushed_out += pushed_out
         while await self._trim(now):
             pass
@@ -216,12 +221,12 @@ class LogUpkeep:
             partial(lowest_stored_number, self._database, topic=AI_TELEMETRY)
         )
         self._memory.index.note_removed_below(kept_from)
-        await self._room.note_removal()
+        await self._room.note_deleted_entries()
         return removed
 
     def _removal_limits(self) -> dict[str, int]:
         """
         Return by topic the lowest number that must stay, because the record is open or a reader needs it.
         """
-        closed = self._memory.closed_numbers
+        closed = self._memory.lowest_open_numbers
         return {topic: lowest_needed_number(topic, closed[topic], self._readers) for topic in TOPICS}

@@ -103,7 +103,7 @@ class Follower:
             self._devices = None if devices is None or self._devices is None else self._devices | devices
             self._clusters |= clusters
 
-    async def read_unannounced(self) -> None:
+    async def read_unannounced_tables(self) -> None:
         """
         Read tables that do not announce their changes. All are tried, then SpoolError is raised if one
         failed.
@@ -147,7 +147,7 @@ class Follower:
     async def _read_unannounced_periodically(self) -> None:
         while True:
             await asyncio.sleep(STREAMS_EVERY * self._look_s)
-            await self._try_read("streams and the last use of devices and keys", self.read_unannounced)
+            await self._try_read("streams and the last use of devices and keys", self.read_unannounced_tables)
 
     async def _try_read(self, what: str, read: Callable[[], Awaitable[None]]) -> bool:
         """

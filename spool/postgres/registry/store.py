@@ -86,10 +86,10 @@ class PostgresRegistryRows(SqlRegistryRows):
         self._write(_FORGET_ALL)
         self.changed = {(kind, "" if kind in NAMED else id) for kind, id in self.changed}
 
-    def _lock_key(self, id: int, *, shuts: bool) -> None:
+    def _lock_key(self, id: int, *, ends_all_secrets: bool) -> None:
         self._write(_LOCK_KEY, id=id)
         self.ends_keys = True
-        self.shuts_key = self.shuts_key or shuts
+        self.shuts_key = self.shuts_key or ends_all_secrets
 
     def check_actor(self, actor: Actor) -> None:
         if actor.expects:
@@ -156,7 +156,7 @@ class PostgresRegistry:
         database = self._database
 
         def change_and_announce(connection: Connection) -> _Changed[T]:
-            lock_registry_head(connection, database)
+            lock_registry_changes(connection, database)
             if is_long:
                 connection.execute(LONG_PAUSE)
             rows = PostgresRegistryRows(
@@ -167,8 +167,12 @@ class PostgresRegistry:
             is_answered = bool(rows.changed) and rows.is_audited
             # Disabling a key must work without a standby, but the caller then gets no confirmation.
             if is_answered and not rows.shuts_key:
-                database.check_standby(connection)
-            seq = announce_changes(connection, database, rows.changed) if rows.changed else None
+                database.require_standby(connection)
+            seq = (
+                announce_changes_and_return_position(connection, database, rows.changed)
+                if rows.changed
+                else None
+            )
             # A response to a request that changed nothing depends on rows that other processes wrote.
             needs_standby = database.needs_standby and (is_answered or not rows.has_written)
             return _Changed(result=result, seq=seq, ends_keys=rows.ends_keys, needs_standby=needs_standby)
@@ -253,12 +257,14 @@ class PostgresRegistry:
             raise RegistryDamaged(message) from error
 
 
-def lock_registry_head(connection: Connection, database: Database) -> None:
+def lock_registry_changes(connection: Connection, database: Database) -> None:
     """Take the lock that every change of the registry holds. Call this before any change of rows."""
     connection.execute(database.fill_in_table_names(_LOCK_HEAD))
 
 
-def announce_changes(connection: Connection, database: Database, changed: Collection[tuple[str, str]]) -> int:
+def announce_changes_and_return_position(
+    connection: Connection, database: Database, changed: Collection[tuple[str, str]]
+) -> int:
     """
     Announce changes to other nodes, in the transaction that makes them and holds the registry's lock.
 

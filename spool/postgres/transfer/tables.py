@@ -89,7 +89,7 @@ def column_types(database: Database, connection: Connection, table: str) -> dict
     return dict(connection.execute(_COLUMNS, (database.name, table)).fetchall())
 
 
-def numbered_tables(database: Database, connection: Connection) -> list[str]:
+def tables_with_identity_column(database: Database, connection: Connection) -> list[str]:
     return [name for (name,) in connection.execute(_NUMBERED, (database.name,))]
 
 
@@ -149,7 +149,7 @@ class PostgresTables:
         if name == "facts":
             return KeptTable(columns=("name", "value"), rows=self._read_facts())
         if name == NEWEST_NUMBERS:
-            numbered = numbered_tables(self._database, self._connection)
+            numbered = tables_with_identity_column(self._database, self._connection)
             statements = [_REGISTRY_NUMBERS, *(_NUMBER.format(table=table) for table in numbered)]
             statement = " UNION ALL ".join(statements)
         else:
@@ -165,7 +165,7 @@ class PostgresTables:
             )
             return KeptTable(columns=("id", "at", "key", "count", "senders"), rows=packed)
         if name in ("ledger_hours", "ledger_days", "ledger_work"):
-            return _split_money(columns, rows)
+            return _split_money_into_limbs(columns, rows)
         if name in ("entries", "amendments"):  # the topic is stored as a number
             rows = ((TOPICS[topic], *rest) for topic, *rest in rows)
         return KeptTable(columns=columns, rows=rows)
@@ -195,17 +195,17 @@ class PostgresTables:
         _, recent = self._read_in_steps(FACTS_BETWEEN, places.FIRST, places.AFTER)
         yield from recent
 
-    def _names_of_earlier_commits(self, folded: int) -> Iterator[tuple[str, bytes]]:
+    def _names_of_earlier_commits(self, compacted_through_commit: int) -> Iterator[tuple[str, bytes]]:
         """
         Yield further ids (names) that commits added to earlier records, unless they are in sorted lists. All
         other further ids are stored with their records.
         """
         before: dict[str, int] = {}
-        _, rows = self._read_in_steps(_IDS_SINCE, folded)
+        _, rows = self._read_in_steps(_IDS_SINCE, compacted_through_commit)
         for id, at, ends, ids in rows:
             new = zip(*unpack_new_ids(ids), strict=True)
-            names = [name_row for name_row in new if _is_place_before(before, name_row[1])]
-            if names and id > folded:
+            names = [name_row for name_row in new if _is_position_before(before, name_row[1])]
+            if names and id > compacted_through_commit:
                 yield later_names_key(id), pack_later_names(at, names)
             before = numbers_by_topic(ends)
 
@@ -264,11 +264,11 @@ def _with_conflict_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any,
     return (*row, _conflict.decode(row[columns.index("sums")]).count)
 
 
-def _split_money(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTable:
+def _split_money_into_limbs(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTable:
     other_columns = [column for column in columns if column not in MONEY]
     limbs = [f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)]
 
-    def split_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    def split_money_of_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
         values_by_column = dict(zip(columns, row, strict=True))
         sums = (money.split_into_limbs(money.text_to_units(f"{values_by_column[name]:f}")) for name in MONEY)
         return (
@@ -276,13 +276,13 @@ def _split_money(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTab
             *(limb for three in sums for limb in three),
         )
 
-    return KeptTable(columns=(*other_columns, *limbs), rows=map(split_row, rows))
+    return KeptTable(columns=(*other_columns, *limbs), rows=map(split_money_of_row, rows))
 
 
-def _is_place_before(numbers: Mapping[str, int], place: int) -> bool:
+def _is_position_before(numbers: Mapping[str, int], log_position: int) -> bool:
     """
     Return whether a record's position (topic and number) is before its topic's number. Without numbers, return
     True.
     """
-    topic, number = decode_log_position(place)
+    topic, number = decode_log_position(log_position)
     return not numbers or number < numbers[topic]

@@ -67,7 +67,7 @@ from spool.transfer.tables import (
     OpenTables,
     Progress,
     UnfinishedStorageCopy,
-    newest_numbers,
+    highest_id_by_table,
     require_known_tables,
     split_rows,
 )
@@ -89,7 +89,7 @@ FIRST = {"shard": 0, "period": 1}
 _NOBODY = UUID(int=0)
 
 
-async def take_over(
+async def copy_storage_into_schema(
     options: StorageOptions, open_tables: OpenTables, progress: Progress
 ) -> UnfinishedStorageCopy:
     """
@@ -100,11 +100,11 @@ async def take_over(
     SpoolUnavailable if no standby would confirm the copy.
     """
     settings = options.storage
-    await asyncio.to_thread(_store_and_check_secret, settings, open_tables)
+    await asyncio.to_thread(_store_and_check_storage_secret, settings, open_tables)
     secret = read_secret(settings)
     async with _open_database(settings, options.clock) as database:
         await require_confirming_standby(database)
-        await _create_marked_schema(database)
+        await _create_unfinished_schema(database)
         try:
             await read_or_store_facts(database, secret, options.settings)
             await _fill_schema(options, database, open_tables, derive_secret(secret, "log"), progress)
@@ -140,14 +140,14 @@ async def _fill_schema(
         def copy_tables(connection: Connection) -> None:
             is_written.clear()
             with open_tables() as tables:
-                _SchemaFilling(patient, connection, tables, secret, progress).copy_everything()
+                _SchemaWriter(patient, connection, tables, secret, progress).copy_everything()
             is_written.set()
 
         writing = patient.transaction(copy_tables, takes_long=True)
         await run_and_report_standby_wait(database, writing, is_written, progress)
 
 
-def _store_and_check_secret(settings: StorageSettings, open_tables: OpenTables) -> None:
+def _store_and_check_storage_secret(settings: StorageSettings, open_tables: OpenTables) -> None:
     with open_tables() as tables:
         if settings.secret_file is not None and not settings.secret_file.exists():
             store_secret(settings.secret_file, tables.secret)
@@ -157,7 +157,7 @@ def _store_and_check_secret(settings: StorageSettings, open_tables: OpenTables) 
             )
 
 
-async def _create_marked_schema(database: Database) -> None:
+async def _create_unfinished_schema(database: Database) -> None:
     """Create an empty schema that is marked as unfinished. An unfinished copy is deleted first."""
     if await read_schema_version(database):
         await database.read(partial(_check_unused, database))
@@ -207,7 +207,7 @@ def _read_value(
     return value
 
 
-class _SchemaFilling:
+class _SchemaWriter:
     """One run that fills a schema from another storage, on the connection's thread."""
 
     def __init__(
@@ -233,8 +233,8 @@ class _SchemaFilling:
         of_calls = [name for name in facts if places.FIRST <= name < places.AFTER]
         for name in ("incarnation", "streams since", KNOWN_SINCE, SETTINGS, *of_calls):
             if name in facts:
-                self._write_rows("facts", [{"name": name, "value": facts[name]}], replace="name")
-        newest = newest_numbers(self._tables)
+                self._write_rows("facts", [{"name": name, "value": facts[name]}], replaced_key_column="name")
+        newest = highest_id_by_table(self._tables)
         own = tables.tables_to_copy(self._database, self._connection)
         require_known_tables(self._tables, own.keys() | _APART)
         for name in sorted(own.keys() - _APART - tables.WITH_OTHERS):
@@ -249,7 +249,7 @@ class _SchemaFilling:
         self._copy_log(facts)
         self._copy_ledger_state()
         self._copy_contents()
-        numbered = tables.numbered_tables(self._database, self._connection)
+        numbered = tables.tables_with_identity_column(self._database, self._connection)
         for name, number in newest.items():
             if name in numbered:
                 self._run_statement(
@@ -287,7 +287,7 @@ class _SchemaFilling:
 
         self._write_rows("entries", entry_rows())
         self._write_rows("damaged", (row for row in self._read_rows("entries") if row["damaged"]))
-        closed = self._closed_numbers(folded.through)
+        closed = self._first_open_numbers(folded.through)
         accepted = {row["topic"]: row for row in self._read_rows("books") if row["term"] == books.ACCEPTED}
         numbers = dict.fromkeys(TOPICS, 1) | {topic: row["carried"] + 1 for topic, row in accepted.items()}
         first_commit, last, at = 0, 0, 0.0
@@ -327,7 +327,7 @@ class _SchemaFilling:
             booked = accepted[topic]["n"] if topic in accepted else 0
             numbers[topic] = max(numbers[topic], upto[topic], booked + 1)
         terms = books.pack_terms([])
-        contents = (terms, zlib.crc32(terms), newest.pack_remaining_ids())
+        contents = (terms, zlib.crc32(terms), newest.pack_ids_without_commit_rows())
         token = secrets.randbits(63)
         final = build_commit_row(
             last + 1,
@@ -356,12 +356,12 @@ class _SchemaFilling:
         )
         self._run_statement("UPDATE {schema}.periods SET at = %s", at)
 
-    def _closed_numbers(self, folded_through: Mapping[str, int]) -> dict[str, int]:
+    def _first_open_numbers(self, compacted_through: Mapping[str, int]) -> dict[str, int]:
         """
         Return by topic the first number of records that reports may still change. These records close when
         their waiting time for reports ends.
         """
-        closed = {topic: folded_through.get(topic, 0) + 1 for topic in TOPICS}
+        closed = {topic: compacted_through.get(topic, 0) + 1 for topic in TOPICS}
         for route in self._read_rows("routes"):
             closed[route["topic"]] = max(closed[route["topic"]], route["next"])
         state = {row["name"]: row["value"] for row in self._read_rows("ledger_state")}
@@ -378,7 +378,7 @@ class _SchemaFilling:
             self._progress("container files", file_count)
 
     def _copy_ledger_state(self) -> None:
-        self._write_rows("ledger_state", self._read_rows("ledger_state"), replace="name")
+        self._write_rows("ledger_state", self._read_rows("ledger_state"), replaced_key_column="name")
         newest = self._read_value("SELECT COALESCE(max(id), 0) + 1 FROM {schema}.ledger_keys")
         self._run_statement(f"ALTER TABLE {{schema}}.ledger_keys ALTER COLUMN id RESTART WITH {int(newest)}")
 
@@ -404,7 +404,9 @@ class _SchemaFilling:
         for row in table.rows:
             yield dict(zip(table.columns, row, strict=True))
 
-    def _write_rows(self, table: str, rows: Iterable[Mapping[str, Any]], *, replace: str = "") -> None:
+    def _write_rows(
+        self, table: str, rows: Iterable[Mapping[str, Any]], *, replaced_key_column: str = ""
+    ) -> None:
         kinds = tables.column_types(self._database, self._connection, table)
         rows = iter(rows)
         first = next(rows, None)
@@ -416,8 +418,8 @@ class _SchemaFilling:
             f"INSERT INTO {{schema}}.{table} ({columns}) OVERRIDING SYSTEM VALUE"
             f" VALUES ({', '.join('%s' for _ in names)})"
         )
-        if replace:
-            statement += f" ON CONFLICT ({replace}) DO UPDATE SET value = excluded.value"
+        if replaced_key_column:
+            statement += f" ON CONFLICT ({replaced_key_column}) DO UPDATE SET value = excluded.value"
         cursor = self._connection.cursor()
         text = self._database.fill_in_table_names(statement)
         row_count = 0
@@ -453,9 +455,9 @@ def column_value(row: Mapping[str, Any], name: str, kind: str) -> Any:
 def build_commit_row(
     id: int,
     at: float,
-    ends: Sequence[int],
+    next_numbers: Sequence[int],
     closed: Mapping[str, int],
-    terms: bytes,
+    packed_counts: bytes,
     checksum: int,
     ids: bytes,
     *,
@@ -469,13 +471,13 @@ def build_commit_row(
         "token": token,
         "node": _NOBODY,
         "at": at,
-        "next": ends,
-        "closed": list(map(min, ends, numbers_in_topic_order(closed))),
+        "next": next_numbers,
+        "closed": list(map(min, next_numbers, numbers_in_topic_order(closed))),
         "durable": id,
         "entries": entries,
         "size": size,
         "checksum": checksum,
-        "terms": terms,
+        "terms": packed_counts,
         "ids": ids,
         "found": None,
     }
@@ -486,7 +488,7 @@ def partial_report_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "kind": report_kind(report.key), "version": report_version(report)}
 
 
-def ledger_key_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def ledger_key_row_for_postgres(row: Mapping[str, Any]) -> dict[str, Any]:
     dimensions = Dimensions(*(row[name] for name in Dimensions._fields))
     texts = {name: storable_value(value) for name, value in row.items()}
     return {**texts, "digest": dimensions_digest(dimensions), "tag_values": tags_json(dimensions.tags)}
@@ -507,7 +509,7 @@ MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "pending": partial_report_row,
     "routes": lambda row: {**row, "named_at": 0.0},
     "devices": lambda row: {**row, "row_version": 1, "written_at": 0.0},
-    "ledger_keys": ledger_key_row,
+    "ledger_keys": ledger_key_row_for_postgres,
     "ledger_hours": ledger_sum_row,
     "ledger_days": ledger_sum_row,
     "ledger_work": ledger_sum_row,
@@ -591,7 +593,7 @@ class NewestIds:
                     new_ids += of_topic.pop(number, ())
         return _pack_ids(new_ids)
 
-    def pack_remaining_ids(self) -> bytes:
+    def pack_ids_without_commit_rows(self) -> bytes:
         """Pack the remaining ids: those of deleted commit rows, and further ids added to earlier records."""
         left_ids = [
             left_id for of_topic in self._found.values() for ids in of_topic.values() for left_id in ids
@@ -606,6 +608,8 @@ def _read_id_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[IdRun]:
         yield IdRun(row["id"], row["hour"], row["arrived_at"], ids or NO_IDS)
 
 
-def _pack_ids(rows: list[tuple[int, int, int]]) -> bytes:
-    ids, places, hours = zip(*rows, strict=True) if rows else ((), (), ())
+def _pack_ids(ids_positions_and_hours: list[tuple[int, int, int]]) -> bytes:
+    ids, places, hours = (
+        zip(*ids_positions_and_hours, strict=True) if ids_positions_and_hours else ((), (), ())
+    )
     return pack_new_ids(NewIds(ids, places, hours))

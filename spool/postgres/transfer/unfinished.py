@@ -52,7 +52,7 @@ async def finish_copy(database: Database, *, progress: Progress) -> None:
     for attempt in range(1, ATTEMPTS + 1):
         try:
             await wait_until_confirmed(database)
-            await database.transaction(partial(_remove_mark, database))
+            await database.transaction(partial(_remove_unfinished_mark, database))
             await wait_until_confirmed(database)
         except SpoolUnavailable as error:
             if attempt == ATTEMPTS:
@@ -67,7 +67,7 @@ async def finish_copy(database: Database, *, progress: Progress) -> None:
             return
 
 
-def _remove_mark(database: Database, connection: Connection) -> None:
+def _remove_unfinished_mark(database: Database, connection: Connection) -> None:
     facts.delete_facts(PostgresConnection(connection, database.fill_in_table_names), [UNFINISHED])
 
 

@@ -14,7 +14,7 @@ from spool.registry.changes import RegistryChanges
 from spool.registry.following import DOCUMENTS
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
-from spool.turns.threads import prepare_types
+from spool.turns.threads import prepare_types_for_msgspec
 
 KIND = "fleet_inventory"
 ID = "current"
@@ -66,7 +66,7 @@ class InventoryChange:
     removed: int
 
 
-prepare_types(Inventory)
+prepare_types_for_msgspec(Inventory)
 
 
 class InventoryTable:

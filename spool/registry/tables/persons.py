@@ -164,7 +164,11 @@ class PersonTable:
                 raise NotThere(f"{name[:MAX_NAME]} is linked with no other name")
             known.split_name(before[0], name)
             rows.add_audit(
-                now, actor, "person.split", "names", before=_audited_names([self._people.linked_form(name)])
+                now,
+                actor,
+                "person.split",
+                "names",
+                before=_audited_names([self._people.recorded_name_or_hash(name)]),
             )
             return known.store_changes()
 

@@ -36,7 +36,7 @@ from spool.registry.recommendations import (
     check_least_share,
 )
 from spool.registry.registry_rows import RegistryRows
-from spool.turns.threads import prepare_types
+from spool.turns.threads import prepare_types_for_msgspec
 
 KIND, TYPE_KIND, COMMENT_KIND = "recommendation", "recommendation_type", "recommendation_comment"
 T = TypeVar("T")
@@ -49,7 +49,7 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-prepare_types(Recommendation, TypeSettings, CommentThread)
+prepare_types_for_msgspec(Recommendation, TypeSettings, CommentThread)
 
 
 class RecommendationTable:

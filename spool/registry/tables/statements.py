@@ -29,7 +29,7 @@ from spool.statements import (
     StatementOutcome,
     StatementRow,
 )
-from spool.turns.threads import prepare_types
+from spool.turns.threads import prepare_types_for_msgspec
 
 KIND, DAY_KIND, PULL_KIND = "statement", "statement_day", "statement_pull"
 MAX_MONTHS = 5000
@@ -60,7 +60,7 @@ class _StatementMonth(msgspec.Struct, kw_only=True):
     days: dict[str, _StatementDay]
 
 
-prepare_types(_StatementMonth)
+prepare_types_for_msgspec(_StatementMonth)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from spool.record import TOPICS
 from spool.sqlite.damage.notes import RecoveryNote
 from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.deliveries import queries as delivery_queries
-from spool.sqlite.deliveries.delivery_rows import route_terms
+from spool.sqlite.deliveries.delivery_rows import accounting_counts_by_route
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import highest_accepted_number, lowest_stored_number
 
@@ -38,7 +38,7 @@ def find_contradiction(connection: sqlite3.Connection) -> str:
     Return a description of a contradiction in the log, or "": an unknown counter, a counter that disagrees
     with the entries of its topic, or an impossible size.
     """
-    counters = _read_counters(connection)
+    counters = _read_accounting_counters(connection)
     for topic, term in counters:
         if topic not in TOPICS or not books.is_counter_name(term):
             return f"the counter {term!r} of {topic!r} is unknown"
@@ -55,29 +55,32 @@ def find_contradiction(connection: sqlite3.Connection) -> str:
     return ""
 
 
-def count_missing_numbers(connection: sqlite3.Connection, noted: Mapping[str, int]) -> int:
-    return sum(max(0, noted.get(topic, 0) - highest_accepted_number(connection, topic)) for topic in TOPICS)
+def count_missing_numbers(connection: sqlite3.Connection, noted_record_count: Mapping[str, int]) -> int:
+    return sum(
+        max(0, noted_record_count.get(topic, 0) - highest_accepted_number(connection, topic))
+        for topic in TOPICS
+    )
 
 
-def balance_after_loss(connection: sqlite3.Connection, note: RecoveryNote) -> dict[str, int]:
+def balance_counters_after_loss(connection: sqlite3.Connection, note: RecoveryNote) -> dict[str, int]:
     """
     Make the accounting and the counters of routes agree with the records that survived a damage. Return the
     number of lost record numbers by topic.
 
     All entries must be intact, except those marked as damaged.
     """
-    explained = _sum_commit_terms(connection)
+    explained = _sum_counts_of_commits(connection)
     highest = _highest_numbers(connection)
     lost = {}
     for topic in TOPICS:
         known = max(highest[topic], note.accepted.get(topic, 0))
-        lost[topic] = _fill_holes(connection, topic, known, note.kept.get(topic, 0))
+        lost[topic] = _add_damaged_entries_for_gaps(connection, topic, known, note.kept.get(topic, 0))
     connection.execute(queries.RECOUNT_ENTRIES)
-    _carry_lost_commits(connection, explained)
+    _store_unexplained_counts_as_carried(connection, explained)
     for topic in TOPICS:
-        _balance_received(connection, topic)
+        _correct_received_counter(connection, topic)
     _restore_routes(connection, note)
-    balance_routes(connection)
+    balance_route_counters(connection)
     return {topic: n for topic, n in lost.items() if n}
 
 
@@ -105,7 +108,7 @@ def _restore_routes(connection: sqlite3.Connection, note: RecoveryNote) -> None:
         connection.execute("UPDATE routes SET delivered = delivered + ? WHERE name = ?", (behind, name))
 
 
-def balance_routes(connection: sqlite3.Connection) -> bool:
+def balance_route_counters(connection: sqlite3.Connection) -> bool:
     """
     Make the counters of the routes balance. Return whether any had to change. Records of lost deliveries are
     sent again.
@@ -113,7 +116,7 @@ def balance_routes(connection: sqlite3.Connection) -> bool:
     Deliveries are made in the order of numbers, so the missing numbers are the highest ones below `next`.
     """
     mended = False
-    for name, terms in route_terms(connection).items():
+    for name, terms in accounting_counts_by_route(connection).items():
         topic = books.route_topic(name)
         last_number = highest_accepted_number(connection, topic)
         if sum(terms.values()) == last_number and terms["queued"] >= 0:
@@ -123,7 +126,7 @@ def balance_routes(connection: sqlite3.Connection) -> bool:
         upto = min(max(upto, 1), last_number + 1)
         connection.execute("UPDATE routes SET next = ? WHERE name = ?", (upto, name))
         connection.execute("DELETE FROM deliveries WHERE route = ? AND last >= ?", (name, upto))
-        missing = last_number - sum(route_terms(connection)[name].values())
+        missing = last_number - sum(accounting_counts_by_route(connection)[name].values())
         _log.error(
             "%s: the state of some records is unknown, so they may be sent again",
             name,
@@ -159,14 +162,16 @@ def _resend_missing(connection: sqlite3.Connection, route: str, upto: int, missi
     return resent_count
 
 
-def _fill_holes(connection: sqlite3.Connection, topic: str, known: int, noted: int) -> int:
+def _add_damaged_entries_for_gaps(
+    connection: sqlite3.Connection, topic: str, highest_known: int, noted_record_count: int
+) -> int:
     """Add damaged entries for missing numbers of a topic. Return how many numbers are newly lost."""
     statement = "SELECT first, count, committed_at, damaged FROM entries WHERE topic = ? ORDER BY first"
     rows = connection.execute(statement, (topic,)).fetchall()
     entries = [(first, count, at) for first, count, at, damaged in rows if not damaged]
-    counters = _read_counters(connection)
-    deleted, last_number = _deleted_and_assigned(
-        counters, topic, known, noted, first=entries[0][0] if entries else 0
+    counters = _read_accounting_counters(connection)
+    deleted, last_number = _highest_deleted_and_assigned(
+        counters, topic, highest_known, noted_record_count, first=entries[0][0] if entries else 0
     )
     for term, n in ((books.ACCEPTED, last_number), (books.RETIRED, deleted - counters[topic, books.EXPIRED])):
         if n != counters[topic, term]:
@@ -189,8 +194,8 @@ def _fill_holes(connection: sqlite3.Connection, topic: str, known: int, noted: i
     return lost
 
 
-def _deleted_and_assigned(
-    counters: _Terms, topic: str, known: int, noted: int, *, first: int
+def _highest_deleted_and_assigned(
+    counters: _Terms, topic: str, highest_known: int, noted_record_count: int, *, first: int
 ) -> tuple[int, int]:
     """
     Return two record numbers: the highest that retention has deleted, and the highest that is assigned.
@@ -200,21 +205,23 @@ def _deleted_and_assigned(
     """
     deleted = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
     accepted_count = counters[topic, books.ACCEPTED]
-    if not known <= accepted_count <= known + MOST_UNKNOWN:
-        accepted_count = known
+    if not highest_known <= accepted_count <= highest_known + MOST_UNKNOWN:
+        accepted_count = highest_known
     if (
         (topic, books.ACCEPTED) not in counters
         or not 0 <= deleted <= accepted_count
         or (first and deleted >= first)
     ):
-        deleted = max(0, accepted_count - noted) if noted or not first else first - 1
+        deleted = (
+            max(0, accepted_count - noted_record_count) if noted_record_count or not first else first - 1
+        )
         deleted = min(deleted, first - 1) if first else deleted
     return deleted, accepted_count
 
 
-def _count_overlap(holes: list[tuple[int, int]], before: list[tuple[int, int]]) -> int:
+def _count_overlap(gaps: list[tuple[int, int]], earlier_gaps: list[tuple[int, int]]) -> int:
     return sum(
-        max(0, min(last, end) - max(first, begin) + 1) for first, last in holes for begin, end in before
+        max(0, min(last, end) - max(first, begin) + 1) for first, last in gaps for begin, end in earlier_gaps
     )
 
 
@@ -231,25 +238,25 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
     return highest
 
 
-def _sum_commit_terms(connection: sqlite3.Connection) -> _Terms:
+def _sum_counts_of_commits(connection: sqlite3.Connection) -> _Terms:
     explained: _Terms = Counter()
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
         explained.update(books.sum_terms(books.unpack_terms_if_intact(packed, checksum) or ()))
     return explained
 
 
-def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> None:
+def _store_unexplained_counts_as_carried(connection: sqlite3.Connection, counts_of_commits: _Terms) -> None:
     """
     Count what no commit row explains as counts of deleted rows, so that the accounting balances.
 
     A counter that is lost, or lower than the sum of its commit rows, is set to that sum.
     """
     counters = {(topic, term): (n, carried) for topic, term, n, carried in connection.execute(queries.BOOKS)}
-    for topic, term in {**counters, **explained}:
+    for topic, term in {**counters, **counts_of_commits}:
         if term in books.BY_KEEPING:
             continue
         n, carried = counters.get((topic, term), (0, 0))
-        missing = n - carried - explained[topic, term]
+        missing = n - carried - counts_of_commits[topic, term]
         if not 0 <= missing <= MOST_UNKNOWN and term not in (books.ACCEPTED, books.PENDING):
             _add_to_counter(connection, topic, term, -missing)
         elif missing:
@@ -260,10 +267,12 @@ def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> No
             connection.execute(queries.CARRY, {"topic": topic, "term": term, "n": missing})
 
 
-def _balance_received(connection: sqlite3.Connection, topic: str) -> None:
+def _correct_received_counter(connection: sqlite3.Connection, topic: str) -> None:
     """Set a topic's counter of received records to the sum of their outcomes, because it may be lost."""
     terms = {
-        term: n for (counter_topic, term), n in _read_counters(connection).items() if counter_topic == topic
+        term: n
+        for (counter_topic, term), n in _read_accounting_counters(connection).items()
+        if counter_topic == topic
     }
     went = sum(terms.get(term, 0) for term in (books.ACCEPTED, books.DUPLICATES, books.PENDING))
     went += sum(n for term, n in terms.items() if term.startswith(("ignored.", "rejected.")))
@@ -273,7 +282,7 @@ def _balance_received(connection: sqlite3.Connection, topic: str) -> None:
         connection.execute(queries.CARRY, {"topic": topic, "term": books.RECEIVED, "n": missing})
 
 
-def _read_counters(connection: sqlite3.Connection) -> _Terms:
+def _read_accounting_counters(connection: sqlite3.Connection) -> _Terms:
     return Counter({(topic, term): n for topic, term, n, _ in connection.execute(queries.BOOKS)})
 
 

@@ -28,7 +28,7 @@ from spool.sqlite import recovery
 from spool.sqlite.damage.notes import RecoveryNote
 from spool.sqlite.damage.salvage import salvage_rows
 from spool.sqlite.database import Database, damage_error
-from spool.sqlite.deliveries.delivery_rows import lowest_needed_number
+from spool.sqlite.deliveries.delivery_rows import lowest_number_needed_by_routes
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.log.entries import highest_accepted_number, lowest_stored_number, read_entries
 from spool.sqlite.spool import SqliteSpool, open_spool
@@ -100,7 +100,7 @@ class _Recovery:
         for topic in TOPICS:
             key = imported_ranges_key(incarnation, topic)
             restored = noted_by_key.get(key, [])
-            skipped = await self._source.read(partial(_settled_below, topic=topic))
+            skipped = await self._source.read(partial(_highest_number_settled_by_routes, topic=topic))
             if incarnation == self._spool.incarnation:
                 skipped = await self._spool.database.read(partial(lowest_stored_number, topic=topic)) - 1
             last = await self._source.read(partial(highest_accepted_number, topic=topic))
@@ -159,12 +159,12 @@ class _Recovery:
             records = await self._read_records(
                 self._spool.database, topic, begin, min(last, begin + STEP - 1)
             )
-            ids.extend(_id_prefix_as_int(record) for record in records.values())
+            ids.extend(_record_id_prefix_as_int(record) for record in records.values())
         return array("Q", sorted(ids))
 
     def _is_stored(self, record: Record) -> bool:
-        at = bisect_left(self._ids, _id_prefix_as_int(record))
-        return at < len(self._ids) and self._ids[at] == _id_prefix_as_int(record)
+        at = bisect_left(self._ids, _record_id_prefix_as_int(record))
+        return at < len(self._ids) and self._ids[at] == _record_id_prefix_as_int(record)
 
     async def _read_records(self, database: Database, topic: str, begin: int, end: int) -> dict[int, Record]:
         entries = await database.read(partial(read_entries, topic=topic, first=begin, last=end))
@@ -177,12 +177,12 @@ class _Recovery:
         return await self._spool.database.read(partial(highest_accepted_number, topic=topic))
 
 
-def _id_prefix_as_int(record: Record) -> int:
+def _record_id_prefix_as_int(record: Record) -> int:
     return int.from_bytes(record.id[:8])
 
 
-def _settled_below(connection: sqlite3.Connection, topic: str) -> int:
-    needed = lowest_needed_number(connection, topic)
+def _highest_number_settled_by_routes(connection: sqlite3.Connection, topic: str) -> int:
+    needed = lowest_number_needed_by_routes(connection, topic)
     return 0 if needed is None or needed == rules.NOBODY_NEEDS else needed - 1
 
 

@@ -104,17 +104,17 @@ def _copy_with_log(damaged: Path, copy: Path, log: Path) -> None:
         file.truncate(-(-file.seek(0, 2) // PAGE) * PAGE)
 
 
-def _replace_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
+def _replace_first_page(damaged_copy: Path, empty_database: sqlite3.Connection) -> None:
     """
     Replace the first page, which leads to every table, by the first page of a new file.
 
     In every file of one version, the tables begin at the same pages (see `spool.sqlite.migrations`). If the
     list of tables needs more pages, they are appended.
     """
-    data = fresh.serialize()
+    data = empty_database.serialize()
     pages = [data[at : at + PAGE] for at in range(0, len(data), PAGE)]
     first = bytearray(pages[0])
-    with copy.open("r+b") as file:
+    with damaged_copy.open("r+b") as file:
         count = max(1, file.seek(0, 2) // PAGE)
         if first[100] == INTERIOR:
             cells = struct.unpack_from(">H", first, 103)[0]
@@ -174,7 +174,7 @@ def salvage_rows(
         _log.warning(
             "damaged rows were left out", extra={"action": "rows_lost", "table": table, "rows": count}
         )
-    salvaged.lost.update(numbers.balance_after_loss(connection, note))
+    salvaged.lost.update(numbers.balance_counters_after_loss(connection, note))
     return salvaged
 
 

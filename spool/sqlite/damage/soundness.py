@@ -104,7 +104,7 @@ class RowCheck:
             return f"it cannot be decoded ({type(error).__name__})"
 
 
-def _is_sound_fact(row: Row) -> bool:
+def _is_valid_fact_row(row: Row) -> bool:
     name: str = row["name"]
     reader = unpack_later_names if FIRST <= name < AFTER else _FACTS.get(name)
     if places.FIRST <= name < places.AFTER:
@@ -114,7 +114,7 @@ def _is_sound_fact(row: Row) -> bool:
     return True
 
 
-def _is_sound_entry(row: Row) -> bool:
+def _is_valid_entry_row(row: Row) -> bool:
     if row["damaged"]:
         return row["topic"] in TOPICS and 0 < row["first"] < LARGEST and 0 < row["count"] < LARGEST
     checksum: int = row["checksum"]
@@ -124,89 +124,89 @@ def _is_sound_entry(row: Row) -> bool:
     )
 
 
-def _is_sound_amendment(row: Row) -> bool:
+def _is_valid_amendment_row(row: Row) -> bool:
     checksum: int = row["checksum"]
     return (
         codec.entry_checksum(row["fields"], codec.amendment_location(row["topic"], row["number"])) == checksum
     )
 
 
-def _is_sound_commit(row: Row) -> bool:
+def _is_valid_commit_row(row: Row) -> bool:
     checksum: int = row["checksum"]
     books.unpack_terms(row["terms"])
     return zlib.crc32(row["terms"]) == checksum
 
 
-def _is_sound_counter(row: Row) -> bool:
+def _is_valid_accounting_counter_row(row: Row) -> bool:
     is_known = row["topic"] in TOPICS and books.is_counter_name(row["term"])
     return is_known and abs(row["n"]) < LARGEST and abs(row["carried"]) < LARGEST
 
 
-def _is_sound_heard(row: Row) -> bool:
+def _is_valid_heard_senders_row(row: Row) -> bool:
     count: int = row["count"]
     return len(list(unpack_sender_keys(row["senders"]))) == count
 
 
-def _is_sound_ids(row: Row) -> bool:
+def _is_valid_id_run_row(row: Row) -> bool:
     return runs.unpack_ids(row["ids"], row["checksum"]) is not None
 
 
-def _is_sound_series(row: Row) -> bool:
+def _is_valid_series_row(row: Row) -> bool:
     return Decimal(row["value"]).is_finite()
 
 
-def _is_sound_conflict(row: Row) -> bool:
+def _is_valid_conflict_row(row: Row) -> bool:
     msgspec.msgpack.decode(row["sums"], type=Conflict)
-    return _is_sound_count(row)
+    return _is_valid_count_row(row)
 
 
-def _is_sound_route(row: Row) -> bool:
+def _is_valid_route_row(row: Row) -> bool:
     counts = [value for value in row.values() if isinstance(value, int)]
     named_rightly = row["topic"] in TOPICS and books.route_topic(row["name"]) == row["topic"]
     return named_rightly and row["state"] in ROUTE_STATES and all(abs(n) < LARGEST for n in counts)
 
 
-def _is_sound_delivery(row: Row) -> bool:
+def _is_valid_delivery_row(row: Row) -> bool:
     if row["kept"] is not None:
         unpack_records(row["kept"])
     return row["state"] in (OPEN, UNKNOWN) and 0 < row["first"] <= row["last"] < LARGEST
 
 
-def _is_sound_dead_letter(row: Row) -> bool:
+def _is_valid_dead_letter_row(row: Row) -> bool:
     return row["topic"] in TOPICS and len(unpack_records(row["record"])) == 1
 
 
-def _is_sound_device(row: Row) -> bool:
+def _is_valid_device_row(row: Row) -> bool:
     return isinstance(json.loads(row["labels"]), dict) and isinstance(
         json.loads(row["operator_labels"]), dict
     )
 
 
-def _is_sound_cluster(row: Row) -> bool:
+def _is_valid_cluster_row(row: Row) -> bool:
     return isinstance(json.loads(row["checks"]), list)
 
 
-def _is_sound_stream(row: Row) -> bool:
+def _is_valid_stream_row(row: Row) -> bool:
     return row["keys"] is None or isinstance(json.loads(row["keys"]), list)
 
 
-def _is_sound_total(row: Row) -> bool:
+def _is_valid_stream_total_row(row: Row) -> bool:
     return isinstance(json.loads(row["dimensions"]), dict) and Decimal(row["value"]).is_finite()
 
 
-def _is_sound_hour_rows(row: Row) -> bool:
+def _is_valid_hour_rows_row(row: Row) -> bool:
     size: int = row["bytes"]
     return len(zlib.decompress(row["body"])) == size
 
 
-def _is_sound_count(row: Row) -> bool:
+def _is_valid_count_row(row: Row) -> bool:
     count: int = row["count"]
     return 0 <= count < LARGEST
 
 
-def _is_sound_event_type(row: Row) -> bool:
+def _is_valid_event_type_row(row: Row) -> bool:
     amount: str | None = row["amount"]
-    return _is_sound_count(row) and (amount is None or Decimal(amount).is_finite())
+    return _is_valid_count_row(row) and (amount is None or Decimal(amount).is_finite())
 
 
 _FACTS: Mapping[str, Callable[[bytes], object]] = {
@@ -216,26 +216,26 @@ _FACTS: Mapping[str, Callable[[bytes], object]] = {
     KNOWN_SINCE: lambda value: float(value.decode()),
 }
 _CHECKS: Mapping[str, Callable[[Row], bool]] = {
-    "facts": _is_sound_fact,
-    "entries": _is_sound_entry,
-    "amendments": _is_sound_amendment,
-    "commits": _is_sound_commit,
-    "books": _is_sound_counter,
-    "id_runs": _is_sound_ids,
-    "heard": _is_sound_heard,
-    "series": _is_sound_series,
-    "conflicts": _is_sound_conflict,
-    "unrecognised": _is_sound_count,
-    "event_types": _is_sound_event_type,
-    "routes": _is_sound_route,
-    "deliveries": _is_sound_delivery,
-    "dead": _is_sound_dead_letter,
-    "devices": _is_sound_device,
-    "unenrolled": _is_sound_count,
-    "clusters": _is_sound_cluster,
-    "streams": _is_sound_stream,
-    "stream_totals": _is_sound_total,
-    "billing_rows": _is_sound_hour_rows,
+    "facts": _is_valid_fact_row,
+    "entries": _is_valid_entry_row,
+    "amendments": _is_valid_amendment_row,
+    "commits": _is_valid_commit_row,
+    "books": _is_valid_accounting_counter_row,
+    "id_runs": _is_valid_id_run_row,
+    "heard": _is_valid_heard_senders_row,
+    "series": _is_valid_series_row,
+    "conflicts": _is_valid_conflict_row,
+    "unrecognised": _is_valid_count_row,
+    "event_types": _is_valid_event_type_row,
+    "routes": _is_valid_route_row,
+    "deliveries": _is_valid_delivery_row,
+    "dead": _is_valid_dead_letter_row,
+    "devices": _is_valid_device_row,
+    "unenrolled": _is_valid_count_row,
+    "clusters": _is_valid_cluster_row,
+    "streams": _is_valid_stream_row,
+    "stream_totals": _is_valid_stream_total_row,
+    "billing_rows": _is_valid_hour_rows_row,
 }
 
 

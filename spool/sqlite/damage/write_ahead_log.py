@@ -94,7 +94,7 @@ def count_frames(path: Path, page_size: int) -> int:
     return count
 
 
-def read_newest_page(path: Path, page_size: int, number: int) -> bytes:
+def read_newest_version_of_page(path: Path, page_size: int, page_number: int) -> bytes:
     """Return the newest version of a page, or b"" if the log does not have it. Checksums are not verified."""
     step = FRAME.size + page_size
     if not path.exists():
@@ -111,7 +111,7 @@ def read_newest_page(path: Path, page_size: int, number: int) -> bytes:
             page, pages_after, *marks, _, _ = FRAME.unpack(log.read(FRAME.size))
             if tuple(marks) != salts:
                 break
-            written = at if page == number else written
+            written = at if page == page_number else written
             committed = written if pages_after else committed
         log.seek(committed + FRAME.size)
         return log.read(page_size) if committed else b""

@@ -36,7 +36,7 @@ from spool.record import Record
 from spool.sql import lake
 from spool.sqlite.database import Database, SqliteConnection
 from spool.sqlite.deliveries import delivery_rows, queries
-from spool.sqlite.deliveries.delivery_rows import route_states, route_terms
+from spool.sqlite.deliveries.delivery_rows import accounting_counts_by_route, route_states
 from spool.sqlite.log.entries import highest_accepted_number, lowest_stored_number
 from spool.sqlite.log.log import SqliteLog
 
@@ -98,7 +98,7 @@ class SqliteDeliveries(SentDeliveries):
                 connection: sqlite3.Connection,
             ) -> tuple[StoredDelivery | None, float | None]:
                 delivery = _take_due_or_make(
-                    connection, route, in_hand, now=now, closed=closed, max_records=max_records
+                    connection, route, in_hand, now=now, lowest_open_number=closed, max_records=max_records
                 )
                 next_at = None
                 if delivery is None:
@@ -113,7 +113,7 @@ class SqliteDeliveries(SentDeliveries):
             delivery, next_at = await self._run_write(take_or_make_delivery)
             if delivery is None and changes == self._changes:
                 self._quiet[route] = closed, inf if next_at is None else next_at
-            return self._note_in_hand(delivery)
+            return self._note_as_being_sent(delivery)
 
     async def take_test_delivery(
         self, route: str, *, now: float, max_rejected_records: int
@@ -126,7 +126,7 @@ class SqliteDeliveries(SentDeliveries):
             def take_suspect_delivery(connection: sqlite3.Connection) -> StoredDelivery | None:
                 (suspects,) = connection.execute(queries.SUSPECTS, (route,)).fetchone()
                 fresh = (
-                    _take_fresh_single(connection, where, in_hand, closed)
+                    _take_never_rejected_single_record(connection, where, in_hand, closed)
                     if suspects < max_rejected_records
                     else None
                 )
@@ -135,7 +135,7 @@ class SqliteDeliveries(SentDeliveries):
                 )
 
             # the choice may have split a delivery
-            return self._note_in_hand(await self._write_and_note_change(take_suspect_delivery))
+            return self._note_as_being_sent(await self._write_and_note_change(take_suspect_delivery))
 
     async def next_due_at(self, route: str) -> float | None:
         if route in self._quiet:
@@ -177,10 +177,10 @@ class SqliteDeliveries(SentDeliveries):
         await self._write_and_note_change(reopen_all_deliveries)
 
     async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
-        def read_unknown_deliveries(connection: sqlite3.Connection) -> list[StoredDelivery]:
+        def read_deliveries_with_unknown_outcome(connection: sqlite3.Connection) -> list[StoredDelivery]:
             return list(delivery_rows.read_deliveries(connection, queries.UNKNOWNS))
 
-        deliveries = await self._run_read(read_unknown_deliveries)
+        deliveries = await self._run_read(read_deliveries_with_unknown_outcome)
         return [
             transitions.unknown_delivery(delivery, route_topic(delivery.route)) for delivery in deliveries
         ]
@@ -217,7 +217,7 @@ class SqliteDeliveries(SentDeliveries):
     async def delete_route(self, route: str) -> int:
         def drop_route(connection: sqlite3.Connection) -> int:
             routes.require_orphaned(delivery_rows.read_route(connection, route))
-            queued = route_terms(connection)[route]["queued"]
+            queued = accounting_counts_by_route(connection)[route]["queued"]
             lake.delete_landings(SqliteConnection(connection), route)
             for statement in (queries.FORGET_DELIVERIES, queries.FORGET_REFUSALS, queries.FORGET_ROUTE):
                 connection.execute(statement, (route,))
@@ -311,7 +311,7 @@ class SqliteDeliveries(SentDeliveries):
     def _closed_below(self, route: str) -> int:
         return self._log.lowest_open_number(route_topic(route))
 
-    def _note_in_hand(self, delivery: StoredDelivery | None) -> Delivery | None:
+    def _note_as_being_sent(self, delivery: StoredDelivery | None) -> Delivery | None:
         if delivery is not None:
             self._in_hand[delivery.route][delivery.id] = delivery.fence
         return delivery
@@ -347,8 +347,8 @@ class SqliteDeliveries(SentDeliveries):
         self._quiet.clear()
 
 
-def _statement_parameters(route: str, in_hand: Set[int], *, now: float) -> dict[str, Any]:
-    return {"route": route, "now": now, "in_hand": json.dumps(list(in_hand))}
+def _statement_parameters(route: str, ids_being_sent: Set[int], *, now: float) -> dict[str, Any]:
+    return {"route": route, "now": now, "in_hand": json.dumps(list(ids_being_sent))}
 
 
 def _read_next_due_at(connection: sqlite3.Connection, where: dict[str, Any]) -> float | None:
@@ -357,11 +357,17 @@ def _read_next_due_at(connection: sqlite3.Connection, where: dict[str, Any]) -> 
 
 
 def _take_due_or_make(
-    connection: sqlite3.Connection, name: str, in_hand: Set[int], *, now: float, closed: int, max_records: int
+    connection: sqlite3.Connection,
+    name: str,
+    ids_being_sent: Set[int],
+    *,
+    now: float,
+    lowest_open_number: int,
+    max_records: int,
 ) -> StoredDelivery | None:
     waiting = 0
     for id, not_before, is_apart in connection.execute(queries.BACKLOG, (name,)):
-        if id in in_hand:
+        if id in ids_being_sent:
             continue
         if not_before <= now:
             return delivery_rows.mark_sending(
@@ -370,13 +376,13 @@ def _take_due_or_make(
         waiting += not is_apart
     route = delivery_rows.read_route(connection, name)
     change = transitions.make_next_delivery(
-        route, waiting=waiting, lowest_open_number=closed, max_records=max_records
+        route, waiting=waiting, lowest_open_number=lowest_open_number, max_records=max_records
     )
     return None if change is None else delivery_rows.write_change(connection, change)[0]
 
 
-def _take_fresh_single(
-    connection: sqlite3.Connection, where: dict[str, Any], in_hand: Set[int], closed: int
+def _take_never_rejected_single_record(
+    connection: sqlite3.Connection, where: dict[str, Any], ids_being_sent: Set[int], lowest_open_number: int
 ) -> StoredDelivery | None:
     """
     Take a delivery of one record that was not yet rejected when sent alone. If there is none, split it off a
@@ -387,7 +393,14 @@ def _take_fresh_single(
         return delivery_rows.mark_sending(connection, single)
     batch = delivery_rows.read_delivery(connection, queries.NEWEST_BATCH, where)
     if batch is None:
-        return _take_due_or_make(connection, where["route"], in_hand, now=-inf, closed=closed, max_records=1)
+        return _take_due_or_make(
+            connection,
+            where["route"],
+            ids_being_sent,
+            now=-inf,
+            lowest_open_number=lowest_open_number,
+            max_records=1,
+        )
     _, single = delivery_rows.write_change(
         connection, transitions.split_delivery(batch, batch.last, reason=batch.last_error)
     )

@@ -199,7 +199,7 @@ def _insert_delivery(connection: sqlite3.Connection, delivery: StoredDelivery) -
 # -- what retention and the accounting need from routes --------------------------------------------------------
 
 
-def route_terms(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
+def accounting_counts_by_route(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
     return {
         route.name: routes.route_accounting_counts(
             route, backlog, accepted=highest_accepted_number(connection, route.topic)
@@ -223,7 +223,7 @@ def route_states(connection: sqlite3.Connection, now: float) -> Sequence[RouteSt
     ]
 
 
-def lowest_needed_number(connection: sqlite3.Connection, topic: str) -> int | None:
+def lowest_number_needed_by_routes(connection: sqlite3.Connection, topic: str) -> int | None:
     """
     Return the lowest number that a required route of the topic needs. Return None if the topic has no route,
     and NOBODY_NEEDS if all its routes are optional.
@@ -241,7 +241,7 @@ def first_number_outside_deliveries(connection: sqlite3.Connection, topic: str) 
     return number
 
 
-def skip_records_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
+def skip_records_on_optional_routes(connection: sqlite3.Connection, topic: str, number: int) -> int:
     """Skip the records below a number on optional routes. Return their number, summed over the routes."""
     total = 0
     for row in connection.execute(queries.OPTIONAL, (topic,)).fetchall():

@@ -40,7 +40,7 @@ class LogHealth:
         self._retry_after_s = retry_after_s
         self._disk_full = False
         self.files_gone = ""  # names of the files that were not in their place at the last check
-        self.files: dict[str, Callable[[], bool]] = {database.path.name: database.is_in_place}
+        self.files: dict[str, Callable[[], bool]] = {database.path.name: database.are_files_in_place}
         self.last_error: str | None = None
 
     @property
@@ -63,7 +63,7 @@ class LogHealth:
                 f"{missing} was deleted or replaced while Tollhouse runs: restore it, or restart Tollhouse"
             )
 
-    def restore_reserve(self) -> None:
+    def restore_disk_reserve(self) -> None:
         """Allocate the reserve of disk space again, if there is space."""
         try:
             if self._reserve.restore():

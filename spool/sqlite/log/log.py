@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from spool.clock import Clock, SteadyClock, deletion_time
+from spool.clock import Clock, SteadyClock, now_for_deletion
 from spool.disks import FSYNC, DiskMount
 from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
@@ -43,22 +43,22 @@ from spool.sqlite.log import queries, store
 from spool.sqlite.log.entries import forget_removed_entries, lowest_stored_number, read_entries
 from spool.sqlite.log.health import LogHealth
 from spool.sqlite.log.recount import (
-    RecountBorder,
+    RecountRange,
     TermCounter,
-    carry_damaged_terms,
-    read_border,
+    read_recount_range,
     recount_commits,
     recount_log,
+    store_counts_of_damaged_commits,
 )
-from spool.sqlite.log.rest import NoteWriter
+from spool.sqlite.log.rest import RecoveryNoteWriter
 from spool.sqlite.log.retention import (
     FileSpace,
     Retention,
     RouteNeeds,
     drop_excess_series,
     drop_old_series,
+    is_used_space_at_least,
     measure_space,
-    uses_at_least,
 )
 from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import DiskReserve
@@ -81,7 +81,7 @@ class SqliteLog:
         clock: Clock,
         secret: bytes,
         reserve: DiskReserve,
-        rest: NoteWriter,
+        rest: RecoveryNoteWriter,
         mount: DiskMount | None,
         routes: RouteNeeds,
         observer: CommitObserver | None = None,
@@ -133,7 +133,7 @@ class SqliteLog:
             _log.warning(
                 "the data directory: %s", self._mount.warning, extra={"action": "storage_not_durable"}
             )
-        self._health.restore_reserve()
+        self._health.restore_disk_reserve()
         numbers, newest = await self._database.run(self._load_state)
         self._planner.set_next_numbers(numbers)
         self._horizon.set_watermarks_at_start(numbers, newest)
@@ -149,12 +149,12 @@ class SqliteLog:
     def _load_state(self, connection: sqlite3.Connection) -> tuple[Mapping[str, int], Sequence[OpenRecords]]:
         last = connection.execute(queries.LAST_COMMITTED_AT).fetchone()
         if last and isinstance(self._clock, SteadyClock):
-            self._clock.start_after_last_commit(last[0])
+            self._clock.start_no_earlier_than_last_commit(last[0])
         self._unfolded, self._names = store.load_ids(connection, self._index)
         self._planner.load_spans(partial_reports.find_reports(connection, (), key_prefixes=[SPANS]).values())
         now, hold = self._clock.now(), self._settings.hold
-        newest = store.open_commits(connection, self._routes, now - hold, now + hold)
-        return store.next_numbers(connection), newest
+        newest = store.commits_with_open_records(connection, self._routes, now - hold, now + hold)
+        return store.next_record_numbers_by_topic(connection), newest
 
     def add_reader(self, reader: Reader) -> None:
         """
@@ -208,7 +208,11 @@ class SqliteLog:
         try:
             plan, answers = await self._database.transaction(
                 partial(
-                    self._write_group, group=group, lowest_open_numbers=closed_below, now=now, copies=copies
+                    self._write_group,
+                    group=group,
+                    lowest_open_numbers=closed_below,
+                    now=now,
+                    caches_copies=copies,
                 )
             )
         except BaseException:
@@ -239,16 +243,16 @@ class SqliteLog:
         group: Sequence[Submission],
         lowest_open_numbers: Mapping[str, int],
         now: float,
-        copies: bool,
+        caches_copies: bool,
     ) -> tuple[CommitPlan, Sequence[PlanAnswer]]:
         # The write-ahead log counts as used space if it cannot be moved into the file.
         wal_excess = max(0, self._database.wal_bytes() - WAL_BYTES)
-        if uses_at_least(connection, self._settings.max_bytes - wal_excess):
+        if is_used_space_at_least(connection, self._settings.max_bytes - wal_excess):
             raise self._drain.spool_full()
         reader = store.SqlitePlanReader(connection, self._write_cache)
         check = self._raise_if_lighter_party_waits if self._writer.may_give_way else None
         plan = self._planner.plan_group(group, reader, lowest_open_numbers, now, check)
-        commit = store.write_plan(connection, plan, self._names + 1, check, copies=copies)
+        commit = store.write_plan(connection, plan, self._names + 1, check, caches_copies=caches_copies)
         receipts = [
             terms.build_receipt(self._sealer.seal(commit, index), self._durability)
             for index, terms in enumerate(plan.submissions)
@@ -282,7 +286,7 @@ class SqliteLog:
         Move a batch of ids to sorted lists if enough have gathered, in the background if commits need not
         wait. The caller must hold the lock `_turn`.
         """
-        now = deletion_time(self._clock)
+        now = now_for_deletion(self._clock)
         while self._index.check_compaction_due(now, self._horizon.closed_watermarks()):
             if self._index.can_compact_later(now):
                 self._folds.start_compaction(
@@ -299,7 +303,7 @@ class SqliteLog:
         is_kept = False
         while not is_kept:
             async with self._turn:
-                now = deletion_time(self._clock)
+                now = now_for_deletion(self._clock)
                 oldest = self._index.oldest_ids_to_compact(
                     now, self._horizon.closed_watermarks(), but_newest=but_newest
                 )
@@ -350,7 +354,7 @@ class SqliteLog:
         return removed > 0
 
     async def _remove_entries(self, *, wanted: int = 0) -> int:
-        now = deletion_time(self._clock)
+        now = now_for_deletion(self._clock)
         short = wanted or await self._database.read(self._retention.is_short_of_room)
         if wanted:  # only the runs need space
             self._index.note_removed_below(self.next_number(AI_TELEMETRY))
@@ -453,7 +457,7 @@ class SqliteLog:
             return await receipt_view(
                 receipt_id,
                 self._sealer,
-                find=lambda commit: self._database.read(partial(store.read_commit_terms, commit=commit)),
+                find=lambda commit: self._database.read(partial(store.read_counts_of_commit, commit=commit)),
                 lowest_open_number=self.lowest_open_number,
                 oldest=lambda topic: self._database.read(partial(lowest_stored_number, topic=topic)),
             )
@@ -484,7 +488,7 @@ class SqliteLog:
         with self._translate_errors():
             limits, kept_counts = await self._database.transaction(
                 lambda connection: (
-                    read_border(connection, self._routes),
+                    read_recount_range(connection, self._routes),
                     store.count_stored_records(connection),
                 )
             )
@@ -499,10 +503,10 @@ class SqliteLog:
         with self._translate_errors():
             async with self._upkeep:
                 limits = await self._database.transaction(
-                    lambda connection: read_border(connection, self._routes)
+                    lambda connection: read_recount_range(connection, self._routes)
                 )
                 sums, wrong, damage, unread = await recount_log(self._database, limits, twice_accepted)
-                is_set_aside = await self._set_terms_aside(limits, sums, unread, wrong)
+                is_set_aside = await self._take_damaged_commits_out_of_accounting(limits, sums, unread, wrong)
             verified = books.check_recounted_accounting(limits.counters, sums, limits.routes, wrong)
             # A salvage will repair rows or numbers that contradict each other.
             if not is_set_aside and (wrong or (verified.imbalances and not damage)):
@@ -517,22 +521,31 @@ class SqliteLog:
 
     async def _set_damaged_aside(self) -> None:
         limits, kept_counts = await self._database.transaction(
-            lambda connection: (read_border(connection, self._routes), store.count_stored_records(connection))
+            lambda connection: (
+                read_recount_range(connection, self._routes),
+                store.count_stored_records(connection),
+            )
         )
         sums, wrong, unread = await recount_commits(self._database, limits)
-        await self._set_terms_aside(limits, Counter({**sums, **kept_counts}), unread, wrong)
+        await self._take_damaged_commits_out_of_accounting(
+            limits, Counter({**sums, **kept_counts}), unread, wrong
+        )
 
-    async def _set_terms_aside(
-        self, border: RecountBorder, sums: TermCounter, commits: Sequence[int], wrong: Sequence[str]
+    async def _take_damaged_commits_out_of_accounting(
+        self,
+        recount_range: RecountRange,
+        accounting_counts: TermCounter,
+        commits: Sequence[int],
+        problems: Sequence[str],
     ) -> bool:
-        if not commits or len(commits) < len(wrong):
+        if not commits or len(commits) < len(problems):
             return False
-        known = books.lost_accounting_counts(border.counters, sums, border.routes)
+        known = books.lost_accounting_counts(recount_range.counters, accounting_counts, recount_range.routes)
         if known is None:
             return False
         try:
             await self._database.transaction(
-                lambda connection: carry_damaged_terms(connection, commits, *known)
+                lambda connection: store_counts_of_damaged_commits(connection, commits, *known)
             )
         except sqlite3.Error as error:
             _log.error(
@@ -610,7 +623,7 @@ class SqliteLog:
                 return 0
 
     async def _run_retention(self) -> int:
-        now = deletion_time(self._clock)
+        now = now_for_deletion(self._clock)
         removed = await self._remove_entries()
         await self._delete_old_series(now)
         while await self._database.transaction(

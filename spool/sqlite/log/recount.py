@@ -33,7 +33,7 @@ TermCounter = Counter[tuple[str, str]]
 
 
 @dataclass(kw_only=True)
-class RecountBorder:
+class RecountRange:
     """
     The range of records and commits to recount, and the counters as of one moment. `carried`: their part of
     deleted commits. `oldest`: first stored number by topic.
@@ -46,9 +46,9 @@ class RecountBorder:
     oldest: dict[str, int] = field(default_factory=dict)
 
 
-def read_border(connection: sqlite3.Connection, routes: RouteNeeds) -> RecountBorder:
+def read_recount_range(connection: sqlite3.Connection, routes: RouteNeeds) -> RecountRange:
     """Read the counters and the range in one transaction, so that counters and routes agree."""
-    limits = RecountBorder(routes=routes.route_terms(connection))
+    limits = RecountRange(routes=routes.accounting_counts_by_route(connection))
     for topic, term, n, carried in connection.execute(queries.BOOKS):
         limits.counters[topic, term] = n
         limits.carried[topic, term] = carried
@@ -61,47 +61,63 @@ def read_border(connection: sqlite3.Connection, routes: RouteNeeds) -> RecountBo
 
 
 async def recount_commits(
-    database: Database, border: RecountBorder
+    database: Database, recount_range: RecountRange
 ) -> tuple[TermCounter, list[str], list[int]]:
     """
     Add up the accounting counts of the commit rows. Return them, one sentence for each problem, and the
     commits with damaged counts.
     """
-    sums: TermCounter = Counter(border.carried)
-    sums.update({(topic, books.KEPT): 0 for topic, term in border.counters if term == books.ACCEPTED})
+    sums: TermCounter = Counter(recount_range.carried)
+    sums.update({(topic, books.KEPT): 0 for topic, term in recount_range.counters if term == books.ACCEPTED})
     wrong: list[str] = []
     unread: list[int] = []
     last = 0
-    while last < border.last_commit:
+    while last < recount_range.last_commit:
         last = await database.read(
-            partial(_add_commit_terms, begin=last, border=border, sums=sums, wrong=wrong, unread=unread)
+            partial(
+                _add_counts_of_commits,
+                after_commit=last,
+                recount_range=recount_range,
+                accounting_counts=sums,
+                problems=wrong,
+                damaged_commits=unread,
+            )
         )
     return sums, wrong, unread
 
 
 async def recount_log(
-    database: Database, border: RecountBorder, twice: RepeatedAcceptances
+    database: Database, recount_range: RecountRange, repeated_acceptances: RepeatedAcceptances
 ) -> tuple[TermCounter, list[str], list[tuple[str, EntryDamage]], list[int]]:
     """
-    Count records and commits again. Every entry is also passed to the search `twice`. Returns the accounting
-    counts, one sentence for each problem, the damage, and the commits whose counts are damaged.
+    Count records and commits again. Every entry is also passed to the search `repeated_acceptances`. Returns the
+    accounting counts, one sentence for each problem, the damage, and the commits whose counts are damaged.
     """
-    sums, wrong, unread = await recount_commits(database, border)
+    sums, wrong, unread = await recount_commits(database, recount_range)
     damage: list[tuple[str, EntryDamage]] = []
-    for topic, first in border.oldest.items():
-        end = border.counters[topic, books.ACCEPTED]
+    for topic, first in recount_range.oldest.items():
+        end = recount_range.counters[topic, books.ACCEPTED]
         counted = partial(
-            _count_records, topic=topic, border=border, sums=sums, wrong=wrong, damage=damage, twice=twice
+            _count_records,
+            topic=topic,
+            recount_range=recount_range,
+            accounting_counts=sums,
+            problems=wrong,
+            damage=damage,
+            repeated_acceptances=repeated_acceptances,
         )
         while first <= end:
-            first = await database.read(partial(counted, first=first))
-            if twice.is_full or first > end:
-                await asyncio.to_thread(twice.collect_repeated_ids, is_last=first > end)
+            first = await database.read(partial(counted, first_number=first))
+            if repeated_acceptances.is_full or first > end:
+                await asyncio.to_thread(repeated_acceptances.collect_repeated_ids, is_last=first > end)
     return sums, wrong, damage, unread
 
 
-def carry_damaged_terms(
-    connection: sqlite3.Connection, commits: Sequence[int], terms: TermCounter, uncounted: TermCounter
+def store_counts_of_damaged_commits(
+    connection: sqlite3.Connection,
+    commits: Sequence[int],
+    counts_of_commits: TermCounter,
+    uncounted_counts: TermCounter,
 ) -> None:
     """
     Empty damaged commit rows, and add their counts to those of deleted rows, so that the accounting balances.
@@ -109,47 +125,49 @@ def carry_damaged_terms(
     connection.executemany(
         queries.EMPTY_TERMS, [(_NO_TERMS, zlib.crc32(_NO_TERMS), commit) for commit in commits]
     )
-    for query, sums in ((queries.CARRY, terms), (queries.COUNT, uncounted)):
+    for query, sums in ((queries.CARRY, counts_of_commits), (queries.COUNT, uncounted_counts)):
         connection.executemany(
             query, [{"topic": topic, "term": term, "n": n} for (topic, term), n in sums.items()]
         )
 
 
-def _add_commit_terms(
+def _add_counts_of_commits(
     connection: sqlite3.Connection,
-    begin: int,
-    border: RecountBorder,
-    sums: TermCounter,
-    wrong: list[str],
-    unread: list[int],
+    after_commit: int,
+    recount_range: RecountRange,
+    accounting_counts: TermCounter,
+    problems: list[str],
+    damaged_commits: list[int],
 ) -> int:
-    for commit, checksum, packed in _commit_rows(connection, begin, border, wrong):
-        begin = max(begin, commit)
+    for commit, checksum, packed in _commit_rows(connection, after_commit, recount_range, problems):
+        after_commit = max(after_commit, commit)
         terms = books.unpack_terms_if_intact(packed, checksum)
         if terms is None:
-            wrong.append(f"commit {commit}: its row is damaged")
-            unread.append(commit)
+            problems.append(f"commit {commit}: its row is damaged")
+            damaged_commits.append(commit)
         else:
-            sums.update(books.sum_terms(terms))
-    return begin
+            accounting_counts.update(books.sum_terms(terms))
+    return after_commit
 
 
 def _commit_rows(
-    connection: sqlite3.Connection, begin: int, border: RecountBorder, wrong: list[str]
+    connection: sqlite3.Connection, after_commit: int, recount_range: RecountRange, problems: list[str]
 ) -> Sequence[tuple[int, object, object]]:
     """
     Return the next rows. Rows of a damaged page are read one by one. Even if the last row of the range is
     unreadable, the result has an empty row for it.
     """
     try:
-        return connection.execute(queries.COMMITS_BETWEEN, (begin, border.last_commit, COMMITS)).fetchall()
+        return connection.execute(
+            queries.COMMITS_BETWEEN, (after_commit, recount_range.last_commit, COMMITS)
+        ).fetchall()
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise
     rows: list[tuple[int, object, object]] = []
-    last = min(border.last_commit, begin + COMMITS)
+    last = min(recount_range.last_commit, after_commit + COMMITS)
     unread = []
-    for commit in range(begin + 1, last + 1):
+    for commit in range(after_commit + 1, last + 1):
         try:
             rows += connection.execute(queries.COMMITS_BETWEEN, (commit - 1, commit, 1)).fetchall()
         except sqlite3.DatabaseError as error:
@@ -157,7 +175,7 @@ def _commit_rows(
                 raise
             unread.append(commit)
     if unread:
-        wrong.append(f"commits {unread[0]} to {unread[-1]}: some of them are on a damaged page")
+        problems.append(f"commits {unread[0]} to {unread[-1]}: some of them are on a damaged page")
     if not rows or rows[-1][0] != last:
         rows.append((last, zlib.crc32(_NO_TERMS), _NO_TERMS))
     return rows
@@ -166,35 +184,35 @@ def _commit_rows(
 def _count_records(
     connection: sqlite3.Connection,
     topic: str,
-    first: int,
-    border: RecountBorder,
-    sums: TermCounter,
-    wrong: list[str],
+    first_number: int,
+    recount_range: RecountRange,
+    accounting_counts: TermCounter,
+    problems: list[str],
     damage: list[tuple[str, EntryDamage]],
-    twice: RepeatedAcceptances,
+    repeated_acceptances: RepeatedAcceptances,
 ) -> int:
     """Decode and count the records of a slice. Return the start of the next slice."""
-    end = border.counters[topic, books.ACCEPTED]
-    last = min(end, first + NUMBERS - 1)
+    end = recount_range.counters[topic, books.ACCEPTED]
+    last = min(end, first_number + NUMBERS - 1)
     try:
-        rows = read_entry_rows(connection, topic, first, last)
+        rows = read_entry_rows(connection, topic, first_number, last)
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise
-        wrong.append(
-            f"{topic}: an index page for records {first} to {last} is damaged: restart Tollhouse to salvage them"
+        problems.append(
+            f"{topic}: an index page for records {first_number} to {last} is damaged: restart Tollhouse to salvage them"
         )
         return last + 1
     if rows:
         last = min(end, rows[-1].first + rows[-1].records - 1)
     damages: list[EntryDamage] = []
-    for entry in read_entries(connection, topic, first, last, cache=EntryCache(0), damage=damages):
-        if entry.first != first:
-            wrong.append(f"{topic}: numbers {first} to {entry.first - 1} are missing")
-        sums[topic, books.KEPT] += len(entry.records)
-        twice.collect_ids(entry)
-        first = entry.last + 1
-    if first <= last:
-        wrong.append(f"{topic}: numbers {first} to {last} are missing")
+    for entry in read_entries(connection, topic, first_number, last, cache=EntryCache(0), damage=damages):
+        if entry.first != first_number:
+            problems.append(f"{topic}: numbers {first_number} to {entry.first - 1} are missing")
+        accounting_counts[topic, books.KEPT] += len(entry.records)
+        repeated_acceptances.collect_ids(entry)
+        first_number = entry.last + 1
+    if first_number <= last:
+        problems.append(f"{topic}: numbers {first_number} to {last} are missing")
     damage += [(topic, damaged_range) for damaged_range in damages]
     return last + 1

@@ -25,7 +25,7 @@ CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 _log = logging.getLogger(__name__)
 
 
-class NoteWriter:
+class RecoveryNoteWriter:
     """
     Writes the note that tells a start which commits a damaged log lost, and moves the write-ahead log's data
     into the database file. Both happen in the background after commits and settlements.
@@ -89,6 +89,8 @@ class NoteWriter:
 def _read_note(connection: sqlite3.Connection) -> RecoveryNote:
     return RecoveryNote(
         kept={topic: n for (topic, _), n in store.count_stored_records(connection).items()},
-        accepted={topic: number - 1 for topic, number in store.next_numbers(connection).items()},
+        accepted={
+            topic: number - 1 for topic, number in store.next_record_numbers_by_topic(connection).items()
+        },
         progress=dict(connection.execute(PROGRESS).fetchall()),
     )

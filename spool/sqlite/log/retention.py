@@ -37,11 +37,13 @@ _log = logging.getLogger(__name__)
 class RouteNeeds(Protocol):
     """Reads which records routes still need, and their counters, inside a transaction of the log."""
 
-    def route_terms(self, connection: sqlite3.Connection) -> dict[str, dict[str, int]]: ...
+    def accounting_counts_by_route(self, connection: sqlite3.Connection) -> dict[str, dict[str, int]]: ...
 
-    def lowest_needed_number(self, connection: sqlite3.Connection, topic: str) -> int | None: ...
+    def lowest_number_needed_by_routes(self, connection: sqlite3.Connection, topic: str) -> int | None: ...
 
-    def skip_records_below(self, connection: sqlite3.Connection, topic: str, number: int) -> int: ...
+    def skip_records_on_optional_routes(
+        self, connection: sqlite3.Connection, topic: str, number: int
+    ) -> int: ...
 
     def first_number_outside_deliveries(self, connection: sqlite3.Connection, topic: str) -> int: ...
 
@@ -63,7 +65,7 @@ def measure_space(connection: sqlite3.Connection) -> FileSpace:
     return FileSpace(max(0, (pages - free) * size - other_bytes), free * size)
 
 
-def uses_at_least(connection: sqlite3.Connection, size: int) -> bool:
+def is_used_space_at_least(connection: sqlite3.Connection, size: int) -> bool:
     """
     Return whether at least `size` bytes are used. Every commit calls this, so it first checks the file size,
     which usually suffices.
@@ -109,7 +111,7 @@ class Retention:
             work = partial(self._remove_step, now=now, limits=limits(), goal=goal)
             step = await self._database.transaction(work)
             removed += step
-        await self._carry_all(now)
+        await self._delete_old_commits(now)
         await self._release_empty_pages(everything=bool(wanted))
         return removed
 
@@ -134,7 +136,7 @@ class Retention:
     def _remove_from_topic(
         self, connection: sqlite3.Connection, topic: str, limit: int, before: float, excess: int
     ) -> int:
-        needed = self._routes.lowest_needed_number(connection, topic)
+        needed = self._routes.lowest_number_needed_by_routes(connection, topic)
         if needed is not None:
             limit = min(limit, needed)
         rows = connection.execute(queries.OLDEST_ENTRIES, (topic, limit, STEP))
@@ -143,7 +145,7 @@ class Retention:
         if not removable:
             return 0
         last = removable[-1].last_number
-        skipped = self._routes.skip_records_below(connection, topic, last + 1)
+        skipped = self._routes.skip_records_on_optional_routes(connection, topic, last + 1)
         if skipped:
             _log.warning(
                 "optional routes skipped their oldest records, because their entries were deleted",
@@ -157,16 +159,22 @@ class Retention:
         connection.execute(queries.COUNT, {"topic": topic, "term": term, "n": records})
         return len(removable)
 
-    async def _carry_all(self, now: float) -> None:
+    async def _delete_old_commits(self, now: float) -> None:
         try:
-            while await self._database.transaction(partial(self._carry_commits, now=now)):
+            while await self._database.transaction(
+                partial(self._delete_some_old_commits_keeping_counts, now=now)
+            ):
                 pass
         except DamagedCommits:
             await self._set_aside()
-            while await self._database.transaction(partial(self._carry_commits, now=now, as_they_are=True)):
+            while await self._database.transaction(
+                partial(self._delete_some_old_commits_keeping_counts, now=now, accepts_damaged_counts=True)
+            ):
                 pass
 
-    def _carry_commits(self, connection: sqlite3.Connection, now: float, *, as_they_are: bool = False) -> int:
+    def _delete_some_old_commits_keeping_counts(
+        self, connection: sqlite3.Connection, now: float, *, accepts_damaged_counts: bool = False
+    ) -> int:
         before = now - self._retention_s
         if self.is_short_of_room(connection):
             oldest = [
@@ -179,7 +187,8 @@ class Retention:
         after = now + self._retention_s
         rows = list(takewhile(lambda row: row[1] < before or row[1] > after, rows))
         sums = sum_stored_accounting_counts(
-            ((commit, checksum, packed) for commit, _, checksum, packed in rows), skips_damaged=as_they_are
+            ((commit, checksum, packed) for commit, _, checksum, packed in rows),
+            skips_damaged=accepts_damaged_counts,
         )
         carried = [{"topic": topic, "term": term, "n": n} for (topic, term), n in sums.items()]
         connection.executemany(queries.CARRY, carried)
@@ -192,7 +201,7 @@ class Retention:
             progress = progress.with_topic(
                 last_number=highest_accepted_number(connection, topic),
                 lowest_stored_number=lowest_stored_number(connection, topic),
-                lowest_needed_number=self._routes.lowest_needed_number(connection, topic),
+                lowest_needed_number=self._routes.lowest_number_needed_by_routes(connection, topic),
             )
         return progress
 

@@ -83,17 +83,17 @@ def write_plan(
     names: int,
     check: Callable[[], None] | None = None,
     *,
-    copies: bool = False,
+    caches_copies: bool = False,
 ) -> int:
     """
     Write the plan of a commit. Return the id of the commit's row.
 
     `names`: the number under which further ids are stored that the commit adds to earlier records. With
-    `copies`, the cache gets copies of the records. `check` is called between the steps, and may raise to
+    `caches_copies`, the cache gets copies of the records. `check` is called between the steps, and may raise to
     cancel the commit.
     """
     for topic, records in plan.records.items():
-        _write_entries(connection, plan, topic, records, copies=copies)
+        _write_entries(connection, plan, topic, records, caches_copies=caches_copies)
     if plan.amendments:
         _write_amendments(connection, plan)
     if UNIT_COST in plan.records:
@@ -128,9 +128,14 @@ def write_plan(
 
 
 def _write_entries(
-    connection: sqlite3.Connection, plan: CommitPlan, topic: str, records: list[Record], *, copies: bool
+    connection: sqlite3.Connection,
+    plan: CommitPlan,
+    topic: str,
+    records: list[Record],
+    *,
+    caches_copies: bool,
 ) -> None:
-    for entry in build_committed_entries(topic, plan.first[topic], records, copies=copies):
+    for entry in build_committed_entries(topic, plan.first[topic], records, caches_copies=caches_copies):
         body = entry.body
         connection.execute(
             queries.ADD_ENTRY,
@@ -163,13 +168,13 @@ def _write_conflicts(connection: sqlite3.Connection, conflicts: Conflicts) -> No
         if not is_known and pairs >= conflict_pairs.MAX_PAIRS:
             *rarest, sums = connection.execute(queries.RAREST_CONFLICT, (OTHER,)).fetchone()
             connection.execute(queries.DROP_CONFLICT, rarest)
-            _count_conflict(
+            _add_to_conflict_count(
                 connection, conflict_overflow_pair((rarest[0], rarest[1], rarest[2])), _conflict.decode(sums)
             )
-        _count_conflict(connection, pair, conflict)
+        _add_to_conflict_count(connection, pair, conflict)
 
 
-def _count_conflict(connection: sqlite3.Connection, pair: Pair, conflict: Conflict) -> None:
+def _add_to_conflict_count(connection: sqlite3.Connection, pair: Pair, conflict: Conflict) -> None:
     before = connection.execute(queries.CONFLICT, pair).fetchone()
     merged = _conflict.decode(before[0]).plus(conflict) if before else conflict
     connection.execute(queries.KEEP_CONFLICT, (*pair, merged.count, msgspec.msgpack.encode(merged)))
@@ -205,7 +210,7 @@ def _write_event_types(connection: sqlite3.Connection, plan: CommitPlan) -> None
     )
 
 
-def read_commit_terms(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
+def read_counts_of_commit(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
     row = connection.execute(queries.COMMIT, (commit,)).fetchone()
     return (row[0], books.unpack_terms_if_intact(row[2], row[1])) if row else None
 
@@ -285,7 +290,9 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unc
     by_topic_arrivals = [
         _arrived_records(connection, index, topic, state.first_uncompacted_number(topic)) for topic in TOPICS
     ]
-    for arrived in heapq.merge(*by_topic_arrivals, _arrived_names(connection), key=attrgetter("at")):
+    for arrived in heapq.merge(
+        *by_topic_arrivals, _later_names_with_arrival(connection), key=attrgetter("at")
+    ):
         new: dict[int, int] = {}
         hours = []
         for id, place, hour in arrived.ids:
@@ -298,7 +305,7 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unc
     return unfolded, names
 
 
-def _arrived_names(connection: sqlite3.Connection) -> Iterator[_Arrived]:
+def _later_names_with_arrival(connection: sqlite3.Connection) -> Iterator[_Arrived]:
     between = (following.FIRST, following.AFTER)
     for name, value in connection.execute(queries.FACTS_BETWEEN, between):
         at, new = following.unpack_later_names(value)
@@ -308,13 +315,15 @@ def _arrived_names(connection: sqlite3.Connection) -> Iterator[_Arrived]:
 def _arrived_records(
     connection: sqlite3.Connection, index: DuplicateIndex, topic: str, first: int
 ) -> Iterator[_Arrived]:
-    last = next_numbers(connection).get(topic, 1) - 1
+    last = next_record_numbers_by_topic(connection).get(topic, 1) - 1
     for begin in range(first, last + 1, codec.MAX_RECORDS):
         for entry in read_entries(connection, topic, begin, min(last, begin + codec.MAX_RECORDS - 1)):
-            yield _Arrived(entry.committed_at, {topic: entry.first}, _entry_ids(index, entry))
+            yield _Arrived(
+                entry.committed_at, {topic: entry.first}, _short_ids_positions_and_hours(index, entry)
+            )
 
 
-def _entry_ids(index: DuplicateIndex, entry: LogEntry) -> Iterator[tuple[int, int, int]]:
+def _short_ids_positions_and_hours(index: DuplicateIndex, entry: LogEntry) -> Iterator[tuple[int, int, int]]:
     now_ns = int(entry.committed_at * NS)
     for number, record in enumerate(entry.records, entry.first):
         if record is not None:
@@ -335,7 +344,7 @@ def _read_undamaged_rows(connection: sqlite3.Connection, query: str) -> Iterator
         )
 
 
-def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
+def next_record_numbers_by_topic(connection: sqlite3.Connection) -> Mapping[str, int]:
     """
     Return by topic the next record number, computed from the accounting or from the log's entries, whichever
     is higher.
@@ -356,7 +365,7 @@ def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
     return numbers
 
 
-def open_commits(
+def commits_with_open_records(
     connection: sqlite3.Connection, routes: RouteNeeds, since: float, until: float
 ) -> list[OpenRecords]:
     """
@@ -387,6 +396,6 @@ def count_stored_records(connection: sqlite3.Connection) -> Counter[tuple[str, s
     records.
     """
     sums: Counter[tuple[str, str]] = Counter()
-    for topic, next_number in next_numbers(connection).items():
+    for topic, next_number in next_record_numbers_by_topic(connection).items():
         sums[topic, books.KEPT] = next_number - lowest_stored_number(connection, topic)
     return sums

@@ -153,8 +153,8 @@ async def test_others_have_their_turn_while_rows_are_shown() -> None:
 
     counting = asyncio.create_task(count())
     with FairTurns().new_request("key") as work:
-        await work.set_party_in_turn()
-        await work.run_and_charge(
+        await work.set_party_and_wait_for_turn()
+        await work.run_and_charge_time_to_party(
             list_envelope(
                 replace(INSIGHTS, show=slow),
                 MemoryRows(rows(10)),

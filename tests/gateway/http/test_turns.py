@@ -123,7 +123,7 @@ async def test_slices_of_who_is_alone_stay_on_the_loop(
     for number in range(others):
         fair.note_request(fair.find_or_add_party(f"other {number}"))
     with fair.new_request("own") as work:
-        await work.set_party_in_turn()
+        await work.set_party_and_wait_for_turn()
         assert places == await places_of(3)
 
 
@@ -276,7 +276,7 @@ async def test_a_job_is_charged_to_its_party() -> None:
 
     async def request(name: str) -> float:
         with turns.new_request(name) as work:
-            await work.set_party_in_turn()
+            await work.set_party_and_wait_for_turn()
             assert work.party is not None
             before = work.party.used
             await together.run(job())
@@ -285,7 +285,7 @@ async def test_a_job_is_charged_to_its_party() -> None:
     assert 0.01 <= await asyncio.create_task(request("alone"))
     assert [None] == ran_in
     with turns.new_request("other") as work:
-        await work.set_party_in_turn()
+        await work.set_party_and_wait_for_turn()
         task = asyncio.create_task(request("alone"))
         await task
     assert [None, task] == ran_in

@@ -28,7 +28,7 @@ class Rows:
     def __init__(self, *ids: str) -> None:
         self.ids = set(ids)
 
-    async def last_drop_at_by_connection(self) -> dict[str, float]:
+    async def last_billing_drop_at_by_connection(self) -> dict[str, float]:
         return dict.fromkeys(self.ids, 1.0)
 
     async def delete_connection(self, connection: str) -> None:

@@ -348,7 +348,7 @@ async def test_loop_lag_sees_a_loop_that_was_held(monkeypatch: pytest.MonkeyPatc
     delay that clients notice. The task begins to measure with the first request.
     """
     lag, turns = ProcessMetrics().lag, FairTurns()
-    task = asyncio.create_task(lag.measure_repeatedly(turns.wait_for_activity))
+    task = asyncio.create_task(lag.measure_repeatedly(turns.wait_for_requests))
     await asyncio.sleep(0)
     turns.find_or_add_party("first request")
     for _ in range(3):

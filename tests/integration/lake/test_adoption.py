@@ -131,7 +131,7 @@ def test_records_from_a_lake_bring_no_erased_name_back(tmp_path: Path) -> None:
             assert house.storage.registry is not None
             erasure = new_erasure([house.storage.registry.people.erasure_digest("ada")], time.time())
             actor = Actor("root@example.com", "local")
-            await erase_from_storage(house.storage, erasure, revoked=device_revoker(""), actor=actor)
+            await erase_from_storage(house.storage, erasure, revoke_device=device_revoker(""), actor=actor)
             return erasure
 
     async def users() -> set[str | None]:

@@ -149,7 +149,7 @@ async def test_the_memory_of_what_was_read_is_bounded(
 
 def committed(first: int, records: int = 100) -> list[CommittedEntry]:
     calls: list[Record] = [call(number)[0] for number in range(first, first + records)]
-    return list(build_committed_entries(AI_TELEMETRY, first, calls, copies=True))
+    return list(build_committed_entries(AI_TELEMETRY, first, calls, caches_copies=True))
 
 
 def firsts(cache: EntryCache) -> list[int]:

@@ -16,7 +16,7 @@ from spool.errors import OtherSchema, SpoolLocked
 from spool.registry.operators import Actor
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
-from spool.sqlite.migrations import application_id, read_statements, version_numbers
+from spool.sqlite.migrations import application_id, read_migration_statements, version_numbers
 from spool.sqlite.storage import ENGINE
 from spool.storage import StorageOptions
 
@@ -55,7 +55,7 @@ async def test_what_another_build_wrote_is_not_touched(
     Another build changed one of the files, in the file or in its WAL. The start is refused before any byte
     changes or a file is created.
     """
-    own = version_numbers(read_statements(file))[-1]
+    own = version_numbers(read_migration_statements(file))[-1]
     number, message = {
         "newer": (own + (1 << 24), "a newer Tollhouse"),
         "other tables": (own ^ 1, "another build of Tollhouse"),

@@ -149,7 +149,7 @@ def append_as(
 
     async def append() -> Receipt:
         with turns.new_request(name) as work:
-            await work.set_party_in_turn()
+            await work.set_party_and_wait_for_turn()
             calls = [call(first + number, source=name) for number in range(records)]
             return await writer.append_submission(replace(submission(calls), pending=waiting))
 
@@ -385,7 +385,7 @@ async def test_group_that_gave_way_stores_no_record_twice(
 
     async def append(name: str, *records: tuple[Record, RecordIdentity]) -> Receipt:
         with turns.new_request(name) as work:
-            await work.set_party_in_turn()
+            await work.set_party_and_wait_for_turn()
             return await add(spool.log, *records)
 
     monkeypatch.setattr(Planner, "plan_group", held)

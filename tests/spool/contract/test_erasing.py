@@ -50,12 +50,12 @@ ROUTE = f"up/{AI_TELEMETRY}"
 
 
 def erasure_of(people: People, names: Sequence[str], at: float, **choices: bool) -> Erasure:
-    forms = [form for name in names for form in people.recorded_forms(name)]
+    forms = [form for name in names for form in people.all_recorded_names(name)]
     return new_erasure(map(people.erasure_digest, forms), at, **choices)
 
 
 async def erased(storage: Storage, erasure: Erasure, **options: Any) -> Any:
-    return await erase_from_storage(storage, erasure, revoked=device_revoker(""), actor=ROOT, **options)
+    return await erase_from_storage(storage, erasure, revoke_device=device_revoker(""), actor=ROOT, **options)
 
 
 def people_of(storage: Storage) -> People:
@@ -133,12 +133,13 @@ async def test_erasure_removes_every_name_and_no_sum(storage: Storage, seed: int
     event = UsageEvent(id=b"e" * 16, source="app", event_type="click", subject="ada", start_time=5)
     await store(storage, [event], USAGE_EVENTS)
     linked = [
-        LinkedPerson(names=tuple(map(people.linked_form, names)), label=names[2]) for names in (ADA, BOB)
+        LinkedPerson(names=tuple(map(people.recorded_name_or_hash, names)), label=names[2])
+        for names in (ADA, BOB)
     ]
     await storage.registry.persons.link_names(linked, most=100, actor=ROOT)
     before = {by: await sums(storage, *by) for by in DIMENSIONS}
     lines = await sums(storage, "user")
-    mine = people.linked_form(ADA[0])
+    mine = people.recorded_name_or_hash(ADA[0])
     done = await erased(storage, erasure_of(people, ADA[:1], NOON + 1))
     assert 1 == done.rows.people
     assert 62 == done.records.records
@@ -146,9 +147,9 @@ async def test_erasure_removes_every_name_and_no_sum(storage: Storage, seed: int
     by_hand = {(ERASED,) if group == (mine,) else group: line for group, line in lines.items()}
     assert by_hand == await sums(storage, "user")
     assert {(ERASED,): lines[(mine,)]} == await sums(
-        storage, "user", include={USER: people.recorded_forms(ERASED)}
+        storage, "user", include={USER: people.all_recorded_names(ERASED)}
     )
-    gone = {form for name in ADA for form in people.recorded_forms(name)}
+    gone = {form for name in ADA for form in people.all_recorded_names(name)}
     assert gone.isdisjoint(await stored_users(storage))
     stated = await sums(storage, "user", stated_names=True)
     assert gone.isdisjoint(user for (user,) in stated)
@@ -177,7 +178,9 @@ async def test_a_late_report_brings_no_name_back(storage: Storage, clock: MovedC
     await erased(storage, again)
     assert {(ERASED,)} == (await sums(storage, "user")).keys()
     assert {*erasure.names.values(), *again.names.values()} == (await stored_users(storage)).keys()
-    assert 1 == (await sums(storage, "user", include={USER: people.recorded_forms(pseudonym)}))[(ERASED,)][0]
+    assert (
+        1 == (await sums(storage, "user", include={USER: people.all_recorded_names(pseudonym)}))[(ERASED,)][0]
+    )
     compared = await storage.ledger.compare_and_note_differences(storage.log)
     assert (0, 0, True) == (len(compared.differences), compared.missed, compared.is_done)
 
@@ -267,7 +270,7 @@ async def test_rows_have_no_name(storage: Storage) -> None:
     role = await registry.roles.create(draft, known=("user",), limits=RoleLimits(), actor=ada)
     erasure = erasure_of(people, ADA, NOON)
     with pytest.raises(NotAllowed, match="somebody else must erase you"):
-        await erase_from_storage(storage, erasure, revoked=device_revoker(""), actor=ada)
+        await erase_from_storage(storage, erasure, revoke_device=device_revoker(""), actor=ada)
     trial = await erased(storage, erasure, is_trial=True)
     assert () == tuple(registry.persons.erasures)
     done = await erased(storage, erasure)

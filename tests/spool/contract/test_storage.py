@@ -11,7 +11,7 @@ from spool.billing import BILLING_HOURS, SentHour
 from spool.engines import ENGINES, load_engine
 from spool.errors import SpoolUnavailable
 from spool.identity import RecordIdentity
-from spool.listing import ASCENDING, ListQuery, Position, SortField, small_letters, text_rank
+from spool.listing import ASCENDING, ListQuery, Position, SortField, small_letters, text_sort_key
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, UNIT_COST, UnitCostOperation
 from spool.storage import Storage
@@ -149,7 +149,7 @@ async def test_texts_have_one_order_in_every_engine(storage: Storage) -> None:
             break
         value, identity = page.keys[-1]
         query = replace(query, position=Position(value=value, identity=identity))
-    assert sorted(set(names), key=text_rank) == seen
+    assert sorted(set(names), key=text_sort_key) == seen
     value, identity = page.keys[0]
     before = Position(value=value, identity=identity, backward=True)
     back = await storage.streams.totals_page("s", replace(query, position=before, limit=5000))

@@ -25,8 +25,10 @@ def test_room_made_meanwhile_does_not_make_it_another_error(
     tmp_path: Path, was_full: bool, explained: bool
 ) -> None:
     """A start that failed on a full disk waits, even if space was freed between the error and the check."""
-    assert explained == disks.is_disk_full_error(io_error(), tmp_path, was_full=was_full)
+    assert explained == disks.is_disk_full_error(io_error(), tmp_path, was_full_before=was_full)
 
 
 def test_an_error_of_no_disk_is_not_explained(tmp_path: Path) -> None:
-    assert not disks.is_disk_full_error(SpoolUnavailable("the schema is newer"), tmp_path, was_full=True)
+    assert not disks.is_disk_full_error(
+        SpoolUnavailable("the schema is newer"), tmp_path, was_full_before=True
+    )

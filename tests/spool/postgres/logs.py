@@ -24,13 +24,15 @@ LogOpener = Callable[..., Awaitable[PostgresLog]]
 class NoRoutes:
     """The needs of no routes at all."""
 
-    def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
+    def accounting_counts_by_route(self, connection: Connection) -> dict[str, dict[str, int]]:
         return {}
 
-    def lowest_needed_number(self, connection: Connection, topic: str) -> int | None:
+    def lowest_number_needed_by_routes(self, connection: Connection, topic: str) -> int | None:
         return None
 
-    def skip_records_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]:
+    def skip_records_on_optional_routes(
+        self, connection: Connection, numbers: Mapping[str, int]
+    ) -> Mapping[str, int]:
         return {}
 
 

@@ -23,7 +23,7 @@ from spool.postgres.log.finds import count_all_commits
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.log.memory import apply_commit_rows
 from spool.postgres.log.queries import LOCK_HEAD
-from spool.postgres.log.recount import RecountBorder, read_border
+from spool.postgres.log.recount import RecountRange, read_recount_range
 from spool.postgres.log.retention import PERIOD_S
 from spool.record import AI_TELEMETRY, NS, Inference, Record
 from spool.settings import PLATFORM, REPLICATED, SpoolSettings
@@ -525,7 +525,7 @@ async def test_start_knows_calls_of_a_period_deleted_meanwhile(
     await add(log, call(1), call(2))
     assert await log._retention.begin_period_if_full(time.time() + 2 * PERIOD_S)
     await add(log, call(3))
-    loop, follow_all = asyncio.get_running_loop(), store._follow_all
+    loop, follow_all = asyncio.get_running_loop(), store._follow_commits_and_return_missing
     removed: list[int] = []
 
     async def remove() -> None:
@@ -537,7 +537,7 @@ async def test_start_knows_calls_of_a_period_deleted_meanwhile(
             asyncio.run_coroutine_threadsafe(remove(), loop).result()
         return follow_all(*arguments)
 
-    monkeypatch.setattr(store, "_follow_all", after_removal)
+    monkeypatch.setattr(store, "_follow_commits_and_return_missing", after_removal)
     other = await open_log(**settings)
     assert removed
     again = await other.describe_receipt((await add(other, call(1), call(2), call(3), call(4))).id)
@@ -695,11 +695,11 @@ async def test_a_count_under_which_records_go_says_nothing_wrong(
     await add(log, call(1))
     numbers = itertools.count(1)
 
-    def moving(*args: Any, **named: Any) -> RecountBorder:
-        found = read_border(*args, **named)
+    def moving(*args: Any, **named: Any) -> RecountRange:
+        found = read_recount_range(*args, **named)
         found.kept_from = {**found.kept_from, AI_TELEMETRY: next(numbers)}
         return found
 
-    monkeypatch.setattr("spool.postgres.log.recount.read_border", moving)
+    monkeypatch.setattr("spool.postgres.log.recount.read_recount_range", moving)
     with pytest.raises(SpoolUnavailable, match="try again"):
         await log.verify()

@@ -19,7 +19,7 @@ from spool.postgres.streams import (
 )
 from spool.record import NS, BillingDrop, UnitCostOperation
 from spool.settings import SpoolSettings
-from spool.sql.billing import SqlBillingDrops, SqlBillingHours, SqlDropRows
+from spool.sql.billing import SqlBillingDropRows, SqlBillingDrops, SqlBillingHours
 from spool.sql.connection import SqlConnection
 from spool.sql.streams import SqlStreamRows, SqlStreams
 from spool.sqlite.database import SqliteTransactions
@@ -70,7 +70,7 @@ async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
 
             def commit(connection: Connection, operations: list[UnitCostOperation] = operations) -> None:
                 rows = PostgresStreamRows(connection, database)
-                rows.query_rows(operations)()
+                rows.query_rows_and_return_reader(operations)()
                 streams.apply_operations(rows, operations, now=1.0, since=0.0)
                 rows.flush()
 
@@ -162,7 +162,7 @@ async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
             )  # fmt: skip
 
             def work(connection: SqlConnection, n: int = n, drop: BillingDrop = drop) -> None:
-                billing.apply_drops(SqlDropRows(connection), n, [drop], at=float(n))
+                billing.apply_billing_drops(SqlBillingDropRows(connection), n, [drop], arrived_at=float(n))
 
             await PostgresTransactions(database).transaction(work)
             await tables.transaction(work)
@@ -177,8 +177,11 @@ async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
                     connection, month, [0]
                 )
         assert await memory.stored_bytes() == await kept.stored_bytes()
-        assert await memory.last_drop_at_by_connection() == await kept.last_drop_at_by_connection()
+        assert (
+            await memory.last_billing_drop_at_by_connection()
+            == await kept.last_billing_drop_at_by_connection()
+        )
         assert await memory.delete_old_months("2026-11") == await kept.delete_old_months("2026-11")
         await kept.delete_connection("a")
-        assert {"b"} >= set(await kept.last_drop_at_by_connection())
+        assert {"b"} >= set(await kept.last_billing_drop_at_by_connection())
         assert {} == await SqlBillingHours(PostgresTransactions(database)).sent_hours("a", 0, 10)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from spool.shares import (
     KeyShare,
-    SharedPlaces,
-    UseByOwner,
+    SharedSlots,
+    UsedAmountByOwner,
     entries_to_remove,
     is_within_share,
     keys_about_to_lose_entries,
@@ -46,28 +46,28 @@ def test_who_has_the_most_gives_way() -> None:
     """
     The oldest row of the key with the most rows is dropped. Another key's rows stay, even if that key adds more.
     """
-    shared: SharedPlaces[str] = SharedPlaces(4)
+    shared: SharedSlots[str] = SharedSlots(4)
 
     def add(name: str, owner: str, places: int = 1) -> list[str]:
         """Add a name, and remove names until there is space. Return the removed names."""
         shared.add_name(name, owner, places)
         removed = []
-        while (surplus := shared.name_to_remove()) is not None:
+        while (surplus := shared.name_and_owner_to_remove()) is not None:
             shared.remove_name(*surplus, 1)
             removed.append(surplus[0])
         return removed
 
     assert [] == add("b1", "b")
     assert [[]] * 3 + [["a0"], ["a1"], ["a2"]] == [add(f"a{n}", "a") for n in range(6)]
-    shared.renew_name("a3", "a")
+    shared.move_name_to_newest("a3", "a")
     assert ["a4"] == add("b2", "b")
     assert {"a": 2, "b": 2} == dict(shared.held)
     assert ("a5", "b1") == (shared.oldest_name("a"), shared.oldest_name("b"))
-    shared.add_places("b", 1)
-    assert ("b1", "b") == shared.name_to_remove()
+    shared.add_slots("b", 1)
+    assert ("b1", "b") == shared.name_and_owner_to_remove()
     shared.remove_name("b1", "b", 2)
     assert len(shared) == 3
-    assert shared.name_to_remove() is None
+    assert shared.name_and_owner_to_remove() is None
     assert shared.oldest_name("c") is None
 
 
@@ -105,14 +105,14 @@ def calls_made(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize("keys", [1, 1000])
 def test_room_is_made_without_a_look_at_every_key(keys: int) -> None:
     """Freeing a place in a full table costs the same with a thousand keys as with one."""
-    shared: SharedPlaces[int] = SharedPlaces(2000)
+    shared: SharedSlots[int] = SharedSlots(2000)
     for number in range(2000):
         shared.add_name(number, f"key-{number % keys}", 1)
 
     def put() -> None:
         for number in range(2000, 4000):
             shared.add_name(number, f"key-{number % keys}", 1)
-            surplus = shared.name_to_remove()
+            surplus = shared.name_and_owner_to_remove()
             assert surplus is not None
             shared.remove_name(*surplus, 1)
 
@@ -124,7 +124,7 @@ def test_room_is_made_without_a_look_at_every_key(keys: int) -> None:
 def test_what_makes_room_is_found_without_a_look_at_every_key(keys: int) -> None:
     """To find rows to delete, the queues of keys with fewer rows than others are not read."""
     queues = {f"key-{key}": [f"{key} {number}" for number in range(key % 7 + 2)] for key in range(keys)}
-    held = UseByOwner({key: len(queue) for key, queue in queues.items()})
+    held = UsedAmountByOwner({key: len(queue) for key, queue in queues.items()})
     held.largest_owner()
 
     def make_room() -> None:
@@ -143,7 +143,7 @@ def test_room_is_made_by_who_has_the_most(
     waiting: Sequence[tuple[str, int]], changes: Sequence[tuple[str, int]], gone: frozenset[int]
 ) -> None:
     """Each dropped row is the oldest of the owner with the most rows at that time."""
-    held = UseByOwner[str]()
+    held = UsedAmountByOwner[str]()
     for owner, amount in changes:
         held.add_use(owner, max(amount, -held.get(owner, 0)))
         assert not held or max(held.values()) == held[held.largest_owner()]

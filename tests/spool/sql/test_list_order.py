@@ -13,7 +13,7 @@ import pytest
 from spool.listing import ASCENDING, DESCENDING, ListQuery, Position, SortField
 from spool.sql.lists import read_page
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.migrations import migrate, read_statements
+from spool.sqlite.migrations import migrate, read_migration_statements
 
 
 class Planned:
@@ -41,7 +41,7 @@ def test_a_page_of_container_files_is_found_by_its_order(order: str, position: P
     of the page.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        migrate(connection, read_statements(SPOOL))
+        migrate(connection, read_migration_statements(SPOOL))
         planned: Any = Planned(connection)
         sort = SortField("announced_at")
         query = ListQuery(sort=sort, order=order, identity="id", limit=100, position=position)

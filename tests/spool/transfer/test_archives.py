@@ -9,7 +9,7 @@ import pytest
 
 from spool.engines import load_engine
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
-from spool.transfer.archives import counted_frames, export_archive, import_archive
+from spool.transfer.archives import export_archive, import_archive, table_parts_with_progress
 from spool.transfer.tables import BYTES_AT_ONCE, KeptTable, no_progress
 from tests.spool.transfer.places import Places
 
@@ -70,7 +70,7 @@ async def test_large_rows_are_in_frames_of_their_own() -> None:
     """
     body = bytes(BYTES_AT_ONCE // 2)
     rows = [(number, body if number < 5 else b"") for number in range(1000)]
-    columns, *parts = counted_frames(
+    columns, *parts = table_parts_with_progress(
         "entries", KeptTable(columns=("first", "body"), rows=iter(rows)), no_progress
     )
     assert ["first", "body"] == columns

@@ -240,7 +240,7 @@ async def test_an_answer_that_is_lost_at_the_end_discards_nothing(
 
     async def losing(lane: ConnectionLane, work: Any, *, takes_long: bool = False) -> Any:
         answer = await transaction(lane, work, takes_long=takes_long)
-        if getattr(work, "func", None) is unfinished._remove_mark and not (is_heard and lost):
+        if getattr(work, "func", None) is unfinished._remove_unfinished_mark and not (is_heard and lost):
             lost.append(work)
             raise CommitUnknown("the connection was lost")
         return answer

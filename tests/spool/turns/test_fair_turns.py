@@ -16,7 +16,7 @@ from spool.turns.fair_turns import (
     STEP_S,
     FairTurns,
     Party,
-    WorkInHand,
+    PartyWork,
     current_work,
     pause_for_others,
     run_in_background,
@@ -33,7 +33,7 @@ def parties(turns: FairTurns, **used_s: float) -> list[Party]:
 
 async def work(turns: FairTurns, name: str, steps: int, order: list[str]) -> None:
     with turns.new_request(name) as one:
-        await one.set_party_in_turn()
+        await one.set_party_and_wait_for_turn()
         for _ in range(steps):
             order.append(name)
             await pause_for_others()
@@ -87,7 +87,7 @@ async def test_many_parties_that_used_little_wait_for_nobody() -> None:
 
     async def request(name: str) -> None:
         with turns.new_request(name) as one:
-            await one.set_party_in_turn()
+            await one.set_party_and_wait_for_turn()
             begun.append(name)
             await pause_for_others()
 
@@ -119,7 +119,7 @@ async def test_suspended_request_pays_for_the_wait_of_others() -> None:
 
     async def stand() -> None:
         with turns.new_request("slow") as one:
-            await one.set_party_in_turn()
+            await one.set_party_and_wait_for_turn()
             await is_over.wait()
 
     standing = asyncio.create_task(stand())
@@ -147,8 +147,8 @@ async def test_what_is_done_for_nobody_waits_for_who_used_little(used_s: float, 
             order.append("background")
 
     with turns.new_request("other") as other, turns.new_request("one") as one:
-        await other.set_party_in_turn()
-        await one.set_party_in_turn()
+        await other.set_party_and_wait_for_turn()
+        await one.set_party_and_wait_for_turn()
         counting = asyncio.create_task(run_in_background(turns, count()))
         for _ in range(steps):
             await one.pause_for_others()
@@ -170,7 +170,7 @@ async def test_the_thread_is_given_to_who_used_least() -> None:
     all_asked = asyncio.Event()
 
     async def use(party: Party) -> None:
-        async with turns.hold_thread(party):
+        async with turns.hold_long_job_thread(party):
             order.append(party.name)
             await all_asked.wait()
 
@@ -192,15 +192,15 @@ async def test_who_gives_up_waiting_leaves_the_turn_to_others() -> None:
     """
     turns = FairTurns()
     first, second = parties(turns, first=3.0, second=2.0)
-    async with turns.hold_thread(first):
-        waiting = asyncio.create_task(turns.hold_thread(second).__aenter__())
+    async with turns.hold_long_job_thread(first):
+        waiting = asyncio.create_task(turns.hold_long_job_thread(second).__aenter__())
         await asyncio.sleep(0)
         assert turns.is_wanted
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
     assert turns.aside is None
-    async with asyncio.timeout(60), turns.hold_thread(second):
+    async with asyncio.timeout(60), turns.hold_long_job_thread(second):
         assert turns.aside is second
 
 
@@ -211,15 +211,15 @@ async def test_each_step_is_charged_to_whose_request_it_is() -> None:
     """
     turns = FairTurns()
 
-    async def job(one: WorkInHand) -> str:
+    async def job(one: PartyWork) -> str:
         assert current_work() is one
         sum(range(100_000))
-        await one.set_party_in_turn("key a")
+        await one.set_party_and_wait_for_turn("key a")
         await asyncio.sleep(0)
         return "done"
 
     with turns.new_request("address b") as one:
-        assert "done" == await one.run_and_charge(job(one))
+        assert "done" == await one.run_and_charge_time_to_party(job(one))
     assert turns.find_or_add_party("key a").used > 0
     assert 0 == turns.find_or_add_party("address b").used
     assert current_work() is None
@@ -233,8 +233,8 @@ async def test_each_step_is_charged_to_whose_request_it_is() -> None:
         await run(one, failing())
 
 
-async def run(one: WorkInHand, job: Coroutine[Any, Any, None]) -> None:
-    await one.run_and_charge(job)
+async def run(one: PartyWork, job: Coroutine[Any, Any, None]) -> None:
+    await one.run_and_charge_time_to_party(job)
 
 
 async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
@@ -246,7 +246,9 @@ async def test_a_turn_is_given_back_for_a_request_that_came_with_it() -> None:
     parties(turns, busy=10.0, small=0.0)
     loop = asyncio.get_running_loop()
     with turns.new_request("other") as other:
-        await other.set_party_in_turn()  # this request runs first, so that the busy party waits for its turn
+        await (
+            other.set_party_and_wait_for_turn()
+        )  # this request runs first, so that the busy party waits for its turn
         busy = asyncio.create_task(work(turns, "busy", 2, order))
         await passes_until(lambda: bool(turns.find_or_add_party("busy").waiting))
     await passes_until(lambda: not turns.find_or_add_party("busy").waiting)
@@ -262,9 +264,9 @@ async def test_party_counts_as_heavy_only_while_others_share() -> None:
     """
     turns = FairTurns()
     busy, _ = parties(turns, busy=10.0, small=0.0)
-    assert turns.heavy_party("busy") is None
+    assert turns.find_party_that_must_wait("busy") is None
     turns.are_shared = True
-    assert (busy, None, None) == tuple(map(turns.heavy_party, ("busy", "small", "gone")))
+    assert (busy, None, None) == tuple(map(turns.find_party_that_must_wait, ("busy", "small", "gone")))
 
 
 async def test_jobs_of_who_used_much_are_spread_over_passes() -> None:
@@ -293,20 +295,20 @@ async def test_a_check_waits_while_there_are_no_requests() -> None:
     """
     now = 100.0
     turns = FairTurns(lambda: now)
-    await turns.wait_for_activity(within_s=0.0)  # without a limit, this call would wait for ever
-    check = asyncio.create_task(turns.wait_for_activity())
+    await turns.wait_for_requests(max_wait_s=0.0)  # without a limit, this call would wait for ever
+    check = asyncio.create_task(turns.wait_for_requests())
     await asyncio.sleep(0)
     assert not check.done()
     with turns.new_request("a key") as request:
-        await request.set_party_in_turn()
+        await request.set_party_and_wait_for_turn()
         await asyncio.wait_for(check, 60)
         now += 50.0
-        await asyncio.wait_for(turns.wait_for_activity(), 60)
+        await asyncio.wait_for(turns.wait_for_requests(), 60)
         turns.find_or_add_party("another")
     now += QUIET_S / 2
-    await asyncio.wait_for(turns.wait_for_activity(), 60)
+    await asyncio.wait_for(turns.wait_for_requests(), 60)
     now += QUIET_S
-    checks = [asyncio.create_task(turns.wait_for_activity()) for _ in range(2)]
+    checks = [asyncio.create_task(turns.wait_for_requests()) for _ in range(2)]
     await asyncio.sleep(0)
     assert not any(check.done() for check in checks)
     turns.find_or_add_party("a key")

@@ -85,7 +85,7 @@ async def test_who_used_far_more_rests(begin: Twice, used_s: float, monkeypatch:
 
     async def as_busy() -> None:
         with turns.new_request("busy") as one:
-            await one.set_party_in_turn()
+            await one.set_party_and_wait_for_turn()
             await work()
 
     working = asyncio.create_task(as_busy())

@@ -16,7 +16,7 @@ from tests.spool.registry.kept_documents import kinds
 # The script uses types like those of documents, each from four threads at once.
 SCRIPT = """
 import dataclasses, sys, threading, msgspec
-from spool.turns.threads import prepare_types
+from spool.turns.threads import prepare_types_for_msgspec
 
 sys.setswitchinterval(1e-6)
 for number in range(200):
@@ -24,7 +24,7 @@ for number in range(200):
     row = dataclasses.make_dataclass(
         "Row", [("a", int), ("b", dict[str, str]), ("c", tuple[part, ...]), ("d", dict[str, part])], frozen=True
     )
-    prepare_types(row)
+    prepare_types_for_msgspec(row)
     together = threading.Barrier(4)
 
     def use() -> None:
@@ -40,7 +40,7 @@ for number in range(200):
 
 
 def test_a_prepared_type_is_used_by_several_threads_at_once() -> None:
-    """Without `prepare_types` this process nearly always ends with a segmentation fault."""
+    """Without `prepare_types_for_msgspec` this process nearly always ends with a segmentation fault."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=False)
     assert done.returncode == 0
     assert done.stderr == b""
@@ -57,6 +57,6 @@ def test_every_kind_of_documents_is_prepared(
     event loop reads others.
     """
     prepared: list[Any] = []
-    monkeypatch.setattr(documents, "prepare_types", prepared.append)
+    monkeypatch.setattr(documents, "prepare_types_for_msgspec", prepared.append)
     assert replace(kind) == kind
     assert prepared == [kind.row]

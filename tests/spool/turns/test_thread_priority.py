@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from spool.sqlite.database import Database
-from spool.turns.threads import SHORT_SLICE_NS, STEPS_LOWER, lower_priority, shorten_time_slices
+from spool.turns.threads import SHORT_SLICE_NS, STEPS_LOWER, lower_priority, shorten_thread_time_slices
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="threads have priorities of their own on Linux alone"
@@ -63,12 +63,12 @@ def own_slice(_: sqlite3.Connection | None = None) -> int:
 )
 async def test_commits_have_short_slices_and_questions_usual_ones(tmp_path: Path) -> None:
     """
-    Threads that are started after `shorten_time_slices` inherit short slices, except threads with a lower
+    Threads that are started after `shorten_thread_time_slices` inherit short slices, except threads with a lower
     priority.
     """
     own, priority = own_slice(), own_priority()
     # A separate thread is used, so that the test's own thread keeps its priority and time slice.
-    with ThreadPoolExecutor(1, initializer=shorten_time_slices) as executor:
+    with ThreadPoolExecutor(1, initializer=shorten_thread_time_slices) as executor:
         threads = executor.submit(lambda: ThreadPoolExecutor(1)).result()
         lowered = ThreadPoolExecutor(1, initializer=lower_priority)
         inherited = executor.submit(lambda: threads.submit(own_slice).result()).result()
@@ -86,7 +86,7 @@ def test_a_policy_that_was_chosen_for_the_service_stays() -> None:
 
     def chosen() -> int:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        shorten_time_slices()
+        shorten_thread_time_slices()
         return os.sched_getscheduler(0)
 
     with ThreadPoolExecutor(1) as executor:

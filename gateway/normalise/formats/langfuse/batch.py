@@ -55,7 +55,7 @@ from gateway.normalise.reading.values import (
     struct_or_empty,
     text_or_none,
 )
-from spool.turns.threads import prepare_types
+from spool.turns.threads import prepare_types_for_msgspec
 
 _OPENAI = ("prompt_tokens", "completion_tokens", "input_tokens_details", "output_tokens_details")
 
@@ -73,7 +73,7 @@ class NamedUsage(Usage):
     totalCost: Any = None
 
 
-prepare_types(Usage, NamedUsage)
+prepare_types_for_msgspec(Usage, NamedUsage)
 
 
 def tokens_of_details(details: Mapping[str, Any]) -> Tokens | None:

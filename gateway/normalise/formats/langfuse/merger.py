@@ -53,7 +53,7 @@ from spool.clock import elapsed_s
 from spool.identity import RecordIdentity
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PendingChange, report_kind
 from spool.record import AiRecord, Inference
-from spool.shares import HeldByKey, UseByOwner, entries_to_remove
+from spool.shares import HeldByKey, UsedAmountByOwner, entries_to_remove
 
 
 class RecordedGeneration(NamedTuple):
@@ -235,8 +235,8 @@ class ReportMerger:
         self._waiting: OrderedDict[bytes, WaitingReport] = OrderedDict()
         # the reports in `_waiting`, by the name of the sender's key
         self._of_key: dict[str, OrderedDict[bytes, WaitingReport]] = {}
-        self._held_items = UseByOwner[str]()
-        self._held_bytes = UseByOwner[str]()
+        self._held_items = UsedAmountByOwner[str]()
+        self._held_bytes = UsedAmountByOwner[str]()
         self._bytes = 0
         self._asked_for: set[bytes] = set()  # traces that were used since their last use was stored
         self._recorded = RecordedGenerations(window_s=window_s, hold_s=hold_s, max_generations=max_reports)

@@ -37,7 +37,7 @@ from gateway.normalise.otlp.model import (
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.body_limits import ITEM_BYTES, PART_BYTES, TURN, Allowance
-from spool.caches import SeenKeys, make_room
+from spool.caches import SeenKeys, remove_oldest_eighth
 
 Pair = tuple[str, Any]
 
@@ -284,7 +284,7 @@ def _find_or_decode_attribute_head(encoded: bytes) -> _Head | None:
         head = _DROPPED if rule is admission.DROPPED else (name, True, True, repeats)
     if recurs:
         if len(_heads) >= _MOST_KNOWN:
-            make_room(_heads)
+            remove_oldest_eighth(_heads)
         _heads[encoded] = head
     return head
 
@@ -292,7 +292,7 @@ def _find_or_decode_attribute_head(encoded: bytes) -> _Head | None:
 def _remember_decoded_attribute(raw: bytes, pair: Pair) -> None:
     if len(raw) <= _LONGEST_KNOWN:
         if len(_known) >= _MOST_KNOWN:
-            make_room(_known)
+            remove_oldest_eighth(_known)
         _known[raw] = pair
 
 

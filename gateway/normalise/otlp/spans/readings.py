@@ -22,7 +22,7 @@ from gateway.normalise.otlp.shapes import shape_with_product_names
 from gateway.normalise.otlp.span_rules import operation_by_span_name
 from gateway.normalise.reading import operations
 from gateway.normalise.reading.values import text_or_none
-from spool.caches import make_room
+from spool.caches import remove_oldest_eighth
 from spool.record import Inference
 
 # Classes of operations. Only calls of one class may describe the same call.
@@ -233,7 +233,7 @@ def _remember_names(reading: SpanReading, values: tuple[Any, ...], named: CallNa
         return
     if sum(map(len, values)) <= _LONGEST_NAMED:
         if len(_named) >= _MOST_NAMED:
-            make_room(_named)
+            remove_oldest_eighth(_named)
         _named[reading.names_key, values] = named
 
 

@@ -378,7 +378,7 @@ class WorkLinkResource(ManagedResource[WorkLink, HasLedger]):
         if records do not contain them.
         """
         people, texts = caller.shared.people, given_fields(new_values)
-        carried = {name: people.recorded_form(text) for name, text in texts.items()}
+        carried = {name: people.recorded_text(text) for name, text in texts.items()}
         if None in carried.values():
             raise Invalid('privacy.emails is "drop", so no call has an e-mail address as a unit')
         if branch := carried.get(BRANCH):

@@ -34,7 +34,7 @@ from spool.billing import (
     SUM,
     HourRows,
     MonthSize,
-    month_json,
+    rows_of_month_json,
     split_by_hour,
 )
 from spool.engines import MEMORY, open_storage
@@ -362,7 +362,7 @@ async def test_random_drops_come_to_a_recount_of_their_month(tmp_path: Path) -> 
             await add(storage.log, (sent_drop, RecordIdentity(sent_drop.id)), topic=BILLING_DATA)
         if number % 12 == 11:
             await book.recalculate_changed_months()
-            stored_rows = json.loads(b"".join(month_json(await drops.month_hours("c-1", "2026-10"))))
+            stored_rows = json.loads(b"".join(rows_of_month_json(await drops.month_hours("c-1", "2026-10"))))
             for by, column in (
                 ("service", "resource/service"),
                 ("team", "resource/tag:owner"),

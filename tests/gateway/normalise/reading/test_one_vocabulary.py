@@ -167,7 +167,7 @@ def test_every_spelling_has_one_price_and_one_name_on_bills(row: providers.Provi
     the original notation.
     """
     spellings = written(row)
-    assert {row.card} == {providers.card_name(name) for name in spellings}
+    assert {row.card} == {providers.provider_name_in_rate_cards(name) for name in spellings}
     assert {name: row.display or name for name in spellings} == {name: on_bill(name) for name in spellings}
 
 
@@ -234,7 +234,7 @@ def test_an_unknown_segment_is_a_provider_in_otlp_alone(entrance: str, model: st
 def test_rate_cards_know_the_same_maker(model: str) -> None:
     """Estimates use the price card of the provider that a record would name."""
     name = model.lower()
-    assert providers.card_name(MODELS[model]) == (
+    assert providers.provider_name_in_rate_cards(MODELS[model]) == (
         names.provider_in_name(name) or names.maker_name_in_price_lists(name)
     )
 

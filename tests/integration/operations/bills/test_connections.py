@@ -428,7 +428,7 @@ async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: 
     await serving.app.services.operators.spool.wake("upstream/billing-data")
     async with asyncio.timeout(60):
         drops = site.app.services.storage.small.open_table(BILLING_DROPS)
-        while set(await drops.last_drop_at_by_connection()) != {"there-1", "there-2"}:  # noqa: ASYNC110
+        while set(await drops.last_billing_drop_at_by_connection()) != {"there-1", "there-2"}:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 

@@ -328,7 +328,9 @@ async def test_no_name_is_left_anywhere(
             assert answer.status in (200, 204, 207), (path, answer.body)
     await register(world, tmp_path)
     await storage.ledger.catch_up(storage.log)
-    named = [world.people.linked_form(each) for each in (LOGIN, ADDRESS, SEATED, *canaries.values())]
+    named = [
+        world.people.recorded_name_or_hash(each) for each in (LOGIN, ADDRESS, SEATED, *canaries.values())
+    ]
     records = await world.serving.records()
     sources = {each.source for each in records if {each.user, each.tags.get(USER_EMAIL)} & {*named}}
     assert len(sources) > 40, sources

@@ -64,7 +64,7 @@ async def test_no_byte_of_a_name_is_left(
     world = await world_of(serve, config)
     await allow(world)
     await sent(world, chance, [*chance.choices(NAMES, k=30), *NAMES, *chance.choices(OTHERS, k=20)])
-    linked = [world.people.linked_form(name) for name in chance.sample(NAMES, 3)]
+    linked = [world.people.recorded_name_or_hash(name) for name in chance.sample(NAMES, 3)]
     checked(await world.ask("POST", "/people", {"people": [{"users": linked, "name": "Canary Person"}]}))
     if chance.random() < 0.5:
         checked(await world.ask("POST", "/people/split", {"user": linked[1]}))

@@ -32,8 +32,8 @@ from spool.container_files.values import (
     BookChange,
     ClusterIdentity,
     ContainerFile,
+    ContainerFileSums,
     ContainerSender,
-    HeldFiles,
     WaitingFiles,
 )
 from spool.engines import open_storage
@@ -147,8 +147,8 @@ async def test_a_file_is_announced_uploaded_and_delivered(files: ContainerFiles)
     await files.mark_delivered([due])
     assert DELIVERED == await state(files, file.id)
     assert [] == list(await files.due_files(FILE, limit=10))
-    assert files.sums.sum_term(REFERENCES, FILE) == 1
-    assert files.sums.sum_term(DELIVERED, FILE) == 1
+    assert files.sums.sum_running_counts(REFERENCES, FILE) == 1
+    assert files.sums.sum_running_counts(DELIVERED, FILE) == 1
     assert await balanced(files)
 
 
@@ -236,7 +236,7 @@ async def test_replay_is_served_from_stored_bytes(files: ContainerFiles) -> None
     assert await content(files, due.id) == b"metrics"
     await files.mark_delivered([due])
     assert list(await files.due_files(FILE, limit=10)) == []
-    assert files.sums.sum_term(REPLAYED, FILE) == 1
+    assert files.sums.sum_running_counts(REPLAYED, FILE) == 1
     assert await balanced(files)
 
 
@@ -312,7 +312,7 @@ async def test_a_body_of_remote_write_is_known_by_its_sum(files: ContainerFiles)
     assert await content(files, due.id) == b"samples"
     await files.mark_delivered([due])
     assert files.sums.total_bytes == 0
-    assert files.sums.sum_term(DELIVERED, REMOTE_WRITE) == 1
+    assert files.sums.sum_running_counts(DELIVERED, REMOTE_WRITE) == 1
     assert await balanced(files)
 
 
@@ -344,8 +344,8 @@ async def test_newer_status_is_sent_after_delivery_of_the_older_one(files: Conta
     [due] = await files.due_files(STATUS, limit=10)
     assert b"ok" == due.body
     await files.mark_delivered([due])
-    assert files.sums.sum_term(SUPERSEDED, STATUS) == 1
-    assert files.sums.sum_term(DELIVERED, STATUS) == 1
+    assert files.sums.sum_running_counts(SUPERSEDED, STATUS) == 1
+    assert files.sums.sum_running_counts(DELIVERED, STATUS) == 1
     taken = [await files.has_newest_status(CLUSTER, key=key) for key in ("agent", "another")]
     assert taken == [True, False]
     assert await files.has_newest_status(OTHER, key="agent") is False
@@ -435,10 +435,10 @@ async def test_files_that_are_done_are_forgotten_for_new_ones(open_files: Opener
     await announce(files, "three", sender=other)
     clock.move(2 * HOUR)
     await files.delete_expired(has_upstream=True)
-    assert 3 == files.sums.sum_term(UNUSED, FILE)
+    assert 3 == files.sums.sum_running_counts(UNUSED, FILE)
     await announce(files, "four", "five")
     assert files.sums.row_count == 2
-    assert files.sums.sum_term(REFERENCES, FILE) == 5
+    assert files.sums.sum_running_counts(REFERENCES, FILE) == 5
     assert await balanced(files)
 
 
@@ -491,7 +491,7 @@ async def test_recount_reveals_wrong_running_counters(files: ContainerFiles) -> 
     stored = files.rows
     await put(files, "one.parquet", b"metrics")
     await stored.write([], [], [BookChange(kind=FILE, term=UPLOADED, n=1)])
-    assert {(FILE, UPLOADED): (2, 0)}.items() <= (await stored.counts_by_term()).items()
+    assert {(FILE, UPLOADED): (2, 0)}.items() <= (await stored.running_counts_by_kind_and_term()).items()
     [imbalance] = (await files.verify()).imbalances
     assert "file: the accounting has uploaded = 2, but the recount has 1" == imbalance
 
@@ -513,8 +513,8 @@ async def test_rows_are_found_by_every_selection(files: ContainerFiles) -> None:
     for since, shown in ((file.uploaded_at or 0.0, [file]), (file.announced_at + HOUR, [])):
         assert shown == list(await stored.select_files(container_rows.READABLE, now=since, limit=9))
     assert {(FILE, UPLOADED): 1} == await stored.counts_by_state()
-    held = HeldFiles(identity=CLUSTER, key="agent", open=1, bytes=7, waiting_bytes=7)
-    assert [held] == await stored.held_files()
+    held = ContainerFileSums(identity=CLUSTER, key="agent", open=1, bytes=7, waiting_bytes=7)
+    assert [held] == await stored.file_sums_per_cluster_and_key()
     waiting = WaitingFiles(files=1, bytes=7, oldest=file.uploaded_at)
     assert waiting == await stored.waiting_files() == await files.waiting_files()
     [cluster] = await stored.cluster_files()
@@ -525,7 +525,7 @@ async def test_rows_are_found_by_every_selection(files: ContainerFiles) -> None:
     query = ListQuery(sort=SortField("announced_at"), order=ASCENDING, identity="id", limit=5)
     assert [file] == (await stored.page(query)).rows == (await files.page(query)).rows
     await files.mark_delivered([file])
-    assert [replace(held, open=0, waiting_bytes=0)] == await stored.held_files()
+    assert [replace(held, open=0, waiting_bytes=0)] == await stored.file_sums_per_cluster_and_key()
     spent = {
         key: await stored.select_files(container_rows.SPENT, now=1e12, key=key, limit=9)
         for key in ("", "agent", "x")

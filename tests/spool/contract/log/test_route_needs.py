@@ -13,7 +13,10 @@ from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.delivery_rows import PostgresRoutes
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
-from spool.sqlite.deliveries.delivery_rows import lowest_needed_number, skip_records_below
+from spool.sqlite.deliveries.delivery_rows import (
+    lowest_number_needed_by_routes,
+    skip_records_on_optional_routes,
+)
 from tests.exporters.spools import Spooled, calls
 
 REQUIRED = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
@@ -37,11 +40,13 @@ async def needs(spooled: Spooled) -> Needs:
         database = deliveries._database
 
         async def needed(topic: str) -> int | None:
-            return await database.transaction(lambda connection: lowest_needed_number(connection, topic))
+            return await database.transaction(
+                lambda connection: lowest_number_needed_by_routes(connection, topic)
+            )
 
         async def skip(topic: str, number: int) -> int:
             return await database.transaction(
-                lambda connection: skip_records_below(connection, topic, number)
+                lambda connection: skip_records_on_optional_routes(connection, topic, number)
             )
 
     else:
@@ -49,11 +54,13 @@ async def needs(spooled: Spooled) -> Needs:
         shared, routes = deliveries._database, PostgresRoutes(deliveries._database)
 
         async def needed(topic: str) -> int | None:
-            return await shared.transaction(lambda connection: routes.lowest_needed_number(connection, topic))
+            return await shared.transaction(
+                lambda connection: routes.lowest_number_needed_by_routes(connection, topic)
+            )
 
         async def skip(topic: str, number: int) -> int:
             skipped = await shared.transaction(
-                lambda connection: routes.skip_records_below(connection, {topic: number})
+                lambda connection: routes.skip_records_on_optional_routes(connection, {topic: number})
             )
             return skipped[topic]
 

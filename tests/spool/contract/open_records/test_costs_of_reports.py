@@ -18,8 +18,8 @@ from spool.record import (
     Correction,
     Inference,
     charge_differences,
+    charge_unless_cached,
     cost_difference,
-    counted_charge,
     counted_cost,
 )
 from tests.moved_clock import MovedClock
@@ -68,7 +68,7 @@ async def costs(log: Any) -> list[Amounts]:
             id, added = record.corrects, {"USD": cost_difference(record), **charge_differences(record)}
         elif isinstance(record, Inference) and not record.shadow:
             id, added = record.id, {"USD": counted_cost(record)}
-            added |= {name: counted_charge(record, name) for name in record.charges}
+            added |= {name: charge_unless_cached(record, name) for name in record.charges}
         else:
             continue
         for currency, amount in added.items():

@@ -27,7 +27,9 @@ pytestmark = pytest.mark.rule
 
 def linked(registry: Registry) -> list[tuple[str, ...]]:
     """Return the names of each person with several names, as the seam of all queries has them."""
-    return sorted(tuple(map(registry.people.linked_form, names)) for names in registry.people.persons.links)
+    return sorted(
+        tuple(map(registry.people.recorded_name_or_hash, names)) for names in registry.people.persons.links
+    )
 
 
 async def link(registry: Registry, *people: Sequence[str], label: str = "", most: int = 1000) -> int:
@@ -145,16 +147,18 @@ async def test_every_form_of_a_linked_address_names_the_person(registry: Registr
     hashed = people.hash_address("ann@example.com")
     await link(registry, (hashed, "uuid-1", "ann"))
     for name in ("Ann@Example.com", hashed, "uuid-1", "ann"):
-        assert {hashed, "uuid-1", "ann"} <= set(people.recorded_forms(name)), name
+        assert {hashed, "uuid-1", "ann"} <= set(people.all_recorded_names(name)), name
         assert people.person_identity("ann") == people.person_identity(name)
-        assert {"user": people.recorded_forms(name)} == people.expand_filter({"user": (name,)})
+        assert {"user": people.all_recorded_names(name)} == people.expand_filter({"user": (name,)})
         assert people.linked_names(name) == (hashed, "uuid-1", "ann")
     assert [hashed, hashed, hashed, "bob"] == [
         people.shown_name(each) for each in ("uuid-1", "ann@example.com", "ann", "bob")
     ]
     assert ("ann",) == people.expand_filter({"team": ("ann",)})["team"]
     registry.set_email_policy("drop")
-    assert not people.is_dropped("ann@example.com") and people.is_dropped("bob@example.com")
+    assert not people.is_left_out_of_new_records("ann@example.com") and people.is_left_out_of_new_records(
+        "bob@example.com"
+    )
     registry.set_email_policy(KEEP)
     await link(registry, ("bob@example.com", "bob"))
     assert "bob@example.com" == people.shown_name("bob")
@@ -215,7 +219,7 @@ async def test_hashes_of_one_address_are_joined_once(open_registry: RegistryOpen
     registry = await open_registry()
     people, ann = registry.people, "ann@example.com"
     ours, laptop, site = (
-        people.linked_form(ann),
+        people.recorded_name_or_hash(ann),
         hash_address_with_key(b"a" * 32, ann),
         hash_address_with_key(b"b" * 32, " ANN@example.com "),
     )
@@ -224,7 +228,10 @@ async def test_hashes_of_one_address_are_joined_once(open_registry: RegistryOpen
     assert 1 == await join([(ours, laptop)], most=4)
     assert 1 == await join([(ours, laptop, site)], most=4)
     assert 0 == await join([(ours, site), (laptop, ours)], most=4)
-    other, others = people.linked_form("bob@example.com"), hash_address_with_key(b"a" * 32, "bob@example.com")
+    other, others = (
+        people.recorded_name_or_hash("bob@example.com"),
+        hash_address_with_key(b"a" * 32, "bob@example.com"),
+    )
     assert 0 == await join([(other, others)], most=4), "a fifth name"
     await registry.close()
     registry = await open_registry()
@@ -244,9 +251,9 @@ async def test_an_address_that_records_keep_is_joined(registry: Registry) -> Non
     registry.set_email_policy(KEEP)
     people, hashed = registry.people, hash_address_with_key(b"a" * 32, "ann@example.com")
     assert 1 == await registry.persons.link_address_forms(
-        [(people.linked_form("ann@example.com"), hashed)], most=9, actor=ROOT
+        [(people.recorded_name_or_hash("ann@example.com"), hashed)], most=9, actor=ROOT
     )
     assert "ann@example.com" == people.shown_name(hashed)
     assert 0 == await registry.persons.link_address_forms(
-        [(people.linked_form("ann@example.com"), hashed)], most=9, actor=ROOT
+        [(people.recorded_name_or_hash("ann@example.com"), hashed)], most=9, actor=ROOT
     )

@@ -19,7 +19,7 @@ from spool.billing import (
     REPLACE_HOURLY,
     SUM,
     MonthSize,
-    month_json,
+    rows_of_month_json,
 )
 from spool.identity import RecordIdentity
 from spool.listing import ListQuery, SortField
@@ -59,7 +59,9 @@ async def take(storage: Storage, *drops: BillingDrop) -> None:
 
 async def read(storage: Storage, month: str = MONTH, connection: str = "c") -> list[Row]:
     found: list[Row] = orjson.loads(
-        b"".join(month_json(await storage.small.open_table(BILLING_DROPS).month_hours(connection, month)))
+        b"".join(
+            rows_of_month_json(await storage.small.open_table(BILLING_DROPS).month_hours(connection, month))
+        )
     )
     return found
 
@@ -157,10 +159,12 @@ async def test_what_is_known_of_connections(storage: Storage, clock: MovedClock)
     await take(storage, drop(2, SUM, [row(1)]), drop(3, SUM, [row(1)], connection="other"))
     assert (
         dict.fromkeys(("c", "other"), clock.now())
-        == await storage.small.open_table(BILLING_DROPS).last_drop_at_by_connection()
+        == await storage.small.open_table(BILLING_DROPS).last_billing_drop_at_by_connection()
     )
-    assert await storage.small.open_table(BILLING_DROPS).has_drop("c", MONTH, record_id(2).hex())
-    assert not await storage.small.open_table(BILLING_DROPS).has_drop("other", MONTH, record_id(2).hex())
+    assert await storage.small.open_table(BILLING_DROPS).has_billing_drop("c", MONTH, record_id(2).hex())
+    assert not await storage.small.open_table(BILLING_DROPS).has_billing_drop(
+        "other", MONTH, record_id(2).hex()
+    )
 
 
 async def test_months_and_connections_go(storage: Storage) -> None:
@@ -172,11 +176,11 @@ async def test_months_and_connections_go(storage: Storage) -> None:
     assert await read(storage) == []
     assert await read(storage, "2026-12") == december
     assert await read(storage, connection="other") == []
-    assert {"c"} == set(await storage.small.open_table(BILLING_DROPS).last_drop_at_by_connection())
+    assert {"c"} == set(await storage.small.open_table(BILLING_DROPS).last_billing_drop_at_by_connection())
     await storage.small.open_table(BILLING_DROPS).delete_connection("c")
     drops = storage.small.open_table(BILLING_DROPS)
     assert await listed(storage) == []
-    assert await drops.last_drop_at_by_connection() == {}
+    assert await drops.last_billing_drop_at_by_connection() == {}
     assert await drops.stored_bytes() == 0
 
 
@@ -213,6 +217,6 @@ async def test_months_that_have_rows_are_known_by_their_connection(storage: Stor
     later = [{"time/usage_start": "2026-10-05T10:00:00Z", "cost/cost": "1"}]
     await take(storage, drop(1, SUM, rows, month="2026-09"), drop(2, SUM, later, month="2026-10"))
     await take(storage, drop(3, SUM, rows, month="2026-09", connection="other"))
-    newest = await billing_drops.last_drop_at_by_connection()
+    newest = await billing_drops.last_billing_drop_at_by_connection()
     assert {"2026-09": newest["c"], "2026-10": newest["c"]} == await billing_drops.last_drop_at_by_month("c")
     assert {} == await billing_drops.last_drop_at_by_month("nobody")

@@ -167,7 +167,7 @@ async def test_an_erased_person_keeps_the_share_of_own_hardware(server: Operator
     assert ("commitment", "search") in before[0]
     erasure = new_erasure([server.registry.people.erasure_digest("ann")], server.clock.now(), texts=True)
     erased = await erase_from_storage(
-        server.storage, erasure, revoked=device_revoker(""), actor=Actor("root", "local")
+        server.storage, erasure, revoke_device=device_revoker(""), actor=Actor("root", "local")
     )
     assert 1 == erased.records.records
     assert before == await amounts()
