@@ -48,8 +48,7 @@ class Backoff:
         """
         Return the seconds to wait: at least `hint_s`, which the destination requested, but at most a day.
 
-        Each failure doubles the step, up to a limit. `chance`, from 0 to 1, places the wait between half a
-        step and a whole one.
+        `chance`, from 0 to 1, places the wait between half and all of a step that doubles with each failure.
         """
         step = min(self.most_s, self.first_s * 2.0 ** min(max(failures, 1), 32))
         drawn = random.random() if chance is None else chance

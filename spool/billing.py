@@ -28,7 +28,9 @@ OVERHEAD = 256  # bytes that an hour's row takes on disk, besides its body
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDrop:
-    """A billing drop. `rows`: its row count on arrival. `number`: the log number of its record."""
+    """
+    An hourly billing file (drop). `rows`: its row count on arrival. `number`: the log number of its record.
+    """
 
     number: int
     id: str
@@ -42,8 +44,8 @@ class StoredDrop:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourRows:
     """
-    The rows of a drop in one hour. `body`: zlib-compressed JSON objects, separated by commas. `size`: bytes
-    before compression. `drop`: the log number of the drop's record, 0 before it is stored.
+    The rows of an hourly billing file in one hour. `body`: zlib-compressed JSON objects, separated by commas.
+    `size`: bytes before compression. `drop`: the log number of the file's record, 0 before it is stored.
     """
 
     hour: int  # epoch seconds
@@ -77,7 +79,7 @@ class BillingDropRows(Protocol):
     def add_billing_drop(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None: ...
 
     def delete_hours(self, connection: str, month: str, hours: Collection[int] | None) -> None:
-        """Delete the month's rows in these hours (None: all hours), then the drops that have no rows left."""
+        """Delete the month's rows in these hours (None: all hours), then the billing files without rows."""
         ...
 
 
@@ -124,10 +126,10 @@ def apply_billing_drops(
     rows: BillingDropRows, first_number: int, records: Iterable[Record], *, arrived_at: float
 ) -> None:
     """
-    Apply the billing drops among `records`, in order. `first_number`: the log number of the first record. `arrived_at`:
-    arrival time.
+    Apply the hourly billing files (drops) among `records`, in order. `first_number`: the log number of the
+    first record. `arrived_at`: arrival time.
 
-    Other records are skipped. A drop with unreadable rows is skipped as well, but is still delivered.
+    Other records are skipped. A file with unreadable rows is skipped as well, but is still delivered.
     """
     for number, record in enumerate(records, start=first_number):
         if not isinstance(record, BillingDrop) or record.month is None:

@@ -161,8 +161,8 @@ class SteadyClock:
 
     def start_no_earlier_than_last_commit(self, last_commit_at: float) -> None:
         """
-        Report no time earlier than the last commit until the wall clock is accepted. After a long stop, delay
-        deletion.
+        Report no time earlier than the last commit until this clock accepts the wall clock. After a long
+        stop, delay the deletion of data.
         """
         now = self.now()
         timer = self._timer()

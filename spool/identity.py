@@ -445,8 +445,8 @@ def relayed_report_name(
     reporting_side: str, key: str, time_step: int, ordinal: int, *, states_request_id: bool
 ) -> bytes:
     """
-    Return the dedup id of an assistant's or a gateway's report (`reporting_side`) by key, end in steps of STEP_NS, and
-    `ordinal`, its number among equal reports.
+    Return the dedup id of an assistant's or a gateway's report (`reporting_side`). It is made from the call's
+    `key`, its end in steps of STEP_NS, and `ordinal`, the number among equal reports.
     """
     return hash_parts(3, reporting_side, key, time_step, ordinal, states_request_id)
 
@@ -608,7 +608,10 @@ _UNCOUNTED = "0\x000"
 def _links_by_outcome(
     sending_span: tuple[str, str], caller_span: tuple[str, str] | None, outcomes: tuple[str, ...]
 ) -> tuple[tuple[bytes, bytes], ...]:
-    """Return links for a call with the first outcome. Its caller's report may state any of `outcomes`."""
+    """
+    Return links of a call to its server's report and, with `caller_span`, to its caller's. The first outcome
+    is this report's; the caller's report may state any of `outcomes`.
+    """
     links = [caller_and_server_link_names(*sending_span, outcomes[0])]
     if caller_span is not None:
         for outcome in outcomes:
@@ -706,7 +709,10 @@ def scope_flag_names(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
 
 
 def is_log_to_span_name(name: bytes) -> bool:
-    """Return whether logs use the name to find a span with which they share only a short or shared id."""
+    """
+    Return whether the dedup name is one by which logs find a span with which they share only a short or
+    shared id.
+    """
     return name.startswith(_SPAN)
 
 

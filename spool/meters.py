@@ -178,7 +178,10 @@ def plausible_meters(record: Inference, meters: Mapping[str, Quantity]) -> dict[
 
 
 def _total_in_millionths(record: Inference, meters: Mapping[str, Quantity], name: str) -> int:
-    """Return a total in millionths. An unreported total is so large that no part exceeds it."""
+    """
+    Return a total in millionths of its unit. An unreported total counts as so large that no part can exceed
+    it.
+    """
     count = meters.get(name) if name in METERS else getattr(record, name)
     return 2**63 if count is None else quantity_in_millionths(count)
 

@@ -68,7 +68,7 @@ def is_hash_address_or_pseudonym(name: str) -> bool:
 
 
 def values_for_filter(dimension: str, find_value: Callable[[str], str]) -> tuple[str, ...]:
-    """Return the values of a dimension that a filter compares. A person may have two names."""
+    """Return the values of a dimension that a filter compares: one, or both names of a person."""
     value = find_value(dimension)
     second = find_value(SECOND_NAME) if dimension == USER else ""
     return (value, second) if second else (value,)
@@ -90,7 +90,7 @@ class Pseudonyms(NamedTuple):
 class Persons:
     """
     The linked names of people. All parts of a process share one object, so links apply from the next query
-    on. `meets` is called with stated addresses, their hashes and times.
+    on. `meets` is called with each e-mail address that a call states, its hash and the call's time.
     """
 
     def __init__(self) -> None:

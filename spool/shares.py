@@ -173,10 +173,10 @@ def entries_to_remove(
 
 class SharedSlots(Generic[K]):
     """
-    Names that share a space of `most` units, each with an owner, in order of insertion or renewal.
+    Names that share `most` places. Each has an owner. They are ordered by insertion or renewal.
 
-    If they exceed the space, the oldest name of the owner with the largest use is to be removed. The time of
-    a call does not depend on the number of owners.
+    If they exceed the space, the caller removes the oldest name of the owner with the largest use. The time
+    of a call does not depend on the number of owners.
     """
 
     def __init__(self, most: int) -> None:

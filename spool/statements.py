@@ -193,8 +193,8 @@ def sum_amounts(amounts: Iterable[Decimal]) -> Decimal:
 
 class RowAmounts(NamedTuple):
     """
-    The amounts of a row: as billed, at list prices, at negotiated prices, and with fees assigned to their
-    usage.
+    The amounts of a row: as billed, at list prices, at negotiated prices, and with prepaid fees spread over
+    the usage that they cover.
     """
 
     amount: Decimal

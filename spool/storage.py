@@ -154,7 +154,10 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveryResult:
-    """The number of imported records. `settled`: records that had been settled before the damage."""
+    """
+    The counts of a recovery. `added`: imported records. `settled`: records that were already delivered before
+    the damage.
+    """
 
     added: int
     known: int

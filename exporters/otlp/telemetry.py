@@ -79,9 +79,7 @@ _ATTRIBUTES = {
 class Target(Protocol):
     """The addresses and headers of an OTLP receiver."""
 
-    def url(self, stream: str) -> str | None:
-        """Return the address of a stream, or None if the stream is not sent."""
-        ...
+    def url(self, stream: str) -> str | None: ...
 
     def authorization(self, stream: str) -> str | None:
         """Return the value of the authorization header. Raises Misconfigured if the secret cannot be read."""

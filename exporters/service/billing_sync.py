@@ -50,8 +50,8 @@ _log = logging.getLogger(__name__)
 
 class BillingSync:
     """
-    Sends the hourly costs to one billing connection, until cancelled. If an hour was not accepted, it still
-    differs from the rows that were last sent, so the next round sends it again.
+    Sends the hourly costs to one billing connection, until cancelled. An hour that was not accepted still
+    differs from the rows last accepted, so it stays due.
     """
 
     def __init__(

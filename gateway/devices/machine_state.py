@@ -148,8 +148,8 @@ def evaluate_assistant_states(device: Device, now: float) -> AssistantStates:
 
 def time_machine_is_judged_at(device: Device, now: float) -> float:
     """
-    Return the time as of which a machine is judged. While a machine with an agent is offline, its calls wait
-    on it and are not lost. So it is judged as of its last report.
+    Return the time as of which a machine is judged. If it is offline, that is its last report, because its
+    calls wait on it and are not lost.
     """
     return min(now, device.last_seen) if _has_agent(device) else now
 

@@ -184,7 +184,6 @@ async def _show_rows(list_definition: ListDefinition[Row], rows: Sequence[Row]) 
 def one_page_envelope(
     list_definition: ListDefinition[Row], page: ListPage[Row], *, limit: int
 ) -> dict[str, Any]:
-    """Return the envelope of a list that has one page, without its rows."""
     key, order = list_definition.default_sort
     page_query = PageQuery(sort_key=key, sort_order=order, filters={}, limit=max(1, limit))
     beside = _envelope_fields(

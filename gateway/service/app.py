@@ -78,13 +78,12 @@ class TollhouseApp:
         prepare: Callable[[AllServices], Awaitable[None]] | None = None,
     ) -> None:
         """
-        Prepare the app. `local` makes it an agent (gateway.devices.agent). `observer` is notified of
-        commits as well.
+        Prepare the app. `local` makes it an agent (gateway.devices.agent). `observer` is told of each commit.
 
         `reread` reads the configuration again for a reload. Without it, a reload only reads the files that
         the configuration names. `sockets` are already listening. `takes_over` is the server that already runs
-        on the data directory, if any. `origins` has the source of each setting. `prepare` is called once everything
-        is open, before the server accepts requests.
+        on the data directory, if any. `origins` has the source of each setting. `prepare` is called once
+        everything is open, before the server accepts requests.
         """
         self.config = config
         self._sockets = sockets or ListeningSockets({})

@@ -232,8 +232,7 @@ class ContainerFiles:
         cls, rows: ContainerRows, contents: ContainerContents, settings: ContainerSettings, clock: Clock
     ) -> ContainerFiles:
         """
-        Open the table. After a crash, queue stored bytes without a row for delivery, and delete bytes of
-        files that have ended.
+        Open the table. After a crash, queue stored bytes without a row, and delete bytes of ended files.
         """
         kept_files = StoredContainerFiles(
             rows, contents, settings, clock, await ContainerSums.read(rows, settings)

@@ -49,7 +49,10 @@ def running_count_changes(
     files_before_and_after: Sequence[tuple[ContainerFile | None, ContainerFile]],
     removed_files: Sequence[ContainerFile],
 ) -> list[BookChange]:
-    """Return how these writes change the running counts. A deleted row stays counted under its last state."""
+    """
+    Return how these writes (row before and after) change the running counts. A deleted row stays counted
+    under its last state.
+    """
     changes = []
     for before, after in files_before_and_after:
         if before is None:

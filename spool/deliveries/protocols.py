@@ -366,7 +366,7 @@ class LakeRecount:
     The result of comparing a lake with the log: the deliveries that differ, by manifest.
 
     `compared`: the number of deliveries compared, namely those with records in the log. `after`: where the
-    next call continues, None at the end. `editions`: all editions of the route.
+    next call continues, None at the end. `editions`: all lives of the log in which the route delivered.
     """
 
     differs: Mapping[str, str]

@@ -119,7 +119,7 @@ async def routes_with_refusals(deliveries: Deliveries, now: float) -> list[Route
     """
     Return all routes by name, with the number of records rejected in the last day while others were accepted.
 
-    A route stores only KEPT_REFUSALS rejections, so a larger count is a lower bound.
+    A route stores only its newest KEPT_REFUSALS rejections, so the true number may be larger.
     """
     recent: dict[str, list[PartialRefusal]] = {}
     for refusal in await deliveries.partial_refusals():

@@ -50,7 +50,10 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeDelivery:
-    """A file written to a data lake for one delivery. `body`: its manifest, as stored in the lake."""
+    """
+    A file written to a data lake for one delivery. `edition`: the life of the log. `body`: the manifest of
+    the delivery, as stored in the lake.
+    """
 
     route: str
     first: int
@@ -150,7 +153,10 @@ class UnsettledDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownDelivery:
-    """A delivery with unknown outcome, as operators see it. `kept` means the same as in Delivery."""
+    """
+    A delivery with unknown outcome, as operators see it. `kept`: a rejected record to retry, because the log
+    may have deleted it.
+    """
 
     id: int
     route: str

@@ -173,8 +173,9 @@ class WriteConditions:
     """
     Conditions that a write checks, for rows that other processes write as well.
 
-    `expects` hold while the keys of the changes are valid. New devices with ids in `bounded` are written only
-    while there are fewer than `most` devices. `tokens`: how many devices each enrolment token may enrol.
+    `expects`: the keys that ask for the changes must still be valid. New devices with ids in `bounded` are
+    written only while there are fewer than `most` devices. `tokens`: how many devices each enrolment token
+    may enrol.
     """
 
     expects: Expectations = NO_EXPECTATIONS

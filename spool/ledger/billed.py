@@ -110,8 +110,8 @@ class BilledDay:
 
 def with_counted_dimensions(query: CostQuery) -> CostQuery:
     """
-    Return the query for counted sums, which do not store the dimensions of bills: each has a constant value,
-    such as charge `usage` and basis `exact`.
+    Return the query with constants in place of the dimensions of bills, such as charge `usage` and basis
+    `exact`, because counted sums do not store them.
     """
     counted_dimensions = {name: _COUNTED[name] for name in query.used_dimensions if name in BILLED_DIMENSIONS}
     return replace(query, derived={**counted_dimensions, **query.derived})

@@ -61,9 +61,9 @@ def _stored_hours_of_day(rows: LedgerRows, day: int) -> Sequence[PeriodStart]:
 @dataclass(slots=True, kw_only=True)
 class CheckedPeriod:
     """
-    A period's stored number of calls, and its checksums by view. Records with numbers below `reach` are
-    counted in it. The second view leaves out prices, for periods in which a recalculation priced only some
-    calls of a sum.
+    A period's stored number of calls, and its checksums. Records with numbers below `reach` are counted in
+    it. A second checksum leaves out prices, for periods in which a recalculation priced only some calls of a
+    sum.
     """
 
     reach: int

@@ -20,9 +20,7 @@ MAX_NAMES = 1_000
 
 
 class Colours(Protocol):
-    async def known_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
-        """Return the stored colours by name."""
-        ...
+    async def known_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]: ...
 
     async def find_or_assign_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
         """

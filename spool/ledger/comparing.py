@@ -185,7 +185,7 @@ class LedgerComparison:
 class _StoredCounts:
     """
     Counts of stored records by period. `span`: the range of numbers, end excluded, in which the totals missed
-    some. `kept_in_span`: how many of these the log stores. `near_unread`: periods next to gaps or damaged
+    records. `kept_in_span`: how many of these the log stores. `near_unread`: periods next to gaps or damaged
     records.
     """
 
@@ -441,8 +441,8 @@ class _SumComparison:
         self, period_keys: Sequence[PeriodStart], numbers: Mapping[PeriodStart, tuple[int, int]]
     ) -> Mapping[PeriodStart, Sequence[SumDifference]]:
         """
-        Read the records of these periods again and return their differing sums. If the records do not fit
-        into memory, return the sums of the first period, or none.
+        Read the records of these periods again and return their differing sums. If they do not fit into
+        memory, return only those of the first period, or {} if even these do not fit.
         """
         if not period_keys:
             return {}

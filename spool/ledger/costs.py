@@ -541,8 +541,8 @@ def largest_groups(
     """
     Return the groups that may be among the largest over all periods together.
 
-    Return none if finding them requires reading all groups, or if the result would contain all anyway. Raises
-    the errors of `query_costs`.
+    Return an empty set if finding them requires reading all groups, or if the result would contain all
+    anyway. Raises the errors of `query_costs`.
     """
     periods = list(time_ranges)
     if not periods or not _can_read_largest_first(query) or (state := read_state(rows))["charged"]:
@@ -651,8 +651,8 @@ def _totals_with_runs_below(
     query: CostQuery, kept_groups: frozenset[Group], totals_of_query: TotalsOfQuery[T]
 ) -> Totals[T]:
     """
-    Return the totals of these groups, each with the runs below it. They overlap, so there is no total of the
-    other groups.
+    Return the totals of these groups, each with the runs below its runs. One run may count in several groups,
+    so there is no total of the other groups.
 
     Calls without a unit of work have no runs below them. A separate query reads them, because the query with
     runs would otherwise read all runs.

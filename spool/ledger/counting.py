@@ -493,11 +493,12 @@ def units_beyond_limit(
     rows: LedgerRows, most: int, now: int, month: tuple[int, int]
 ) -> Sequence[tuple[str, Sequence[int]]]:
     """
-    Return the units of work to unlist, by kind, if a month of `last_and_this_month` has more than `most` of a
-    kind. Afterwards, nine tenths of the limit stay listed.
+    Return the units of work to unlist, by kind, if `month` has more than `most` of a kind. Afterwards, nine
+    tenths of the limit stay listed.
 
-    Idle units are unlisted first, and cheap ones before expensive ones, by the costs of both months. The most
-    expensive units, half of the limit, always stay, so a sender of many names cannot hide the highest costs.
+    Idle units are unlisted first, and cheap ones before expensive ones, by the costs of last and this month.
+    The most expensive units, half of the limit, always stay, so a sender of many names cannot hide the
+    highest costs.
     """
     [(begin, _), (_, end)] = last_and_this_month(now)
     chosen = []
@@ -510,7 +511,7 @@ def units_beyond_limit(
 
 
 def expire_units(rows: LedgerRows, limits: WorkLimits, now: int) -> None:
-    """Unlist units after their retention, and delete units that were unlisted long ago."""
+    """Stop listing units of work after their retention, and delete units that were unlisted long ago."""
     for name, unit in UNITS.items():
         before = int(now - limits.listing_duration_s(unit))
         rows.stop_listing_idle_units(name, before)

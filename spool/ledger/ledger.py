@@ -631,8 +631,8 @@ class Ledger:
         self, log: ReadableLog, *, with_pauses: bool = False
     ) -> LedgerComparison:
         """
-        Compare the sums with the log in all periods that both have, and store the result. Reads the whole
-        log.
+        Compare the sums with the log in all periods whose counted records are all stored, and store the
+        result. Reads the whole log.
         """
         comparison = await compare_log_with_totals(
             log,
@@ -890,8 +890,8 @@ class Ledger:
         self, days: Sequence[int], *, most: int, chosen: Callable[[Dimensions], bool] | None = None
     ) -> Sequence[Sequence[DaySum]]:
         """
-        Return the sums of several UTC days, all read at one moment: one list per set of dimensions. Of each
-        day, only the `most` most expensive sums are returned.
+        Return the `most` most expensive sums of each UTC day, one list per set of dimensions, all read at one
+        moment.
         """
         return await self._read_rows(lambda rows: day_sums_by_dimensions(rows, days, most, chosen))
 
@@ -904,7 +904,7 @@ class Ledger:
 
     async def store_billed_days(self, billed_days: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
         """
-        Replace the billed costs of days in one transaction. A day with an unchanged mark stays. Return the
+        Replace the billed costs of days in one transaction. A day whose digest is unchanged stays. Return the
         number of replaced days.
         """
 

@@ -154,8 +154,8 @@ class LedgerRows(Protocol):
 
     def numbers_of_listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
         """
-        Return by set of units the number of the set under which its calls count. A set with unlisted units
-        counts under one that has REST in their place.
+        Map each set of units to the number under which its calls count. Units that are no longer listed are
+        replaced by REST.
         """
         ...
 
@@ -249,7 +249,7 @@ class LedgerRows(Protocol):
         ...
 
     def run_tree(self, query: CostQuery, since: int, until: int) -> RunTree:
-        """Return the runs above the runs with calls in a time range, for queries with `aggregated`."""
+        """Return the runs above the runs with calls in a time range, for aggregated costs."""
         ...
 
     def run_lineage(
@@ -281,9 +281,7 @@ class LedgerRows(Protocol):
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterable[MeterSum]:
-        """
-        Add up the quantity of the query's meter, or of every meter, with the groups of `totals_by_group`.
-        """
+        """Add up the quantity of the query's meter, or of every meter, by the query's groups."""
         ...
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterable[MeterSum]:
@@ -337,8 +335,8 @@ class LedgerRows(Protocol):
 
     def drop_hours(self, before: int) -> int:
         """
-        Delete hourly sums before a midnight (epoch seconds). The stored lowest record number of each day
-        becomes that of its hours. Return the number of deleted sums.
+        Delete hourly sums before a midnight (epoch seconds). Each day takes over the lowest record number of
+        its hours. Return the number of deleted sums.
         """
         ...
 
@@ -364,7 +362,9 @@ class LedgerRows(Protocol):
     def lowest_number_by_period(self) -> Mapping[tuple[int, int], int]: ...
 
     def drop_open_periods(self) -> int:
-        """Delete the sums of every period that is not frozen. Return the number of periods."""
+        """
+        Delete the sums of every period that is not frozen (kept by a rebuild). Return the number of periods.
+        """
         ...
 
     def recalculations(self) -> Sequence[Recalculation]: ...  # oldest first
@@ -397,8 +397,8 @@ class LedgerRows(Protocol):
 
     def sums_by_dimension_number(self, spans: Sequence[Span], query: CostQuery) -> Iterable[Sequence[int]]:
         """
-        Add up the sums that pass the filters. Each row: number of the set of dimensions, the first five of
-        COUNTS, reported and estimated cost.
+        Add up the sums that pass the filters. Each row: number of the set of dimensions, calls, tokens of
+        input, output, cache reads and cache writes, reported and estimated cost.
         """
         ...
 

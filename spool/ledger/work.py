@@ -53,8 +53,8 @@ class RunLineage(NamedTuple):
 class RunTree:
     """
     The runs above those of a query. `parents`: the run that started each run, without cycles. `sessions`:
-    each run's sessions. `forks`: the session that a session is linked below. `hidden`: units that results
-    must not contain.
+    each run's sessions. `forks`: the session above each linked session. `hidden`: units that results must not
+    contain.
     """
 
     parents: Mapping[int, int]

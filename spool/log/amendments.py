@@ -109,11 +109,11 @@ _CACHED = (
 
 def _input_with_cached_parts(report: Inference, other: Inference) -> dict[str, int]:
     """
-    Return the report's input tokens with cached tokens, if the other report shows that its input excludes
-    them.
+    Return the report's input tokens with cached tokens, if the other report shows that this report's input
+    excludes them.
 
-    That is so if the other's cached tokens are exactly the difference of the inputs, and this report states
-    the same cached tokens or none.
+    That is so if the other report's cached tokens are exactly the difference of the inputs, and this report
+    states the same cached tokens or none.
     """
     input_tokens, whole = report.input_tokens, other.input_tokens
     if input_tokens is None or whole is None or input_tokens >= whole:

@@ -359,7 +359,7 @@ class DuplicateIndex:
 class IdsToCompact:
     """
     The ids that one compaction moves into sorted lists, with the lists at that moment. `recent`: moved ids
-    whose records are still known, within the limits `recent_since`, `lowest_place` and `max_placed`.
+    whose records are still known.
     """
 
     # plain lists of numbers, because the garbage collector would traverse tuples

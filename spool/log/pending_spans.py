@@ -94,8 +94,8 @@ class LinkedSpan(NamedTuple):
 
 class Siblings(NamedTuple):
     """
-    The positions (topic and number) of calls directly below the same span. `besides`: of those whose
-    instrumentation scope reports calls that other scopes report as well.
+    The positions (topic and number) of calls directly below the same span. `besides`: calls from an
+    instrumentation scope that reports calls of other scopes as well. `others`: all other calls.
     """
 
     besides: Sequence[int]
@@ -527,7 +527,7 @@ def _calls_lacking_values(
 ) -> dict[bytes, bool]:
     """
     Return calls below new spans that may lack agent runs or values from spans, with True if they may lack
-    runs. Calls that lack only values are searched from the uppermost of the new spans.
+    runs. For calls that lack only values, the search begins at the uppermost new spans.
     """
     calls: dict[bytes, bool] = {}
     every_new = set(new)

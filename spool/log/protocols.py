@@ -37,8 +37,8 @@ class ReadableLog(Protocol):
         """
         Return closed records with first <= number <= last, with the reports added to them, in order.
 
-        With `must_be_closed`, raises NotClosed unless the whole range is closed. A reader that continues after `last`
-        must pass it: then a number without a record will never have one.
+        With `must_be_closed`, raises NotClosed unless the whole range is closed. A reader that continues
+        after `last` must pass it. Otherwise, a number without a record may get one later.
 
         `native`: the compiled module, if the caller can read spool.packed.records.PackedRecords.
         """
@@ -109,7 +109,10 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def describe_receipt(self, receipt_id: str) -> Mapping[str, object]:
-        """Return the view of a receipt. Raises NotThere for a receipt of another log."""
+        """
+        Return what a receipt shows: counts, record numbers and state. Raises NotThere for a receipt of
+        another log.
+        """
         ...
 
     async def unrecognised_items(self) -> Sequence[Mapping[str, object]]:
@@ -124,7 +127,10 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def list_conflicts(self) -> Sequence[Mapping[str, object]]:
-        """Return the conflicts: {first_source, second_source, count, first, second, ...}."""
+        """
+        Return the contradictions between reports of one call: {first_source, second_source, count, first,
+        second, ...}.
+        """
         ...
 
     async def books(self) -> LogAccounting:

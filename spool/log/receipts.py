@@ -38,7 +38,7 @@ CommitTerms = tuple[float, Sequence[SubmissionTerms] | None]
 
 
 class Sealer:
-    """Encrypts and decrypts positions with the installation's secret."""
+    """Encrypts and decrypts receipt positions (commit and index) with the installation's secret."""
 
     def __init__(self, secret: bytes) -> None:
         # copying is faster than creating a keyed hash

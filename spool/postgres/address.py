@@ -152,8 +152,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class InstallationFacts:
     """
-    The facts that all nodes of an installation share. `settings`: this node's settings, with the shared
-    values.
+    The installation's id (`incarnation`), and this node's settings after values that all nodes share were
+    applied.
     """
 
     incarnation: str

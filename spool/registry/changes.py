@@ -215,7 +215,10 @@ class DraftChanges(RegistryChanges):
         return result
 
     def _next_time(self) -> float:
-        """Return a time later than every earlier one, so that rows of a draft have an order."""
+        """
+        Return a time later than every earlier one, so that rows of one transaction with many changes (a
+        draft) have an order.
+        """
         self._newest = max(self.clock.now(), self._newest + 1e-6)
         return self._newest
 

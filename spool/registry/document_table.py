@@ -310,7 +310,10 @@ class DocumentTable(Generic[Row]):
         await self._changes.change_rows(remove_row, lambda _: self._forget_row(id))
 
     def _stored_rows(self, rows: RegistryRows) -> Mapping[str, Row]:
-        """Return the stored rows. In a draft, memory has them, because no other process changes them."""
+        """
+        Return the stored rows. In a draft (all changes are one open transaction), memory has them, because no
+        other process changes them.
+        """
         return self._rows if self._changes.is_draft else self.kind.all(rows)
 
     def _require_row(self, kept: Mapping[str, Row], id: str) -> Row:

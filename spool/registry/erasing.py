@@ -45,8 +45,8 @@ class TextPlace(NamedTuple):
 @dataclass(kw_only=True)
 class ErasedRows:
     """
-    The result for the registry. `texts`: fields with a name in free text, replaced if the erasure says so.
-    `managed`: positions in files that manage changed objects.
+    What an erasure changed in the registry. `texts`: fields with a name in free text, replaced if the erasure
+    says so. `managed`: files and lines that declare changed objects.
     """
 
     people: int = 0

@@ -45,7 +45,10 @@ FILE_OWNERS = DocumentKind("file_owner", FileOwner, "owner of an object")
 
 
 def owned_object_id(action: str, id: str) -> str:
-    """Return the id of an object here. `action`: the part of its audit actions before the dot."""
+    """
+    Return the id under which the owner of an object is stored. `action`: the part of its audit actions before
+    the dot.
+    """
     return f"{action} {id}"
 
 

@@ -170,7 +170,7 @@ class RegistryStore(Protocol):
         Run `work` in one durable transaction. If it raises, nothing changes. `is_long`: it may compute for
         seconds between statements.
 
-        Raises SpoolUnavailable, RegistryDamaged, or NotCertain if `work` only reads or raises and the rows
+        Raises SpoolUnavailable or RegistryDamaged. Raises NotCertain if `work` wrote nothing, but the rows
         that it read may not survive the loss of the database machine.
         """
         ...

@@ -169,7 +169,10 @@ class LedgerSlice:
         )
 
     def without_unknown(self, known: Collection[str]) -> LedgerSlice:
-        """Return the slice without parts that use unknown dimensions, because these show nothing."""
+        """
+        Return the slice without parts that filter by unknown dimensions, because no call matches such a
+        filter.
+        """
         parts = (part for part in self.parts if all(role_filter.dimension in known for role_filter in part))
         return replace(self, parts=tuple(parts))
 
@@ -291,9 +294,9 @@ class Rights:
     """
     The permissions and visible data of a person.
 
-    `slice`: the calls visible in every counted cost type. `shown`: the filters of all roles, with their cost
-    types. `person`: e-mail address. `groups`: the calls that are only visible in large groups, see
-    `RoleTable.holder_rights`.
+    `slice`: the calls that the person sees in counted costs of every type. `shown`: the filters of all roles,
+    with their cost types. `person`: e-mail address. `groups`: the calls that are only visible in sums of
+    large groups (`privacy.min_group`).
     """
 
     permission_sets: frozenset[str] = frozenset()

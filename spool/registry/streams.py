@@ -35,8 +35,9 @@ def satisfied_expectations(
     free_streams: int,
 ) -> dict[bytes, int]:
     """
-    Return the keys in `claimed_streams` whose stream definition may be added or equals the known one, each with the
-    version AGREES. `free_streams`: the number of streams that may still be added.
+    Return the keys in `claimed_streams` whose stream definition is equal to the known one or may be added,
+    each with AGREES, the version that a submission expects. `free_streams`: the number of streams that may
+    still be added.
     """
     new = sorted({stream.name for stream in claimed_streams.values()} - known.keys())
     over = set(new[max(0, free_streams) :])

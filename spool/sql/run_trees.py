@@ -91,8 +91,9 @@ def runs_above_sql(
     sets_table: str, used_sets_sql: str, *, links_table: str = "", visible_sets_sql: str = ""
 ) -> str:
     """
-    Return SQL for run, session and starting run of the sets of units in `used_sets_sql`, and of all runs above them.
-    `links_table`: table with links to starting runs, or "". `visible_sets_sql`: as in `lineage_sql`.
+    Return SQL for run, session and starting run of the sets of units in `used_sets_sql`, and of all runs
+    above them. `links_table`: table with links to starting runs, or "". `visible_sets_sql`: SQL for the
+    visible sets of units, or "" for all.
     """
     linked = (
         f" UNION SELECT l.linked FROM {links_table} l WHERE l.target = {UNITS[RUN].number}"

@@ -27,8 +27,8 @@ class SmallTable(Generic[Rows]):
 
 class SmallTables:
     """
-    Opens small tables. `over`: returns an object that runs transactions. Their errors contain the table's
-    `words`.
+    Opens tables declared as `SmallTable`. `over`: returns an object that runs transactions. Errors contain
+    the table's `words`.
     """
 
     def __init__(self, over: Callable[[str], object]) -> None:

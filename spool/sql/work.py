@@ -288,8 +288,8 @@ class SqlWorkRows(ABC):
 
     def _sums_with_units_sql(self, query: CostQuery | None = None, sums_sql: str = "") -> str:
         """
-        Return SQL for sums with the columns of their units. A call without its own unit of a kind counts
-        under a linked one. `sums_sql`: replaces the table of sums.
+        Return SQL for sums with the columns of their units of work. A call without its own unit of a kind
+        counts under the unit that a link gives it. `sums_sql`: replaces the table of sums.
         """
         pairs, named = self._linked_pairs_mask(), UNITS if query is None else query.used_dimensions
         linked, links = work_links.join_links_sql(pairs, self._table(work_links.LINKS), _COLUMNS, named)
@@ -398,8 +398,8 @@ class SqlWorkRows(ABC):
 
     def _can_add_up_by_set(self, query: CostQuery) -> bool:
         """
-        Return whether the calls of each set of units belong to one unit. They may belong to several if a link
-        applies only for some time, such as a branch's.
+        Return whether all calls with a set of units count under one unit of the query. If a link applies only
+        for some time, such as a link of a branch, they may count under several.
         """
         is_by_unit = query.unit_of_work is not None and [*query.group_by] == [query.unit_of_work]
         return is_by_unit and not work_links.has_limited_links(

@@ -185,8 +185,8 @@ def _fill_directory(options: StorageOptions, open_tables: OpenTables, progress: 
 
 def _warn_about_settings(facts: KeptTable, settings: SpoolSettings) -> None:
     """
-    Warn about settings of the copied storage that differ from the configuration, which applies from now on,
-    because a data directory stores none.
+    Warn about settings of the copied storage that differ from the configuration. From now on the
+    configuration applies, because a data directory stores no settings.
     """
     for fact in facts.rows:
         fact_row = dict(zip(facts.columns, fact, strict=True))

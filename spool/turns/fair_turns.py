@@ -77,7 +77,9 @@ class Party:
 
     @property
     def has_little_use(self) -> bool:
-        """Return whether the party used less than a tenth of the time, so that it waits for nobody."""
+        """
+        Return whether the party used less than a tenth of the processor time, so that it waits for nobody.
+        """
         return self.used < HEAVY_S * self.turns.weight
 
     def charge_time(self, seconds: float) -> None:

@@ -51,7 +51,7 @@ class LakeImport:
     An import of files into a data lake. It makes new files in `directory`, with at most `part_rows` records
     in memory.
 
-    `records` knows how rows of the topic become records. `leave_out`: the columns that the new files lack.
+    `records`: how to read the topic's rows. `leave_out`: columns to omit.
     """
 
     store: LakeStore

@@ -198,7 +198,6 @@ class Biller:
     async def recalculate_figures(
         self, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]
     ) -> MonthFigures:
-        """Recalculate a month, and return the sums of a provider's bills."""
         async with self._turn:
             await self._rebuild_month_rows(month)
             return await self._month_figures(month, provider, invoices)

@@ -99,7 +99,6 @@ class DividedRows:
 def price_cluster_day(
     identity: ClusterIdentity, usage: DayUsage, prices: Sequence[ContainerPrice]
 ) -> ClusterDay | None:
-    """Return the value of a day's usage, or None if no price applies."""
     used: dict[str, dict[str, int]] = defaultdict(dict)
     for key, amounts in usage.used.items():
         node = WorkloadOnNode.from_key(key).node

@@ -484,10 +484,7 @@ def _subtract_hours(hours: Mapping[int, int], less: Mapping[int, int]) -> Mappin
 
 
 def merge_lines(lines: Sequence[Line], *, name: str) -> Line:
-    """
-    Sum lines of the comparison into a new line named `name`. The new line has no cost filter and the state
-    AGREES.
-    """
+    """Sum lines of the comparison into one, without their states and cost filters."""
     total = Line(name=name)
     for line in lines:
         total.billed += line.billed

@@ -46,7 +46,6 @@ class Published:
 
 
 def derived_dimensions(definition: AllocationDefinition, people: People | None) -> Sequence[DerivedDimension]:
-    """Return the dimensions of a definition as functions of the dimensions of the totals."""
     return [
         DerivedDimension(
             name=decision.dimension.id,

@@ -197,7 +197,6 @@ def judge_all(
 
 
 def planned_limit(budget: SpendBudget, period: PeriodFigures) -> int | None:
-    """Return the amount planned for the period in units, or None if there is none."""
     planned = budget.amount_for_period(period.period.first_day)
     return money.text_to_units(planned) if planned else None
 

@@ -479,8 +479,8 @@ def parse_time_s(text: str) -> float:
 
 def build_table(figures: Sequence[BudgetFigures], name: str, now: float) -> BudgetVerdicts:
     """
-    Build the table from the figures of budgets. Its version is 0 until it is stored. The table ACTING lists
-    only budgets in the states `over` and `near`, the table ALL also those `within` the limit.
+    Build the table from the figures of budgets. Its version is 0 until it is stored. The table ALL also lists
+    budgets `within` their limit.
     """
     rows: list[tuple[int, int, BudgetVerdict]] = []
     problems = []

@@ -101,7 +101,7 @@ class UnusedSeat:
 class SavingFacts:
     """
     The facts about calls and seats of the last thirty days, as of `now`. `estimate` and `estimate_call`
-    return the cost at list prices in units of money, or None.
+    return costs at list prices, or None.
     """
 
     now: float

@@ -95,8 +95,8 @@ def read_calls(event: HigressEvent) -> Iterable[ReadCall]:
 
 def _call_identity_of_response(record: Inference, response_id: str | None) -> RecordIdentity:
     """
-    Return the dedup key of a call, from the provider's response id if it is long enough, because SDKs report
-    it as well. The request id alone does not suffice, because callers can choose it.
+    Return the dedup key of a call, by the provider's response id. SDKs report it as well, and callers can
+    choose the request id.
     """
     unique = response_id if response_id and is_long_id(response_id) else None
     return call_identity(record, response_id=unique, shared_id=record.request_id)

@@ -119,7 +119,6 @@ class MonthRows:
 
 
 def closing_json_of_month_answer(row_count: int) -> bytes:
-    """Return the closing JSON of an answer with all rows of a month."""
     return (
         b"," + orjson.dumps(one_page_envelope(MONTH_ROWS, empty_page(total=row_count), limit=row_count))[1:]
     )

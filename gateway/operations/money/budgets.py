@@ -475,9 +475,9 @@ async def _expand_budget(
 
 async def _try_evaluation(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:
     """
-    Run an evaluation and return whether it succeeded.
+    Run an evaluation after a stored change. Return whether the evaluation succeeded.
 
-    The change is already stored, so an error here, such as a full disk, must not look like a refusal.
+    An error here, such as a full disk, must not look as if the change was refused.
     """
     try:
         return bool(await evaluation)

@@ -256,8 +256,8 @@ async def _names_of_keys(request: OperatorRequest[SenderServices, None]) -> Iter
 )
 async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
     """
-    List the keys. If the key in the deployment's file is not accepted, `not_open` is the reason. `unknown_names` are
-    names in `server.key_addresses` that match no key.
+    List the keys. If the key in the file of `server.api_key_file` is not accepted, `not_open` is the reason.
+    `unknown_names` are names in `server.key_addresses` that match no key.
     """
     # a damaged registry is an error, because an empty list would suggest that no keys exist
     request.shared.require_registry()

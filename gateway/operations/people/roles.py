@@ -170,7 +170,7 @@ class RoleResource(ManagedResource[Role, HasLedger]):
         return ShownRole(row, row.broken_reason(caller.services.ledger.dimensions()))
 
     async def draft_fields(self, caller: OperationCaller[HasLedger], new_values: Any) -> dict[str, Any]:
-        """Convert the body, and raise Invalid if it names people that no record can name."""
+        """Convert the body, and raise Invalid if it names people whose names are dropped from all records."""
         for condition in new_values.filters or ():
             caller.shared.people.reject_dropped_names(value or "" for value in condition.values)
         return _role_fields(new_values)

@@ -128,7 +128,10 @@ async def list_stated_names(request: OperatorRequest[MoneyServices, None]) -> Re
     answers=LinkStatedAnswer,
 )
 async def link_stated_names(request: OperatorRequest[MoneyServices, None]) -> Result:
-    """Link all pairs that are no conflict. Reports show the address."""
+    """
+    Link each pair of an account name and an address that conflicts with no other link. Reports show the
+    address.
+    """
     stated = await _read_names_stated_in_calls(request)
     people = [LinkedPerson(names=(row.address, row.user)) for row in stated if row.state == FREE]
     max_names = request.shared.most(LIMIT)

@@ -131,9 +131,10 @@ class RecordRows:
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
     ) -> list[KeptRecord]:
         """
-        Return the person's own closed calls that were committed since a moment, up to a fixed time or number.
+        Return the person's own closed calls that were committed after `start`. The search ends at a fixed
+        time or number of calls.
 
-        The extent of the search must not reveal how many calls other people have.
+        Its extent must not reveal how many calls other people have.
         """
         end = start + OWN_DATES_S
         until = end if self._request.now() > end else None

@@ -31,7 +31,7 @@ STATES = OPEN, CLOSED = "open", "closed"
 
 
 class SearchedRecords(msgspec.Struct, kw_only=True):
-    """The records that were searched."""
+    """The extent of the search: how many records, and of which time."""
 
     records: Annotated[int, words("The number of records that were searched."), example(62584)]
     most: Annotated[int, words("The maximum number of records to search."), example(100000)]

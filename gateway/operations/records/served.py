@@ -142,7 +142,10 @@ class ServedDay:
         )
 
     def served_models(self) -> Iterator[ServedModel]:
-        """Yield the models that a server processed tokens for, the largest difference first."""
+        """
+        Yield the models for which a server reported tokens, the largest difference from the callers' reports
+        first.
+        """
         served = sorted(
             (served_model for served_model in self._models.values() if served_model.servers),
             key=lambda served_model: str(served_model.name),

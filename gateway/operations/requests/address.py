@@ -127,8 +127,8 @@ def operator_call(
 ) -> OperatorAddress:
     """
     Return the address of one operation below OPERATOR_API. It returns JSON of the type `answers`, or a list
-    of `item`, and accepts the body that the handler's request names. With `takes`, the handler reads a body
-    of another type itself.
+    of `item`, and accepts a body of the type in the handler's annotation. With `takes`, the handler reads a
+    body of another type itself.
     """
     return OperatorAddress(
         methods=(method,),

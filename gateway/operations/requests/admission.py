@@ -152,7 +152,7 @@ def _caller_and_rights_text(admitted: OperatorRequest[Any, object]) -> str:
 
 def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
     """
-    Return the aiohttp handler of a row for the demo month, which is read-only.
+    Return the aiohttp handler of an address for the demo month, which is read-only.
 
     The person and the rights are checked as for real data.
     """

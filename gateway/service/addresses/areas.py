@@ -410,7 +410,9 @@ async def import_area(area: AddressArea) -> None:
 
 
 async def find_read_addresses_at(paths: Collection[str]) -> Mapping[str, OperatorAddress]:
-    """Return the addresses for reading at paths of the operator API. Only their areas are imported."""
+    """
+    Return the GET addresses at these paths of the operator API. Import only the modules of these addresses.
+    """
     found: dict[str, OperatorAddress] = {}
     for area in OPERATOR_AREAS:
         wanted = {path for path in paths if any(f"{path}/".startswith(f"{top}/") for top in area.paths)}

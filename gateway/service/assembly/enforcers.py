@@ -123,8 +123,8 @@ def build_enforcer_auditor(
 
 def our_budgets(registry: Registry, now: float) -> Sequence[MoneyBudget]:
     """
-    Return the budgets that can be compared with limits of enforcers: whole views in dollars and UTC, with an
-    amount.
+    Return the budgets that can be compared with limits of other gateways (enforcers): in dollars and UTC,
+    with an amount, for a view that excludes nothing.
     """
     found = []
     for budget in registry.declared_table(BudgetTable).all():

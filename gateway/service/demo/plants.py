@@ -184,7 +184,10 @@ MOST_DAYS = 30
 
 
 def unmet_size_requirements(problem_names: Collection[str], *, days: int, records: int) -> list[str]:
-    """Return the planted words that a month of this size cannot show, each with the size that it needs."""
+    """
+    Return the planted problems that a month of this size cannot show, each with the days and records that it
+    needs.
+    """
     total_weight = _sum_workload_shares(problem_names)
     needs = {
         word: LEAST.get(word, LeastDemoSize()).needed_days_and_records(
@@ -286,7 +289,9 @@ class SessionTurn:
 
 
 class PlantedProblems:
-    """The planted problems (`problem_names`), as changes of the traffic of a month that ends at `end`."""
+    """
+    The problems that the demo plants (`words`), as changes of the traffic of a month that ends at `end`.
+    """
 
     def __init__(self, problem_names: Collection[str], *, end: int) -> None:
         self.words = frozenset(problem_names)

@@ -131,8 +131,8 @@ def stored_dimension_names(query: CostQuery) -> frozenset[str]:
 
 def next_missing_rollup(rows: LedgerRows, daily_until: int, now: int) -> RollupKey | None:
     """
-    Return the newest rollup (sum of several days) that is not stored yet, or None: of days before `daily_until`, or
-    of finished days and weeks of billed costs.
+    Return the newest rollup (sum of several days) that is not stored yet, or None. Rollups end before
+    `daily_until`; rollups of billed costs add up finished days and weeks.
     """
     missing_rollup = None
     first = rows.first_start_since(DAY_S, 0)

@@ -48,8 +48,8 @@ def day_sums_by_dimensions(
     rows: LedgerRows, days: Iterable[int], most: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[list[DaySum]]:
     """
-    Return the sums of several UTC days: one list per set of dimensions, in the order of the days. Of each
-    day, at most `most` sums are chosen, as `priceable_day_sums` does.
+    Return the `most` most expensive sums of each UTC day: one list per set of dimensions, in the order of the
+    days.
     """
     sums_by_number: dict[int, list[DaySum]] = {}
     # None for numbers that `chosen` does not select

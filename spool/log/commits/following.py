@@ -76,7 +76,8 @@ COMMIT = "commit"  # key in UncompactedCommits, next to topics
 
 class _StoredIds(msgspec.Struct, array_like=True):
     """
-    The encoded form of NewIds. Places and hours are differences, which are nearly constant and compress well.
+    The encoded form of NewIds. Places and hours are stored as differences from the previous one, which are
+    nearly constant and compress well.
     """
 
     ids: bytes
@@ -234,7 +235,7 @@ class FollowedLog:
         """
         Return each topic's lowest number that is still open (may change), by commits up to `durable_through`.
 
-        It is never lower than in the newest row, unless the waiting time is 0.
+        If records wait for late reports, the number is never lower than in the newest row.
         """
         with self._lock:
             if not self._hold_s:

@@ -20,7 +20,7 @@ from spool.log.duplicates import DuplicateIndex, IdCompaction, IdsToCompact
 
 class CompactedIds(msgspec.Struct):
     """
-    How far ids have been moved to stored sorted lists, for engines with files.
+    How far ids have been moved to stored sorted lists, for engines that store these in files.
 
     Every id up to a topic's number in `through` is in a list, is stored next to the records, or was dropped
     by the limits on ids.
@@ -53,10 +53,11 @@ class UncompactedCommits:
 
     def first_uncompacted_numbers(self, compacted_count: int = 0) -> dict[str, int]:
         """
-        Return by kind the first number whose ids are not all in sorted lists, after `compacted_count` more ids are
-        moved there.
+        Return by kind the first number whose ids are not all in sorted lists, after `compacted_count` more
+        ids are moved there.
 
-        A kind without such ids is omitted. A commit counts until all its ids are in sorted lists.
+        A kind without such ids is omitted. If a commit's ids are only partly in the lists, its first number
+        is returned.
         """
         gone = self._folded + compacted_count
         firsts = {}

@@ -83,8 +83,7 @@ class DeviceReports:
 
     def can_mix_device_and_server(self, known_record: Inference, report: Inference) -> bool:
         """
-        Return whether the report's name may be from a device while the call is from a server, or the other
-        way round.
+        Return whether `report` may be from a device while the call is from a server, or the other way round.
         """
         return (
             not self.is_only_from_devices(known_record)

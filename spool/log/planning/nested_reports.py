@@ -146,8 +146,8 @@ class NestedReports:
 
     def is_of_another_pair(self, log_position: int, nested_report: NestedReport) -> bool:
         """
-        Return whether the call at `log_position` has both reports already, and this report repeats neither. It
-        repeats one of the same kind if one of the two times contains the other.
+        Return whether the SDK's and the caller's report of the call at `log_position` are both known, and
+        this report repeats neither. It repeats one of its kind if the time span of one contains the other's.
         """
         records = self._records_of(log_position)
         if all(self._place_of(nested_pair_name(record)) is None for record in records):

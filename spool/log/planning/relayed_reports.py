@@ -43,7 +43,7 @@ def relayed_pair_name(counting_record: Inference) -> bytes:
 class RelayedReports:
     """
     The search for an assistant's report of a call that its gateway also reported, or the other way round.
-    `is_of_another`: returns whether a record has another id of the same form.
+    `is_of_another`: returns whether a record has another id than the report, of the same form.
     """
 
     def __init__(

@@ -395,8 +395,8 @@ def take_due_delivery(
 
 def take_never_rejected_single_record(choice: DeliveryChoice, *, at: float) -> StoredDelivery | None:
     """
-    Take a single record that was not rejected yet when sent alone. If there is no such delivery, split the
-    record off a batch, or begin a new delivery.
+    Take a delivery of one record that was not rejected yet when sent alone. If there is none, split a record
+    off a batch, or begin a new delivery.
     """
     single = choice.find_delivery(queries.FRESH_SINGLE, at=at)
     if single is not None:

@@ -259,8 +259,8 @@ def change_statement(
     Return one statement that writes a whole change, or nothing if a condition fails.
 
     The conditions: the deliveries that the change is based on have the same state and fence as when they were
-    read, a rejected record to delete exists, and new deliveries begin at the position that was read. With
-    `is_closed`, their records must also be closed.
+    read, a rejected record to delete (`letter`) exists, and new deliveries begin at the route's next number.
+    With `is_closed`, their records must also be closed.
     """
     parts = [
         """basis AS MATERIALIZED (

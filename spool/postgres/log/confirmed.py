@@ -99,7 +99,7 @@ class ConfirmedCommits:
             self._has_failed = False
 
     async def find_and_report_losses(self, database: Database) -> LostCommits | None:
-        """Log each loss once, and store it in a file for `tollhouse doctor`."""
+        """Log each loss of commits once, and store it in a file for `tollhouse doctor`."""
         missing = await self._find_missing_commits(database)
         if not missing:
             return None

@@ -56,10 +56,10 @@ class PostgresLog:
     """
     One node's access to a log to which several nodes append.
 
-    `versions` queries the versions of waiting reports. `move` writes other tables in a commit's
-    transaction. `trim` deletes some expired data outside the log in a transaction of its own, and is called
-    until nothing is left. Retention deletes nothing that a reader still needs. `confirmed` stores confirmed
-    commits outside the database.
+    `versions` queries the versions of waiting partial reports. `move` makes the writes to other tables that
+    belong to a commit. `trim` deletes some expired data outside the log in a transaction of its own, and is
+    called until nothing is left. Retention deletes nothing that a reader still needs. `confirmed` stores
+    confirmed commits outside the database.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ class LogPeriod(NamedTuple):
 class PostgresRetention:
     """
     Deletes entries in steps. `limits`: the lowest number per topic that must stay, besides what routes need.
-    `set_aside` takes damaged commit rows out of the accounting, if their counts can be computed.
+    `set_aside` lets the accounting balance without damaged commit rows, if their counts can be computed.
     """
 
     def __init__(
@@ -346,8 +346,8 @@ class PostgresRetention:
 
 class RemovedMeanwhile(Exception):
     """
-    Raised if another process has deleted the same rows, or carried their counts forward. The next run
-    continues from there.
+    Raised if another process has deleted the same rows, or added their counts to those of deleted rows. The
+    next run continues after these rows.
     """
 
 

@@ -50,9 +50,8 @@ _log = logging.getLogger(__name__)
 
 class LogHead(NamedTuple):
     """
-    The end of the log, as an append reads it while it holds the lock for commits. `series`: the stored states
-    of the requested counter series. A series that is missing was deleted or unknown before
-    `series_known_since`.
+    The end of the log, as an append reads it while it holds the lock for commits. `series`: the stored
+    counter series. One that is missing was deleted before `series_known_since`.
     """
 
     period: int
@@ -385,10 +384,9 @@ def _follow_commits_and_return_missing(
     database: Database, connection: Connection, following: FollowedLog, commit: int, first: NumbersByTopic
 ) -> str:
     """
-    Read the commit rows that have ids in no sorted list. `first`: by topic, the first numbers whose ids are
-    in none.
+    Read the commit rows that have ids in no sorted list. `first`: by topic, the first numbers of such ids.
 
-    Returns the missing commits whose ids are in no list either, or "".
+    Returns which commit rows are missing, so that their ids are unknown, or "".
     """
     newest = connection.execute(
         database.fill_in_table_names(queries.ROWS_BEFORE), {"id": 2**62, "limit": 1}, binary=True

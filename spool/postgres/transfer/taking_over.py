@@ -439,8 +439,8 @@ class _SchemaWriter:
 
 def column_value(row: Mapping[str, Any], name: str, kind: str) -> Any:
     """
-    Return a value in the type of its column. In the source, booleans are numbers, topics are names, and some
-    bytes are texts.
+    Return a value in the type of its column. SQLite, from which rows are copied, has booleans as numbers,
+    topics as names, and some bytes as texts.
     """
     value = row[name] if name in row else FIRST[name]
     if kind == "boolean":

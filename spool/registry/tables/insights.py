@@ -380,8 +380,8 @@ def _can_be_missing_from_truncated_findings(
 
 def _close_if_gone(insight: Insight, now: float) -> Insight:
     """
-    Return an open insight that was not found as addressed, unless a person reopened it after it was no longer
-    found.
+    Mark an open insight as addressed, because its detector no longer finds it. An insight that a person
+    reopened afterwards stays open.
     """
     is_anybodys_word = insight.touched and not insight.present
     if insight.status not in OPEN or is_anybodys_word:

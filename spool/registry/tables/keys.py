@@ -125,7 +125,10 @@ class KeyTable:
         return self._keys.get(id)
 
     def enabled_key_expectations(self, key_id: int) -> tuple[Expectation, ...]:
-        """Return the expectation that the key exists and is enabled, for a submission without a secret."""
+        """
+        Return the expectation that the key exists and is enabled, for a submission that is not checked by the
+        key's secret.
+        """
         return (enabled_key_expectation(key_id),) if self._changes.is_shared else ()
 
     def is_secret_expired(self, secret: str) -> bool:

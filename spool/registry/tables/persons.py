@@ -46,7 +46,9 @@ class LinkedPerson:
 
 
 class PersonTable:
-    """The people with linked names. Audit rows have names as in records, never labels."""
+    """
+    The people with linked names. Audit rows have names as in records, never the names that the console shows.
+    """
 
     announced_subjects: tuple[ChangedRowId, ...] = ((KIND, ""), (DOCUMENTS, ERASURE), (DOCUMENTS, BELOW))
 

@@ -76,7 +76,7 @@ SenderDay = dict[Sender, FieldCounts]
 
 
 class SenderFieldTable:
-    """The daily counts of fields, with one document per day."""
+    """The numbers of calls by sender that state each field, with one document per day."""
 
     def __init__(self, changes: RegistryChanges) -> None:
         self._changes = changes

@@ -28,8 +28,9 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class RecoveryNote:
     """
-    The content of the note. `kept`: number of stored records by topic. `accepted`: highest assigned number by
-    topic. `progress`: lowest unsettled number by route.
+    The content of the note from which a start learns what a damaged log lost. `kept`: number of stored
+    records by topic. `accepted`: highest assigned number by topic. `progress`: lowest unsettled number by
+    route.
     """
 
     kept: Mapping[str, int] = field(default_factory=dict)

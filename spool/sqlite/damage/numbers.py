@@ -113,7 +113,8 @@ def balance_route_counters(connection: sqlite3.Connection) -> bool:
     Make the counters of the routes balance. Return whether any had to change. Records of lost deliveries are
     sent again.
 
-    Deliveries are made in the order of numbers, so the missing numbers are the highest ones below `next`.
+    Deliveries are made in the order of numbers. So the records that no counter has are the highest ones below
+    `next`.
     """
     mended = False
     for name, terms in accounting_counts_by_route(connection).items():
@@ -247,7 +248,8 @@ def _sum_counts_of_commits(connection: sqlite3.Connection) -> _Terms:
 
 def _store_unexplained_counts_as_carried(connection: sqlite3.Connection, counts_of_commits: _Terms) -> None:
     """
-    Count what no commit row explains as counts of deleted rows, so that the accounting balances.
+    Make the accounting balance: add the part of each counter that no commit row explains to the counts of
+    deleted rows.
 
     A counter that is lost, or lower than the sum of its commit rows, is set to that sum.
     """

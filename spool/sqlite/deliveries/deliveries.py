@@ -385,8 +385,8 @@ def _take_never_rejected_single_record(
     connection: sqlite3.Connection, where: dict[str, Any], ids_being_sent: Set[int], lowest_open_number: int
 ) -> StoredDelivery | None:
     """
-    Take a delivery of one record that was not yet rejected when sent alone. If there is none, split it off a
-    batch, or begin a new delivery. Return None if no record waits.
+    Take a delivery of one record that was not yet rejected when sent alone. If there is none, split a record
+    off a batch, or begin a new delivery. Return None if no record waits.
     """
     single = delivery_rows.read_delivery(connection, queries.FRESH_SINGLE, where)
     if single is not None:

@@ -158,8 +158,8 @@ class SqliteLog:
 
     def add_reader(self, reader: Reader) -> None:
         """
-        Add a reader. Retention keeps the entries that it needs. The entries that it has read before count as
-        closed, so reports no longer change them.
+        Add a reader. Retention keeps the entries that it needs. Entries below its position count as closed,
+        so reports no longer change what it read before a restart.
 
         Call this before the reader's first read.
         """

@@ -35,8 +35,8 @@ TermCounter = Counter[tuple[str, str]]
 @dataclass(kw_only=True)
 class RecountRange:
     """
-    The range of records and commits to recount, and the counters as of one moment. `carried`: their part of
-    deleted commits. `oldest`: first stored number by topic.
+    The range of records and commits to recount, and the counters as of one moment. `carried`: the part of
+    each counter from deleted commits. `oldest`: first stored number by topic.
     """
 
     counters: TermCounter = field(default_factory=Counter)

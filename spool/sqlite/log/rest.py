@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 
 class RecoveryNoteWriter:
     """
-    Writes the note that tells a start which commits a damaged log lost, and moves the write-ahead log's data
-    into the database file. Both happen in the background after commits and settlements.
+    Writes the note from which a start learns of lost commits, and moves the write-ahead log's data into the
+    database file, in the background after commits and settlements.
     """
 
     def __init__(self, database: Database) -> None:

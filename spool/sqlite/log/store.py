@@ -270,8 +270,8 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unc
     Load the known ids in order of arrival: first the stored sorted lists, then newer ids from entries, and
     further ids (names) that commits added to earlier records.
 
-    After a crash, no id is missing. Returns the commits of the ids that are in no list, and the highest
-    number under which further ids are stored.
+    After a crash, no id is missing. Returns the commits whose ids are not in the sorted lists, and the
+    highest number under which further ids are stored.
     """
     id_runs = []
     for key, hour, arrived_at, checksum, data in _read_undamaged_rows(connection, queries.RUNS):

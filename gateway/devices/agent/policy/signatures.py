@@ -77,7 +77,6 @@ class TokenKey:
         return self._key.public_key().public_bytes(serialization.Encoding.PEM, form)
 
     def sign_web_token(self, payload: bytes, key_id: str) -> str:
-        """Return a JSON Web Token with a payload, signed with ES256."""
         signed = (
             _encode_base64(orjson.dumps({"alg": "ES256", "kid": key_id})) + b"." + _encode_base64(payload)
         )

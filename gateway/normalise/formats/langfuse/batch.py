@@ -77,7 +77,6 @@ prepare_types_for_msgspec(Usage, NamedUsage)
 
 
 def tokens_of_details(details: Mapping[str, Any]) -> Tokens | None:
-    """Return the tokens of `usageDetails`, or None if it counts no tokens."""
     if any(name in details for name in _OPENAI):
         return _none_if_without_counts(tokens_of_usage(_usage_from_details(details)))
     counts = {name: _tokens_if_bucket(name, value) for name, value in details.items()}

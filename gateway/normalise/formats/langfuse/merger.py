@@ -132,7 +132,6 @@ class RecordedGenerations:
         return self._by_key.get(key)
 
     def generations_with_open_records(self, trace_key: bytes, now: float) -> Sequence[RecordedGeneration]:
-        """Return the generations of a trace whose records may still be open."""
         of_trace = [self._by_key[key] for key in self._of_trace.get(trace_key, ())]
         return [recorded for recorded in of_trace if now - recorded.at < self._hold_s]
 

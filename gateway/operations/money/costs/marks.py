@@ -68,11 +68,11 @@ class MarksAnswer(msgspec.Struct, kw_only=True):
 )
 async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Return the newest notes of the time range, by day. A model is new if none of its calls in the preceding
-    year match the filters.
+    Return the newest notes of the time range, by day: annotations, new prices and new models. A model is new
+    if none of its calls in the preceding year match the filters.
 
-    Annotations of a view appear in queries of this view and in queries without a view. Filters by units of work do not
-    limit the notes.
+    Annotations of a view appear in queries of this view and in queries without a view. Filters by units of
+    work do not limit the notes.
     """
     await request.ledger.catch_up(request.services.log)
     query = (

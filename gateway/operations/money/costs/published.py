@@ -324,7 +324,10 @@ class _CostRows:
         self._row_tags: Sequence[str] = ()
 
     async def read_row_tags(self) -> Sequence[str]:
-        """Return the tags that only rows of billing connections have, up to the limit of the list."""
+        """
+        Return the tags that only rows of billing connections have, as many as the list of tags still has
+        space for.
+        """
         ledger = self._money.ledger
         limit = max(0, self._money.billing_connections.max_tags - len(ledger.tags))
         self._row_tags = (await ledger.billing_row_tags())[:limit]
