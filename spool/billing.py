@@ -79,7 +79,10 @@ class BillingDropRows(Protocol):
     def add_billing_drop(self, drop: StoredDrop, hours: Sequence[HourRows]) -> None: ...
 
     def delete_hours(self, connection: str, month: str, hours: Collection[int] | None) -> None:
-        """Delete the month's rows in these hours (None: all hours), then the billing files without rows."""
+        """
+        Delete the month's rows in these hours (None: all hours), then the billing files that have no rows
+        left.
+        """
         ...
 
 

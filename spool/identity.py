@@ -350,8 +350,8 @@ def exact_start_names(record: Inference, groups: Iterable[str | None]) -> tuple[
 
 def further_name_from_call_id(source: str, call_id: str) -> bytes:
     """
-    Return a further dedup id (name) from a source's call id. The dedup key is made from the report's other
-    id.
+    Return a further dedup id (name) from a source's call id. The dedup key is made from another id of the
+    report.
     """
     return hash_parts(5, source, "call", call_id)
 

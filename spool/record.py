@@ -198,7 +198,8 @@ class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False
 # Tag 6 of the record types is unused.
 class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False):
     """
-    A change of a closed call: its state as counted before (including earlier corrections), and its new state.
+    A change of a call whose record is closed (final): its state as counted before (including earlier
+    corrections), and its new state.
 
     Sums count `after` in place of `before`, in the hour of `start_time`. If `after` is a shadow (a duplicate
     stored for reference), the record `after.counted_by` counts the call.

@@ -370,7 +370,10 @@ _COMPARED: Final = ("input", "output")
 def refusal_reasons(
     before: RateCard, newer: RateCard, after: RateCard, changes: Sequence[Change], *, today: str
 ) -> Iterator[str]:
-    """Yield reasons to refuse a list. `after` is the list that would be in use, with its changes."""
+    """
+    Yield reasons to refuse the list `newer`. `after` is the list that would be in use, and `changes` are its
+    differences from `before`.
+    """
     yield from _model_count_refusals(before, newer)
     if newer.source["date"] > today:
         yield f"the list is dated {newer.source['date']}, which is in the future"

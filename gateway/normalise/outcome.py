@@ -205,8 +205,8 @@ class ReadOutcome(msgspec.Struct):
         """
         Pack a full part of finished records and points, because packed data needs a tenth of the memory.
 
-        A record without a certain identity is not packed. If a later part fails, the sender repeats the whole
-        payload, and the repeated record would not be recognized as a duplicate.
+        A record whose identity is uncertain is not packed. If a later part fails, the sender repeats the
+        whole payload, and the repeated record would not be recognized as a duplicate.
         """
         if (len(self.records) < PART and len(self.points) < PART) or self.why is not None:
             return

@@ -686,7 +686,7 @@ def store_comparison_and_count_missed(
     since = state["missed"] - compared.missed
     missed = compared.missed
     if is_mended:
-        # it is unknown which missed numbers the repair has found
+        # it is unknown which of the missed record numbers the repair has counted
         missed = min(
             missed,
             compared.gone if state["missed_first"] else min(compared.gone, max(0, missed - added_calls)),

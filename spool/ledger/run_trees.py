@@ -147,11 +147,11 @@ def _sums_by_session(
 
 class _Entered(NamedTuple):
     """
-    A session that contains a run, but none of the runs above it.
+    A session that contains a run, but none of the runs above the run.
 
-    Sessions can be linked below other sessions. `own_end`: the nearest linked session above in which the
-    run's own calls already count. `end`: the nearest one in which the calls of the runs below it already
-    count.
+    Sessions can be linked below other sessions. Calls are added to this session and those above it, up to a
+    session that already contains them: `own_end` for the run's own calls, `end` for those of the runs below
+    the run.
     """
 
     session: int

@@ -165,7 +165,7 @@ class TokenPrices:
 
     def meter_costs_of_sum(self, total: TokenSum) -> Mapping[str, int] | None:
         """
-        Return the cost of the tokens and fees by kind, if the sum has meters. Return None if a price is
+        Return the cost of the tokens and fees of a sum with meters, by kind. Return None if a price is
         unknown.
         """
         rate = self._book.part_rate(total)

@@ -63,7 +63,7 @@ MOST_LISTED = 20  # models, keys or regions checked one by one, or listed in a c
 
 # Limits for the rounding of money.
 COARSEST = UNIT // 100  # money units; bills do not round lines more coarsely than to a cent
-MICRO = UNIT // 10**6  # money units; a line may be rounded to this before a factor is applied
+MICRO = UNIT // 10**6  # money units; a bill may round a line to this before it applies a factor
 FINEST = UNIT // 10**9  # money units; finer digits are noise of binary floating point
 NOISE = UNIT // 10**15  # money units; conversion of currencies rounds below this
 ROUNDING_SHARE = 10_000  # at most 1/ROUNDING_SHARE of a bill may be rounding

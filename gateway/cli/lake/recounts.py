@@ -106,7 +106,8 @@ def compare_lake_with_log(
     verified_lake: VerifiedLake, route_accounting: RouteAccounting
 ) -> tuple[VerifiedLake, str]:
     """
-    Add differences for deliveries whose rows differ from the log, and for editions that the route never had.
+    Add differences for deliveries whose rows differ from the log, and for editions (lives of the log) that
+    the route never had.
 
     Also return a text that says how many deliveries were compared.
     """

@@ -82,7 +82,8 @@ _REGIONAL: Final = {
     "regional_endpoint_uplift_multiplier": ANY_REGION,
 }
 _SEARCH_SIZES: Final = ("search_context_size_low", "search_context_size_medium", "search_context_size_high")
-# Sellers whose entries have a region, a size of images or a commitment in front of the model's name.
+# Sellers whose model names have no `/`. In an entry of the list with a `/`, a region, a size of images or a
+# commitment precedes the name.
 _PLAIN_NAMES: Final = frozenset({"openai", "azure", "aws", "anthropic"})
 
 

@@ -63,8 +63,8 @@ class OrgNotes(ToolOutput):
 
 class ContextAnswer(ToolOutput):
     """
-    The result of the tool. The fields `month_...` are of this month so far. Lists of views and budgets are
-    limited.
+    The result of get_org_context. The fields `month_...` are of this month so far. Lists of views and budgets
+    are limited.
     """
 
     currency: str

@@ -33,11 +33,12 @@ class Thresholds:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """
-    The known figures of an owner's period as of now. Amounts are units (spool.ledger.money).
+    The known figures of a budget, or of one of its owners, for a period as of now. Amounts are units
+    (spool.ledger.money).
 
     `limit` is None if no amount is planned. `forecast` is None if it is too early for a forecast or the
-    period is over. If `is_silent` is True, new crossings are recorded without a notice. `is_whole` means that
-    the sums contain all records of the period.
+    period is over. If `is_silent` is True, newly crossed thresholds are recorded without a notice. `is_whole`
+    means that the sums contain all records of the period.
     """
 
     now: float

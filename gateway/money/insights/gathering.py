@@ -137,7 +137,7 @@ class FactSources:
 
 
 async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> InsightFacts:
-    """Read all facts, including every record closed by now."""
+    """Read all facts, after the ledger has counted every closed (final) record."""
     await sources.ledger.catch_up(sources.log)
     ledger = SpendReader(sources.ledger, now)
     soundness = await sources.ledger.comparison_state()

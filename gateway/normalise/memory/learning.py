@@ -290,8 +290,8 @@ class Learned(NamedTuple):
 
 class ReadOtherwise(NamedTuple):
     """
-    A shape (set of attribute names) for which the span memory and the rules give different results, with the
-    differing fields.
+    A shape (set of attribute names) of which the span memory reads spans otherwise than the rules of the
+    normaliser do, with the differing fields.
     """
 
     source: str

@@ -80,7 +80,8 @@ class AttributeShape(Struct, frozen=True, kw_only=True):
     )
     weak_marks: tuple[tuple[TelemetryProduct, Callable[[Span], bool]], ...] = ()
     kinds: tuple[KindAttribute, ...] = ()
-    deciding_kind: KindAttribute | None = None  # first kind that has a rule of its own for operations
+    # first of `kinds` with an `operation`, which decides what is a call
+    deciding_kind: KindAttribute | None = None
     taken_by: tuple[TelemetryProduct, ...] = ()  # products that may read the whole item themselves
     names_tool: bool = False
     names_operation: bool = False  # if False, the usage of a span decides whether the span is a call

@@ -445,7 +445,7 @@ def first_count(attributes: Attributes, names: Iterable[str]) -> int | None:
 def parse_count_if_number(value: Any, name: str) -> int | None:
     """
     Return a token count. Return None for text that is not a number, because other programs use the same
-    names. Raises BadValue.
+    names. Raises BadValue if the number is impossible.
     """
     if value is None:
         return None

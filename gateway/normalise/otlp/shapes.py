@@ -49,7 +49,7 @@ _FURTHER = (
     semconv.CLOUD,
     *[name for product in PRODUCTS for names in product.own_names.values() for name in names],
 )
-# fields that are True if one of the names is in their table
+# fields of AttributeShape that are True if an attribute of the item is in the table of the field
 _FLAGS = "names_tool", "names_operation", "names_end_user"
 ShapeEffect = tuple[str, Any]  # effect of an attribute name on the shape: field and value
 

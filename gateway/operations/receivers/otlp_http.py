@@ -93,7 +93,7 @@ def otlp_address(
         endpoint=f"otlp/{signal}",
         scope=INGEST,
         key=key,
-        # not at an address of another product, whose clients choose the parameters
+        # reject unknown parameters, except at addresses of other products, whose clients choose them
         checks_query=key is IN_HEADER,
         check=check_media_type,
         takes={PROTOBUF: BYTES, JSON: message},

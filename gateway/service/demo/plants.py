@@ -151,17 +151,17 @@ class LeastDemoSize:
 
     def needed_days_and_records(self, days: int, dilution_factor: float = 1.0) -> tuple[int, int]:
         """
-        Return the days and records that a month needs. `dilution_factor` is how many times as many records are needed
-        because of other planted problems.
+        Return the days (at least `days`) and records with which a month shows the problem. `dilution_factor`
+        is how many times as many records are needed because of other planted problems.
         """
         days = max(self.days, days)
         return days, math.ceil(max(self.records, self.per_day * days) * dilution_factor)
 
 
-# Word -> smallest month in which its problem is found. Detectors that compare calls need enough calls to
-# compare. Problems that are not listed are found in any month. The values were measured for each word alone,
-# with different seeds, weekdays and end hours, and include a margin. If words add calls, fewer calls remain
-# for the usual workloads.
+# Planted problem -> smallest month in which it is found. Detectors that compare calls need enough calls to
+# compare. Problems that are not listed are found in any month. The values were measured for each problem
+# alone, with different seeds, weekdays and end hours, and include a margin. If a problem adds calls, fewer
+# of the month's calls belong to the usual workloads.
 LEAST = {
     "spike": LeastDemoSize(days=14, records=10_000, per_day=500),
     "missing-price": LeastDemoSize(records=1_500, per_day=50),

@@ -235,7 +235,7 @@ class FollowedLog:
         """
         Return each topic's lowest number that is still open (may change), by commits up to `durable_through`.
 
-        If records wait for late reports, the number is never lower than in the newest row.
+        If records wait for late reports, the number is never lower than in the newest commit row.
         """
         with self._lock:
             if not self._hold_s:

@@ -86,8 +86,8 @@ def merge_correction(
     Return the correction by which a record gets `fields` from a later record of the same call, or None if no
     total changes.
 
-    A late report becomes a correction only if a count or cost changes. A later record becomes a shadow, so a
-    change of owner or status suffices, because it would otherwise be lost.
+    A late report becomes a correction only if a count or cost changes. Here the later record no longer
+    counts, so a change of owner or status suffices, because it would otherwise be lost.
     """
     changed = {name: value for name, value in fields.items() if name not in _LEFT - {"tags"}}
     if not _has_change(known_record, changed, changed):

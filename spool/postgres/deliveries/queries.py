@@ -64,7 +64,7 @@ _FREE = f"""(d.owner IS NULL OR (d.owner = %(me)s AND d.id <> ALL(%(in_hand)s::b
             OR (d.owner <> %(me)s
                 AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n WHERE n.id = d.owner AND n.{LIVE})))"""
 # Condition for the holder of the route's lease. It may also take deliveries of a live session that lost the
-# lease. That session has stopped its sender, or it never got the result of taking them.
+# lease. That session no longer sends them: it has stopped its sender, or never learned that it took them.
 _FREE_BY_LEASE = f"""({_FREE} OR (d.owner <> %(me)s
             AND EXISTS (SELECT 1 FROM {{schema}}.leases l WHERE l.name = %(lease)s AND l.node = %(me)s)))"""
 _FREE_OF_ROUTE = f"{_DELIVERY} AND d.route = %(route)s AND d.state = 'open' AND {_FREE_BY_LEASE}"

@@ -356,7 +356,7 @@ class SqliteLog:
     async def _remove_entries(self, *, wanted: int = 0) -> int:
         now = now_for_deletion(self._clock)
         short = wanted or await self._database.read(self._retention.is_short_of_room)
-        if wanted:  # only the runs need space
+        if wanted:  # the disk is short: store the sorted ids without the positions of records
             self._index.note_removed_below(self.next_number(AI_TELEMETRY))
         if short or self._index.reaches_back_to(now - self._settings.retention_s):
             # an entry may be deleted only when its ids are in runs

@@ -47,9 +47,9 @@ def doubt_contradicted_claims(claims: Sequence[CauseClaim], comparison: BillComp
 
     - The price does not explain the model's amounts, or only on fewer than LEAST_DAYS days, or the bill names
       another reason for them.
-    - A price of some days lacks the usual price on most days, or may have changed within a billing period of
-      several days or while rows were billed late.
-    - A standard price may be a tier without its discount, or a base price without a surcharge.
+    - It is a price of some days, and most days lack the usual price, or the price may have changed within a
+      billing period of several days or while rows were billed late.
+    - The price may be that of a tier without its discount, or of large inputs without their surcharge.
 
     Any claim becomes a hint if rounding explains half of its amounts, or if opposite amounts remain in its
     cells. A claim that nothing was billed or counted must leave no amount there.

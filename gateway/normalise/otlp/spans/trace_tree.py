@@ -80,7 +80,7 @@ class TraceTree:
 
     def __init__(self) -> None:
         self.nodes: dict[Key, TraceNode] = {}
-        self._outside: dict[Key, Key | None] = {}  # results cached for each span on the path
+        self._outside: dict[Key, Key | None] = {}  # cache of `parent_in_other_payload`
         # index of a call -> end and key of the last span below it
         self._last_below: dict[int, tuple[int, Key]] = {}
 

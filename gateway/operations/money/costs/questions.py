@@ -86,7 +86,7 @@ class ReportForm:
     show: Sequence[str]
     unit: str
     as_csv: bool
-    has_lines: bool  # whether the rows have price lines
+    has_lines: bool  # whether each row lists its costs by meter (price lines)
     has_colours: bool  # True if the names of the first dimension have colours
 
 
