@@ -103,7 +103,7 @@ async def check_streams(
     Check the streams in use, in the order of STREAMS.
 
     AI telemetry is always in use, and other streams if a key or a setting of [upstream] concerns them or
-    `used_streams` names them. `send_call`: send the test call to any upstream.
+    `used_streams` names them.
     """
     if not (settings.base_url or settings.ai_telemetry_url):
         return []
@@ -124,10 +124,7 @@ async def check_destinations(
     installation: str | None = None,
     send_call: bool = False,
 ) -> Sequence[DestinationCheck]:
-    """
-    Check destinations. `installation`: the public id of this installation. `send_call`: also send the test
-    call.
-    """
+    """Check destinations. `installation`: the public id of this installation."""
     return [await _check_destination(settings, clock, installation, send_call) for settings in destinations]
 
 
@@ -146,7 +143,7 @@ async def _check_channel(settings: NotifySettings, clock: Clock) -> ChannelCheck
 
 
 async def _await_probe(probe: Awaitable[Probe]) -> Probe:
-    """Return the result of a probe, also if it raises, so that the other probes still run."""
+    """Return a probe's result, also if it raises, so that the other probes still run."""
     try:
         return await probe
     except Exception as error:  # noqa: BLE001 - its text may hold a secret, so only its kind is shown
@@ -227,7 +224,7 @@ async def probe_typed_address(kind: str, url: str, secret: str, *, clock: Clock)
 
 
 async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -> DestinationCheck:
-    """Check the address of a gateway, without the device's own key, which exists only after enrolment."""
+    """Check a gateway's address, without the device's own key, which exists only after enrolment."""
     async with build_client(settings, clock=clock) as client:
         probe = await probe_connection(client, url)
     return DestinationCheck(

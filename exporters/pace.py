@@ -194,7 +194,7 @@ class RouteThrottle:
         """
         Note a failure without a response, or a response that requests a wait.
 
-        Return True if operators should now see `reason`. The first failure delays nothing, because another
+        Return whether operators should now see `reason`. The first failure delays nothing, because another
         delivery may succeed. After the second failure in a row, the route waits.
         """
         if round_at_start == self.round:

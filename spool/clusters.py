@@ -45,7 +45,6 @@ class ReportedCluster:
     One report about a cluster by its agent. Account, region and name identify the cluster.
 
     An empty or None field leaves the stored value, so a report of only the identity updates `last_seen`.
-    `device`: the id of the enrolled device that reports.
     """
 
     account: str
@@ -210,7 +209,7 @@ class ClusterTable:
 
     async def change(self, id: str, change: ClusterChange, actor: Actor) -> Cluster:
         """
-        Change the settings of a cluster. Raises NotThere, Invalid, or SpoolUnavailable while the registry is
+        Change a cluster's settings. Raises NotThere, Invalid, or SpoolUnavailable while the registry is
         damaged.
         """
         async with self._writing:

@@ -127,7 +127,7 @@ class CurrencyConverter:
     _known: dict[tuple[str, int], int | None] = field(default_factory=dict)
 
     def rate(self, currency: str, start: int) -> int | None:
-        """Return the rate of the day of `start` (epoch seconds), times SCALE, or None if it is unknown."""
+        """Return the rate of the day of `start` (epoch seconds), times SCALE, or None if unknown."""
         if currency == self.currency:
             return SCALE
         currency_day = (currency, start // DAY_S * DAY_S)

@@ -36,7 +36,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ErasureResult:
-    """The result of an erasure. `remains`: reasons why rows may still be on disk."""
+    """
+    The result of an erasure. `below`: agents and gateways that must also erase. `remains`: reasons why rows
+    may still be on disk.
+    """
 
     rows: ErasedRows = field(default_factory=ErasedRows)
     records: RenamedRecords = NO_RECORDS

@@ -76,7 +76,7 @@ def pseudonyms_by_digest(erasures: Iterable[Erasure]) -> Pseudonyms:
 
 def rename_person(record: Record, renaming: Renaming, *, time_if_unknown: int) -> bool:
     """
-    Replace erased names in a record, including the name of a contract. Changes the record. Return whether it
+    Replace erased names in a record, including a contract's name. Changes the record. Return whether it
     changed.
 
     `time_if_unknown`: the time of a call that states none. Sessions and runs keep names, because they identify work.

@@ -79,8 +79,8 @@ LATEST = sys.maxsize  # a call without a time counts as later than all erasures 
 
 class Pseudonyms(NamedTuple):
     """
-    The pseudonyms by digest of a name (see spool.erasure.pseudonyms_by_digest). `keys`: the keys of the
-    digests, b"" for this installation's key.
+    The pseudonyms by digest of a name (see spool.erasure.pseudonyms_by_digest). `keys`: the digests' keys,
+    b"" for this installation's key.
     """
 
     by_digest: Mapping[str, Sequence[tuple[int, str]]] = {}

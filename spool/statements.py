@@ -42,9 +42,9 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     `settled`, the provider may still change the row.
 
     `amount_list`, `amount_contracted`, `amount_effective`: the amount at list prices, at negotiated prices,
-    and with fees assigned to their usage. `line_type`: one of LINE_TYPES. `line_id`: only for rows without
-    tokens, because cells with tokens combine lines. `corrects`, `corrects_until`: the time that a credit or
-    later charge is for. `context`: lower limit of the context window, in input tokens.
+    and with fees assigned to their usage. `line_id`: only for rows without tokens, because cells with tokens
+    combine lines. `corrects`, `corrects_until`: the time that a credit or later charge is for. `context`:
+    lower limit of the context window, in input tokens.
     """
 
     source: str
@@ -376,7 +376,7 @@ class StatementStore(Protocol):
     async def months(self) -> Sequence[StatementMonth]: ...
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        """Delete the rows of a statement. Raises NotThere if no statement has this id."""
+        """Delete a statement's rows. Raises NotThere if no statement has this id."""
         ...
 
     async def read_pull_state(self, name: str) -> Mapping[str, Any] | None:

@@ -85,7 +85,7 @@ def parse_adoption_range(name: str) -> tuple[str, int, int] | None:
 
 def manifest_name(log_edition: str, first: int, last: int, *, repair: int = 0, table: str = TABLE) -> str:
     """
-    Return the name of a manifest. `log_edition`: the life of the log. `repair`: number of the repair that wrote
+    Return a manifest's name. `log_edition`: the life of the log. `repair`: number of the repair that wrote
     the manifest, 0 for the delivery itself.
     """
     repair_suffix = f"-r{repair}" if repair else ""

@@ -109,8 +109,8 @@ class Paths:
 
     def required_url(self, name: str, /, **parts: str) -> str:
         """
-        Return the address of a stream. Raises Misconfigured if its path is empty. The records then wait
-        for the operator.
+        Return a stream's address. Raises Misconfigured if its path is empty. The records then wait for the
+        operator.
         """
         url = self.url(name, **parts)
         if url is None:

@@ -30,10 +30,10 @@ def decimals_for_amounts(amounts: Iterable[Decimal]) -> int:
 
 def round_to_add_up(exact: Sequence[Decimal], places: int) -> list[Decimal]:
     """
-    Round the amounts of a column, of which the last is the total, so that they add up to the rounded total.
+    Round a column's amounts, of which the last is the total, so that they add up to the rounded total.
 
-    Each differs from its exact amount by less than one unit of the last decimal. If the exact amounts do not add
-    up, for example on one page of a list, each is rounded to nearest.
+    Each differs from its exact amount by less than one unit of the last decimal. If the exact amounts do not
+    add up, for example on one page of a list, each is rounded to nearest.
     """
     step = Decimal(1).scaleb(-places)
     *parts, total = exact
@@ -51,7 +51,7 @@ def round_to_add_up(exact: Sequence[Decimal], places: int) -> list[Decimal]:
 def format_amount_column(
     exact: Sequence[Decimal | None], places: int, currency: str = CURRENCY, *, is_signed: bool = False
 ) -> list[str | None]:
-    """Format the amounts of a column, of which the last is the total. None stays None."""
+    """Format a column's amounts, of which the last is the total. None stays None."""
     rounded = round_to_add_up([amount or Decimal() for amount in exact], places)
     return [
         None if amount is None else format_rounded_amount(amount, near, places, currency, is_signed=is_signed)

@@ -80,7 +80,7 @@ def _no_directory_message(directory: Path, config: Path | None) -> str:
 
 def _has_no_tollhouse_data(settings: Config) -> bool:
     """
-    Return True if the directory has no Tollhouse data. If it also has no lock file, its files are not Tollhouse's.
+    Return whether the directory has no Tollhouse data. If it also has no lock file, its files are not Tollhouse's.
     """
     from spool.engines import load_engine
 

@@ -112,8 +112,8 @@ def _field_default(field: Field[Any]) -> object:
 @dataclass(frozen=True, kw_only=True)
 class ConfigurationKey:
     """
-    A key of the configuration. `kind` is the type of one value without None. For a list or a table, it is the
-    type of an item.
+    A key of the configuration. `kind` is the type of one value without None. For a list or a table, it is an
+    item's type.
     """
 
     name: str

@@ -1,7 +1,8 @@
 """
-All reasons why a configuration cannot run, one sentence each, with the names of the settings.
+All reasons why a configuration cannot run, one sentence each, with the settings' names.
 
-A section checks its own values (`problems` of its class). This module has the rules that involve several sections.
+A section checks its own values (`problems` of its class). This module has the rules that involve several
+sections.
 """
 
 from __future__ import annotations

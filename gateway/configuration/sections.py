@@ -87,7 +87,7 @@ PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens"
 
 
 class ConfigError(Exception):
-    """Raised if the configuration cannot run. `problems` lists every reason, with the names of the settings."""
+    """Raised if the configuration cannot run. `problems` lists every reason, with the settings' names."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))

@@ -153,7 +153,7 @@ def _snake_case(noun: str) -> str:
 
 def build_answer(answer_type: Any, row: object, **given: Any) -> dict[str, Any]:
     """
-    Return an answer with the fields of a row. `given` overrides values of the row.
+    Return an answer with a row's fields. `given` overrides values of the row.
 
     Raises TypeError for a given field that is not declared, AttributeError for a declared field without a
     value.

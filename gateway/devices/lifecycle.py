@@ -521,7 +521,7 @@ class DeviceLifecycle:
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> Device | None:
         """
-        Apply the state of the device, revoked or reset, that the Tollhouse below reports for it.
+        Apply the device's state, revoked or reset, that the Tollhouse below reports for it.
 
         A revocation by an operator of this gateway takes precedence.
         """
@@ -695,8 +695,7 @@ class DeviceLifecycle:
 
     async def revoke_token(self, id_or_name: str, actor: Actor, *, devices: bool) -> tuple[int, int]:
         """
-        Revoke tokens. `id_or_name` is an id or a name. With `devices`, the devices that the tokens enrolled are
-        revoked as well.
+        Revoke tokens. With `devices`, the devices that the tokens enrolled are revoked as well.
 
         Return the numbers of tokens and devices.
         """

@@ -88,8 +88,8 @@ CLOCK_WRONG_S = 300.0
 
 class MachineEvidence(NamedTuple):
     """
-    The facts that decide the state of a machine. `machine` is the machine of the inventory that the device
-    claims to be. `listening_since` is the time from which this gateway could receive reports.
+    The facts that decide a machine's state. `machine` is the machine of the inventory that the device claims
+    to be. `listening_since` is the time from which this gateway could receive reports.
     """
 
     device: Device
@@ -122,7 +122,7 @@ class MachineState(NamedTuple):
 def evaluate_machine_state(
     evidence: MachineEvidence, now: float, known: AssistantStates | None = None
 ) -> MachineState:
-    """Return the state of a machine. `known` are the states of its assistants if they are still valid."""
+    """Return a machine's state. `known` are the states of its assistants if they are still valid."""
     device = evidence.device
     assistants = known or evaluate_assistant_states(device, now)
     word, causes = _state_and_causes(evidence, assistants.each, now)
@@ -283,7 +283,7 @@ class MachineStates:
             self._known = {id: known for id, known in self._known.items() if id in there}
 
     def forget_unless_unchanged(self, id: str, device: Device | None) -> None:
-        """Forget the state of a device, unless its new row has the same reports."""
+        """Forget a device's state, unless its new row has the same reports."""
         known = self._known.get(id)
         if known is not None and not (device is not None and _has_same_reports(known[0].device, device)):
             del self._known[id]

@@ -1,5 +1,5 @@
 """
-The request boundary: one aiohttp handler from the rows of a path.
+The request boundary: one aiohttp handler from a path's rows.
 
 Order of checks: method (405), key and scope (401, 403, 429), content coding and media type (415), size (413),
 bytes in flight (503), body (400). Without a valid key, the body is not read, and the answer says nothing

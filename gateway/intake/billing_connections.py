@@ -142,8 +142,8 @@ class BillingConnections:
 
     def is_in_costs(self, id: str) -> bool:
         """
-        Return whether costs include the rows of a connection. Always False for the connection that receives
-        hourly AI cost.
+        Return whether costs include a connection's rows. Always False for the connection that receives hourly
+        AI cost.
         """
         registry = self._registry
         return registry is not None and id != self._configured and id in registry.connections_in_costs.all()

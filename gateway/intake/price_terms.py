@@ -1,6 +1,6 @@
 """
-Terms of contracts that decide the price of a single call: a discount, the price of a tier, paid capacity, and
-a tier that a fee pays. No I/O.
+Terms of contracts that decide the price of a single call: a discount, a tier's price, paid capacity, and a
+tier that a fee pays. No I/O.
 
 `gateway.intake.prices` describes the rules. Terms about sums of calls, such as a minimum, are not known here.
 """
@@ -109,8 +109,8 @@ def covering_terms(
     terms: Sequence[PriceTerm], provider: str | None, models: Sequence[str], mode: str
 ) -> list[PriceTerm]:
     """
-    Return the terms that cover a call, whatever their dates are. `models` are the names of its model, the
-    most exact first. For each kind of term, the first name with terms decides.
+    Return the terms that cover a call, whatever their dates are. `models` are its model's names, the most
+    exact first. For each kind of term, the first name with terms decides.
     """
     seller = providers.canonical_name(provider) if provider else None
     found: list[PriceTerm] = []

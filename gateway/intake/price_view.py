@@ -64,8 +64,8 @@ def model_prices_by_seller(
     price_book: PriceBook, model: str, provider: str | None, time: int
 ) -> list[ModelPrices]:
     """
-    Return the prices of a model. Without a provider, every provider that lists the model is included, its
-    maker first.
+    Return a model's prices. Without a provider, every provider that lists the model is included, its maker
+    first.
     """
     sellers = (
         [providers.provider_name_in_rate_cards(provider)]

@@ -134,7 +134,7 @@ class PriceBook:
         return PriceBook(self.card, self._overrides) if self._terms else self
 
     def price_record(self, record: Inference) -> None:
-        """Estimate the cost of a record. A reported cost never changes."""
+        """Estimate a record's cost. A reported cost never changes."""
         estimate, quote = self._estimate_and_quote(record)
         if record.charges and UNSCALED_CREDITS in record.charges:
             replace_credits_by_cost(record, estimate)

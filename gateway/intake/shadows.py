@@ -194,8 +194,8 @@ def _call_kind(
     counts_for_any_model: bool,
 ) -> CallKind:
     """
-    Return the kind of a call: digests of its source, service and models. By these, a counter finds the calls
-    that it may repeat. With `counts_for_any_model`, counters of any model find the call.
+    Return a call's kind: digests of its source, service and models. By these, a counter finds the calls that
+    it may repeat. With `counts_for_any_model`, counters of any model find the call.
     """
     facts = {_long_fact_digest(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:

@@ -84,7 +84,7 @@ async def read_resource(
     call_context: ToolCallContext[OperatorServices], uri: str, *, modern: bool
 ) -> Mapping[str, object]:
     """
-    Return the text of a resource. Counts as a call of its tool. Raises McpError if the resource does not exist.
+    Return a resource's text. Counts as a call of its tool. Raises McpError if the resource does not exist.
     """
     target = await _tool_and_arguments(call_context, uri)
     if target is None or target[0].name not in permitted_tools(call_context):

@@ -223,7 +223,7 @@ class RateTable:
     quotations: Mapping[str, Sequence[Quotation]] = field(default_factory=dict)
 
     def value(self, currency: str, day: int) -> DayValue | None:
-        """Return the value of a currency on a day (epoch seconds), or None if it is unknown."""
+        """Return the value of a currency on a day (epoch seconds), or None if unknown."""
         if currency == CURRENCY:
             return _ONE
         rates = self.own.get(currency, ())

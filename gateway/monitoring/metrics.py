@@ -1,5 +1,5 @@
 """
-Metrics as Prometheus text. Dashboards rely on the names of the metrics.
+Metrics as Prometheus text. Dashboards rely on the metrics' names.
 
 Commits and requests are counted as they happen. Figures of the storage (queues, space) are read when the
 metrics are requested, at most once a second.

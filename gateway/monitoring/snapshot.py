@@ -77,7 +77,7 @@ class KeyGauges:
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit and how much of it is used. `name` is the name of the setting."""
+    """A limit and how much of it is used. `name` is the setting's name."""
 
     name: str
     allowed: float

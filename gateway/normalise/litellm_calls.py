@@ -101,7 +101,7 @@ def dedup_keys_from_provider_headers(record: Inference, hidden_params: Any) -> t
 
 def has_form_of_call_id(id: str) -> bool:
     """
-    Return True if an id is a UUID, like LiteLLM's own call ids. Some providers' response ids have the same
+    Return whether an id is a UUID, like LiteLLM's own call ids. Some providers' response ids have the same
     form.
     """
     return len(id) == _UUID_LENGTH and _UUID.fullmatch(id) is not None
@@ -109,7 +109,7 @@ def has_form_of_call_id(id: str) -> bool:
 
 def has_response_id_of_provider(record: Inference) -> bool:
     """
-    Return True if a call's id is the provider's response id. LiteLLM makes up ids with a UUID, such as
+    Return whether a call's id is the provider's response id. LiteLLM makes up ids with a UUID, such as
     `chatcmpl-UUID` for Claude's chats, and encrypts ids of the Responses API.
     """
     own = record.request_id
@@ -118,7 +118,7 @@ def has_response_id_of_provider(record: Inference) -> bool:
 
 def _may_lack_id_in_reports(record: Inference, call_type: Any) -> bool:
     """
-    Return True if some reports of a call may lack its id.
+    Return whether some reports of a call may lack its id.
 
     Failures and some kinds of responses have no id. A streamed response of the Responses API has one id in
     the log and another one in the spans.

@@ -251,7 +251,7 @@ def _pop_and_check_stream_name(record: dict[str, Any], stream: str | None) -> st
 
 def _type_of_record(record: Mapping[str, Any]) -> str:
     """
-    Return the type of a record. In the oldest form of the API, a record with an element or a filter is an
+    Return a record's type. In the oldest form of the API, a record with an element or a filter is an
     allocation record.
     """
     return ALLOCATION if "element_name" in record or "filter" in record else "metric"

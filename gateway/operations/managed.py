@@ -197,7 +197,7 @@ class ManagedResource(Generic[Row, Held]):
         return row
 
     async def draft_fields(self, caller: OperationCaller[Held], new_values: Any) -> dict[str, Any]:
-        """Convert a body to the fields of a draft. Only fields that the body states are included."""
+        """Convert a body to a draft's fields. Only fields that the body states are included."""
         return given_fields(new_values)
 
     async def check_fields(

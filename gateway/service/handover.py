@@ -159,8 +159,8 @@ class Predecessor:
 @contextmanager
 def _socket_address(directory: Path) -> Iterator[str]:
     """
-    Yield the address of the socket. If its path is too long for a socket address, the address uses a path
-    through the open directory.
+    Yield the socket's address. If its path is too long for a socket address, the address uses a path through
+    the open directory.
     """
     path = str((directory / FILE).absolute())
     if len(os.fsencode(path)) <= MAX_PATH_BYTES:

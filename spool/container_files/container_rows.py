@@ -95,8 +95,8 @@ class ContainerRows(Protocol):
         Write rows and running counts in one transaction.
 
         `pairs`: each row before its change (None if it is new) and after it. `removed_files`: rows to delete.
-        `changes`: of the running counts. If other processes write the rows as well, raises ContainerFileMoved
-        if a row is not as stated in its pair, KeyEnded if `expects` fail, or TooManyFiles beyond `most` rows.
+        If other processes write the rows as well, raises ContainerFileMoved if a row is not as stated in its
+        pair, KeyEnded if `expects` fail, or TooManyFiles beyond `most` rows.
         """
         ...
 

@@ -48,7 +48,7 @@ class AnnouncedFile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSender:
     """
-    The sender of a file: the name of its key, and the agent's name and version as reported.
+    The sender of a file: its key's name, and the agent's name and version as reported.
 
     `expects`: a write is refused if another process has ended the key.
     """

@@ -15,7 +15,7 @@ from spool.errors import NotAllowed, NotThere
 
 class RouteBacklog(NamedTuple):
     """
-    Sums over the open deliveries of a route.
+    Sums over the open deliveries of a route. `stuck`: records that are rejected even when sent alone.
 
     Deliveries with unknown outcome count only in `unknown`; replays count only in `stuck` and `unknown`.
     """

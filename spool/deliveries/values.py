@@ -64,7 +64,10 @@ class LakeDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """The outcome of a delivery. The five counts add up to its number of records."""
+    """
+    The outcome of a delivery. The five counts add up to its number of records. `shadow`: duplicates that are
+    stored only for reference, and not sent. `words`: the receiver's reason for rejections.
+    """
 
     delivered: int
     refused: int = 0  # records rejected while others of the delivery were accepted

@@ -357,9 +357,7 @@ class DeviceTable:
         self._start_flush_timer()
 
     async def read_changes_of_other_processes(self, ids: Collection[str] | None) -> None:
-        """
-        Read the rows that other processes wrote. `ids`: the rows to read; None if any row may have changed.
-        """
+        """Read the rows that other processes wrote."""
         async with self._turn:
             changed_rows = await self._rows.rows_changed_elsewhere(ids)
             names = await self._rows.unenrolled_names() if ids is None else None
@@ -494,8 +492,8 @@ class DeviceTable:
         deleted: Collection[str] = (),
     ) -> Mapping[str, Device | None]:
         """
-        Write the rows of a batch. Refused changes are removed from it, and the others written. Return the
-        rows that another process had written.
+        Write a batch's rows. Refused changes are removed from it, and the others written. Return the rows
+        that another process had written.
         """
         while True:
             # Rows in memory have the next batch's changes, so its conditions apply.

@@ -677,10 +677,9 @@ def store_comparison_and_count_missed(
     now: int,
 ) -> int:
     """
-    Store the result of a comparison. Return the new number of missed records.
+    Store a comparison's result. Return the new number of missed records.
 
-    `added_calls`: calls that the repair added. Numbers missed since the comparison are searched for in the next
-    one.
+    Numbers missed since the comparison are searched for in the next one.
     """
     state = read_state(rows)
     since = state["missed"] - compared.missed

@@ -57,11 +57,10 @@ class NewestSliceCalls:
         self, slice: Hashable, is_in_slice: IsInSlice, *, dimensions: Hashable, most: int
     ) -> Sequence[SliceRecord]:
         """
-        Return at most `most` calls of the slice from the last LOOK_BACK_S seconds, newest first. Calls that may
-        still get a report are left out.
+        Return at most `most` calls of the slice from the last LOOK_BACK_S seconds, newest first. Calls that
+        may still get a report are left out.
 
-        `is_in_slice` returns whether a call is in the slice. It uses `dimensions`: after a query with others, the
-        calls are searched from the start.
+        It uses `dimensions`: after a query with others, the calls are searched from the start.
         """
         remembered = self._slices.get(slice)
         if remembered is None or remembered.dimensions != dimensions:

@@ -52,7 +52,7 @@ class TokenSum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class Pricer(Protocol):
     def estimate_sum(self, total: TokenSum) -> str | None:
-        """Return the exact cost, or None if it is unknown or if prices change before `total.until`."""
+        """Return the exact cost, or None if unknown or if prices change before `total.until`."""
         ...
 
     def price_book_texts(self) -> tuple[bytes, bytes]:

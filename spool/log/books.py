@@ -85,7 +85,11 @@ def is_counter_name(term: str) -> bool:
 
 
 class SubmissionTerms(msgspec.Struct, array_like=True, kw_only=True):
-    """The counts of one submission by outcome. The encoding is positional: add new fields only at the end."""
+    """
+    The counts of one submission by outcome. The encoding is positional: add new fields only at the end.
+    `split`: further records from items with several. `left_out`: dropped tags. The fields `..._late`: changes
+    of closed records.
+    """
 
     topic: str
     received: int = 0

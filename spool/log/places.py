@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, eq=False)
 class LogPositionBlock:
     """
-    A block of dedup ids (`run`, sorted) that arrived one after the other, with the position (topic and number)
-    of each id's record. `highest`: the highest position.
+    A block of dedup ids (`run`, sorted) that arrived one after the other, with the position (topic and
+    number) of each id's record.
     """
 
     run: IdRun

@@ -32,8 +32,8 @@ class CounterPoint(msgspec.Struct, frozen=True, gc=False):
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """
-    The data that one request or file adds to one topic. `received` and the counts of what became of it obey
-    the equations of spool.log.books.
+    The data that one request or file adds to one topic. `received` and `split` together equal the counts of
+    what became of it. `keep` and `forget` change the reports that wait for their other part.
 
     It is a Struct because a frozen dataclass takes more than three times as long per request.
     """

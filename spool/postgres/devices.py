@@ -82,8 +82,8 @@ class _RowChanges:
     """
     The rows of one write, sorted by id.
 
-    `read`: the versions of the replaced rows, None for new rows. `versions`: the new versions. `urgent`: ids
-    of rows that other processes must learn of at once. `ends_keys`: a device key becomes invalid.
+    `read`: the versions of the replaced rows, None for new rows. `urgent`: ids of rows that other processes
+    must learn of at once. `ends_keys`: a device key becomes invalid.
     """
 
     devices: Mapping[str, Device]

@@ -112,7 +112,7 @@ class _ReportedSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """The leases of this gateway as stored in the database."""
+    """The leases of this gateway's session as stored in the database. `is_live`: the session still exists."""
 
     is_live: bool
     leases: Mapping[str, int] = field(default_factory=dict)  # lease -> number of its wake-ups

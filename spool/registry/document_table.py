@@ -36,10 +36,7 @@ INSIGHTS = "insights"
 
 
 def row_counts_by_creator_key(rows: RegistryRows, limit_name: str, row_count: int) -> Mapping[str, int]:
-    """
-    Return the number of rows that each key created, and under "" those of people. `row_count`: the total number
-    of rows.
-    """
+    """Return the number of rows that each key created, and under "" those of people."""
     counts_by_maker = Counter(creator_key_by_row_id(rows, limit_name).values())
     return {**counts_by_maker, "": max(0, row_count - counts_by_maker.total())}
 
@@ -182,7 +179,8 @@ class DocumentTable(Generic[Row]):
     """
     A table of documents. Each change is one transaction with its audit row; if it raises, nothing changes.
 
-    A subclass declares its kind, its draft and its limit, and uses `_add_row`, `_edit_row` and `_remove_row`.
+    A subclass declares its kind, its editable fields (`draft`) and its limit, and uses `_add_row`,
+    `_edit_row` and `_remove_row`.
     """
 
     kind: RowKind[Row]

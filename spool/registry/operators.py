@@ -122,7 +122,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleLink:
-    """A link that signs in once, under the name of its creator. Only a keyed hash of it is stored."""
+    """A link that signs in once, under its creator's name. Only a keyed hash of it is stored."""
 
     digest: bytes = field(repr=False)
     actor: str

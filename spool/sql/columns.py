@@ -52,9 +52,7 @@ class RowColumns(Generic[Row]):
         return values
 
     def read_row(self, kept: Sequence[Any], **others: Any) -> Row:
-        """
-        Return a row object. `kept`: the values of its columns. `others`: values that other tables store.
-        """
+        """Return a row object. `kept`: its columns' values. `others`: values that other tables store."""
         return self._row(**self.read_fields(kept), **others)
 
     def read_fields(self, kept: Sequence[Any]) -> dict[str, Any]:

@@ -95,7 +95,7 @@ async def open_database(path: Path, clock: Clock) -> Database:
 
 
 def read_incarnation(connection: sqlite3.Connection) -> str:
-    """Return the id of the log. Progress stored for a log with another id is invalid."""
+    """Return the log's id. Progress stored for a log with another id is invalid."""
     name = facts.read_fact(SqliteConnection(connection), INCARNATION)
     assert name is not None
     return name.decode()
@@ -356,8 +356,8 @@ def _move_aside(path: Path, kept_log: Path, clock: Clock, error: Exception) -> P
     Move the damaged file and its logs aside. Return its new path. A marker file stores the new name, so that
     a start after a crash moves the remaining files to it.
 
-    The database file is moved last. If it was moved already, a file with the old name is the result of a
-    salvage; the log of that file must not be moved next to the damaged file.
+    The database file is moved last. If it was moved already, a file with the old name is a salvage's result;
+    the log of that file must not be moved next to the damaged file.
     """
     name = notes.choose_name_aside(path.parent, clock.now())
     if path.with_name(name).exists():

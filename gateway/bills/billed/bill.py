@@ -131,8 +131,8 @@ def _rows_by_day(rows: Iterable[_BilledRow]) -> Mapping[int, Sequence[_BilledRow
 def _split_rows_by_day(sides: BillSides) -> Iterator[StatementRow]:
     """
     Yield rows of at most one day. A longer bucket within the month is divided among its days in proportion to
-    the value of their calls. A bucket that spans two months is divided evenly, so that both months calculate
-    the same parts.
+    their calls' value. A bucket that spans two months is divided evenly, so that both months calculate the
+    same parts.
     """
     worth: dict[int, int] = defaultdict(int)
     for use in sides.counted:

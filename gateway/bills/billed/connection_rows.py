@@ -81,11 +81,11 @@ AmountsByDay = dict[int, Counter[ChargeKey]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRules:
     """
-    Rules for reading the rows of a connection.
+    Rules for reading a connection's rows.
 
-    `owner_tags` are the tags that name a team or a user. `tags` are the tags that container usage keeps;
-    rows keep all of their tags. `people` turns user names into the form of records. Rows of a finished
-    month count as final.
+    `owner_tags` are the tags that name a team or a user. `tags` are the tags that container usage keeps; rows
+    keep all of their tags. `people` turns user names into the form of records. Rows of a finished month count
+    as final.
 
     `nodes` names the nodes and clusters with known usage. Rows about them are merged only with rows about the
     same node, even if their amount is 0.

@@ -313,8 +313,8 @@ def split_by_corrected_day(
     rows: Iterable[BilledMoney], call_value_by_day: Mapping[int, int]
 ) -> Iterator[tuple[int, BilledMoney]]:
     """
-    Yield refunds and corrections with the day of their calls. A row about several days is divided by the
-    value of their calls.
+    Yield refunds and corrections with the day of their calls. A row about several days is divided by their
+    calls' value.
     """
     for row in rows:
         days = corrected_days(row)

@@ -147,10 +147,7 @@ def add_calls_to_capacity_uses(
     coverage: PrepaidCoverage,
     list_prices: PriceBook,
 ) -> None:
-    """
-    Add calls to the contract terms that cover them. `uses` has the calls by term, and is changed. `list_prices`
-    has the prices without contracts.
-    """
+    """Add calls to the contract terms that cover them. `uses` has the calls by term, and is changed."""
     for day, team, called, tokens in called_sums:
         index = coverage.covering_term_index(called, day)
         if index is None:
@@ -167,8 +164,8 @@ def add_calls_to_capacity_uses(
 
 def divide_among_teams(cost: int, use: Mapping[str, TeamUse]) -> Iterator[tuple[str | None, int]]:
     """
-    Divide a day's amount among teams by the value of their calls, or by their number if no call has a value. The parts
-    add up exactly. A day without a call has one part without a team (None).
+    Divide a day's amount among teams by their calls' value, or by their number if no call has a value. The
+    parts add up exactly. A day without a call has one part without a team (None).
     """
     teams = sorted(use)
     if not teams:

@@ -74,7 +74,7 @@ class ServedSpan(NamedTuple):
 class WorkloadUse:
     """
     The tokens of a workload: those that calls reported, by day and team, and those that servers counted, by
-    day. `hours` are the hours with a counted token. `models` has the tokens by model.
+    day. `hours` are the hours with a counted token.
     """
 
     reported: dict[int, dict[str, ModelTokens]] = field(default_factory=lambda: defaultdict(dict))

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class FetchLimits(Protocol):
-    """Sends a GET request with the key of an enforcer. Raises PullFailed, whose message has no key."""
+    """Sends a GET request with an enforcer's key. Raises PullFailed, whose message has no key."""
 
     async def __call__(
         self, enforcer: EnforcerSettings, url: str, headers: Callable[[str], Mapping[str, str]]

@@ -54,7 +54,7 @@ def is_seat_held(seat: Seat, day: str) -> bool:
 
 
 def make_seat_id(plan: AssistantPlan, seat_index: int) -> str:
-    """Return the id of a seat: the plan id and the seat's position. It is the value of the seat dimension."""
+    """Return a seat's id: the plan id and the seat's position. It is the value of the seat dimension."""
     return f"{plan.id}:{seat_index}"
 
 

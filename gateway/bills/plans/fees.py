@@ -240,9 +240,8 @@ def ledger_divided_by_plans(
     prices: Callable[[], PriceBook],
 ) -> DividedLedger:
     """
-    Return the ledger, limited to the calls that today's plans cover, or to all other calls. `cost_type` is
-    one of PLAN_TYPES. With PAID_COST, contract amounts are added, and fees and overage of the seats that
-    `ledger` shows.
+    Return the ledger, limited to the calls that today's plans cover, or to all other calls. With PAID_COST,
+    contract amounts are added, and fees and overage of the seats that `ledger` shows.
     """
     plans = usable_plans(registry, ledger.dimensions())
     coverage = SeatRule(plans, ledger, registry.people)

@@ -99,7 +99,7 @@ class SeatChanges:
 
 
 def read_bounded(file: BinaryIO, name: str) -> bytes:
-    """Return the content of a file. Raises Invalid if it is larger than MAX_LIST."""
+    """Return a file's content. Raises Invalid if it is larger than MAX_LIST."""
     content = file.read(MAX_LIST + 1)
     if len(content) > MAX_LIST:
         raise Invalid(f"{name} has more than {MAX_LIST // 1024**2} MiB")

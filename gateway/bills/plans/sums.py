@@ -187,10 +187,7 @@ class SeatMonth:
     lacking: Mapping[str, int] = field(default_factory=dict)
 
     def included_part(self, call_value: int) -> int:
-        """
-        Return the part of `call_value` that the plan's fee includes. `call_value` is the value of some of the seat's
-        calls.
-        """
+        """Return the part of `call_value` that the plan's fee includes."""
         return call_value * self.included_value // self.use.value if self.use.value else 0
 
 

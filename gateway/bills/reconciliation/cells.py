@@ -550,7 +550,6 @@ def value_corrections_of_token_moves(
 
     This applies if no other move touches the two cells and both are billed separately. The correction makes
     both cells billed at the same ratio to our prices, but no token gets cheaper than its list price.
-    `value_at_our_prices` and `value_at_list_prices` return the value of a money cell's billed tokens.
     """
     between: dict[tuple[MeterPlace, MeterPlace], list[TokenMove]] = defaultdict(list)
     for move in matched_moves:

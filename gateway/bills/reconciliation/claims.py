@@ -47,9 +47,9 @@ class CauseClaim:
     """
     A cause and its part of the difference. `amount` and `tokens` are billed minus counted. `sure`: certainty.
 
-    `moved` is the size of the cause: the sum of the absolute amounts per day, halved if amounts only move
-    between days. `is_of_tokens` means that the cause is about tokens or their prices, not about other lines
-    of a bill. `parts`: claimed portion by entry.
+    `moved` is the cause's size: the sum of the absolute amounts per day, halved if amounts only move between
+    days. `is_of_tokens` means that the cause is about tokens or their prices, not about other lines of a
+    bill. `parts`: claimed portion by entry.
     """
 
     cause: str

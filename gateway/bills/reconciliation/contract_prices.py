@@ -71,8 +71,8 @@ class BilledPrices:
     """
     The models and tiers that are billed at a factor of the prices without their contract, on all days or on
     those in `days`. `every` is the factor of all models. Groups in `unclear` are billed neither at such a
-    factor nor at the prices of the contract, so every cause of their price is only likely. `stated` are the
-    days, models and tiers whose price a contract states.
+    factor nor at the contract's prices, so every cause of their price is only likely. `stated` are the days,
+    models and tiers whose price a contract states.
     """
 
     levels: ComparisonLevels
@@ -336,10 +336,10 @@ def claim_contract_price(
     split: SplitDifference, counted_uses: Sequence[CountedUse], billed: BilledPrices
 ) -> Iterator[CauseClaim]:
     """
-    Claim the difference by which the calls cost more or less at the billed prices than at the prices of the
-    contract.
+    Claim the difference by which the calls cost more or less at the billed prices than at the contract's
+    prices.
 
-    Afterwards, the split has the counted sums at the prices of the contract.
+    Afterwards, the split has the counted sums at the contract's prices.
     """
     restated = [use for use in counted_uses if use.is_estimated and billed.billed_factor(use) is not None]
     stated = sum(sum(use.values.values()) for use in restated)

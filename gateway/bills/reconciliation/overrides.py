@@ -71,10 +71,11 @@ def suggest_overrides(
     spelled: Mapping[str, Collection[str]],
 ) -> list[BilledPriceOverride]:
     """
-    Return entries with the billed prices behind claims about prices. `spelled` are the names of a model in the ledger.
+    Return entries with the billed prices behind claims about prices. `spelled` are the names of a model in
+    the ledger.
 
-    An entry for the standard tier is tried first, then one for each other tier, and then entries for all tiers. None
-    is returned unless each amount of the model agrees with the prices of the entries.
+    An entry for the standard tier is tried first, then one for each other tier, and then entries for all
+    tiers. None is returned unless each amount of the model agrees with the entries' prices.
     """
     found = []
     for model in sorted({model for claim in claimed if claim.cause in _OF_PRICES for model in claim.models}):
@@ -166,8 +167,8 @@ def _model_agrees(
     prices: Prices,
 ) -> bool:
     """
-    Return whether all billed amounts of a model agree with the prices of the entries. An entry replaces the
-    prices for large inputs as well.
+    Return whether all billed amounts of a model agree with the entries' prices. An entry replaces the prices
+    for large inputs as well.
     """
     split = comparison.split
     values: dict[MeterPlace, int] = defaultdict(int)

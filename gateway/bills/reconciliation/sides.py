@@ -166,8 +166,8 @@ def replace_model(row: Row, model: str) -> Row:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commitment:
     """
-    Capacity that a contract states. `by_day` is its cost in dollars. `models` are the covered models under the names of
-    the comparison, which may be those of the bill.
+    Capacity that a contract states. `by_day` is its cost in dollars. `models` are the covered models under
+    the comparison's names, which may be those of the bill.
     """
 
     term: PriceTerm
@@ -181,8 +181,8 @@ class Commitment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractSum:
     """
-    An amount that a contract states for the calls of a whole month, in dollars. `charge` is the kind of its terms, and
-    `free_tokens` are the free tokens of a day, by the term that states them.
+    An amount that a contract states for the calls of a whole month, in dollars. `charge` is its terms' kind,
+    and `free_tokens` are the free tokens of a day, by the term that states them.
     """
 
     contract: str

@@ -212,5 +212,5 @@ def _rounded_or_none(amount: Decimal | None) -> Decimal | None:
 
 
 def adjustment_kind(amount: Decimal) -> str:
-    """Return the kind of an adjustment: "credit", or "adjustment" if it raises the cost."""
+    """Return an adjustment's kind: "credit", or "adjustment" if it raises the cost."""
     return "adjustment" if amount > 0 else "credit"

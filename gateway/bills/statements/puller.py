@@ -58,8 +58,8 @@ class PullFailed(Exception):
 
 class Fetch(Protocol):
     """
-    Fetches one page with the key of a pull, by POST if there is a `body`. Raises PullFailed if no page
-    arrives; messages never contain the key.
+    Fetches one page with a pull's key, by POST if there is a `body`. Raises PullFailed if no page arrives;
+    messages never contain the key.
     """
 
     async def __call__(

@@ -78,7 +78,7 @@ def require_value(value: Decimal | None, name: str) -> Decimal:
 
 
 def read_text_field(row: Row, name: str) -> str | None:
-    """Return the text of a field, cut to the storable length, or None if it is absent or empty."""
+    """Return a field's text, cut to the storable length, or None if it is absent or empty."""
     return (untruncated_text_field(row, name) or "")[:MAX_TEXT] or None
 
 

@@ -1,4 +1,4 @@
-"""`tollhouse prices`: shows the prices of a model, sets own prices, loads a newer list, and undoes that."""
+"""`tollhouse prices`: shows a model's prices, sets own prices, loads a newer list, and undoes that."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, wit
 
 @click.group()
 def prices() -> None:
-    """Show the prices of a model, set own prices, and load a newer price list."""
+    """Show a model's prices, set own prices, and load a newer price list."""
 
 
 list_command(

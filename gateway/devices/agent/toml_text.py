@@ -26,7 +26,7 @@ _QUOTES = ('"""', "'''", '"', "'")
 class _Statement:
     """
     A header or a key-value pair in TOML text, with its full path. `start`, `end` and `value`, the beginning
-    of a pair's value, are positions in the text. `table` is the table of a pair.
+    of a pair's value, are positions in the text.
     """
 
     start: int

@@ -104,7 +104,7 @@ _NO_CLAIM = _Claim("")
 
 class AssistantEvidence(NamedTuple):
     """
-    The evidence that decides the state of an assistant. Times are in epoch seconds of the gateway's clock.
+    The evidence that decides an assistant's state. Times are in epoch seconds of the gateway's clock.
 
     `claim` is the state of the setting that the agent reports, and `cause` the reason; both are "" without a
     report. `use` is the reported use, or "" if the agent is too old or not allowed to report it. `since` is

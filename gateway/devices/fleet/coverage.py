@@ -153,7 +153,7 @@ class CoveragePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseCount:
-    """The number of devices whose state has one cause. `assistants` has the number by assistant."""
+    """The number of devices whose state has one cause."""
 
     state: str
     cause: str

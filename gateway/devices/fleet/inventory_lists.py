@@ -70,8 +70,7 @@ def read_inventory_list(
     name: str, content: bytes, *, to_recorded_user: Callable[[str], str | None] = lambda user: user
 ) -> InventoryList:
     """
-    Read a list of machines. `to_recorded_user` returns the form in which records name a user. Of a repeated machine,
-    the newest check-in counts.
+    Read a list of machines. Of a repeated machine, the newest check-in counts.
 
     Raises Invalid if any row cannot be read.
     """

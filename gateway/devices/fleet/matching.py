@@ -46,8 +46,8 @@ class ExpectedMachines:
 
     def machine_position(self, *, serial: str, hostname: str, serial_hash: str = "") -> int | None:
         """
-        Return the position of a machine, or None. If both serial numbers are known and differ, an equal
-        hostname is no match. The hash counts if the serial number itself is not stated.
+        Return a machine's position, or None. If both serial numbers are known and differ, an equal hostname
+        is no match. The hash counts if the serial number itself is not stated.
         """
         found = self._by_serial.get(serial.casefold()) if serial else self._by_serial_hash.get(serial_hash)
         if found is None:

@@ -32,9 +32,7 @@ class Description:
 
     @property
     def host_id_or_name(self) -> str:
-        """
-        Return the id of the host, or its name, because the collector's own extension sends only the name.
-        """
+        """Return the host's id, or its name, because the collector's own extension sends only the name."""
         return self.host_id or self.hostname
 
     @property

@@ -382,7 +382,7 @@ class AllocationTable(ManagedTable[Namespace]):
         return _require_job(await self._changes.change_rows(add_job_row, self._remember_all), id)
 
     async def advance_job(self, id: str, state: str) -> PublishJob:
-        """Advance the state of a job, never backwards. Raises NotAllowed if the job is finished."""
+        """Advance a job's state, never backwards. Raises NotAllowed if the job is finished."""
         return await self._change_job(
             id,
             lambda job: replace(job, state=max(job.state, state, key=(QUEUED, VALIDATING, PUBLISHING).index)),

@@ -40,8 +40,8 @@ SourceValues = Mapping[str, str]  # dimension -> its value; "" means that the va
 
 def assign_element(dimension: Dimension, values: SourceValues) -> str:
     """
-    Return the dimension's element (value) for a combination of source values, or "" if it is unknown.
-    `values` must include all sources, including earlier defined dimensions.
+    Return the dimension's element (value) for a combination of source values, or "" if unknown. `values` must
+    include all sources, including earlier defined dimensions.
     """
     for rule in dimension.rules:
         if rule.condition is not None and not matches_condition(rule.condition, values):

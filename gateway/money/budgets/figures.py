@@ -94,8 +94,8 @@ class BudgetFigures:
     A budget with its view and its figures.
 
     `periods` are the judged periods. The running period is first. If `problem` is set, there are no periods.
-    `per_label` is the label of the dimension `per`. `rate` is the value of one unit of the budget's currency in
-    dollars, times SCALE, or None if it is unknown.
+    `per_label` is the label of the dimension `per`. `rate` is the value of one unit of the budget's currency
+    in dollars, times SCALE, or None if unknown.
     """
 
     budget: SpendBudget

@@ -45,7 +45,7 @@ ReportRowKey = tuple[int, Group]  # place of an amount in a report: index of its
 class RowMeasures:
     """
     The measures of one row. `costs` maps each distinct unit, such as a user or session, to its cost. `amount`
-    is the sum of a unit-cost stream, or None if it is unknown. Money is in units of money.
+    is the sum of a unit-cost stream, or None if unknown. Money is in units of money.
 
     `other_calls` and `other_cost` are those of units that the totals no longer list separately. No other
     field includes them.

@@ -104,11 +104,11 @@ def comparison_query(
 ) -> CostQuery:
     """
     Return the query for the time to compare with. `comparison_range` is SAME_WEEKDAYS, PREVIOUS, a name of
-    RANGES, or FIRST..LAST. `own_range_name` is the name of the query's own range, if it has one.
+    RANGES, or FIRST..LAST.
 
     FIRST and LAST are days or times. Before `hours_since`, only whole days of UTC are stored, so a time that
-    `comparison_range` implies moves to the nearest midnight. Raises Invalid or a Refusal that names the parameter
-    `parameter_name` for anything else.
+    `comparison_range` implies moves to the nearest midnight. Raises Invalid or a Refusal that names the
+    parameter `parameter_name` for anything else.
     """
     first, dots, last = comparison_range.partition("..")
     if dots:

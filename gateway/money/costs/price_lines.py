@@ -70,8 +70,8 @@ async def read_charged_lines(
 
 def with_price_lines(show: FieldsOfReportRow, charged: Charged) -> FieldsOfReportRow:
     """
-    Wrap `show`, which returns the fields of a row, so that it adds `price_lines`. They are null for a row
-    without lines.
+    Wrap `show`, which returns a row's fields, so that it adds `price_lines`. They are null for a row without
+    lines.
     """
 
     def fields_with_price_lines(place: ReportRowKey) -> dict[str, object]:

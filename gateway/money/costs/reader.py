@@ -111,9 +111,7 @@ class CostReader:
         return (*known, *BILLED_DIMENSIONS, *await (within or self.ledger).billing_row_tags())
 
     async def find_view(self, id_or_name: str) -> View:
-        """
-        Return a view. `id_or_name` is an id or a name. Raises Refusal 400 if the view is unknown, hidden or broken.
-        """
+        """Return a view. Raises Refusal 400 if the view is unknown, hidden or broken."""
         return self.find_view_among(id_or_name, await self.read_visibility())
 
     def find_view_among(self, id_or_name: str, visible: VisiblePart) -> View:

@@ -78,8 +78,8 @@ class FocusReports:
         has_lines: bool = False,
     ) -> Rows:
         """
-        Return the rows of a report, with `price_lines` if `has_lines`. Billing rows from a billing connection
-        are left out of billed costs, because the imported bill of that connection already contains them.
+        Return a report's rows, with `price_lines` if `has_lines`. Billing rows from a billing connection are
+        left out of billed costs, because the imported bill of that connection already contains them.
         """
         is_billed = cost_type in BILLED_TYPES
         question = CostQuestion(

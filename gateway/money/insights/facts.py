@@ -81,9 +81,7 @@ class ViewSpend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnrecognisedShape:
-    """
-    Telemetry that looks like AI calls but that no dialect reads, grouped by the names of its attributes.
-    """
+    """Telemetry that looks like AI calls but that no dialect reads, grouped by its attributes' names."""
 
     names: Sequence[str]
     count: int

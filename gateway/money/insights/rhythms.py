@@ -57,8 +57,8 @@ class Rhythm:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderStop:
     """
-    A source or key that stopped. `due` is the hour since the epoch in which its silence became too long. `others` are
-    the keys of a source, or the sources of a key.
+    A source or key that stopped. `due` is the hour since the epoch in which its silence became too long.
+    `others` are a source's keys, or the sources of a key.
     """
 
     kind: str

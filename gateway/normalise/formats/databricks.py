@@ -166,8 +166,8 @@ def _provider_and_model(event: DatabricksEvent) -> tuple[str | None, str | None]
     """
     Return provider and model.
 
-    If Databricks serves the model, the destination's name is the model. Otherwise the destination's name is the
-    name of a key. `destination_model` may then be a title with spaces (`GPT OSS 20B`), so it is used last.
+    If Databricks serves the model, the destination's name is the model. Otherwise the destination's name is a
+    key's name. `destination_model` may then be a title with spaces (`GPT OSS 20B`), so it is used last.
     """
     model = text_or_none(event.destination_model)
     if text_or_none(event.destination_type) == _EXTERNAL:

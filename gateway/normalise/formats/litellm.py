@@ -402,7 +402,7 @@ def _reason_event_is_ignored(event: LiteLLMEvent) -> str | None:
 
 def _is_tool_call(event: LiteLLMEvent, record: Inference) -> bool:
     """
-    Return True if an event is a call of an MCP tool without tokens and price. Such an event has the tool's
+    Return whether an event is a call of an MCP tool without tokens and price. Such an event has the tool's
     name as its model.
     """
     is_mcp = isinstance(event.call_type, str) and "mcp" in event.call_type

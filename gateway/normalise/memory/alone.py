@@ -88,8 +88,8 @@ class LoneSpanTemplate(msgspec.Struct, frozen=True, eq=False):
 
     def add_to_outcome(self, outcome: ReadOutcome, row: Sequence[Any], version: str) -> None:
         """
-        Add the result of one span to the outcome, with the values of its row. The caller has already entered
-        the span's resource.
+        Add the result of one span to the outcome, with its row's values. The caller has already entered the
+        span's resource.
         """
         outcome.left_out += self.left_out
         if self.record is None:
@@ -198,7 +198,7 @@ def row_of_unknown_span(span: Span) -> tuple[Any, ...]:
 
 def has_no_repeats_or_parents(rows: Sequence[Sequence[Any]]) -> bool:
     """
-    Return True if no span appears twice, and if no span is the parent of another of these spans. `rows` come
+    Return whether no span appears twice, and if no span is the parent of another of these spans. `rows` come
     from the compiled module.
     """
     if len(rows) == 1:
@@ -211,7 +211,7 @@ def read_unknown_spans_if_none_related(
     looked_up_spans: Sequence[LookedUpSpans], options: ReadOptions
 ) -> bool:
     """
-    Return True if no result depends on another of these spans. Then also replace each span of an unknown kind
+    Return whether no result depends on another of these spans. Then also replace each span of an unknown kind
     in `looked_up_spans` by the result of reading it with the rules.
     """
     if any(kind is not None and kind.alone is None for part in looked_up_spans for kind in part.kinds):
@@ -300,8 +300,7 @@ def build_lone_span_template(
 ) -> LoneSpanTemplate | None:
     """
     Return a template of the result for spans of this form without related spans in their request. Return None
-    if the rules give another result. `spans` are the spans from which the form was learned, and `varying_values`
-    their varying values.
+    if the rules give another result.
     """
     call = form.read.call
     found = (
@@ -384,7 +383,7 @@ def gives_same_outcome_as_rules(
     response_id_hash: bytes | None = None,
 ) -> bool:
     """
-    Return True if the learned kind of span and `SpanReader` give the same outcome for a span.
+    Return whether the learned kind of span and `SpanReader` give the same outcome for a span.
     `response_id_hash` is from the span's row.
     """
     resource, scope = span.resource, span.scope

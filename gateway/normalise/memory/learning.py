@@ -312,8 +312,7 @@ def learn_span_kind(
     """
     Learn how to read a kind of span, in short steps: the rules read variants of the span, with values that
     `chance` draws. `names_read_by_rules` are the attribute names that the rules read for other kinds of the
-    same shape. `resource_texts` are the varying texts of the span's resource. `tag_only_names` are the names
-    of attributes that only become tags.
+    same shape. `tag_only_names` are the names of attributes that only become tags.
 
     No kind is learned if a rule reads an attribute in `tag_only_names` for another purpose as well. If the
     rules read names that are not in `names_read_by_rules`, only the names are returned, because the variants

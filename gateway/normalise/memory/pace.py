@@ -83,7 +83,7 @@ class SpanLookupPacer:
 
     def skip_memory_if_resting(self) -> bool:
         """
-        Return True if the next request is not looked up in the span memory, whatever its scopes are. Counts
+        Return whether the next request is not looked up in the span memory, whatever its scopes are. Counts
         it as skipped.
         """
         if not self._rests:
@@ -222,8 +222,7 @@ class WaitingSamples:
 
     def count_span_and_check_if_sample_wanted(self, kind_number: int, represented_spans: int) -> bool:
         """
-        Count a span of a kind. The span represents `represented_spans` spans. Return True if the caller should pass a
-        sample of the kind to `add_sample`.
+        Count a span of a kind. Return whether the caller should pass a sample of the kind to `add_sample`.
         """
         counted = self._counts.pop(kind_number, None) or Sightings(self._came)
         counted.seen += 1

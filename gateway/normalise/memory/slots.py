@@ -85,7 +85,7 @@ def varying_value_slot_or_zero(attribute_name: str) -> int:
 
 def may_be_tag(name: str, kept_names: frozenset[str]) -> bool:
     """
-    Return True if the text of an attribute may become a tag by its name, without examining the text, unless a
+    Return whether the text of an attribute may become a tag by its name, without examining the text, unless a
     rule reads the attribute for another purpose as well. `kept_names` are the attributes that the operator keeps as
     tags.
     """

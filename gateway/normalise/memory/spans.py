@@ -1,6 +1,6 @@
 """
 The memory of spans: it gives the result for a span of a learned kind without the rules. The compiled module
-finds the kind of a span.
+finds a span's kind.
 
 All other spans are read by the rules. The rules remain the only definition of how a span is read.
 """
@@ -311,7 +311,8 @@ class SpanMemory:
         self, looked_up_spans: LookedUpSpans, span_index: int, represented_spans: int
     ) -> bool:
         """
-        Compare a known span with the result of the rules, or decode an unknown span in `looked_up_spans` for the rules.
+        Compare a known span with the rules' result, or decode an unknown span in `looked_up_spans` for the
+        rules.
 
         Return False if the rules read a known span differently, because other spans of the request may differ
         as well.

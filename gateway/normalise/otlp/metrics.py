@@ -150,7 +150,7 @@ class CounterPoints:
 
     def set_kind(self, kind: str, temporality: int, monotonic: bool) -> None:
         """
-        Note the kind of the metric. Sums are counted only if they are monotonic.
+        Note the metric's kind. Sums are counted only if they are monotonic.
 
         There is one exception: if another Tollhouse sends a sum that may fall, it is counted, because a
         decrease corrects an earlier count. A metric that cannot be counted is still read and shown if its

@@ -143,7 +143,7 @@ _STEPS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindAttribute:
-    """Declaration of an attribute that states the kind of a span, for any sender."""
+    """Declaration of an attribute that states a span's kind, for any sender."""
 
     attribute: str
     # values in lower case that mark a span as one around calls

@@ -574,7 +574,7 @@ def machine_readable_error(attributes: Attributes, exception: str | None = None)
 
 def has_error_finish(attributes: Attributes, names: Iterable[str], outputs: Iterable[str]) -> bool:
     """
-    Return True if `error` is the only finish reason (in a list or its JSON text) and no response is stated.
+    Return whether `error` is the only finish reason (in a list or its JSON text) and no response is stated.
 
     LangChain writes `error` for reasons that it does not know. So `error` is not a failure if output or a
     response id is stated.
@@ -629,7 +629,7 @@ def provider_by_model_name(model: str) -> str | None:
 @lru_cache(maxsize=2048)
 def is_gemini(provider: str | None, model: str | None) -> bool:
     """
-    Return True if a Google model answered the call. The rules for Gemini then apply, because some reports on
+    Return whether a Google model answered the call. The rules for Gemini then apply, because some reports on
     Google models omit reasoning tokens.
     """
     if model is None:
@@ -639,7 +639,7 @@ def is_gemini(provider: str | None, model: str | None) -> bool:
 
 def is_email_attribute(name: str) -> bool:
     """
-    Return True if an attribute may hold an e-mail address by its name. Of such attributes, only those in
+    Return whether an attribute may hold an e-mail address by its name. Of such attributes, only those in
     `EMAIL` are read.
     """
     return "email" in name.lower()

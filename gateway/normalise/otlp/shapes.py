@@ -3,7 +3,7 @@ Shapes of items: everything that the attribute names of an item show, by the nam
 conventions declare.
 
 Each name has its facts: the tables in which a product or a convention declares it. The facts of an item's
-names are the key of its shape, so an undeclared name costs only one look-up. A cached token count has ten
+names are its shape's key, so an undeclared name costs only one look-up. A cached token count has ten
 spellings, and a span uses one or two of them. Later code searches only the spellings in the shape.
 """
 

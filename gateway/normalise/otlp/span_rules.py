@@ -112,7 +112,7 @@ def operation_by_span_name(span: Span, shape: AttributeShape) -> str | None:
 
 def has_bedrock_input_without_cache(span: Span, provider: str | None, model: str | None) -> bool:
     """
-    Return True if the input count excludes the cache, because OpenLLMetry copies Bedrock's counts. For other
+    Return whether the input count excludes the cache, because OpenLLMetry copies Bedrock's counts. For other
     senders the counts themselves decide later.
     """
     return span.scope.name.endswith(".bedrock")

@@ -94,7 +94,7 @@ class Allowance:
 
     def count_work_and_check_turn(self, size: int, parts: int = 0) -> bool:
         """
-        Count work on `size` bytes and `parts`. Return True if the caller must now pause, so that the event
+        Count work on `size` bytes and `parts`. Return whether the caller must now pause, so that the event
         loop can run.
 
         Threads must pause as well. If a thread only releases the interpreter lock for a moment, it takes the

@@ -168,8 +168,7 @@ def member_positions(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
 
 def valid_object_text(raw: Raw) -> bytes:
     """
-    Return the text of an object, cleaned if it is not valid JSON. Raises ValidationError if it is not an
-    object.
+    Return an object's text, cleaned if it is not valid JSON. Raises ValidationError if it is not an object.
     """
     text = bytes(raw)
     if text.lstrip()[:1] != b"{":

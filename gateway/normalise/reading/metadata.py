@@ -100,8 +100,8 @@ class Metadata:
         end_user: str | None = None,
     ) -> None:
         """
-        Fill the record's caller and tags. An authenticated principal takes precedence over a user that
-        the caller names. `email` is the address of the principal.
+        Fill the record's caller and tags. An authenticated principal takes precedence over a user that the
+        caller names. `email` is the principal's address.
         """
         if email is not None and not is_address(email):
             email = None

@@ -77,7 +77,7 @@ def describe_assistant(state: AssistantState) -> dict[str, object]:
 
 
 def describe_device_details(row: DeviceWithState) -> dict[str, object]:
-    """Describe a single device: the fields of the list, and further fields."""
+    """Describe a single device: the list's fields, and further fields."""
     device = row.device
     heartbeat = decode_heartbeat(device.heartbeat)
     return {

@@ -55,7 +55,7 @@ def object_label(key: Key) -> str:
 
 class FileKind(ABC):
     """
-    A kind of objects in files, such as budgets. `new` has the fields of an object, except those in `without`.
+    A kind of objects in files, such as budgets. `new` has an object's fields, except those in `without`.
     `action` is the part of its audit actions before the dot.
 
     `makes_secrets`: a new object without `secret_file` gets a new secret, which is written to a file.
@@ -111,10 +111,7 @@ class FileKind(ABC):
         return {name: to_json_form(getattr(row, name)) for name in self.field_names}
 
     def creation_body(self, fields: Mapping[str, Any], id_of: IdOf) -> msgspec.Struct:
-        """
-        Return the body that creates an object with these fields. `id_of` returns the id of an object by its
-        file and name.
-        """
+        """Return the body that creates an object with these fields."""
         return msgspec.convert(fields, self.new)
 
     def are_values_defaults(self, registry: Registry, row: Any, values: Mapping[str, Any]) -> bool:

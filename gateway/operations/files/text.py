@@ -107,8 +107,7 @@ def convert_fields(
     node: YamlNode, kind: type, faults: DefinitionFaults, path: Path = (), *, known_names: Sequence[str]
 ) -> Mapping[str, Any]:
     """
-    Convert the texts of an object to the types of its fields. `known_names` are the names of fields that
-    a file may have.
+    Convert the texts of an object to the types of its fields.
 
     Adds a fault for each unknown field and each wrong value.
     """

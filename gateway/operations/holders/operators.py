@@ -404,7 +404,7 @@ class PeopleServices(WithRegistry):
 
 @dataclass(kw_only=True)
 class AssistantServices:
-    """Services of assistants. `tool_calls` counts the tool calls of each key."""
+    """Services of assistants."""
 
     clock: Clock
     mcp: Callable[[], McpSettings] = McpSettings

@@ -68,7 +68,7 @@ class NewAnnotation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 class Annotation(NewAnnotation, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """
-    A stored annotation. Times are epoch seconds, and `author` is the creator. `view` is the id of the view, or ""
+    A stored annotation. Times are epoch seconds, and `author` is the creator. `view` is the view's id, or ""
     for a note about all calls.
     """
 

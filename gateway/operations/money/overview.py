@@ -236,9 +236,7 @@ async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 async def describe_ledger(request: OperatorRequest[MoneyServices, None], *, counts_rows: bool) -> Result:
-    """
-    Return the state of the totals, and the frozen exchange rates. If `counts_rows` is False, `rows` is null.
-    """
+    """Return the totals' state, and the frozen exchange rates. If `counts_rows` is False, `rows` is null."""
     services = request.services
     state = asdict(await services.ledger.state(counts_rows=counts_rows))
     state["rows"] = state["rows"] if counts_rows else None
@@ -271,8 +269,8 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
 
     All totals are read in one transaction. The notes of the chart and the reasons of the month's change are
     read afterwards. The chart, the lists and the notes cover the requested days, by default the last 30.
-    People who have limited data access do not get the state of the installation. `previous` is null unless
-    its time is counted completely.
+    People who have limited data access do not get the installation's state. `previous` is null unless its
+    time is counted completely.
     """
     services = request.services
     await request.ledger.catch_up(services.money.log)

@@ -84,9 +84,7 @@ _MOST_DIGITS = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownVersion:
-    """
-    A version in a list. `uri` is the address of its text, or None if the text has no address of its own.
-    """
+    """A version in a list. `uri` is its text's address, or None if the text has no address of its own."""
 
     version: DefinitionVersion
     uri: str | None
@@ -95,10 +93,7 @@ class ShownVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownNamespace:
-    """
-    A namespace in a list. `newest` is its newest version, or None if it has no version. `broken` says why
-    that version is not in force.
-    """
+    """A namespace in a list. `broken` says why that version is not in force."""
 
     namespace: Namespace
     newest: DefinitionVersion | None
@@ -227,8 +222,8 @@ def version_rows(
     money: MoneyServices, namespace: str | None = DEFAULT, *, parent_path: str | None = None
 ) -> MemoryRows[ShownVersion]:
     """
-    Return the versions of a namespace, or of all namespaces if it is None. `parent_path` begins the addresses
-    of their texts.
+    Return the versions of a namespace, or of all namespaces if it is None. `parent_path` begins their texts'
+    addresses.
     """
     versions = money.require_registry().declared_table(AllocationTable).versions(namespace)
     return MemoryRows(

@@ -36,7 +36,7 @@ _STATED = ("name", "title", "reference", "text", "namespace")
 
 @dataclass(frozen=True, slots=True)
 class NamedRow:
-    """An audit row with the name of its target. `exists`: the target still exists under this name."""
+    """An audit row with its target's name. `exists`: the target still exists under this name."""
 
     row: AuditRow
     name: str | None

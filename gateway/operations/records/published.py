@@ -74,7 +74,7 @@ class KeptRecord:
     def filter_value(self, name: str) -> str:
         """
         Return the record's value for filters: a field or tag, under the name that costs use for it. "" means
-        unknown. A correction has the values of its call.
+        unknown. A correction has its call's values.
         """
         if name == "kind":
             return self.record.kind

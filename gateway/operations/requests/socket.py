@@ -66,8 +66,8 @@ class OperatorSocket:
 
     async def start(self) -> Path:
         """
-        Delete the files of a killed process, listen, and return the path of the socket. Nothing listens on Windows,
-        where Python has no such sockets.
+        Delete the files of a killed process, listen, and return the socket's path. Nothing listens on
+        Windows, where Python has no such sockets.
         """
         if sys.platform == "win32":
             return self._directory / "operator.sock"

@@ -42,7 +42,7 @@ class AssistantPerson:
 
 
 def metadata_address(oauth: McpOAuthSettings) -> str:
-    """Return the address of the metadata: the well-known part first, then the path of the resource."""
+    """Return the metadata's address: the well-known part first, then the resource's path."""
     parts = urlsplit(oauth.resource)
     return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
 

@@ -465,7 +465,7 @@ async def reload_price_overrides_on_change(intake: Intake, parts: Assembler, reg
 
 
 def price_book(config: Config, registry: Registry | None) -> PriceBook:
-    """Return the prices of an installation. Raises ConfigError if the file of [prices] cannot be read."""
+    """Return an installation's prices. Raises ConfigError if the file of [prices] cannot be read."""
     try:
         return installed_prices(config, registry)
     except CardUnreadable as error:

@@ -126,10 +126,7 @@ NAMED = {"spike": "search"}
 def undetected_problem_names(
     problem_names: Collection[str], finding_titles: Mapping[str, Collection[str]]
 ) -> list[str]:
-    """
-    Return the words of --plant whose problem no detector found. `finding_titles` has the titles of findings, by
-    detector or type.
-    """
+    """Return the words of --plant whose problem no detector found."""
     return [
         word
         for word in problem_names

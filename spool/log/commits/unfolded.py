@@ -23,7 +23,7 @@ class CompactedIds(msgspec.Struct):
     How far ids have been moved to stored sorted lists, for engines that store these in files.
 
     Every id up to a topic's number in `through` is in a list, is stored next to the records, or was dropped
-    by the limits on ids.
+    by the limits on ids, which keep all ids since `covered_since`.
     """
 
     through: dict[str, int] = {}

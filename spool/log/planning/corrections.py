@@ -83,8 +83,8 @@ def merge_correction(
     now_ns: int,
 ) -> Correction | None:
     """
-    Return the correction by which a record gets `fields` from a later record of the same call, or None if no
-    total changes.
+    Return the correction by which a record gets `fields` from a later record that turned out to be the same
+    call, or None if no total changes.
 
     A late report becomes a correction only if a count or cost changes. Here the later record no longer
     counts, so a change of owner or status suffices, because it would otherwise be lost.

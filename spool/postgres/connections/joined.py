@@ -100,8 +100,8 @@ class JoinedTransaction:
     A transaction in two round trips, one for each block.
 
     A statement between the blocks costs a further round trip, except the query of the standbys' state. After
-    a commit, `doubt` is None if a standby certainly has it, otherwise the state of the standbys.
-    `sees_standbys`: the role may see standbys.
+    a commit, `doubt` is None if a standby certainly has it, otherwise the standbys' state. `sees_standbys`:
+    the role may see standbys.
     """
 
     def __init__(self, connection: WatchedConnection) -> None:
@@ -134,7 +134,7 @@ class JoinedTransaction:
         Commit the transaction. Use this exactly once, as the last block; without it, nothing is stored.
         Raises the errors of `Lane.transaction`.
 
-        With `needs_standby`, this sets the attribute `doubt` to the state of the standbys, unless one of them
+        With `needs_standby`, this sets the attribute `doubt` to the standbys' state, unless one of them
         certainly has the commit, whatever the server's settings.
 
         With `in_two_steps`, the first transaction does not wait for a standby, so its locks are released and

@@ -1,4 +1,4 @@
-"""The database to connect to, the settings of its sessions, and the translation of errors."""
+"""The database to connect to, its sessions' settings, and the translation of errors."""
 
 from __future__ import annotations
 

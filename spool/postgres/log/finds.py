@@ -80,7 +80,7 @@ async def count_all_commits(database: Database) -> None:
 
 def count_oldest_commits(database: Database, connection: Connection) -> bool:
     """
-    Count the oldest commits that are not counted. Return True if there may be more.
+    Count the oldest commits that are not counted. Return whether there may be more.
 
     Of several processes that do this at the same time, only one succeeds.
     """

@@ -1,9 +1,9 @@
 """
 Checks in the database that the keys of a request are still valid. See `spool.registry.bearers`.
 
-A transaction holds the registry's head lock, or locks the rows of its keys. So a key ends either before or
-after the transaction. A commit of the log holds only the log's head lock. The process that ends a key waits
-for that lock.
+A transaction holds the registry's head lock, or locks its keys' rows. So a key ends either before or after
+the transaction. A commit of the log holds only the log's head lock. The process that ends a key waits for
+that lock.
 """
 
 from __future__ import annotations

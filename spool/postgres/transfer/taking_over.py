@@ -397,7 +397,7 @@ class _SchemaWriter:
             yield {"reporter": sender, "at": at}
 
     def _read_rows(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a table. Yield nothing if the source has no such table."""
+        """Yield a table's rows. Yield nothing if the source has no such table."""
         if name not in self._tables.names:
             return
         table: KeptTable = self._tables.table(name)

@@ -56,7 +56,7 @@ SETTINGS = DocumentKind("cluster_settings", ConfiguredCluster, "configuration of
 
 
 def cluster_id(account: str, region: str, name: str) -> str:
-    """Return the id of a cluster, which every installation computes in the same way."""
+    """Return a cluster's id, which every installation computes in the same way."""
     return sha256(json.dumps([account, region, name]).encode()).hexdigest()[:24]
 
 
@@ -89,7 +89,7 @@ class ClusterSettingsTable:
 
     async def change(self, name: ClusterName, change: ClusterChange, *, actor: Actor) -> None:
         """
-        Change the settings of a cluster, which may not have reported yet. Equal settings are not stored.
+        Change a cluster's settings, which may not have reported yet. Equal settings are not stored.
 
         Raises Invalid, or Managed if a file manages the settings, except for `enabled`.
         """

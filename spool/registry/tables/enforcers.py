@@ -92,8 +92,7 @@ class EnforcerTable:
         self, name: str, state: EnforcerState, reading: EnforcerReading | None = None
     ) -> None:
         """
-        Store the result of an attempt. The oldest readings beyond MAX_READINGS and MAX_STORED_LIMITS are
-        deleted.
+        Store an attempt's result. The oldest readings beyond MAX_READINGS and MAX_STORED_LIMITS are deleted.
         """
         body = {} if reading is None else await asyncio.to_thread(_pack_reading, reading)
 

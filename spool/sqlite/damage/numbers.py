@@ -110,8 +110,8 @@ def _restore_routes(connection: sqlite3.Connection, note: RecoveryNote) -> None:
 
 def balance_route_counters(connection: sqlite3.Connection) -> bool:
     """
-    Make the counters of the routes balance. Return whether any had to change. Records of lost deliveries are
-    sent again.
+    Make the counters of each route add up to the assigned numbers. Return whether any had to change. Records
+    of lost deliveries are sent again.
 
     Deliveries are made in the order of numbers. So the records that no counter has are the highest ones below
     `next`.

@@ -211,9 +211,7 @@ def _table_names(connection: sqlite3.Connection) -> list[str]:
 
 
 def _read_rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
-    """
-    Yield the rows of a table. Tables without row ids are read from both ends. A missing table has no rows.
-    """
+    """Yield a table's rows. Tables without row ids are read from both ends. A missing table has no rows."""
     try:
         columns = old.execute(f"SELECT name, pk FROM pragma_table_info('{table}')").fetchall()
     except (sqlite3.DatabaseError, UnicodeDecodeError):

@@ -268,7 +268,7 @@ class _Arrived(NamedTuple):
 def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[UncompactedCommits, int]:
     """
     Load the known ids in order of arrival: first the stored sorted lists, then newer ids from entries, and
-    further ids (names) that commits added to earlier records.
+    further ids that commits added to earlier records.
 
     After a crash, no id is missing. Returns the commits whose ids are not in the sorted lists, and the
     highest number under which further ids are stored.

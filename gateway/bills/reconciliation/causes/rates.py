@@ -716,7 +716,7 @@ def find_cause_of_known_factor(
     of tokens, or None.
 
     `are_others_claimed`: other causes already explain the other kinds of tokens, so one kind is enough to
-    show the price of a tier.
+    show a tier's price.
     """
     factor = next(iter(ratios.values()))
     is_one = len(ratios) < 2 and WHOLE not in ratios

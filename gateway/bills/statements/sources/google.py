@@ -157,8 +157,8 @@ def _add_row(row: Row, cells: ReportCells) -> None:
 
 def _line_kind(sku_words: list[str], unit: str | None) -> str:
     """
-    Return the kind of a line. Tokens are recognized by the SKU, because their unit is `count` or `requests`.
-    Hours and bytes are never tokens.
+    Return a line's kind. Tokens are recognized by the SKU, because their unit is `count` or `requests`. Hours
+    and bytes are never tokens.
     """
     known = set(sku_words)
     if "storage" in known:

@@ -229,7 +229,7 @@ def _dimension_count_text(version: JsonObject) -> str:
 
 
 def read_definition(file: Path) -> str:
-    """Read the text of a definition. The command ends with an error if the file cannot be read."""
+    """Read a definition's text. The command ends with an error if the file cannot be read."""
     try:
         return file.read_text("utf-8")
     except UnicodeDecodeError:

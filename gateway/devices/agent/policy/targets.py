@@ -52,12 +52,12 @@ class Destination:
 class ManagedAssistant:
     """
     An assistant with managed settings. `files` has one path per system. `domain` is its preference domain on
-    macOS, and `registry` its key below HKEY_LOCAL_MACHINE. `preferences` and `registry_values` make their values
-    from the text of the file.
+    macOS, and `registry` its key below HKEY_LOCAL_MACHINE. `preferences` and `registry_values` make their
+    values from the file's text.
 
-    If `has_endpoint` is False, the endpoint can only be an environment variable; `has_header` says the same of
-    the key. If `is_enforced` is False, users can override the settings. `since` is the first version that reads
-    the file, or else the version that was tested.
+    If `has_endpoint` is False, the endpoint can only be an environment variable; `has_header` says the same
+    of the key. If `is_enforced` is False, users can override the settings. `since` is the first version that
+    reads the file, or else the version that was tested.
     """
 
     name: str

@@ -36,7 +36,7 @@ if sys.platform == "win32":
 
     @contextmanager
     def _open_inside_root(root: Path, relative_path: str, flags: int) -> Iterator[int | Path]:
-        """Open a file, or yield the path of a folder. A link that appears after the check is not noticed."""
+        """Open a file, or yield a folder's path. A link that appears after the check is not noticed."""
         path = root
         for part in relative_path.split("/"):
             path /= part

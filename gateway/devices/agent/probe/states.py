@@ -2,7 +2,7 @@
 The state of an assistant, from the facts that the probe found and what it remembers of earlier runs.
 
 States and causes are words of fixed lists. With several users on a machine, the worst state of a home in
-which the assistant is used is the state of the machine. Without any use, the homes of people count.
+which the assistant is used is the machine's state. Without any use, the homes of people count.
 """
 
 from __future__ import annotations

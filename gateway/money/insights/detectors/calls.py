@@ -102,10 +102,7 @@ def doubled_source(facts: InsightFacts) -> Sequence[Finding]:
 
 
 def _are_pairs_suspicious(pair_count: int, calls_of_smaller_source: int) -> bool:
-    """
-    Return True if two sources have too many pairs of equal calls for chance. `calls_of_smaller_source` is
-    the number of calls of the smaller source.
-    """
+    """Return whether two sources have too many pairs of equal calls for chance."""
     is_whole = pair_count == calls_of_smaller_source and pair_count >= LEAST_WHOLE
     return is_whole or pair_count >= max(LEAST_PAIRS, LEAST_PAIRED_SHARE * calls_of_smaller_source)
 

@@ -69,7 +69,7 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
 
 def _is_unanswered(span: Span) -> bool:
     """
-    Return True if a span is a call without a response, because it raised an exception. Such a span has no
+    Return whether a span is a call without a response, because it raised an exception. Such a span has no
     model. In Google's ADK for Python this returns False, because a span below reports the failure.
     """
     if span.name != _CALL or any(name in span.attributes for name in _ANSWERED):

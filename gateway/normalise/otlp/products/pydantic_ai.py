@@ -36,7 +36,7 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _is_agent_run(span: Span) -> bool:
-    """Return True if a span is a run in Pydantic AI's first version, which sums up its calls."""
+    """Return whether a span is a run in Pydantic AI's first version, which sums up its calls."""
     attributes = span.attributes
     is_named = "gen_ai.agent.name" in attributes or "agent_name" in attributes
     return is_named and "gen_ai.operation.name" not in attributes
@@ -44,7 +44,7 @@ def _is_agent_run(span: Span) -> bool:
 
 def _is_start_of_stream(span: Span, shape: AttributeShape) -> bool:
     """
-    Return True if a span is the start of a stream, whose result a later span reports.
+    Return whether a span is the start of a stream, whose result a later span reports.
 
     Logfire up to version 4 marks such spans. From version 5 on, such a span holds only a request, without
     usage, id or exception.

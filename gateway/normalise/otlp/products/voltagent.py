@@ -38,7 +38,7 @@ def _operation_if_call(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _is_main_model_run(span: Span) -> bool:
-    """Return True if a model run produces the agent's response. The agent's counts exclude all other runs."""
+    """Return whether a model run produces the agent's response. The agent's counts exclude all other runs."""
     return _ATTEMPT in span.attributes
 
 

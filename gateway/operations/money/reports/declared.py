@@ -399,8 +399,8 @@ class ScheduledReportResource(ManagedResource[ScheduledReport, HasLedger]):
         self, caller: OperationCaller[HasLedger], row: ScheduledReport
     ) -> tuple[ScheduledReport, str | None, float]:
         """
-        Return the report with the name of its view. If the view is hidden or deleted, return None instead
-        of the name.
+        Return the report with its view's name. If the view is hidden or deleted, return None instead of the
+        name.
         """
         view = caller.registry.views.find(row.view_id)
         is_seen = view is not None and (await caller.sees()).can_see_view(view)

@@ -30,8 +30,8 @@ async def newest_sign_in_groups(registry: Registry, person: str) -> tuple[str, .
 
 async def recipient_rights(registry: Registry, person: str, is_default: IsDefault) -> Rights:
     """
-    Return the rights of a recipient. The recipient "" may see everything. Raises NotReadable if the person
-    has no enabled account or may not see costs.
+    Return a recipient's rights. The recipient "" may see everything. Raises NotReadable if the person has no
+    enabled account or may not see costs.
     """
     if not person:
         return EVERYTHING

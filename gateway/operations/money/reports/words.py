@@ -27,8 +27,7 @@ class ReportFigures:
     """
     The figures of a view that a recipient may see. Amounts are units (spool.ledger.money).
 
-    `bars` are days or weeks. `top` are the largest groups of the dimension `by`. `budgets` and `insights`
-    have one line for each budget and insight.
+    `bars` are days or weeks. `top` are the largest groups of the dimension `by`.
     """
 
     view: str
