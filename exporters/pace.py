@@ -175,7 +175,7 @@ class RouteThrottle:
 
     def note_record_rejection(self) -> None:
         """
-        Note that the destination rejected a record sent alone. It may reject every record, so slow down.
+        Note that a record sent alone was rejected, and wait, because the destination may reject every record.
         """
         if self.state != REFUSING:
             self.state = REFUSING

@@ -132,8 +132,6 @@ async def continue_due_erasures(
     """
     Finish interrupted erasures. Rename once more in each erasure from AGAIN_AFTER_S ago, for reports that
     arrived late.
-
-    Return the number of erasures that were due.
     """
     registry = _require_registry(storage)
     due = [

@@ -80,7 +80,7 @@ class Publisher:
     async def publish_rule(self, rule: Publication) -> int:
         """
         Store unit-cost operations for the values of a publication rule that changed since they were last
-        stored. Return the number of operations.
+        stored.
         """
         if not await self._ledger.has_all_counted_records():
             return 0

@@ -374,8 +374,8 @@ class ContainerFiles:
         self, identity: ClusterIdentity, reasons: Mapping[str, str], sender: ContainerSender
     ) -> int:
         """
-        Mark files as abandoned because the sender no longer has them. `reasons`: by file reference. Return
-        the number of marked files. Uploaded and unknown files do not change.
+        Mark files as abandoned because the sender no longer has them. `reasons`: by file reference. Uploaded
+        and unknown files do not change.
         """
         async with self._kept.lock:
             known_files = await self.rows.files_by_reference(FILE, identity, list(reasons))

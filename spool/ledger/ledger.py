@@ -903,10 +903,7 @@ class Ledger:
         return await self._read_rows(lambda rows: day_usage(rows, day, whole=True))
 
     async def store_billed_days(self, billed_days: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
-        """
-        Replace the billed costs of days in one transaction. A day whose digest is unchanged stays. Return the
-        number of replaced days.
-        """
+        """Replace the billed costs of days in one transaction. A day whose digest is unchanged stays."""
 
         def store_changed_days(rows: LedgerRows) -> int:
             return sum(_put_billed_if_changed(rows, day, sums) for day, sums in billed_days)

@@ -131,8 +131,8 @@ def move_to_whole_days(query: CostQuery, hours_since: datetime) -> CostQuery:
 
 def earlier_same_weekdays_query(query: CostQuery, range_name: str | None = None) -> CostQuery:
     """
-    Return the query for the same weekdays of an earlier time range, to compare with. For months, quarters and
-    parts of them, it is that of `preceding_query`.
+    Return the query for the same weekdays of an earlier time range, to compare with. A month, a quarter, or a
+    part from its start is compared with the one before.
     """
     before = preceding_query(query)
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)

@@ -33,7 +33,7 @@ _REMOVE = """
 
 async def delete_old_rows(database: Database, table: str, column: str, *, before: float) -> int:
     """
-    Delete the rows of a table whose time in `column` is before `before`. Return the number of deleted rows.
+    Delete the rows of a table whose time in `column` is before `before`.
 
     The table is read once in file order, a few blocks per transaction. So no statement takes long, no index
     is needed, and an error undoes no finished step.

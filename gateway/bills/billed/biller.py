@@ -118,7 +118,7 @@ class Biller:
     async def recalculate_changed_months(self) -> int:
         """
         Recalculate months with changed bills, owners or rates. This month and the previous month are also
-        recalculated once an hour. Return the number of changed days.
+        recalculated once an hour.
         """
         infos = await self._sources.statements.statements()
         this = CalendarMonth.at(self._clock.now())

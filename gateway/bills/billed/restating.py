@@ -301,7 +301,7 @@ class FrozenMonths:
     async def finish_closing_and_reopening(self) -> int:
         """
         Store closed months that are not stored as closed yet, and delete corrections and invoice amounts of
-        reopened months. Return the number of changes.
+        reopened months.
         """
         changed = 0
         for provider in sorted({day.seller for day in self.days.values()}):

@@ -95,7 +95,7 @@ class ConnectionCostUpdater:
             await asyncio.sleep(LOOK_S)
 
     async def recalculate_changed_months(self) -> int:
-        """Recalculate months with changed rows or rules. Return the number of changed days."""
+        """Recalculate months with changed rows or rules."""
         connections = self._sources.connections()
         names = {connection.id for connection in connections}
         changed = 0

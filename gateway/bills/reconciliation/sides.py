@@ -118,7 +118,7 @@ class CountedUse:
     """
     Counted calls of one day with the same price.
 
-    `values` are the values of each meter's tokens at the price of the time. Meters without a known price are
+    `values` are the values of each meter's tokens at the price that applied. Meters without a known price are
     omitted. `unsized` is the number of calls with incomplete token counts. `cost` is the total cost.
     `context` is an input size that each call exceeds, or -1 if the sizes are unknown. `failed` is the amount
     by which the bill exceeds the ledger because it bills failed calls. If a contract decides the price,

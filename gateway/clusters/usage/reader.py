@@ -93,8 +93,7 @@ class UsageReader:
 
     async def read_new_files(self) -> int:
         """
-        Read new files, and delete usage that is older than the stored billing rows. Return the number of
-        files read.
+        Read new files, and delete usage that is older than the stored billing rows.
 
         A large cluster's usage of unfinished days has many megabytes, so it is not written after every call.
         """

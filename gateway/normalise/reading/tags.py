@@ -159,10 +159,7 @@ def is_brief_text(text: str) -> bool:
 
 
 def put_label_unless_content(tags: dict[str, str], name: str, text: str) -> bool:
-    """
-    Add a tag whose name an operator chose. Any name is allowed except a content name. Return whether it was
-    added.
-    """
+    """Add a tag whose name an operator chose. Any name is allowed except a content name."""
     return len(name) <= MAX_NAME and not is_content(name) and _add_tag_within_limits(tags, name, text)
 
 

@@ -87,10 +87,7 @@ class PostgresRetention:
         self.period_bytes = min(PERIOD_BYTES, max(1, max_bytes // PERIODS))
 
     async def remove_entries(self, now: float, limits: Callable[[], Mapping[str, int]]) -> int:
-        """
-        Delete entries by age. If space is short, drop whole periods early, the oldest first. Return the
-        number of deleted entries.
-        """
+        """Delete entries by age. If space is short, drop whole periods early, the oldest first."""
         removed = 0
         for topic in TOPICS:
             step = STEP
@@ -220,10 +217,7 @@ class PostgresRetention:
         return len(removable)
 
     def _remove_period(self, connection: Connection, limits: Mapping[str, int]) -> int:
-        """
-        Delete the oldest partition of the log early if space is short and no reader needs it. Return the
-        number of deleted entries.
-        """
+        """Delete the oldest partition of the log early if space is short and no reader needs it."""
         periods = self._read_periods(connection)
         removed = 0
         for after in periods[1:2]:

@@ -100,7 +100,7 @@ class Retention:
     ) -> int:
         """
         Delete entries by age, and earlier if the file is nearly full or `wanted` bytes must be freed on a
-        full disk. Return the number of deleted entries.
+        full disk.
         """
         removed = 0
         goal = self._goal_bytes

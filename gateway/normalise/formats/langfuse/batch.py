@@ -88,8 +88,8 @@ def tokens_of_details(details: Mapping[str, Any]) -> Tokens | None:
 
 def tokens_of_named_usage(usage: NamedUsage) -> Tokens | None:
     """
-    Return the tokens of the `usage` field of older Langfuse versions. Return None if it counts nothing, or
-    counts another unit such as characters or seconds.
+    Return the tokens of `usage`, which `usageDetails` replaced in newer versions. Return None if it counts
+    nothing, or counts another unit such as characters or seconds.
     """
     if (text_or_none(usage.unit) or "TOKENS").upper() != "TOKENS":
         return None
