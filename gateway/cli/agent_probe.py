@@ -176,7 +176,7 @@ def read_probe_settings(
     config: Path | None, data: Path | None, *, env: Mapping[str, str] = os.environ
 ) -> ProbeSettings:
     """
-    Read the probe's settings, which runs every five minutes on every laptop. A usual file is read without the
+    Read the settings of the probe, which runs every five minutes on every laptop. A usual file is read without the
     rules for all other settings, which would take half of the probe's time.
     """
     if config is not None and not any(name.startswith(VARIABLES) for name in env):

@@ -283,7 +283,7 @@ class MachineStates:
             self._known = {id: known for id, known in self._known.items() if id in there}
 
     def forget_unless_unchanged(self, id: str, device: Device | None) -> None:
-        """Forget a device's state, unless its new row has the same reports."""
+        """Forget the state of a device, unless its new row has the same reports."""
         known = self._known.get(id)
         if known is not None and not (device is not None and _has_same_reports(known[0].device, device)):
             del self._known[id]

@@ -89,7 +89,7 @@ class ClusterSettingsTable:
 
     async def change(self, name: ClusterName, change: ClusterChange, *, actor: Actor) -> None:
         """
-        Change a cluster's settings, which may not have reported yet. Equal settings are not stored.
+        Change the settings of a cluster, which may not have reported yet. Equal settings are not stored.
 
         Raises Invalid, or Managed if a file manages the settings, except for `enabled`.
         """
