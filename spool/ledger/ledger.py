@@ -975,7 +975,7 @@ class Ledger:
         return None if start is None else datetime.fromtimestamp(start, UTC)
 
     async def values(self, dimension: str | DerivedDimension, most: int = MOST_VALUES) -> Sequence[str]:
-        """Return a dimension's values. Raises ValueError if it is unknown."""
+        """Return a dimension's values. Raises ValueError if the dimension is unknown."""
         resolved: str | DerivedDimension = dimension
         if dimension == USER:
             resolved = self.person_dimension or USER

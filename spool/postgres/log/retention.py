@@ -66,7 +66,7 @@ class LogPeriod(NamedTuple):
 class PostgresRetention:
     """
     Deletes entries in steps. `limits`: the lowest number per topic that must stay, besides what routes need.
-    `set_aside` lets the accounting balance without damaged commit rows, if their counts can be computed.
+    `set_aside` counts damaged commit rows as deleted, if their counts can be computed.
     """
 
     def __init__(

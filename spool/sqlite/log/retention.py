@@ -77,7 +77,7 @@ def is_used_space_at_least(connection: sqlite3.Connection, size: int) -> bool:
 class Retention:
     """
     Deletes entries in steps. `limits`: the lowest number per topic that must stay, besides what routes need.
-    `set_aside` takes damaged commit rows out of the accounting, if their counts can be computed.
+    `set_aside` counts damaged commit rows as deleted, if their counts can be computed.
     """
 
     def __init__(
