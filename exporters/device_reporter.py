@@ -200,13 +200,10 @@ class DeviceReporter:
         except Misconfigured as error:
             if error.status not in (401, 403, 404, 405):
                 raise
-            return (
-                await self._send_heartbeat_and_return_wait_s()
-            )  # the gateway does not know the device, its key or pings
-        if not answer.body.startswith(b"{"):
-            return (
-                await self._send_heartbeat_and_return_wait_s()
-            )  # a web page answered, which the heartbeat states
+            # the gateway does not know the device, its key or pings
+            return await self._send_heartbeat_and_return_wait_s()
+        if not answer.body.startswith(b"{"):  # a web page answered, which the heartbeat states
+            return await self._send_heartbeat_and_return_wait_s()
         self._set_disconnection_reason(None)
         return self._interval_s
 

@@ -79,9 +79,8 @@ def lineage_sql(sets_table: str, column: str, *, has_below: bool, visible_sets_s
     names = {"sets": sets_table, "rest": REST, **_visible_sets_sql_parts(visible_sets_sql)}
     and_below = _AND_BELOW.format(**names) if has_below else ""
     own = f"(SELECT unit_run FROM {sets_table} WHERE {column} IN :numbers) s"
-    if (
-        visible_sets_sql
-    ):  # read all visible sets, because the time would reveal whether a hidden set has the unit
+    if visible_sets_sql:
+        # read all visible sets, because the time would reveal whether a hidden set has the unit
         visible = f"seen v JOIN {sets_table} s ON s.id = v.id"
         own = f"(SELECT s.unit_run FROM {visible} WHERE s.{column} + 0 * v.id IN :numbers) s"
     return _LINEAGE.format(own=own, and_below=and_below, **names)

@@ -151,9 +151,8 @@ class BillComparison:
         _, cell, meter = entry
         digit = self.precision.get(cell.day, 0)
         left = self.remainder.amounts.get(entry, 0)
-        if (
-            value_at_other_prices is not None
-        ):  # the provider may round both before and after it applies a factor
+        if value_at_other_prices is not None:
+            # the provider may round both before and after it applies a factor
             left += self.split.worth[cell, meter] - value_at_other_prices
             digit *= 2
         return 2 * abs(left) <= digit * max(1, self.split.lines.get((cell, meter), 0))
