@@ -37,7 +37,7 @@ class RoundedComparisonRow:
         return self.billed - self.counted
 
     @property
-    def explained_difference(self) -> Decimal:
+    def explained(self) -> Decimal:
         return self.difference - self.unexplained
 
 

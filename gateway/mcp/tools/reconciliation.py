@@ -246,7 +246,7 @@ def _format_reconciliation(content: ReconciledMonths) -> str:
         )
         parts.append(
             f"{format_cell(provider.provider)}: billed {shown.billed}, counted {shown.counted}, difference "
-            f"{shown.difference} = {shown.explained_difference} explained + {shown.unexplained} unexplained; "
+            f"{shown.difference} = {shown.explained} explained + {shown.unexplained} unexplained; "
             f"{provider.not_compared} days are not compared yet."
         )
         rows = [

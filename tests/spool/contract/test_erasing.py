@@ -280,7 +280,9 @@ async def test_rows_have_no_name(storage: Storage) -> None:
     changed = registry.roles.get(role.id)
     assert ("eve@example.com",) == changed.members
     assert erasure.names[people.erasure_digest("ada")] in changed.filters[0].values
-    again = await erased(storage, erasure_of(people, ["ada"], NOON + 1, texts=True), labels=["Ada Lovelace"])
+    again = await erased(
+        storage, erasure_of(people, ["ada"], NOON + 1, texts=True), shown_names=["Ada Lovelace"]
+    )
     assert 1 == len(again.rows.texts)
     changed = registry.roles.get(role.id)
     assert "Calls of (erased)." == changed.description

@@ -63,7 +63,7 @@ def is_added_up(line: Line, places: int) -> None:
         exact["billed"], exact["counted"], causes, exact["unexplained"], places=places
     )
     assert shown.billed - shown.counted == sum(shown.causes.values()) + shown.unexplained
-    assert shown.explained_difference == sum(shown.causes.values())
+    assert shown.explained == sum(shown.causes.values())
     half = Decimal(1).scaleb(-places) / 2
     assert abs(shown.billed - dollars(line.billed)) <= half
     assert abs(shown.counted - dollars(line.counted)) <= half
