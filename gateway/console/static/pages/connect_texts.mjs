@@ -238,7 +238,7 @@ export const TOOLS = [
   "source": "snowflake",
   "steps": [
    {
-    "text": "Each hour, send the last two hours of both USAGE_HISTORY views:"
+    "text": "Each hour, send the last two hours of both USAGE_HISTORY views to http://HOST:4318/v1/ai-telemetry/snowflake:"
    },
    {
     "code": "for view in AI_GATEWAY_USAGE_HISTORY CORTEX_REST_API_USAGE_HISTORY; do\n  snow sql --format json --query \"SELECT * FROM SNOWFLAKE.ACCOUNT_USAGE.$view\n    WHERE START_TIME > DATEADD(hour, -2, CURRENT_TIMESTAMP())\" > rows.json\n  tollhouse send --as snowflake --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.json\ndone"
