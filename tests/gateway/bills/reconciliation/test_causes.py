@@ -659,7 +659,7 @@ def test_what_nothing_explains() -> None:
 def test_every_cause_is_documented() -> None:
     """The page lists each cause that a check or a restatement claims."""
     code = "".join(path.read_text() for path in Path("gateway/bills/reconciliation").rglob("*.py"))
-    causes = set(re.findall(r'(?:claim_entries(?:_with_rates)?|build_claim)\(\s*"(\w+)"', code))
+    causes = set(re.findall(r'(?:claim_entries(?:_with_price_differences)?|build_claim)\(\s*"(\w+)"', code))
     assert {"failed_calls", "posted_late", "no_bill", "other_model"} < causes
     listed = re.findall(r"^\| (`.+`) \|", Path("docs/reconciliation.md").read_text(), re.MULTILINE)
     assert causes <= {name for cell in listed for name in re.findall(r"`(\w+)`", cell)}
