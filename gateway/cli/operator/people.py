@@ -235,7 +235,7 @@ def print_sign_in_link(client: OperatorClient, role: str, public: str | None, as
 @click.group()
 def people() -> None:
     """
-    Link a person's names, and assign names to show.
+    Link the names of a person, and assign names to show.
 
     Records keep each name as it was reported. Reports show one line for each person, under the first name.
     """

@@ -40,7 +40,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, wit
 
 @click.group()
 def prices() -> None:
-    """Show a model's prices, set own prices, and load a newer price list."""
+    """Show the prices of a model, set own prices, and load a newer price list."""
 
 
 list_command(
