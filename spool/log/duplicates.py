@@ -425,9 +425,7 @@ class IdsToCompact:
 
 
 class _IdCompactionPlan:
-    """
-    The index's sorted lists of ids as they will be after a compaction (a move of ids from the dict into lists).
-    """
+    """The sorted lists of an index after a compaction, which moves ids from the index's dict into the lists."""
 
     def __init__(self, index: DuplicateIndex) -> None:
         self._runs = index.id_runs_by_hour()

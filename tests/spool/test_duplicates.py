@@ -227,7 +227,7 @@ def plain_marks(run: IdRun) -> bytes:
     return bytes(marks)
 
 
-def test_rows_of_ids_are_deleted_when_all_are_in_runs() -> None:
+def test_id_rows_are_deleted_once_sorted_lists_have_all_ids() -> None:
     """
     When all ids of a commit are in runs, the rows stored for them are deleted. Commits of one kind of record
     do not delete rows of another kind.

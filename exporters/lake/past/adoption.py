@@ -242,7 +242,7 @@ class LakeAdoption:
 
     async def adopt_records(self, *, leaves_in_lake: bool, dry_run: bool) -> AdoptionResult:
         """
-        Add the records that only the data lake has to the restored log.
+        Add to the restored log the records that only the data lake has.
 
         With `leaves_in_lake`, they stay only in the lake. With `dry_run`, nothing is written, and the result's
         `brought` counts the records that would be added. Raises NotAllowed if the data lake does not belong

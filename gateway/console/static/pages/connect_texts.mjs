@@ -198,7 +198,7 @@ export const TOOLS = [
   "source": "azure_apim",
   "steps": [
    {
-    "text": "Enable GatewayLlmLogs with message logging off. Then send the last rows every hour, for example from cron:"
+    "text": "Enable GatewayLlmLogs with message logging off. Then send the rows of the last hour, for example from cron:"
    },
    {
     "code": "az monitor log-analytics query --workspace WORKSPACE --output json \\\n  --analytics-query 'ApiManagementGatewayLlmLog | where TimeGenerated > ago(65m)' > rows.json\ntollhouse send --as azure_apim --to http://HOST:4318 --key-env TOLLHOUSE_KEY rows.json"

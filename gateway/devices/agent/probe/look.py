@@ -244,7 +244,7 @@ class _AssistantProbe:
         looked = (
             memory.looked
             for key, memory in remembered_uses.items()
-            if key.startswith(self._remembered_uses_key(None))
+            if key.startswith(self._memory_name_of_user(None))
         )
         self._looked = min(now, max(looked, default=0.0))
         self._endpoint = ""  # last seen address of an endpoint that is not Tollhouse's
@@ -320,11 +320,11 @@ class _AssistantProbe:
 
     def _evaluate_and_remember_home(self, user: int | None, facts: AssistantFacts) -> HomeState:
         home = evaluate_home(facts, self._remembered_uses_of_home(user), now=self._now, user=user)
-        self._memories[self._remembered_uses_key(user)] = home.memory
+        self._memories[self._memory_name_of_user(user)] = home.memory
         return home
 
     def _remembered_uses_of_home(self, user: int | None) -> RememberedUses:
-        memory = self._memories.get(self._remembered_uses_key(user))
+        memory = self._memories.get(self._memory_name_of_user(user))
         # a home that appeared since the last look counts as used since then
         return (
             RememberedUses(looked=self._looked)
@@ -332,7 +332,7 @@ class _AssistantProbe:
             else memory
         )
 
-    def _remembered_uses_key(self, user: int | None) -> str:
+    def _memory_name_of_user(self, user: int | None) -> str:
         return f"{self._managed.name} {'' if user is None else user}"
 
     def _is_installed_for_all(self) -> bool:
