@@ -198,13 +198,15 @@ def _file_name(file: ContainerFile) -> tuple[str, ...]:
 _DAY, _DOCUMENT = RowColumns(UsageDay), RowColumns(UsageDocument)
 _TABLE = "container_usage"
 _KEY = ("account", "region", "cluster", "day")
-_ONE = (
-    f"{select_sql(_TABLE, _DOCUMENT.names)}"
-    " WHERE account = :account AND region = :region AND cluster = :cluster AND day = :day"
-)
+_OF_KEY = "account = :account AND region = :region AND cluster = :cluster AND day = :day"
+_ONE = f"{select_sql(_TABLE, _DOCUMENT.names)} WHERE {_OF_KEY}"
 _DAYS = f"{select_sql(_TABLE, _DAY.names)} WHERE day >= :since ORDER BY day, account, region, cluster"
 _PUT_USAGE = upsert_sql(_TABLE, _DOCUMENT.names, *_KEY)
-_TRIM = f"DELETE FROM {{schema}}.container_usage WHERE day > {OPEN} AND day < :before"
+# locked in the order in which `store_documents` writes, so that writers cannot deadlock
+_OLD = f"""
+    {select_sql(_TABLE, _KEY)} WHERE day > {OPEN} AND day < :before
+    ORDER BY account, region, cluster, day {{for_update}}"""
+_DELETE = f"DELETE FROM {{schema}}.{_TABLE} WHERE {_OF_KEY}"
 
 
 class SqlContainerUsage:
@@ -232,4 +234,8 @@ class SqlContainerUsage:
         await self._transactions.transaction(lambda connection: connection.run_each(_PUT_USAGE, rows))
 
     async def delete_old_days(self, before: int) -> None:
-        await self._transactions.transaction(lambda connection: connection.run(_TRIM, before=before))
+        def lock_and_delete(connection: SqlConnection) -> None:
+            keys = [dict(zip(_KEY, row, strict=True)) for row in connection.all(_OLD, before=before)]
+            connection.run_each(_DELETE, keys)
+
+        await self._transactions.transaction(lock_and_delete)
