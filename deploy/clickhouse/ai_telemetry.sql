@@ -48,6 +48,11 @@ CREATE TABLE ai_telemetry (
   `corrects` String,
   `reason` LowCardinality(String),
   `known_at` Nullable(DateTime64(6, 'UTC')),
+  `run` String,
+  `parent_run` String,
+  `ancestors` String,
+  `charges` Map(LowCardinality(String), String),
+  `counted_by` String,
   INDEX by_number number TYPE minmax GRANULARITY 1
 ) ENGINE = ReplacingMergeTree PARTITION BY toYYYYMM(at) ORDER BY (toDate(at), id)
 SETTINGS non_replicated_deduplication_window = 10000;

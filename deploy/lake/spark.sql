@@ -50,6 +50,11 @@ CREATE TABLE IF NOT EXISTS lake (
   `corrects` STRING,
   `reason` STRING,
   `known_at` TIMESTAMP,
+  `run` STRING,
+  `parent_run` STRING,
+  `ancestors` STRING,
+  `charges` MAP<STRING, STRING>,
+  `counted_by` STRING,
   `date` DATE
 )
 USING PARQUET
@@ -59,9 +64,9 @@ LOCATION 's3a://acme-costs/tollhouse/ai_telemetry/v1';
 MSCK REPAIR TABLE lake;
 -- Each id once, which matters only after a restore or an import.
 CREATE OR REPLACE VIEW once AS
-SELECT `edition`, `number`, `at`, `committed_at`, `kind`, `counted`, `calls`, `spend`, `id`, `request_id`, `trace_id`, `span_id`, `start_time`, `end_time`, `provider`, `operation`, `request_model`, `response_model`, `region`, `status`, `error_type`, `cost_source`, `price_book`, `source`, `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`, `cache_write_1h_tokens`, `reasoning_tokens`, `cost`, `estimated_cost`, `user`, `team`, `session`, `api_key`, `device`, `tags`, `shadow`, `name`, `model`, `token_type`, `value`, `value_money`, `unit`, `meters`, `corrects`, `reason`, `known_at`, `date`
+SELECT `edition`, `number`, `at`, `committed_at`, `kind`, `counted`, `calls`, `spend`, `id`, `request_id`, `trace_id`, `span_id`, `start_time`, `end_time`, `provider`, `operation`, `request_model`, `response_model`, `region`, `status`, `error_type`, `cost_source`, `price_book`, `source`, `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`, `cache_write_1h_tokens`, `reasoning_tokens`, `cost`, `estimated_cost`, `user`, `team`, `session`, `api_key`, `device`, `tags`, `shadow`, `name`, `model`, `token_type`, `value`, `value_money`, `unit`, `meters`, `corrects`, `reason`, `known_at`, `run`, `parent_run`, `ancestors`, `charges`, `counted_by`, `date`
   FROM (
-         SELECT `edition`, `number`, `at`, `committed_at`, `kind`, `counted`, `calls`, `spend`, `id`, `request_id`, `trace_id`, `span_id`, `start_time`, `end_time`, `provider`, `operation`, `request_model`, `response_model`, `region`, `status`, `error_type`, `cost_source`, `price_book`, `source`, `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`, `cache_write_1h_tokens`, `reasoning_tokens`, `cost`, `estimated_cost`, `user`, `team`, `session`, `api_key`, `device`, `tags`, `shadow`, `name`, `model`, `token_type`, `value`, `value_money`, `unit`, `meters`, `corrects`, `reason`, `known_at`, `date`, row_number() OVER (
+         SELECT `edition`, `number`, `at`, `committed_at`, `kind`, `counted`, `calls`, `spend`, `id`, `request_id`, `trace_id`, `span_id`, `start_time`, `end_time`, `provider`, `operation`, `request_model`, `response_model`, `region`, `status`, `error_type`, `cost_source`, `price_book`, `source`, `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`, `cache_write_1h_tokens`, `reasoning_tokens`, `cost`, `estimated_cost`, `user`, `team`, `session`, `api_key`, `device`, `tags`, `shadow`, `name`, `model`, `token_type`, `value`, `value_money`, `unit`, `meters`, `corrects`, `reason`, `known_at`, `run`, `parent_run`, `ancestors`, `charges`, `counted_by`, `date`, row_number() OVER (
                   PARTITION BY `id` ORDER BY CASE WHEN `number` IS NULL THEN 1 ELSE 0 END, `number`, `edition`
                 ) AS place
            FROM lake
@@ -69,11 +74,11 @@ SELECT `edition`, `number`, `at`, `committed_at`, `kind`, `counted`, `calls`, `s
  WHERE place = 1;
 -- Rows that count: their sums equal the reports.
 CREATE OR REPLACE VIEW spend AS
-SELECT `edition`, `number`, `at`, `committed_at`, `kind`, `counted`, `calls`, `spend`, `id`, `request_id`, `trace_id`, `span_id`, `start_time`, `end_time`, `provider`, `operation`, `request_model`, `response_model`, `region`, `status`, `error_type`, `cost_source`, `price_book`, `source`, `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`, `cache_write_1h_tokens`, `reasoning_tokens`, `cost`, `estimated_cost`, `user`, `team`, `session`, `api_key`, `device`, `tags`, `shadow`, `name`, `model`, `token_type`, `value`, `value_money`, `unit`, `meters`, `corrects`, `reason`, `known_at`, `date`, CAST(`spend` AS DECIMAL(18, 6)) AS usd FROM lake WHERE `counted`;
+SELECT `edition`, `number`, `at`, `committed_at`, `kind`, `counted`, `calls`, `spend`, `id`, `request_id`, `trace_id`, `span_id`, `start_time`, `end_time`, `provider`, `operation`, `request_model`, `response_model`, `region`, `status`, `error_type`, `cost_source`, `price_book`, `source`, `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`, `cache_write_1h_tokens`, `reasoning_tokens`, `cost`, `estimated_cost`, `user`, `team`, `session`, `api_key`, `device`, `tags`, `shadow`, `name`, `model`, `token_type`, `value`, `value_money`, `unit`, `meters`, `corrects`, `reason`, `known_at`, `run`, `parent_run`, `ancestors`, `charges`, `counted_by`, `date`, CAST(`spend` AS DECIMAL(18, 6)) AS usd FROM lake WHERE `counted`;
 -- One row per call, with its spend after corrections and the number of corrections. A call that a correction took
 -- back has no row, because another row is the same call.
 CREATE OR REPLACE VIEW calls AS
-SELECT c.`edition`, c.`number`, c.`at`, c.`committed_at`, c.`kind`, c.`counted`, c.`calls`, CASE WHEN k.corrections IS NULL THEN c.`spend` ELSE coalesce(c.`spend`, 0) + coalesce(k.changed, 0) END AS `spend`, c.`id`, c.`request_id`, c.`trace_id`, c.`span_id`, c.`start_time`, c.`end_time`, c.`provider`, c.`operation`, c.`request_model`, c.`response_model`, c.`region`, c.`status`, c.`error_type`, c.`cost_source`, c.`price_book`, c.`source`, c.`input_tokens`, c.`output_tokens`, c.`cache_read_tokens`, c.`cache_write_tokens`, c.`cache_write_1h_tokens`, c.`reasoning_tokens`, c.`cost`, c.`estimated_cost`, c.`user`, c.`team`, c.`session`, c.`api_key`, c.`device`, c.`tags`, c.`shadow`, c.`name`, c.`model`, c.`token_type`, c.`value`, c.`value_money`, c.`unit`, c.`meters`, c.`corrects`, c.`reason`, c.`known_at`, c.`date`,
+SELECT c.`edition`, c.`number`, c.`at`, c.`committed_at`, c.`kind`, c.`counted`, c.`calls`, CASE WHEN k.corrections IS NULL THEN c.`spend` ELSE coalesce(c.`spend`, 0) + coalesce(k.changed, 0) END AS `spend`, c.`id`, c.`request_id`, c.`trace_id`, c.`span_id`, c.`start_time`, c.`end_time`, c.`provider`, c.`operation`, c.`request_model`, c.`response_model`, c.`region`, c.`status`, c.`error_type`, c.`cost_source`, c.`price_book`, c.`source`, c.`input_tokens`, c.`output_tokens`, c.`cache_read_tokens`, c.`cache_write_tokens`, c.`cache_write_1h_tokens`, c.`reasoning_tokens`, c.`cost`, c.`estimated_cost`, c.`user`, c.`team`, c.`session`, c.`api_key`, c.`device`, c.`tags`, c.`shadow`, c.`name`, c.`model`, c.`token_type`, c.`value`, c.`value_money`, c.`unit`, c.`meters`, c.`corrects`, c.`reason`, c.`known_at`, c.`run`, c.`parent_run`, c.`ancestors`, c.`charges`, c.`counted_by`, c.`date`,
        coalesce(k.corrections, 0) AS corrections
   FROM once c
   LEFT JOIN (
@@ -92,7 +97,7 @@ SELECT CAST(`at` AS DATE) AS day, `team`, `user`, `api_key`, sum(`calls`) AS cal
   FROM spend GROUP BY CAST(`at` AS DATE), `team`, `user`, `api_key`;
 -- Rows that became known on a later day than the day of the call.
 CREATE OR REPLACE VIEW late AS
-SELECT `edition`, `number`, `at`, `committed_at`, `kind`, `counted`, `calls`, `spend`, `id`, `request_id`, `trace_id`, `span_id`, `start_time`, `end_time`, `provider`, `operation`, `request_model`, `response_model`, `region`, `status`, `error_type`, `cost_source`, `price_book`, `source`, `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`, `cache_write_1h_tokens`, `reasoning_tokens`, `cost`, `estimated_cost`, `user`, `team`, `session`, `api_key`, `device`, `tags`, `shadow`, `name`, `model`, `token_type`, `value`, `value_money`, `unit`, `meters`, `corrects`, `reason`, `known_at`, `date`, usd, CAST(coalesce(`known_at`, `committed_at`) AS DATE) AS known_on
+SELECT `edition`, `number`, `at`, `committed_at`, `kind`, `counted`, `calls`, `spend`, `id`, `request_id`, `trace_id`, `span_id`, `start_time`, `end_time`, `provider`, `operation`, `request_model`, `response_model`, `region`, `status`, `error_type`, `cost_source`, `price_book`, `source`, `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`, `cache_write_1h_tokens`, `reasoning_tokens`, `cost`, `estimated_cost`, `user`, `team`, `session`, `api_key`, `device`, `tags`, `shadow`, `name`, `model`, `token_type`, `value`, `value_money`, `unit`, `meters`, `corrects`, `reason`, `known_at`, `run`, `parent_run`, `ancestors`, `charges`, `counted_by`, `date`, usd, CAST(coalesce(`known_at`, `committed_at`) AS DATE) AS known_on
   FROM spend WHERE CAST(coalesce(`known_at`, `committed_at`) AS DATE) > CAST(`at` AS DATE);
 -- Sums by hour, with column names of FOCUS.
 CREATE OR REPLACE VIEW focus AS

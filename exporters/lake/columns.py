@@ -14,7 +14,17 @@ from typing import Any, Final, NamedTuple, Protocol
 from spool.ledger import money
 from spool.ledger.verdicts import CallVerdict, counted_amounts, counted_time_us
 from spool.meters import quantity_in_millionths
-from spool.record import CALL_UNIT, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
+from spool.record import (
+    CALL_UNIT,
+    RUNS,
+    TOKEN_UNIT,
+    Correction,
+    Inference,
+    Record,
+    UsageMetric,
+    charge_differences,
+    decimal_text,
+)
 
 VERSION: Final = 1
 TABLE: Final = "ai_telemetry"
@@ -48,7 +58,8 @@ COLUMNS: Final[Mapping[str, str]] = {
     "cache_write_1h_tokens": COUNT, "reasoning_tokens": COUNT, "cost": MONEY, "estimated_cost": MONEY, "user": TEXT,
     "team": TEXT, "session": TEXT, "api_key": TEXT, "device": TEXT, "tags": TAGS, "shadow": TRUTH, "name": WORD,
     "model": WORD, "token_type": WORD, "value": COUNT, "value_money": MONEY, "unit": WORD, "meters": METERS,
-    "corrects": TEXT, "reason": WORD, "known_at": TIME,
+    "corrects": TEXT, "reason": WORD, "known_at": TIME, "run": TEXT, "parent_run": TEXT,
+    "ancestors": TEXT, "charges": TAGS, "counted_by": TEXT,
 }  # fmt: skip
 
 # columns that cannot be left out, because sums and digests need them
@@ -109,6 +120,7 @@ _NONE: Final = dict.fromkeys(COLUMNS)
 _OF_CALL: Final = (
     "request_id", "trace_id", "span_id", "provider", "operation", "request_model", "response_model", "region", "status",
     "error_type", "cost_source", "price_book", "user", "team", "session", "api_key", "device",
+    *RUNS,
 )  # fmt: skip
 
 
@@ -222,6 +234,11 @@ def _call_values(
         None,
         None,
         None,  # None for the columns of corrections
+        call.run,
+        call.parent_run,
+        call.ancestors,
+        list(call.charges.items()) or None,
+        None if call.counted_by is None else call.counted_by.hex(),
     )
 
 
@@ -232,6 +249,8 @@ def _set_call_columns(row: dict[str, Any], call: Inference) -> None:
     for name in _OF_CALL:
         row[name] = getattr(call, name)
     row["end_time"] = _to_microseconds(call.end_time)
+    if call.counted_by is not None:
+        row["counted_by"] = call.counted_by.hex()
     if call.tags:
         row["tags"] = list(call.tags.items())
 
@@ -268,6 +287,8 @@ def _set_correction_columns(row: dict[str, Any], record: Correction) -> None:
     row["meters"] = [(name, units) for name, units in differences.items() if units] or None
     row["cost"] = _money_difference(record.after.cost, record.before.cost)
     row["estimated_cost"] = _money_difference(record.after.estimated_cost, record.before.estimated_cost)
+    charges = charge_differences(record).items()
+    row["charges"] = [(name, decimal_text(amount)) for name, amount in charges if amount] or None
     row["corrects"] = record.corrects.hex()
     row["reason"] = record.reason
     row["known_at"] = _to_microseconds(record.known_at)

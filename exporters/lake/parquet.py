@@ -96,13 +96,17 @@ def _number_range(metadata: Any) -> dict[str, str]:
 
 
 def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
+    """Implement ReadRows. The values of a column that the file does not have are None."""
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns)):
                 skipped = min(skip, batch.num_rows)
                 skip -= skipped
                 batch = batch.slice(skipped)
-                column_values = [batch.column(name).to_pylist() for name in columns]
+                column_values = [
+                    batch.column(name).to_pylist() if name in batch.schema.names else [None] * batch.num_rows
+                    for name in columns
+                ]
                 yield from zip(*column_values, strict=True)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"the file cannot be read: {error}") from error

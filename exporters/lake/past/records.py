@@ -2,9 +2,8 @@
 The record in a row of a data lake or in a line of a record file. This is the inverse of the modules `columns`
 and `tables`. Pure.
 
-Fields without a column are empty: the sender's Tollhouse key, further dedup keys, the runs of agents, and charges in
-other currencies. Times are whole microseconds. A correction cannot be restored, because its row has only the
-differences.
+Fields without a column are empty: the sender's Tollhouse key, and further dedup keys. Times are whole
+microseconds. A correction cannot be restored, because its row has only the differences.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from spool.meters import quantity_from_millionths, quantity_in_millionths
 from spool.record import (
     AI_TELEMETRY,
     BILLING_DATA,
+    RUNS,
     TOKEN_UNIT,
     UNIT_COST,
     USAGE_EVENTS,
@@ -41,7 +41,8 @@ READ: Final = (
     "operation", "request_model", "response_model", "region", "status", "error_type", "cost_source", "price_book",
     "source", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens",
     "reasoning_tokens", "cost", "estimated_cost", "user", "team", "session", "api_key", "device", "tags", "shadow",
-    "name", "model", "token_type", "value", "value_money", "unit", "meters",
+    "name", "model", "token_type", "value", "value_money", "unit", "meters", *RUNS, "charges",
+    "counted_by",
 )  # fmt: skip
 _BOTH: Final = ("source", "user", "team", "session", "api_key", "device", "shadow")
 _OF_CALL: Final = (
@@ -62,6 +63,7 @@ _OF_CALL: Final = (
     "cache_write_tokens",
     "cache_write_1h_tokens",
     "reasoning_tokens",
+    *RUNS,
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
@@ -95,6 +97,8 @@ def _restore_call(row: Mapping[str, Any]) -> Inference:
         status=row["status"] or "ok",
         tags=dict(row["tags"] or ()),
         meters={name: _parse_quantity(value) for name, value in dict(row["meters"] or ()).items()},
+        charges=dict(row["charges"] or ()),
+        counted_by=None if row["counted_by"] is None else bytes.fromhex(row["counted_by"]),
         **{name: row[name] for name in _OF_CALL},
     )
 

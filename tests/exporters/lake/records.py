@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from spool.record import CURRENCY, NS, Correction, Inference, UsageMetric
+from spool.record import CURRENCY, NS, RUNS, Correction, Inference, UsageMetric
 
 NOON = 1_793_016_000  # 2026-10-26, 12:00 UTC
 
@@ -47,6 +47,9 @@ CALLS = st.builds(
     tags=TAGS,
     shadow=st.booleans(),
     **SENDERS,
+    **dict.fromkeys(RUNS, MAYBE),
+    charges=st.just({}) | st.just({"EUR": "1.5", "JPY": "0.000000000001"}),
+    counted_by=st.none() | IDS,
     meters=st.just({}) | st.just({"web_searches": 3, "audio_seconds": "1.25"}),
 )
 METRICS = st.builds(

@@ -23,6 +23,8 @@ GOLDEN = {
     ("focus", 1): "a2587f17d155bab54240b306839e5e67f23fa0c99572188450a3b4f0805bdef1",
     ("focus-parquet", 2): "48d4e089a0f7a5df69feb2b65a98877f66885972fd04d431efd3d243b46a790d",
     ("focus", 2): "aa588d4517ac4ae4d42a1e7004141039b21d22c31a110ea3399d833f23089c72",
+    ("parquet", 3): "2fccb7335a8167abe06889ab54b8013644e9f60f264477a0c1941456babf93e7",
+    ("ndjson", 3): "8b9761882ba4b607d2de7e3dfe6637da12b1c88b77bde6620f341b4eb3e12f03",
     ("focus-parquet", 3): "e3a492d8e0929c0b487a8f8764b695d1803ee66d84c10c50d0bb0900dfe72b8e",
 }
 
@@ -45,6 +47,7 @@ def _call(number: int) -> Inference:
         tags={"team": "search", "=cell": "=cmd()"} if number % 2 else {},
         meters={"web_searches": 3, "audio_seconds": "1.25"} if number % 4 == 0 else {},
         shadow=number % 17 == 0,
+        run=f"run-{number % 5}",
     )
 
 

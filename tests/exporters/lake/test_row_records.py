@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from exporters.lake.columns import COLUMNS, row_of_record
+from exporters.lake.columns import COLUMNS, COUNT, TEXT, row_of_record
 from exporters.lake.formats import FORMATS
 from exporters.lake.partitions import FileFormat
 from exporters.lake.past.records import READ, build_past_record
@@ -21,6 +21,16 @@ from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric,
 from tests.exporters.lake.records import NOON, RECORDS
 
 AT = NOON + 0.5
+
+
+# Fields without a column. The first two would show a sender's names.
+NOT_IN_ROWS = {"sender_key", "also", "reverses_number"}
+
+
+def test_every_field_of_a_record_has_a_column() -> None:
+    """A field that a row lacks is lost when a record is read back."""
+    fields = {*Inference.__struct_fields__, *UsageMetric.__struct_fields__}
+    assert NOT_IN_ROWS == fields - {*COLUMNS, "meter"}  # `meter` is the only key of `meters`
 
 
 def _us(time_ns: int | None) -> int | None:
@@ -75,3 +85,15 @@ def test_a_record_is_read_back(format: FileFormat, records: list[Record]) -> Non
         for n, each in enumerate(records, 1)
     ]
     assert expected == found
+
+
+@pytest.mark.parametrize(
+    "format", [each for each in FORMATS.values() if not each.is_focus], ids=lambda format: format.name
+)
+def test_columns_that_an_older_file_lacks_are_empty(format: FileFormat, tmp_path: Path) -> None:
+    path = tmp_path / f"file.{format.ending}"
+    file = format.open(path, {"id": TEXT, "calls": COUNT})
+    file.add_rows([("1", 1), ("2", 1)])
+    file.write_group()
+    file.close({})
+    assert [(None, "2", 1)] == list(format.read_rows(path, ["run", "id", "calls"], skip=1))
