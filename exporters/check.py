@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from exporters.destinations.catalogue import TYPES, destination_secret
 from exporters.destinations.otlp import SIGNALS
 from exporters.errors import SendError
+from exporters.http.allowed_addresses import address_check_for, problems_of_forbidden_url
 from exporters.http.client import Client, ClientSettings
-from exporters.http.reach import address_check_for, problems_of_forbidden_url
 from exporters.marked_call import probe_with_test_call
 from exporters.notifications.catalogue import build_channel
 from exporters.otlp.telemetry import METRICS, TRACES

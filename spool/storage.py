@@ -21,9 +21,9 @@ from spool.errors import NotAllowed
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import CHUNK, Ledger
 from spool.ledger.work import WORK_LIMITS, WorkLimits
-from spool.log.heard import StoredSenders
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import CommitObserver, Log
+from spool.log.recent_senders import StoredSenders
 from spool.packed.native import NativeModule
 from spool.registry.registry import DeclaredTable, Registry
 from spool.settings import ContainerSettings, SpoolSettings, StorageSettings

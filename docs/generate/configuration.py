@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.configuration.in_effect import ConfigurationKey, configuration_keys
 from gateway.configuration.reader import ENV_PREFIX, WORDS
 from gateway.configuration.sections import Config
+from gateway.configuration.settings_in_effect import ConfigurationKey, configuration_keys
 from gateway.configuration.values import format_quantity
 from spool.settings import Duration, Size
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from docs.generate import api_tables as tables
 from docs.generate.field_examples import composed
 from docs.generate.repeats import ShownAt, ShownTable
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.http.openapi import openapi_document
 from gateway.operations.list import RESOURCES
 from gateway.service.addresses.table import ADDRESSES

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from gateway.configuration.in_effect import ConfigurationKey, configuration_keys
 from gateway.configuration.sections import Config
+from gateway.configuration.settings_in_effect import ConfigurationKey, configuration_keys
 from gateway.configuration.values import QUANTITY, UNITS, format_quantity
 from spool.settings import Duration, Size
 

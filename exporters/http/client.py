@@ -18,8 +18,8 @@ import aiohttp
 
 from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http import compression
+from exporters.http.allowed_addresses import Check, checking_socket_factory
 from exporters.http.answers import HttpAnswer, delivery_error
-from exporters.http.reach import Check, checking_socket_factory
 from exporters.redaction import redact_secrets
 from spool.clock import Clock
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from exporters.declared import LazyDeclarations
-from exporters.http.reach import problems_of_forbidden_url
+from exporters.http.allowed_addresses import problems_of_forbidden_url
 from exporters.notifications import schedule
 from exporters.notifications.channel import StoredChannelSettings, address_problems
 from exporters.problems import problems_of_choice, problems_of_url

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import orjson
 
 from exporters.errors import Misconfigured, Rejected, Retryable
+from exporters.http.allowed_addresses import problems_of_forbidden_url
 from exporters.http.answers import HttpAnswer, check_not_web_page, server_message
-from exporters.http.reach import problems_of_forbidden_url
 from exporters.problems import problems_of_url
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings

@@ -19,7 +19,7 @@ from gateway.cli.agent_settings import hook_option
 from gateway.configuration.values import is_loopback
 from gateway.devices.agent.assistants import ASSISTANTS
 from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, Destination
-from gateway.devices.fleet.facts import MAX_POLICY_NUMBER
+from gateway.devices.fleet.heartbeat_facts import MAX_POLICY_NUMBER
 from spool.clock import SystemClock
 from spool.registry.keys import ENABLED
 from spool.registry.scopes import INGEST

@@ -10,7 +10,7 @@ import click
 
 from gateway.cli import SERVICE_CONFIG, exit_with_message, load_config_or_exit
 from gateway.configuration.sections import Config
-from gateway.core.mounts import socket_path
+from gateway.core.paths import socket_path
 from spool.settings import LOCK_FILE, SQLITE
 
 

@@ -11,7 +11,12 @@ import click
 
 from gateway.cli import exit_because_of, exit_with_message, load_config_or_exit
 from gateway.cli.serve import program_name, serve_until_stopped
-from gateway.service.demo.plants import EXAMPLES, PLANTS, least_days_and_records, unmet_size_requirements
+from gateway.service.demo.planted_problems import (
+    EXAMPLES,
+    PLANTS,
+    least_days_and_records,
+    unmet_size_requirements,
+)
 from spool.clock import SystemClock
 from spool.errors import SpoolError
 

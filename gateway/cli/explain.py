@@ -49,7 +49,7 @@ from gateway.people.authentication.bearer import Bearer
 from spool.clock import SystemClock
 from spool.engines import open_log_in_memory
 from spool.identity import describe_dedup_rule
-from spool.log.books import LEFT_OUT
+from spool.log.accounting import LEFT_OUT
 from spool.log.counters import BASE_LINE, FORGOTTEN, LATE, NOT_FINITE, UNCHANGED
 from spool.printable import printable_json
 from spool.record import AiRecord, Inference, Record, record_to_json

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from gateway.cli import config_option, data_option, exit_with_message, load_config_or_exit
-from gateway.cli.strangers import foreign_distributions
+from gateway.cli.foreign_files import foreign_distributions
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.reader import load_config, setting_origins
 from gateway.configuration.sections import Config, ConfigError

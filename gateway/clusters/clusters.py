@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from gateway.clusters.agent_config import APPLIED, FAILED, NONE, PENDING, config_state, hash_config
 from gateway.configuration.sections import ClusterSettings
 from gateway.core.errors import Refusal
-from gateway.devices.fleet.facts import CLUSTER, is_in_cluster
+from gateway.devices.fleet.heartbeat_facts import CLUSTER, is_in_cluster
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import MISSED, OFFLINE, ONLINE
 from gateway.people.authentication.bearer import Bearer

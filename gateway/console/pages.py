@@ -18,7 +18,7 @@ from pathlib import Path
 from aiohttp import web
 
 from gateway.console.joining import join_modules
-from gateway.core.mounts import CONSOLE
+from gateway.core.paths import CONSOLE
 
 _STATIC = Path(__file__).parent / "static"
 _MEDIA = {

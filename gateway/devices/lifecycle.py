@@ -21,19 +21,23 @@ from functools import partial
 from hashlib import sha256
 
 from gateway.configuration.sections import DeviceSettings
-from gateway.core.attempts import TokenBuckets
 from gateway.core.errors import Refusal
+from gateway.core.rate_limits import TokenBuckets
 from gateway.devices import reports, states
 from gateway.devices.fleet.assistant_states import (
     corrected_call_end,
     set_clock_offset,
     updated_remembered_evidence_json,
 )
-from gateway.devices.fleet.facts import heartbeat_with_earlier_facts, is_collector, with_changed_instances
+from gateway.devices.fleet.heartbeat_facts import (
+    heartbeat_with_earlier_facts,
+    is_collector,
+    with_changed_instances,
+)
 from gateway.devices.fleet.matching import NOBODY, ExpectedMachines, serial_of_device
+from gateway.devices.heartbeat_tokens import HeartbeatTokenCheck, HeartbeatTokenNumbers, HeartbeatTokens
 from gateway.devices.machine_state import WORDS, MachineEvidence, MachineState, MachineStates, QuietDevices
 from gateway.devices.reports import DeviceReport, has_other_fingerprint, is_from_device
-from gateway.devices.words import HeartbeatTokenCheck, HeartbeatTokenNumbers, HeartbeatTokens
 from gateway.people.authentication.access import ended_token_refusal, missing_scope_refusal
 from gateway.people.authentication.bearer import Bearer
 from spool.clock import Clock, elapsed_s
@@ -56,8 +60,8 @@ from spool.installation import derive_secret
 from spool.log.partial_reports import Expectation
 from spool.people import People
 from spool.registry.audit import AuditedChange
-from spool.registry.bearers import current_device_expectation
 from spool.registry.enrolment_tokens import EnrolmentToken, EnrolmentTokenTable
+from spool.registry.key_expectations import current_device_expectation
 from spool.registry.keys import check_labels
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
@@ -194,7 +198,7 @@ class DeviceLifecycle:
     ) -> tuple[Device, str | None]:
         """
         Store a heartbeat. The first report enrols the device if the key may enrol devices. Otherwise Refusal
-        403 names the missing scope. Return the device, and the rotating token (`gateway.devices.words`) that
+        403 names the missing scope. Return the device, and the rotating token (`gateway.devices.heartbeat_tokens`) that
         its next heartbeat must return.
         """
         report = self._apply_privacy_rules(report)
@@ -244,7 +248,7 @@ class DeviceLifecycle:
     async def _mark_as_copied(self, device: Device, bearer: Bearer, address: str) -> Device:
         """
         Mark a device as copied, because its heartbeat returned an older rotating token
-        (`gateway.devices.words`). Its reports are still accepted, because nobody knows which of the two
+        (`gateway.devices.heartbeat_tokens`). Its reports are still accepted, because nobody knows which of the two
         machines is the copy.
         """
         now = self._clock.now()

@@ -24,7 +24,7 @@ from gateway.devices.fleet.assistant_states import (
     assistant_states_of_device,
     assistant_states_valid_until,
 )
-from gateway.devices.fleet.facts import (
+from gateway.devices.fleet.heartbeat_facts import (
     NO_AGENT,
     REPORTING,
     UNKNOWN,

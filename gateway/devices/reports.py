@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.core.errors import Refusal
-from gateway.devices.fleet.facts import Instances, is_collector
+from gateway.devices.fleet.heartbeat_facts import Instances, is_collector
 from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import Device
 
@@ -30,7 +30,7 @@ class DeviceReport:
     serial_hash: str = ""
     hardware_id: str = ""
     seq: int | None = None  # number of this heartbeat
-    word: str = ""  # token from the last response, see gateway.devices.words
+    word: str = ""  # token from the last response, see gateway.devices.heartbeat_tokens
     want_key: bool = False
     leaving: str = ""  # how the agent was removed, see gateway.devices.states
     revoked: bool = False  # True only if another Tollhouse reports that it revoked or reset the device

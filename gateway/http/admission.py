@@ -14,7 +14,7 @@ from yarl import URL
 from gateway.configuration.values import is_loopback
 from gateway.core.errors import Refusal
 from gateway.http.address import Address
-from gateway.http.served import AdmissionServices
+from gateway.http.handler_services import AdmissionServices
 from gateway.people.authentication.access import KEPT_UNDER
 from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import is_device_id

@@ -26,9 +26,9 @@ from gateway.http.error_table import (
     refusal_for_error,
     statuses_to_delay_until_durable,
 )
+from gateway.http.handler_services import RunningServices
 from gateway.http.listening.listener import Connection, wait_for_turn
 from gateway.http.requests import AdmittedRequest, Result, check_parameters, services_type_of_handler
-from gateway.http.served import RunningServices
 from gateway.http.viewers import API, MCP, Viewer, record_viewings, viewing_reason
 from gateway.people.authentication.access import KEPT_UNDER
 from gateway.people.authentication.bearer import Bearer

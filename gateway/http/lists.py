@@ -34,9 +34,9 @@ from spool.listing import (
     limited_choices,
 )
 from spool.people import People
-from spool.seen import note_viewed_people
 from spool.settings import Duration
 from spool.turns.fair_turns import pause_if_step_was_long
+from spool.viewed_people import note_viewed_people
 
 Row = TypeVar("Row")
 DEFAULT_LIMIT = 50

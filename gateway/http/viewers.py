@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.core.mounts import REASON, REASON_COOKIE
+from gateway.core.paths import REASON, REASON_COOKIE
 from spool.errors import SpoolError
 from spool.ledger.sums import OTHER
 from spool.people import ERASED, USER, People, is_pseudonym
@@ -21,8 +21,8 @@ from spool.registry.registry import Registry
 from spool.registry.roles import IS, Rights, RoleFilter
 from spool.registry.texts import storable_text
 from spool.registry.viewings import Viewing
-from spool.seen import SEVERAL, Seen, collect_viewed_people
 from spool.statements import day_text
+from spool.viewed_people import SEVERAL, Seen, collect_viewed_people
 
 COMMAND, CONSOLE, API, MCP = "command", "console", "api", "mcp"
 FACES = (COMMAND, CONSOLE, API, MCP)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from gateway.configuration.sections import AttributionRule, Config
-from gateway.devices.fleet.facts import assistant_of_source
+from gateway.devices.fleet.heartbeat_facts import assistant_of_source
 from gateway.normalise.reading.repositories import NAMED, unify_work_tags
 from gateway.normalise.reading.tags import put_label_unless_content
 from gateway.people.authentication.bearer import NO_LABELS, Labels

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import NamedTuple
 
-from gateway.intake import leaves
-from gateway.intake.leaves import PartRate, Unpriced
+from gateway.intake import unit_prices
 from gateway.intake.prices import PriceBook
 from gateway.intake.rates import Rate, rate_for_input_size
+from gateway.intake.unit_prices import PartRate, Unpriced
 from spool.ledger import money
 from spool.ledger.repricing import REQUESTS, SumLine, TokenSum
 from spool.meters import SCALE
@@ -44,8 +44,8 @@ def unpriced_reason(price_book: PriceBook, record: Inference) -> str | None:
     rate = rate_for_input_size(price_book.quote_for_record(record).parts, record.input_tokens or 0)
     if rate is None:
         return None
-    charged = leaves.charged_quantities(rate, leaves.quantities_of_record(record))
-    return leaves.unpriced_reason(charged) if isinstance(charged, Unpriced) else None
+    charged = unit_prices.charged_quantities(rate, unit_prices.quantities_of_record(record))
+    return unit_prices.unpriced_reason(charged) if isinstance(charged, Unpriced) else None
 
 
 def price_lines_of_sum(price_book: PriceBook, total: TokenSum) -> list[SumLine]:
@@ -53,30 +53,34 @@ def price_lines_of_sum(price_book: PriceBook, total: TokenSum) -> list[SumLine]:
     rate = price_book.part_rate(total)
     if rate is None:
         return []
-    charged = leaves.charged_quantities(rate, leaves.quantities_of_sum(total))
+    charged = unit_prices.charged_quantities(rate, unit_prices.quantities_of_sum(total))
     if isinstance(charged, Unpriced):
         return []
     lines = []
     for leaf in charged:
-        amount = money.text_to_units(leaves.quantity_amount_text(rate, leaf))
+        amount = money.text_to_units(unit_prices.quantity_amount_text(rate, leaf))
         lines.append(SumLine(leaf.unit, leaf.quantity, amount))
     if rate.per_request and total.calls:
-        fee = money.text_to_units(leaves.total_amount_text(rate, [], calls=total.calls))
+        fee = money.text_to_units(unit_prices.total_amount_text(rate, [], calls=total.calls))
         lines.append(SumLine(REQUESTS, total.calls * SCALE, fee))
     return lines
 
 
 def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
-    charged = None if rate is None else leaves.charged_quantities(rate, leaves.quantities_of_record(record))
+    charged = (
+        None
+        if rate is None
+        else unit_prices.charged_quantities(rate, unit_prices.quantities_of_record(record))
+    )
     if rate is None or charged is None or isinstance(charged, Unpriced):
         return []
     lines = [
         PriceLine(
-            leaves.UNITS[leaf.unit].words,
-            leaves.leaf_quantity(leaf),
+            unit_prices.UNITS[leaf.unit].words,
+            unit_prices.leaf_quantity(leaf),
             rate.shown[leaf.unit],
-            leaves.quantity_amount_text(rate, leaf),
-            leaves.UNITS[leaf.unit].per_words,
+            unit_prices.quantity_amount_text(rate, leaf),
+            unit_prices.UNITS[leaf.unit].per_words,
         )
         for leaf in charged
     ]

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from gateway.intake.leaves import UNITS, PartRate
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import names
 from gateway.intake.rate_cards.card import DAY_NS, Clause, Model
 from gateway.intake.rates import NO_TIME, Quote
+from gateway.intake.unit_prices import UNITS, PartRate
 from spool import providers
 from spool.processing import MODES, PROVISIONED, STANDARD
 from spool.record import NS, decimal_text

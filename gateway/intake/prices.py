@@ -20,7 +20,7 @@ All numbers are exact integers, and nothing is rounded. An unknown price gives N
 - A contract's discount applies to list prices and to a tier's share of the standard price. The contract's price of a
   tier replaces that of the list. Tokens that its capacity or a fee pays cost nothing. The `price_book` of such a record
   names it.
-- `gateway.intake.leaves` prices units other than text tokens.
+- `gateway.intake.unit_prices` prices units other than text tokens.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.configuration.sections import PriceOverride, PriceSettings
-from gateway.intake import leaves
-from gateway.intake.leaves import PartRate, Unpriced
+from gateway.intake import unit_prices
 from gateway.intake.price_terms import (
     PriceTerm,
     covering_terms,
@@ -68,6 +67,7 @@ from gateway.intake.rates import (
     token_rate,
     with_only_fees,
 )
+from gateway.intake.unit_prices import PartRate, Unpriced
 from gateway.normalise.reading.credits import UNSCALED_CREDITS, replace_credits_by_cost
 from spool import providers
 from spool.caches import remove_oldest_eighth
@@ -486,21 +486,23 @@ def _part_estimate(parts: tuple[tuple[int, PartRate], ...], record: Inference) -
     rate = rate_for_input_size(parts, record.input_tokens or 0)
     if rate is None:
         return None
-    charged = leaves.charged_quantities(rate, leaves.quantities_of_record(record))
+    charged = unit_prices.charged_quantities(rate, unit_prices.quantities_of_record(record))
     if isinstance(charged, Unpriced):
         return None
     if not charged and not rate.per_request and record.status == "ok":
         return None  # no price, because the call used something that its source does not report
-    return leaves.total_amount_text(rate, charged)
+    return unit_prices.total_amount_text(rate, charged)
 
 
 def _estimate_sum_by_parts(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
     rate = _rate_for_sum(parts, total)
     if rate is None:
         return None
-    charged = leaves.charged_quantities(rate, leaves.quantities_of_sum(total))
+    charged = unit_prices.charged_quantities(rate, unit_prices.quantities_of_sum(total))
     return (
-        None if isinstance(charged, Unpriced) else leaves.total_amount_text(rate, charged, calls=total.calls)
+        None
+        if isinstance(charged, Unpriced)
+        else unit_prices.total_amount_text(rate, charged, calls=total.calls)
     )
 
 

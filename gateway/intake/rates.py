@@ -14,8 +14,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gateway.configuration.sections import PriceOverride
-from gateway.intake.leaves import AMOUNTS, PartRate, part_rate_from_amounts
 from gateway.intake.rate_cards.card import DAY_NS, CardPrices, Model, Price, day_ns
+from gateway.intake.unit_prices import AMOUNTS, PartRate, part_rate_from_amounts
 from spool.ledger.sums import SIZES
 from spool.meters import FEES
 from spool.processing import STANDARD

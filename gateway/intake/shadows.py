@@ -19,8 +19,8 @@ An agent's span may sum up the calls of another program that the agent runs. The
 program reported calls or counters of the same session or trace.
 
 The callers (sessions, users, traces and services) are in memory, each with the kinds of its calls and their last
-times (`callers`). The commit of the calls also stores them (`spool.log.heard`). Stored callers are read after a
-start, and if several processes share a log, because a counter would count twice if its caller was forgotten.
+times (`callers`). The commit of the calls also stores them (`spool.log.recent_senders`). Stored callers are read after
+a start, and if several processes share a log, because a counter would count twice if its caller was forgotten.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from gateway.normalise.reading.token_metrics import DRAFT, OPERATION, TOKEN_USAG
 from spool.caches import remove_oldest_eighth
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.log.heard import (
+from spool.log.protocols import Log
+from spool.log.recent_senders import (
     CALLER_BYTES,
     FACT_BYTES,
     KEPT_S,
@@ -59,7 +60,6 @@ from spool.log.heard import (
     caller_digest,
     split_call_kind_digests,
 )
-from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, AiRecord, Inference, UsageMetric
 from spool.turns.fair_turns import pause_for_others
@@ -92,7 +92,7 @@ _log = logging.getLogger(__name__)
 class CallReporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
     A name, such as a session or a user, under which reported calls are noted. Each recorded counter is stored
-    under this name. If calls of the name arrive later, the counter is reversed (`take_backs`).
+    under this name. If calls of the name arrive later, the counter is reversed (`reversals`).
 
     Tens of thousands exist while counters wait. As tuples, they made the garbage collector delay a commit for
     50 ms.

@@ -18,8 +18,8 @@ from secrets import token_bytes
 import msgspec
 from msgspec.structs import replace
 
+from gateway.intake.reversals import CountedGroup, RetractableCounters
 from gateway.intake.shadows import CallReporters, ReportedCallers, reporters_of_record
-from gateway.intake.take_backs import CountedGroup, RetractableCounters
 from spool.clock import Clock, elapsed_s
 from spool.erasure import NEVER, Renaming, rename_person
 from spool.errors import SpoolError

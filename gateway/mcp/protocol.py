@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.core.errors import Refusal
-from gateway.core.visible import WHOLE
+from gateway.core.visibility import WHOLE
 from gateway.http.error_table import NOT_THERE, OF_WHAT_IS_THERE, delay_refusal_until_durable
 from gateway.http.viewers import is_limited_to_self
 from gateway.mcp.messages import (
@@ -43,7 +43,7 @@ from gateway.operations.services import OperatorServices
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import COUNTED_TYPES
-from spool.seen import note_viewed_page
+from spool.viewed_people import note_viewed_page
 
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18")

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from gateway.core.errors import Refusal
+from gateway.mcp.cost_queries import RANGE_WORDS
 from gateway.mcp.messages import INVALID_PARAMS, McpError
-from gateway.mcp.questions import RANGE_WORDS
 from gateway.mcp.tool import (
     ANSWERED,
     MISTAKEN,

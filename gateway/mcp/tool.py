@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from gateway.core.visible import WHOLE
+from gateway.core.visibility import WHOLE
 from gateway.http.requests import services_type_of_handler
 from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import InstallationServices

@@ -14,7 +14,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
-from gateway.core.mounts import page_link
+from gateway.core.paths import page_link
 from gateway.mcp.tool import ToolCallContext
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.costs.question import CostQuestion

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gateway.core.kept_counts import DAY_S, KeptCounts
 from spool.clock import Clock
-from spool.log.books import AMENDED_LATE, UNCOMPARED
+from spool.log.accounting import AMENDED_LATE, UNCOMPARED
 from spool.log.values import Commit
 from spool.registry.tables.late_reports import MAX_SOURCES, OTHER, Counts, LateReportTable
 

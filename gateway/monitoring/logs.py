@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 import orjson
 
-from gateway.core.attempts import TokenBuckets, address_network
+from gateway.core.rate_limits import TokenBuckets, address_network
 from spool.clock import Clock, SystemClock
 from spool.printable import printable_json, replace_unprintable
 

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from gateway.monitoring.snapshot import Snapshot, SnapshotCollector
 from spool.errors import SpoolUnavailable
-from spool.log.books import CONFLICT, LEFT_OUT, METER_TOO_LARGE
+from spool.log.accounting import CONFLICT, LEFT_OUT, METER_TOO_LARGE
 from spool.log.values import Commit
 from spool.packed.native import NativeUse
 from spool.record import TOPICS

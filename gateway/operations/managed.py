@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import msgspec
 
 from gateway.core.fields import given_fields
-from gateway.core.visible import EVERYTHING, WHOLE, VisiblePart
+from gateway.core.visibility import EVERYTHING, WHOLE, VisiblePart
 from gateway.http.lists import ListDefinition, MemoryRows, Named, Rows
 from gateway.operations.files.declared import InFiles, NotInFiles
 from spool.errors import Invalid, NotThere

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from gateway.configuration.sections import ServerSettings
 from gateway.core.errors import Refusal
-from gateway.http.in_hand import stopping_refusal
 from gateway.http.listening.connections import OpenConnections, connection_limit
 from gateway.http.listening.listener import Listener, operator_listen_address, uses_tls
 from gateway.http.listening.sockets import HTTP, METRICS, OPERATOR, ListeningSockets
 from gateway.http.listening.tls import Certificate
+from gateway.http.pending_requests import stopping_refusal
 from gateway.operations.requests.socket import OperatorSocket
 from gateway.operations.services import AllServices
 from gateway.service.addresses.application import (

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from gateway.configuration.sections import Config
-from gateway.core.mounts import CONSOLE
+from gateway.core.paths import CONSOLE
 from gateway.http.listening.listener import operator_listen_address, uses_tls
 from gateway.operations.holders.operators import PublicUrls
 from gateway.operations.requests.socket import OperatorSocket

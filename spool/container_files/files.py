@@ -23,7 +23,7 @@ from spool.container_files.container_rows import (
     ContainerRows,
     ContentDraft,
 )
-from spool.container_files.kept import (
+from spool.container_files.stored_files import (
     ContainerSums,
     SenderOfCluster,
     StoredContainerFiles,

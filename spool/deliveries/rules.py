@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import secrets
 
-from spool.log.books import ROUTE_TERMS
+from spool.log.accounting import ROUTE_TERMS
 
 # Limit of open deliveries for a route that cannot deliver. Further records stay in the log.
 MAX_WAITING = 16

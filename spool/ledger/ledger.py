@@ -54,13 +54,13 @@ from spool.log.values import LogEntry
 from spool.packed.native import NativeFault, NativeModule
 from spool.people import SECOND_NAME, USER, USER_EMAIL, People, is_hash_address_or_pseudonym
 from spool.record import AI_TELEMETRY
-from spool.seen import note_viewed_people
 from spool.turns.fair_turns import current_work, pause_for_others
+from spool.viewed_people import note_viewed_people
 
 if TYPE_CHECKING:
     from spool.currencies import Rates
     from spool.ledger.billed import BilledDay, BilledSum
-    from spool.ledger.days.remembered import DataVersions, RememberedCosts
+    from spool.ledger.days.cached_results import DataVersions, RememberedCosts
     from spool.ledger.usages import UsageByGroup
 
 T = TypeVar("T")
@@ -868,13 +868,13 @@ class Ledger:
 
     @cached_property
     def _remembered_costs(self) -> RememberedCosts:
-        from spool.ledger.days.remembered import RememberedCosts
+        from spool.ledger.days.cached_results import RememberedCosts
 
         return RememberedCosts()
 
     async def data_versions_of_period(self, since: datetime, until: datetime) -> DataVersions:
         """Return marks for a period. If any process changes a sum of the period, it gets other marks."""
-        from spool.ledger.days.remembered import data_versions_of_period
+        from spool.ledger.days.cached_results import data_versions_of_period
 
         return await self._read_rows(lambda rows: data_versions_of_period(rows.state_values(), since, until))
 

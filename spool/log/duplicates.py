@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from spool.clock import Clock
 from spool.installation import derive_secret
-from spool.log.places import NO_PLACES, RecentLogPositions
+from spool.log.log_positions import NO_PLACES, RecentLogPositions
 from spool.log.runs import IdRun, build_id_run, count_repeats, merge_sorted_ids
 from spool.packed.native import NativeModule
 from spool.record import AI_TELEMETRY, NS, TOPICS, Record, further_dedup_names, request_dedup_names

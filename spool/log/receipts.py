@@ -20,7 +20,7 @@ from typing import Any
 
 from spool.errors import EntryUnreadable, NotThere
 from spool.installation import derive_secret
-from spool.log.books import SubmissionTerms
+from spool.log.accounting import SubmissionTerms
 
 _PLACE = struct.Struct(">QI")
 TAG_SIZE = 8

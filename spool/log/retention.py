@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from spool.errors import SpoolFull
-from spool.log import books
+from spool.log import accounting
 
 LEAST_RETRY_S = 1
 MOST_RETRY_S = 300
@@ -142,11 +142,11 @@ def sum_stored_accounting_counts(
     """
     sums: Counter[tuple[str, str]] = Counter()
     for commit, checksum, packed in rows:
-        terms = books.unpack_terms_if_intact(packed, checksum)
+        terms = accounting.unpack_terms_if_intact(packed, checksum)
         if terms is None and not skips_damaged:
             raise DamagedCommits
         if terms is None:
             _log.error("a commit row is damaged", extra={"action": "commit_damaged", "commit": commit})
         else:
-            sums.update(books.sum_terms(terms))
+            sums.update(accounting.sum_terms(terms))
     return sums

@@ -53,7 +53,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     forget: Sequence[bytes] = ()  # keys of reports to delete
     # if one of these versions has changed, the submission is refused with Stale
     expects: Sequence[Expectation] = ()
-    heard: Sequence[bytes] = ()  # keys of senders (spool.log.heard)
+    heard: Sequence[bytes] = ()  # keys of senders (spool.log.recent_senders)
     heard_by: str = ""  # the Tollhouse key under which the calls and steps arrived
     steps: Sequence[SpanStep] = ()  # spans that may link calls to agents' runs
     # dropped tags, over a limit or with a name of content or of a secret
@@ -122,7 +122,7 @@ class AcceptedTwice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogAccounting:
     """
-    The accounting: terms of spool.log.books, such as `ignored.REASON`, by topic and by route.
+    The accounting: terms of spool.log.accounting, such as `ignored.REASON`, by topic and by route.
 
     `imbalances`: one sentence for each equation that does not hold. Only a recount finds records that were
     stored twice.

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from functools import partial
 
 from spool.container_files.container_rows import ContainerFileMoved, TooManyFiles
-from spool.container_files.kept import ROW_TERMS
+from spool.container_files.stored_files import ROW_TERMS
 from spool.container_files.values import BookChange, ContainerFile
 from spool.log.partial_reports import Expectation
 from spool.postgres.database import (
@@ -18,7 +18,7 @@ from spool.postgres.database import (
     PostgresTransactions,
     UniqueViolation,
 )
-from spool.postgres.registry.bearers import lock_keys, require_valid_keys
+from spool.postgres.registry.key_checks import lock_keys, require_valid_keys
 from spool.sql.container_files import FILE, FILES, SqlContainerRows, write_rows
 
 _LOCKED = f"{FILES} WHERE id IN :ids ORDER BY id FOR UPDATE"

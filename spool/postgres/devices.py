@@ -34,7 +34,7 @@ from spool.postgres.database import (
     PostgresConnection,
     PostgresTransactions,
 )
-from spool.postgres.registry.bearers import (
+from spool.postgres.registry.key_checks import (
     ended_keys,
     lock_keys,
     require_valid_keys,

@@ -39,8 +39,8 @@ from spool.postgres.log.log import CACHE_BYTES, PostgresLog
 from spool.postgres.log.queries import LOCK_HEAD, SPANS_OF_COMMITS
 from spool.postgres.migrations import try_to_migrate
 from spool.postgres.partial_reports import STORED_SPANS, PostgresPartialReports, PostgresStoredSenders
-from spool.postgres.registry.bearers import with_key_versions
 from spool.postgres.registry.follower import FollowedRows, Follower
+from spool.postgres.registry.key_checks import with_key_versions
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.streams import PostgresStreams
 from spool.postgres.transfer.tables import tables_opener

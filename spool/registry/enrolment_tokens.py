@@ -16,11 +16,11 @@ from hashlib import blake2b
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import Expectation
-from spool.registry.bearers import live_token_expectation
 from spool.registry.changes import RegistryChanges
 from spool.registry.document_table import DocumentTable, field_names
 from spool.registry.documents import DocumentKind, with_change_fields_if_changed
 from spool.registry.file_owners import check_unmanaged
+from spool.registry.key_expectations import live_token_expectation
 from spool.registry.keys import check_key_name, check_labels
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows

@@ -19,7 +19,7 @@ from spool.sqlite.database import Database, add_functions
 from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
-from spool.sqlite.log.rest import RecoveryNoteWriter
+from spool.sqlite.log.recovery_notes import RecoveryNoteWriter
 from spool.sqlite.migrations import migrate, read_migration_statements
 from spool.sqlite.reserve import DiskReserve
 

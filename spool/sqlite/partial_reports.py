@@ -9,10 +9,10 @@ from functools import partial
 from itertools import islice, takewhile
 
 from spool.clock import Clock
-from spool.log.heard import CALLER_BYTES, KEPT_S, pack_senders, unpack_sender_keys
 from spool.log.partial_reports import SPANS, PartialReport, filter_by_kind
 from spool.log.pending_spans import change_given_values
 from spool.log.planning.plan import CommitPlan
+from spool.log.recent_senders import CALLER_BYTES, KEPT_S, pack_senders, unpack_sender_keys
 from spool.shares import UsedAmountByOwner
 from spool.sql.erasing import StoredSpans
 from spool.sqlite.database import Database

@@ -34,7 +34,7 @@ from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL, DirectoryLock, lock_directory
 from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
-from spool.sqlite.log.rest import RecoveryNoteWriter
+from spool.sqlite.log.recovery_notes import RecoveryNoteWriter
 from spool.sqlite.partial_reports import STORED_SPANS, SqlitePartialReports, SqliteStoredSenders
 from spool.sqlite.reserve import DiskReserve
 from spool.sqlite.streams import open_streams

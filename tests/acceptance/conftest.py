@@ -22,7 +22,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from gateway.core.mounts import AS, OPERATOR_API, socket_path
+from gateway.core.paths import AS, OPERATOR_API, socket_path
 from tests.processes.copied import COMMAND as COMMAND
 from tests.processes.copied import ROOT as ROOT
 from tests.processes.copied import Process, run_process, start_process

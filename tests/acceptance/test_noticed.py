@@ -26,7 +26,7 @@ from spool.clock import SystemClock
 from spool.deliveries.values import Delivery, RouteSpec
 from spool.devices.device import Device
 from spool.identity import RecordIdentity
-from spool.log.books import route_topic
+from spool.log.accounting import route_topic
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
 from spool.registry.operators import Actor

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.devices.fleet.facts import ASSISTANTS, CAUSES
+from gateway.devices.fleet.heartbeat_facts import ASSISTANTS, CAUSES
 from gateway.devices.lifecycle import DeviceLifecycle
 from spool.devices.device import Device
 from tests.integration.operations.server import operator_server

@@ -21,8 +21,8 @@ from docs.generate.field_examples import composed
 from docs.generate.http_api import EXAMPLES
 from docs.generate.repeats import FieldRow, ShownAt, ShownTable
 from gateway.cli import main
-from gateway.configuration.in_effect import ConfigurationKey
 from gateway.configuration.reader import load_config
+from gateway.configuration.settings_in_effect import ConfigurationKey
 from gateway.http.openapi import openapi_document
 from gateway.money.budgets.declared import BudgetItem
 from gateway.service.addresses.table import ADDRESSES

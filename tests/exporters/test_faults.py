@@ -12,7 +12,7 @@ from exporters.notifications.notifier import ChannelSender
 from exporters.notifications.schedule import Schedule
 from exporters.service.container_metrics import ContainerSync
 from exporters.service.device_sync import DeviceSync
-from spool.container_files.kept import ContainerSums
+from spool.container_files.stored_files import ContainerSums
 from spool.container_files.values import FILE
 from spool.devices.device import Device
 from spool.registry.notices import Notification

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from exporters.errors import Misconfigured
-from exporters.http.client import Client, ClientSettings
-from exporters.http.reach import (
+from exporters.http.allowed_addresses import (
     address_check_for,
     check_address_allowed,
     check_loopback_address,
     problems_of_forbidden_url,
 )
+from exporters.http.client import Client, ClientSettings
 from exporters.notifications.catalogue import all_channel_problems, build_channel
 from exporters.notifications.channel import Message, StoredChannelSettings
 from tests.exporters.notifications.examples import NOW, SECRET, notice

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import urllib3
 
-from gateway.core.mounts import AS, OPERATOR_API, socket_path
+from gateway.core.paths import AS, OPERATOR_API, socket_path
 from tests.acceptance.conftest import ARCHIVE, Tollhouse, UnixConnection
 from tests.acceptance.payloads import post, request, span
 from tests.faults.gateways.counted import wait_until_counted

@@ -31,11 +31,11 @@ from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.cli import main
 from gateway.configuration.sections import Config, ServerSettings
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.devices.machine_state import MachineEvidence, evaluate_machine_state
 from gateway.intake.prices import PriceBook
 from gateway.money.budgets.declared import BudgetTable
-from gateway.money.insights.facts import reason_impossible_in_demo
+from gateway.money.insights.detector_facts import reason_impossible_in_demo
 from gateway.money.insights.inspector import DETECTORS
 from gateway.money.recommendations.list import TYPES
 from gateway.money.recommendations.types import prompt_caching
@@ -49,7 +49,7 @@ from gateway.service.demo import filling
 from gateway.service.demo.filling import ANTHROPIC, OPENAI, SILENT_KEY, Filled, fill_directory
 from gateway.service.demo.month import DAY_S, Month, Period
 from gateway.service.demo.note import FILE, read_note
-from gateway.service.demo.plants import (
+from gateway.service.demo.planted_problems import (
     EXAMPLES,
     FOUND_BY,
     PLANTS,

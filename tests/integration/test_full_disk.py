@@ -16,7 +16,7 @@ from gateway.configuration.sections import Config, ServerSettings
 from gateway.service import app as apps
 from gateway.service.addresses.areas import GRPC_SERVICES
 from gateway.service.app import StartAbandoned, TollhouseApp
-from spool.log.books import ACCEPTED
+from spool.log.accounting import ACCEPTED
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings
 from spool.sqlite import reserve

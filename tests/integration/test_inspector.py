@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.insights import inspector as inspecting
-from gateway.money.insights.facts import InsightFacts
+from gateway.money.insights.detector_facts import InsightFacts
 from gateway.money.insights.inspector import DETECTORS, run_detectors
 from gateway.operations.money.insights import make_inspector
 from spool.deliveries.values import RouteSpec

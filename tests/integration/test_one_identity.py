@@ -20,7 +20,7 @@ from yarl import URL
 
 from gateway.cli import main
 from gateway.configuration.sections import AttributionRule, Config, PrivacySettings, all_settings
-from gateway.core.mounts import OPERATOR_API, socket_path
+from gateway.core.paths import OPERATOR_API, socket_path
 from gateway.mcp.tools.list import TOOLS
 from gateway.service.addresses.table import ADDRESSES
 from spool.people import DROP, HASH, KEEP, People

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from spool.errors import NotThere
-from spool.log.books import (
+from spool.log.accounting import (
     METER_TOO_LARGE,
     SubmissionTerms,
     check_accounting,

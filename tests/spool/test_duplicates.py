@@ -7,7 +7,7 @@ from array import array
 
 import pytest
 
-from spool.log.commits.unfolded import UncompactedCommits
+from spool.log.commits.id_compaction import UncompactedCommits
 from spool.log.duplicates import (
     DuplicateIndex,
     decode_log_position,

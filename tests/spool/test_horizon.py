@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from spool.log.horizon import LogWatermarks
+from spool.log.watermarks import LogWatermarks
 from spool.record import AI_TELEMETRY, USAGE_EVENTS
 from tests.moved_clock import MovedClock
 

@@ -34,7 +34,7 @@ from spool.deliveries.protocols import Deliveries, LakeDeliveries
 from spool.deliveries.values import Delivery, LakeDelivery, Settlement
 from spool.errors import NotAllowed
 from spool.ledger import money
-from spool.log.brought import build_import_submission, imported_ranges, imported_ranges_key
+from spool.log.imported import build_import_submission, imported_ranges, imported_ranges_key
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Record, decimal_text, utc_iso

@@ -21,7 +21,7 @@ from email.message import EmailMessage
 from email.utils import formatdate
 
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
-from exporters.http.reach import check_address_allowed, connect_to_checked_address
+from exporters.http.allowed_addresses import check_address_allowed, connect_to_checked_address
 from exporters.notifications.channel import (
     TIMEOUT_S,
     ChannelType,

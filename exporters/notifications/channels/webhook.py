@@ -15,8 +15,8 @@ from collections.abc import Iterator
 import orjson
 
 from exporters.errors import Misconfigured, Rejected, SendError
+from exporters.http.allowed_addresses import address_check_for
 from exporters.http.client import Client, ClientSettings
-from exporters.http.reach import address_check_for
 from exporters.notifications.channel import (
     TIMEOUT_S,
     ChannelType,

@@ -21,6 +21,8 @@ from gateway.bills.plans.bills import BillDifference, PlanBill, apply_bills, rea
 from gateway.bills.plans.coverage import SeatRule, split_seat_id, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable
 from gateway.bills.plans.fees import seat_dimension_values
+from gateway.bills.plans.name_mismatches import name_mismatch_sentences
+from gateway.bills.plans.seat_use import UseReader
 from gateway.bills.plans.sums import (
     NOTHING,
     PlanDays,
@@ -32,8 +34,6 @@ from gateway.bills.plans.sums import (
     months_of_seats,
     usage_in_plan_unit,
 )
-from gateway.bills.plans.unmet import name_mismatch_sentences
-from gateway.bills.plans.uses import UseReader
 from spool.currencies import CurrencyConverter, find_no_rate
 from spool.errors import Invalid
 from spool.ledger import money
@@ -44,7 +44,7 @@ from spool.record import utc_iso
 from spool.registry.field_notes import words
 from spool.registry.registry import Registry
 from spool.registry.views import View
-from spool.seen import note_viewed_people
+from spool.viewed_people import note_viewed_people
 
 
 class PlanMonth(msgspec.Struct, kw_only=True):

@@ -33,8 +33,8 @@ from gateway.bills.plans.charge_rows import (
 )
 from gateway.bills.plans.coverage import DividedLedger, SeatRule, is_seat_held, make_seat_id, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
+from gateway.bills.plans.seat_use import UseReader
 from gateway.bills.plans.sums import PlanDays, SeatMonth, SeatUsage, fees_by_day, months_of_seats
-from gateway.bills.plans.uses import UseReader
 from gateway.intake.prices import PriceBook
 from spool.currencies import CurrencyConverter, find_no_rate
 from spool.ledger import money

@@ -15,7 +15,7 @@ from fractions import Fraction
 from operator import attrgetter
 
 from gateway.bills.reconciliation.causes.list import find_claims, name_alternative_causes_in_evidence
-from gateway.bills.reconciliation.causes.rest import last_decimal_unit
+from gateway.bills.reconciliation.causes.other_lines import last_decimal_unit
 from gateway.bills.reconciliation.cells import SplitDifference, split_difference
 from gateway.bills.reconciliation.claims import OF_PRICES, BillComparison, CauseClaim, UnexplainedDifference
 from gateway.bills.reconciliation.contract_prices import (

@@ -19,8 +19,8 @@ from gateway.bills.reconciliation.sides import (
     WRITE_5M,
     CountedUse,
 )
-from gateway.intake.leaves import UNITS, Unpriced, charged_quantities, quantities_of_sum
 from gateway.intake.prices import PriceBook
+from gateway.intake.unit_prices import UNITS, Unpriced, charged_quantities, quantities_of_sum
 from gateway.normalise.reading import models
 from spool import providers
 from spool.ledger import money

@@ -35,7 +35,7 @@ from gateway.intake.rate_cards.card import RateCard
 from spool import providers
 from spool.currencies import CurrencyConverter, Rates, divide_by_scale, find_no_rate
 from spool.ledger import money
-from spool.ledger.days.remembered import DataVersions
+from spool.ledger.days.cached_results import DataVersions
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.log.protocols import Log

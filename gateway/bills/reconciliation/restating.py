@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 
-from gateway.bills.reconciliation.causes.rest import last_decimal_unit
+from gateway.bills.reconciliation.causes.other_lines import last_decimal_unit
 from gateway.bills.reconciliation.cells import ComparisonLevels, SplitDifference
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, CauseClaim, build_claim
 from gateway.bills.reconciliation.limits import FINEST, LATE_CALLS, LEAST_DAYS, NOISE, NOTHING

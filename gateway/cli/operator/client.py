@@ -35,7 +35,7 @@ from gateway.cli.data_directory import load_config_with_data
 from gateway.cli.output import JsonObject
 from gateway.configuration.local_operator import AS_ENV, REASON_ENV, local_address
 from gateway.configuration.sections import Config, ConfigError
-from gateway.core.mounts import AS, OPERATOR_API, REASON, socket_path
+from gateway.core.paths import AS, OPERATOR_API, REASON, socket_path
 from spool.errors import SpoolError, SpoolLocked
 from spool.printable import replace_unprintable
 

@@ -7,7 +7,7 @@ import click
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import PageRequest, fetch_and_show_page, with_page_options
 from gateway.cli.output import as_json, show_json
-from gateway.configuration.in_effect import SOURCES
+from gateway.configuration.settings_in_effect import SOURCES
 
 COLUMNS = ("name", "value", "source")
 

@@ -19,7 +19,7 @@ from gateway.cli import exit_with_message
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.output import JsonObject, as_json, show_json, show_table
-from gateway.core.mounts import CONSOLE, console_link
+from gateway.core.paths import CONSOLE, console_link
 from spool.bounded_reading import BoundedLines
 from spool.errors import Invalid
 from spool.printable import replace_unprintable

@@ -21,7 +21,7 @@ from gateway.configuration.sections import Config
 from spool import engines
 from spool.clock import SystemClock
 from spool.errors import SpoolError
-from spool.log.books import (
+from spool.log.accounting import (
     ACCEPTED,
     DAMAGED,
     DUPLICATES,

@@ -37,8 +37,8 @@ def download_list(url: str, *, max_bytes: int, timeout_s: float) -> bytes:
 
 async def _fetch_url(url: str, max_bytes: int, timeout_s: float) -> bytes:
     # imported late, because most commands about prices send no request
+    from exporters.http.allowed_addresses import check_address_allowed
     from exporters.http.client import Client, ClientSettings
-    from exporters.http.reach import check_address_allowed
 
     settings = ClientSettings(timeout_s=timeout_s, compression="none", check=check_address_allowed)
     async with Client(settings, clock=SystemClock()) as client:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.devices.agent.identity import write_private_file
-from gateway.devices.fleet.facts import NOT_INSTALLED, UNKNOWN
+from gateway.devices.fleet.heartbeat_facts import NOT_INSTALLED, UNKNOWN
 
 STATES_FILE: Final = "states.json"
 LINK_FILE: Final = "link.json"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.devices.fleet.facts import (
+from gateway.devices.fleet.heartbeat_facts import (
     LATEST_TIME,
     NO_AGENT,
     NO_RECORD,

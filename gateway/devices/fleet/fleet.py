@@ -18,7 +18,7 @@ from gateway.devices.fleet.coverage import (
     machine_names,
     measure_coverage,
 )
-from gateway.devices.fleet.facts import decode_heartbeat
+from gateway.devices.fleet.heartbeat_facts import decode_heartbeat
 from gateway.devices.fleet.matching import NOBODY, ExpectedMachines
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import MachineState, is_collector_or_in_cluster

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from gateway.devices.fleet.facts import LATEST_TIME
+from gateway.devices.fleet.heartbeat_facts import LATEST_TIME
 from spool.bounded_reading import SEPARATORS, column_places, table_rows
 from spool.errors import Invalid
 from spool.printable import replace_unprintable

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from gateway.devices.fleet.facts import decode_heartbeat, hash_serial
+from gateway.devices.fleet.heartbeat_facts import decode_heartbeat, hash_serial
 from gateway.devices.states import SAME_HARDWARE
 from spool.devices.device import ENROLLED, PENDING, Device
 from spool.registry.tables.inventory import Machine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gateway.devices.fleet.facts import (
+from gateway.devices.fleet.heartbeat_facts import (
     NO_AGENT,
     NO_RECORD,
     NOT_CONFIGURED,

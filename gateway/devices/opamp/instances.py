@@ -19,7 +19,7 @@ from uuid import UUID
 
 from gateway.core.errors import Refusal
 from gateway.devices import reports, states
-from gateway.devices.fleet.facts import (
+from gateway.devices.fleet.heartbeat_facts import (
     OPAMP,
     Instances,
     decode_instances,
@@ -28,7 +28,7 @@ from gateway.devices.fleet.facts import (
 )
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import ONLINE
-from gateway.devices.opamp.facts import HOST_ID, SERVICE, Description, read_description, read_health
+from gateway.devices.opamp.description import HOST_ID, SERVICE, Description, read_description, read_health
 from gateway.devices.opamp.messages import (
     ACCEPTS_OPAMP_SETTINGS,
     ACCEPTS_STATUS,

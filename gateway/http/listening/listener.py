@@ -19,12 +19,12 @@ from aiohttp.http_writer import _serialize_headers
 
 from gateway.configuration.sections import ServerSettings
 from gateway.configuration.values import is_loopback, split_address
-from gateway.core.attempts import address_network
 from gateway.core.errors import Refusal, error_reason
+from gateway.core.rate_limits import address_network
 from gateway.http import answers
 from gateway.http.listening.connections import OpenConnections
 from gateway.http.listening.forwarded import TrustedProxies, with_forwarded_origin
-from gateway.http.listening.short_way import SERVER, Handle, PlainRequests, handle_by_exact_path
+from gateway.http.listening.plain_requests import SERVER, Handle, PlainRequests, handle_by_exact_path
 from gateway.http.listening.tls import Certificate
 from gateway.http.listening.websocket import SwitchingProtocols
 from spool.turns.fair_turns import FairTurns, current_work

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.visible import SLICED
-from gateway.mcp.questions import (
+from gateway.core.visibility import SLICED
+from gateway.mcp.cost_queries import (
     RANGES_OF_WORDS,
     ZONE,
     DateRange,
@@ -47,8 +47,8 @@ from gateway.money.comparison.comparing import ComparedAnswer, answer_comparison
 from gateway.money.comparison.sentence import comparable_days_hint, comparison_sentence
 from gateway.money.comparison.split import PARTS, CostDriver, GroupSpending, merge_drivers
 from gateway.money.costs.answer import bills_status
+from gateway.money.costs.earlier_period import ComparablePast, comparison_query
 from gateway.money.costs.measures import CURRENCY_UNIT, PREVIOUS, ComparedType
-from gateway.money.costs.past import ComparablePast, comparison_query
 from gateway.money.costs.question import check_span
 from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid

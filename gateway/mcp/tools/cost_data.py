@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.core.visible import SLICED
-from gateway.mcp.questions import ZONE, DateRange, Filters, billed_note, build_question, days_text
+from gateway.core.visibility import SLICED
+from gateway.mcp.cost_queries import ZONE, DateRange, Filters, billed_note, build_question, days_text
 from gateway.mcp.tool import (
     DimensionName,
     McpTool,

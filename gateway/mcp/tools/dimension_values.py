@@ -8,8 +8,8 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.visible import SLICED
-from gateway.mcp.questions import ZONE, DateRange, build_question, days_text
+from gateway.core.visibility import SLICED
+from gateway.mcp.cost_queries import ZONE, DateRange, build_question, days_text
 from gateway.mcp.tool import (
     DimensionName,
     McpTool,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.visible import SLICED
+from gateway.core.visibility import SLICED
 from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import clean_and_shorten, did_you_mean, format_cell, markdown_table
 from gateway.operations.holders.operators import InstallationServices

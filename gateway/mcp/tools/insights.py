@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.core.visible import SLICED
+from gateway.core.visibility import SLICED
 from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.visible import SLICED
-from gateway.mcp.questions import ZONE, date_range_span
+from gateway.core.visibility import SLICED
+from gateway.mcp.cost_queries import ZONE, date_range_span
 from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import describe_dimensions
 from gateway.mcp.writing import (

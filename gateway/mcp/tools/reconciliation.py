@@ -14,7 +14,7 @@ from gateway.bills.reconciliation.comparing import FINAL, Line, Reconciliation
 from gateway.bills.reconciliation.sides import DAY, PARTS
 from gateway.bills.reconciliation.wording import build_rounded_comparison_row, day_text
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.mcp.questions import ZONE
+from gateway.mcp.cost_queries import ZONE
 from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput, answer_within_limit
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.core.visible import SLICED
-from gateway.mcp.questions import RANGES_OF_WORDS, ZONE, date_range_span, days_text
+from gateway.core.visibility import SLICED
+from gateway.mcp.cost_queries import RANGES_OF_WORDS, ZONE, date_range_span, days_text
 from gateway.mcp.tool import McpTool, ToolAnswer, ToolCallContext, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import dimension_meanings
 from gateway.mcp.writing import format_cell, markdown_table

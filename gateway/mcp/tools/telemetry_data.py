@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.mcp.questions import ZONE, DateRange, date_range_span, days_text
+from gateway.mcp.cost_queries import ZONE, DateRange, date_range_span, days_text
 from gateway.mcp.tool import (
     McpTool,
     ToolAnswer,

@@ -27,7 +27,7 @@ from gateway.money.budgets.declared import (
 )
 from gateway.money.budgets.figures import BudgetFigures, PeriodFigures
 from gateway.money.budgets.forecast import Forecast
-from gateway.money.budgets.words import CrossedOwner, build_budget_finding, build_crossing_notice
+from gateway.money.budgets.notice_texts import CrossedOwner, build_budget_finding, build_crossing_notice
 from spool.ledger import money
 from spool.record import CURRENCY
 from spool.registry.insights import Finding

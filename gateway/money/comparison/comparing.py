@@ -35,8 +35,8 @@ from gateway.money.comparison.split import (
     unsorted_drivers,
     with_old_prices,
 )
+from gateway.money.costs.earlier_period import ComparablePast, find_past
 from gateway.money.costs.measures import DEFAULT_TOP, billed_tokens
-from gateway.money.costs.past import ComparablePast, find_past
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from spool.errors import Invalid

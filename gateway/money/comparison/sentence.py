@@ -10,7 +10,7 @@ from functools import partial
 from gateway.money.comparison.comparing import Comparison
 from gateway.money.comparison.split import MIXES, PARTS, CostDriver, GroupSpending
 from gateway.money.comparison.wording import MILLION, format_dollars
-from gateway.money.costs.past import ComparablePast
+from gateway.money.costs.earlier_period import ComparablePast
 from spool.ledger import money
 from spool.ledger.sums import OTHER
 

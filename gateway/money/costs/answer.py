@@ -12,8 +12,8 @@ from gateway.bills.contracts.declared import all_contracts, has_amounts
 from gateway.bills.plans.declared import PlanTable
 from gateway.core.first_use import import_in_thread
 from gateway.intake.prices import PriceBook
+from gateway.money.costs.earlier_period import ComparablePast, find_past
 from gateway.money.costs.listing import repeat_while_listing_changes
-from gateway.money.costs.past import ComparablePast, find_past
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from spool.errors import NotKept
@@ -167,8 +167,8 @@ async def ledger_for_question(
     """
     ledger = reader.ledger_for_cost_types(question.cost_types)
     if question.fills:
-        await import_in_thread("gateway.bills.billed.beside")
-        from gateway.bills.billed.beside import LedgerWithUnbilledDaysFilled
+        await import_in_thread("gateway.bills.billed.details")
+        from gateway.bills.billed.details import LedgerWithUnbilledDaysFilled
 
         return LedgerWithUnbilledDaysFilled(ledger, reader.whole)
     if question.cost_type in PLAN_TYPES:
@@ -187,11 +187,11 @@ async def bills_status(
 ) -> Mapping[str, object] | None:
     if not query.arranged:
         return None
-    await import_in_thread("gateway.bills.billed.beside")
-    from gateway.bills.billed import beside
+    await import_in_thread("gateway.bills.billed.details")
+    from gateway.bills.billed import details
 
     is_limited = reader.is_limited or only_day_states
-    return await beside.billed_cost_details(reader.whole, query, now, only_day_states=is_limited)
+    return await details.billed_cost_details(reader.whole, query, now, only_day_states=is_limited)
 
 
 def _distinct_groups(rows: Sequence[CostRow]) -> frozenset[Group]:

@@ -31,7 +31,7 @@ from spool.people import USER
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.roles import LedgerSlice, Rights, RoleFilter
-from spool.seen import collect_viewed_people
+from spool.viewed_people import collect_viewed_people
 
 USUAL = ("team",)  # dimensions used if a request names none
 # maximum age of the calls in the first division of costs into groups of people

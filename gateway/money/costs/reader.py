@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from gateway.core.errors import Refusal
-from gateway.core.visible import EVERYTHING, VisiblePart, check_view_usable
+from gateway.core.visibility import EVERYTHING, VisiblePart, check_view_usable
 from spool.errors import NotThere
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import (

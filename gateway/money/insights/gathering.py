@@ -17,8 +17,7 @@ from gateway.clusters.clusters import UnappliedConfig
 from gateway.configuration.certificates import CertificateEnd
 from gateway.devices.fleet.coverage import FleetRow
 from gateway.intake.prices import PriceBook
-from gateway.money.insights.detectors.spending import EVERYBODY, newest_streaks
-from gateway.money.insights.facts import (
+from gateway.money.insights.detector_facts import (
     DAY_S,
     InsightFacts,
     PeriodSpend,
@@ -26,6 +25,7 @@ from gateway.money.insights.facts import (
     UnrecognisedShape,
     ViewSpend,
 )
+from gateway.money.insights.detectors.spending import EVERYBODY, newest_streaks
 from spool.clusters import Cluster
 from spool.deliveries.protocols import Deliveries, LakeState
 from spool.deliveries.routes import routes_with_refusals

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gateway.money.insights.detector_facts import Detector, InsightFacts, is_state_detector
 from gateway.money.insights.detectors import (
     calls,
     enforcers,
@@ -21,7 +22,6 @@ from gateway.money.insights.detectors import (
     statements,
     tokens,
 )
-from gateway.money.insights.facts import Detector, InsightFacts, is_state_detector
 from gateway.money.insights.findings import MAX_FINDINGS
 from gateway.money.insights.gathering import FactSources, gather_facts, gather_states
 from spool.clock import Clock, clock_ahead_and_delay_s

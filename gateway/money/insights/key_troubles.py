@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.money.insights.facts import DAY_S
+from gateway.money.insights.detector_facts import DAY_S
 from gateway.money.insights.findings import finding_key, printable_name
 from gateway.monitoring.snapshot import KeyGauges
 from spool.record import utc_iso

@@ -16,14 +16,14 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
-from gateway.normalise.memory.alone import (
+from gateway.normalise.memory.forms import SpanForm, VaryingValues, derive_common_form, values_by_path
+from gateway.normalise.memory.lone_spans import (
     FIRST_PLACE,
     ID_PLACE,
     LearnedKind,
     build_lone_span_template,
     gives_same_outcome_as_rules,
 )
-from gateway.normalise.memory.forms import SpanForm, VaryingValues, derive_common_form, values_by_path
 from gateway.normalise.memory.slots import (
     COUNTS,
     FIRST_TEXT,

@@ -19,20 +19,20 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from gateway.normalise.memory import slots
-from gateway.normalise.memory.alone import (
-    FIRST_PLACE,
-    LearnedKind,
-    LookedUpSpans,
-    add_mutually_independent_spans,
-    read_unknown_spans_if_none_related,
-    row_of_unknown_span,
-)
 from gateway.normalise.memory.contexts import EncodedResource, SpanContext, SpanContexts
 from gateway.normalise.memory.learning import (
     ReadOtherwise,
     differing_fields,
     learn_span_kind,
     names_read_only_for_tags,
+)
+from gateway.normalise.memory.lone_spans import (
+    FIRST_PLACE,
+    LearnedKind,
+    LookedUpSpans,
+    add_mutually_independent_spans,
+    read_unknown_spans_if_none_related,
+    row_of_unknown_span,
 )
 from gateway.normalise.memory.pace import (
     MemoryPace,

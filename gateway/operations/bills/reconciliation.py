@@ -20,7 +20,7 @@ from gateway.bills.reconciliation.counting import seller_filter
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS, PARTS
 from gateway.bills.reconciliation.wording import day_text
-from gateway.core.mounts import WHOLE_SINCE
+from gateway.core.paths import WHOLE_SINCE
 from gateway.core.schemas import TEXT
 from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.requests import Result

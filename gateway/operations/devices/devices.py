@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from gateway.core.fields import build_answer
 from gateway.devices.fleet.assistant_states import AssistantState
-from gateway.devices.fleet.facts import FACTS, decode_heartbeat
+from gateway.devices.fleet.heartbeat_facts import FACTS, decode_heartbeat
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import LINKS, WORDS, MachineState
 from gateway.devices.states import parse_state_changes

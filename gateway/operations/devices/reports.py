@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from gateway.core.errors import BadPayload
 from gateway.core.schemas import TEXT, TEXT_OR_NULL, Schema, array_of, closed_object, described
-from gateway.devices.fleet.facts import FACTS, valid_facts, valid_hardware_id
+from gateway.devices.fleet.heartbeat_facts import FACTS, valid_facts, valid_hardware_id
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
 from gateway.devices.states import LEAVINGS
@@ -72,7 +72,7 @@ class Report(NamedDevice, kw_only=True):
     sources: Annotated[
         dict[Text, SourceSeen], words("The state of each source on the device."), Meta(max_length=MAX_SOURCES)
     ] = {}
-    # Facts of the machine. Values that do not fit are left out, see gateway.devices.fleet.facts.
+    # Facts of the machine. Values that do not fit are left out, see gateway.devices.fleet.heartbeat_facts.
     serial: Annotated[Any, words("The serial number of the machine.")] = None
     serial_hash: Annotated[Any, words("A hash of the serial number.")] = None
     os: Annotated[Any, words("The operating system and its version, such as `macos 26.1`.")] = None

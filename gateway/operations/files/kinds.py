@@ -17,7 +17,7 @@ from msgspec import NODEFAULT
 from msgspec.inspect import Metadata, StructType, Type
 
 from gateway.core.fields import field_default
-from gateway.core.visible import SLICED
+from gateway.core.visibility import SLICED
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.text import json_defaults, struct_type, to_json_form, without_defaults
 from gateway.operations.holders.operators import MoneyServices

@@ -22,9 +22,9 @@ from gateway.configuration.sections import (
     ReconciliationSettings,
     ServerSettings,
 )
-from gateway.core.attempts import TokenBuckets
 from gateway.core.errors import REPAIR_RETRY_S, Refusal
 from gateway.core.first_use import LazyValue
+from gateway.core.rate_limits import TokenBuckets
 from gateway.http.event_streams import EventStreams
 from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.connections import OpenConnections, operator_connections
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from gateway.bills.reconciliation.reconciler import Reconciler
     from gateway.bills.statements.puller import StatementPuller
     from gateway.clusters.clusters import Clusters
-    from gateway.configuration.in_effect import SettingInEffect
+    from gateway.configuration.settings_in_effect import SettingInEffect
     from gateway.core.first_use import LazyValue
     from gateway.devices.fleet.fleet import Fleet
     from gateway.devices.lifecycle import DeviceLifecycle

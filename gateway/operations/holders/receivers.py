@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.http.cors import Cors
-from gateway.http.in_hand import ReceivingSlots, RequestsInHand
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.listening.websocket import WebSockets
+from gateway.http.pending_requests import ReceivingSlots, RequestsInHand
 from gateway.http.turns import EventLoopPassJobs
 from gateway.normalise.outcome import ReadOptions
 from spool.turns.fair_turns import FairTurns

@@ -18,7 +18,7 @@ from gateway.core.fields import (
     item_struct,
     single_item_struct,
 )
-from gateway.core.visible import SLICED
+from gateway.core.visibility import SLICED
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.operations.files.declared import NotInFiles
 from gateway.operations.managed import (

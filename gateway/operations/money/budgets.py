@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 from gateway.core.errors import Refusal
 from gateway.core.fields import build_answer, given_fields
 from gateway.core.schemas import TEXT, closed_object, described
-from gateway.core.visible import SLICED
+from gateway.core.visibility import SLICED
 from gateway.http.address import key_call
 from gateway.http.answers import JSON
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort, yes_no_filter

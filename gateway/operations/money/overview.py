@@ -20,8 +20,8 @@ from gateway.money.comparison.comparing import compare_costs, rank_without_compa
 from gateway.money.comparison.old_prices import load_price_list
 from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.costs.answer import has_paid_costs, ledger_for_question
+from gateway.money.costs.earlier_period import ComparablePast, find_past
 from gateway.money.costs.measures import cost_per_count
-from gateway.money.costs.past import ComparablePast, find_past
 from gateway.money.costs.question import CostQuestion, check_span
 from gateway.operations.answers import ComparisonPast, CostAndCalls, MarkItem, OperatorInsight
 from gateway.operations.holders.operators import MoneyServices

@@ -20,7 +20,7 @@ from gateway.core.fields import (
     item_struct,
     single_item_struct,
 )
-from gateway.core.visible import WHOLE
+from gateway.core.visibility import WHOLE
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.operations.files.declared import InFiles
 from gateway.operations.managed import ByPeople, JsonAnswer, ManagedResource

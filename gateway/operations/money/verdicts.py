@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.core.errors import Refusal
 from gateway.core.schemas import BYTES
-from gateway.core.visible import NOTHING
+from gateway.core.visibility import NOTHING
 from gateway.http.address import READ, Address
 from gateway.http.answers import JSON, bytes_response
 from gateway.http.requests import Result

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import UNSET
 
 from gateway.core.fields import build_answer, given_fields
-from gateway.core.visible import SLICED
+from gateway.core.visibility import SLICED
 from gateway.http.lists import Filter, ListDefinition, Sort, yes_no_filter
 from gateway.money.costs.times import format_seconds
 from gateway.money.views.declared import OneView, ViewChanges, ViewItem

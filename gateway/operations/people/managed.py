@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.core.schemas import TEXT, Schema, closed_object, described
-from gateway.core.visible import VisiblePart
+from gateway.core.visibility import VisiblePart
 from gateway.http.address import READ, WRITE, Address, Content
 from gateway.http.answers import JSON
 from gateway.http.lists import Named

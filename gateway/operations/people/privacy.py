@@ -45,8 +45,8 @@ from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import ANSWER_PRIVACY_REQUESTS
 from spool.registry.tables.persons import check_names_one_person
-from spool.seen import SEVERAL, save_viewings
 from spool.storage import Storage
+from spool.viewed_people import SEVERAL, save_viewings
 
 NDJSON = "application/x-ndjson"
 DONE, PENDING, ASK = "done", "pending", "ask"

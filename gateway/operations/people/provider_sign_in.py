@@ -8,8 +8,8 @@ from urllib.parse import parse_qs
 import msgspec
 from aiohttp import web
 
-from gateway.core.attempts import TokenBuckets, address_network
 from gateway.core.errors import Refusal
+from gateway.core.rate_limits import TokenBuckets, address_network
 from gateway.http.answers import uncached_json
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import PeopleServices

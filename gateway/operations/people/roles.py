@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.fields import build_answer, given_fields
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.http.address import key_call
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort, yes_no_filter
 from gateway.http.requests import Result

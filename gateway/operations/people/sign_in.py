@@ -11,9 +11,9 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.core.attempts import TokenBuckets
 from gateway.core.errors import Refusal
-from gateway.core.mounts import console_link
+from gateway.core.paths import console_link
+from gateway.core.rate_limits import TokenBuckets
 from gateway.http.answers import uncached_json
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Sort
 from gateway.http.requests import Result

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from gateway.core.fields import build_answer
-from gateway.core.visible import WHOLE
+from gateway.core.visibility import WHOLE
 from gateway.http.lists import Filter, ListDefinition, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.http.viewers import FACES

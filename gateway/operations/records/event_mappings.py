@@ -17,7 +17,7 @@ from gateway.core.fields import (
     item_struct,
     single_item_struct,
 )
-from gateway.core.visible import WHOLE
+from gateway.core.visibility import WHOLE
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.normalise.unit_cost import require_stream_name
 from gateway.operations.files.declared import InFiles

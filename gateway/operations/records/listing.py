@@ -21,8 +21,8 @@ from gateway.operations.records import filters, newest
 from gateway.operations.records import published as records
 from gateway.operations.records.choices import filter_choices
 from gateway.operations.records.filters import AMOUNTS, DATE
+from gateway.operations.records.lake_records import dates_in_range, days_between, past_records
 from gateway.operations.records.newest import RECORDS
-from gateway.operations.records.past import dates_in_range, days_between, past_records
 from gateway.operations.records.published import KeptRecord
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest

@@ -19,9 +19,9 @@ from gateway.operations.answers import DeadItem, DeliveryItem, StoredRecord
 from gateway.operations.money.work_links.declared import all_links
 from gateway.operations.records.dead_letters import describe_dead
 from gateway.operations.records.deliveries import describe_delivery
+from gateway.operations.records.lake_records import dates_in_range, past_record
 from gateway.operations.records.listing import STEP
 from gateway.operations.records.newest import visible_records
-from gateway.operations.records.past import dates_in_range, past_record
 from gateway.operations.records.published import KeptRecord, describe_place, describe_record
 from gateway.operations.requests.address import SLICED, operator_call
 from gateway.operations.requests.requests import OperatorRequest
@@ -37,8 +37,8 @@ from spool.people import USER, values_for_filter
 from spool.record import TOPICS, Correction, Inference, Record, counted_cost, decimal_text, utc_iso
 from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_RECORDS
-from spool.seen import note_viewed_people
 from spool.turns.fair_turns import pause_for_others
+from spool.viewed_people import note_viewed_people
 
 LOOK_BACK_S = 86_400  # seconds to search back for an id that the list of recent ids does not contain
 NOT_STORED = (

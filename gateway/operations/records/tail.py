@@ -19,7 +19,7 @@ from gateway.operations.services import OperatorServices
 from spool.ledger.own_records import STEP, SliceRecord, slice_records_between
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.permission_sets import VIEW_RECORDS
-from spool.seen import save_viewings
+from spool.viewed_people import save_viewings
 
 MOST_AT_ONCE = 500  # maximum number of records per topic in one event
 RecordTest = Callable[[KeptRecord], bool]

@@ -8,9 +8,9 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.core.schemas import OBJECT, Schema
-from gateway.core.visible import NOTHING, OPERATION, SLICED, WHOLE
+from gateway.core.visibility import NOTHING, OPERATION, SLICED, WHOLE
 from gateway.http.address import CSRF, SESSION, Address, Content
 from gateway.http.answers import JSON
 from gateway.http.error_table import SAFE_METHODS

@@ -22,9 +22,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.configuration.values import is_loopback
-from gateway.core.attempts import TokenBuckets, address_network
 from gateway.core.errors import Refusal
-from gateway.core.mounts import AS, OPERATOR_API
+from gateway.core.paths import AS, OPERATOR_API
+from gateway.core.rate_limits import TokenBuckets, address_network
 from gateway.http.address import CSRF_HEADER
 from gateway.http.admission import check_single_headers, hostname_without_port, is_own_name, parse_authority
 from gateway.http.answers import JSON, UNCACHED, Pieces, json_pieces, send_answer

@@ -18,7 +18,7 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.core.mounts import OPERATOR_API, socket_path
+from gateway.core.paths import OPERATOR_API, socket_path
 from gateway.http.listening.listener import close_server
 from gateway.operations.requests.admission import LOCAL
 from spool.disks import replace_file

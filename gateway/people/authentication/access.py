@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeVar
 
 from gateway.configuration.sections import ConfigError, ServerSettings, has_literal_text
 from gateway.configuration.values import Networks
-from gateway.core.attempts import TokenBuckets, address_network
 from gateway.core.errors import Refusal
+from gateway.core.rate_limits import TokenBuckets, address_network
 from gateway.people.authentication.bearer import Bearer
 from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
 from spool.caches import remove_oldest_eighth

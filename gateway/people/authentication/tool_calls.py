@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.configuration.sections import McpSettings
-from gateway.core.attempts import TokenBuckets
 from gateway.core.errors import Refusal
+from gateway.core.rate_limits import TokenBuckets
 from spool.clock import Clock
 from spool.registry.assistant_tools import ToolCallTable
 from spool.registry.operators import Actor

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.core.errors import Refusal
 from gateway.core.first_use import import_blocking, import_in_thread
-from gateway.core.mounts import CONSOLE, OPERATOR_API
+from gateway.core.paths import CONSOLE, OPERATOR_API
 from gateway.http import answers, bodies
 from gateway.http.address import Address
 from gateway.http.endpoint import Handler, build_endpoint, build_unguarded_endpoint

@@ -16,7 +16,7 @@ from aiohttp import web
 from yarl import URL
 
 from gateway.core.first_use import import_in_thread
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.http.address import Address, collect_addresses
 from gateway.operations.list import RESOURCES, ResourceModules
 from gateway.operations.managed import ManagedResource
@@ -212,7 +212,7 @@ _LISTED = (
         modules=(
             "gateway.operations.records.changes",
             "gateway.operations.records.listing",
-            "gateway.operations.records.served",
+            "gateway.operations.records.served_tokens",
             "gateway.operations.records.newest",
             "gateway.operations.records.tail",
             "gateway.operations.records.record",
@@ -236,7 +236,7 @@ _LISTED = (
     AddressArea(
         modules=(
             "gateway.operations.records.deliveries",
-            "gateway.operations.records.books",
+            "gateway.operations.records.accounting",
             "gateway.operations.records.dead_letters",
         ),
         paths=(

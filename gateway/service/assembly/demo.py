@@ -17,7 +17,7 @@ from gateway.service.demo.note import REFUSAL, DemoNote
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.devices.device import ENROLLED, Device
-from spool.log.books import route_topic
+from spool.log.accounting import route_topic
 from spool.log.values import LogEntry
 
 

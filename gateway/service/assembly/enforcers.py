@@ -12,8 +12,8 @@ from datetime import UTC
 from decimal import Decimal
 
 from exporters.errors import Misconfigured, Rejected, SendError
+from exporters.http.allowed_addresses import check_address_allowed
 from exporters.http.client import Client, ClientSettings
-from exporters.http.reach import check_address_allowed
 from exporters.secret_source import SecretSource
 from gateway.bills.enforcers.auditing import AuditSources, EnforcerAuditor
 from gateway.bills.enforcers.faults import MoneyBudget

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from gateway.bills.contracts.declared import all_contracts
 from gateway.configuration.sections import Config, KeyOwner
 from gateway.core.first_use import LazyValue, import_in_thread
-from gateway.core.mounts import page_link
+from gateway.core.paths import page_link
 from gateway.devices.own_verdicts import AMOUNTS, OFF, OwnVerdicts
 from gateway.money.budgets.declared import BudgetTable
 from gateway.operations.holders.operators import PublicUrls

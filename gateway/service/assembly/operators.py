@@ -16,8 +16,8 @@ from exporters.forwarder import Forwarder
 from exporters.service.billing_sync import BillingSync
 from exporters.settings import UpstreamSettings
 from gateway.bills.plans.declared import PlanTable
-from gateway.configuration.in_effect import settings_in_effect
 from gateway.configuration.sections import Config, OidcSettings
+from gateway.configuration.settings_in_effect import settings_in_effect
 from gateway.configuration.values import split_address
 from gateway.core.first_use import LazyValue
 from gateway.http.listening.listener import operator_listen_address

@@ -30,10 +30,10 @@ from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
-from gateway.http.in_hand import ReceivingSlots
 from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.connections import OpenConnections, connection_limit, operator_connections
 from gateway.http.listening.forwarded import TrustedProxies
+from gateway.http.pending_requests import ReceivingSlots
 from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections, Validate
 from gateway.intake.deposits import RecordDeposits

@@ -15,7 +15,7 @@ from exporters.service.billing_sync import BillingSync
 from exporters.service.paths import UPSTREAM
 from exporters.service.upstream_client import UpstreamClient
 from gateway.configuration.sections import Config, ConfigError
-from gateway.devices.fleet.forwarded import adjust_heartbeat_for_upstream
+from gateway.devices.fleet.forwarded_heartbeats import adjust_heartbeat_for_upstream
 from gateway.operations.records.event_mappings import mappings_by_type
 from gateway.service.assembly.demo import planted_routes
 from gateway.service.assembly.parts import Assembler

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
+from exporters.http.allowed_addresses import check_address_allowed
 from exporters.http.client import Client, ClientSettings
-from exporters.http.reach import check_address_allowed
 from exporters.secret_source import SecretSource
 from gateway.bills.plans.declared import PlanTable
 from gateway.bills.statements.puller import PullFailed, StatementPuller

@@ -38,7 +38,13 @@ from gateway.service.assembly.storage import open_storage
 from gateway.service.demo.examples import add_examples
 from gateway.service.demo.month import Month, Period, Report
 from gateway.service.demo.note import write_note
-from gateway.service.demo.plants import EXAMPLES, FOUND_BY, PLANTS, PlantedProblems, undetected_problem_names
+from gateway.service.demo.planted_problems import (
+    EXAMPLES,
+    FOUND_BY,
+    PLANTS,
+    PlantedProblems,
+    undetected_problem_names,
+)
 from gateway.service.demo.samples import (
     ACTOR,
     SENDER,

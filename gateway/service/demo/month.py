@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from gateway.intake.prices import PriceBook
-from gateway.service.demo.plants import PlantedProblems, SessionTurn
+from gateway.service.demo.planted_problems import PlantedProblems, SessionTurn
 from gateway.service.demo.workloads import WORKLOADS, Workload
 from spool.identity import RecordIdentity, call_identity
 from spool.record import CURRENCY, NS, AiRecord, Inference, UsageMetric

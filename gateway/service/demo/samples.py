@@ -19,14 +19,14 @@ from gateway.devices.fleet.assistant_states import (
     RememberedEvidence,
     encode_remembered_evidence,
 )
-from gateway.devices.fleet.facts import TELEMETRY_OFF, UNUSED, assistant_of_source
+from gateway.devices.fleet.heartbeat_facts import TELEMETRY_OFF, UNUSED, assistant_of_source
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
 from gateway.money.allocation.publishing import DefinitionPublisher
 from gateway.normalise.outcome import UNRECOGNISED_AI
 from gateway.service.demo.note import CHANNEL, REFUSAL, DemoNote
-from gateway.service.demo.plants import (
+from gateway.service.demo.planted_problems import (
     DAY_S,
     EXAMPLES,
     LATE_DAYS,
@@ -41,7 +41,7 @@ from spool.deliveries.values import PARKED, RouteSpec
 from spool.devices.device import Device
 from spool.identity import RecordIdentity, cloud_event_id
 from spool.ledger.ledger import Ledger
-from spool.log.books import route_topic
+from spool.log.accounting import route_topic
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, USAGE_EVENTS, UnitCostOperation, UsageEvent, utc_iso
 from spool.registry.operators import Actor

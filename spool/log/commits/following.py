@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from spool.log.commits.unfolded import UncompactedCommits
+from spool.log.commits.id_compaction import UncompactedCommits
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries.codec import NO_RECORD
 from spool.log.partial_reports import PartialReport

@@ -24,7 +24,8 @@ from spool.identity import (
     long_request_id_prefix,
     scope_flag_names,
 )
-from spool.log import books, duplicates
+from spool.log import accounting, duplicates
+from spool.log.accounting import SubmissionTerms
 from spool.log.amendments import (
     PRICED_BY,
     TOKENS,
@@ -34,7 +35,6 @@ from spool.log.amendments import (
     missing_fields,
     replace_fields,
 )
-from spool.log.books import SubmissionTerms
 from spool.log.duplicates import IN_A_RUN, DuplicateIndex, storage_and_search_hours
 from spool.log.pending_spans import (
     NOTHING_GIVEN,
@@ -43,7 +43,6 @@ from spool.log.pending_spans import (
     run_fields_to_add,
     values_to_add,
 )
-from spool.log.planning.besides import MOST_BESIDE, can_be_one_call, pair_reports
 from spool.log.planning.costs import (
     CostRank,
     KnownCosts,
@@ -64,6 +63,7 @@ from spool.log.planning.nested_reports import NestedReports, nested_pair_name
 from spool.log.planning.plan import CommitPlan, PlanReader
 from spool.log.planning.relayed_reports import RelayedReports
 from spool.log.planning.relayed_reports import relayed_pair_name as relay_name
+from spool.log.planning.sibling_spans import MOST_BESIDE, can_be_one_call, pair_reports
 from spool.log.values import Submission
 from spool.record import DEVICE_KEYS, NS, Correction, Inference, Record
 
@@ -241,11 +241,11 @@ class KnownCalls:
         the call.
         """
         self._terms.duplicates += 1
-        self._count_accounting_term(books.DUPLICATES, record)
+        self._count_accounting_term(accounting.DUPLICATES, record)
         if not isinstance(record, Inference):
             return log_position
         if log_position == IN_A_RUN:
-            self._count_accounting_term(books.UNCOMPARED, record)
+            self._count_accounting_term(accounting.UNCOMPARED, record)
             return log_position
         if identity.also or identity.links or identity.nesting or identity.relay:
             log_position = self._join_matches(record, identity, log_position, hours)
@@ -256,7 +256,7 @@ class KnownCalls:
             log_position = self._position_of_counting_record(log_position)
             known, corrections_so_far = self._current_record(log_position)
         if known is None:
-            self._count_accounting_term(books.UNCOMPARED, record)
+            self._count_accounting_term(accounting.UNCOMPARED, record)
         if not isinstance(known, Inference):
             return log_position
         topic, number = duplicates.decode_log_position(log_position)
@@ -275,12 +275,12 @@ class KnownCalls:
         if fields and self.can_amend(topic, number):
             self.amend_record(topic, number, known, fields)
             self._terms.amended += 1
-            self._count_accounting_term(books.AMENDED, record)
+            self._count_accounting_term(accounting.AMENDED, record)
         elif fields and not self._store_late_report_if_changing(
             known, corrections_so_far, record, fields, replaces_cost=replaces
         ):
             self._terms.amended_late += 1
-            self._count_accounting_term(books.AMENDED_LATE, record)
+            self._count_accounting_term(accounting.AMENDED_LATE, record)
             self._store_later_names(names, log_position, known, hours)
             return log_position
         if names:
@@ -359,7 +359,7 @@ class KnownCalls:
             return False
         self._store_correction(correction_record)
         self._terms.duplicates -= 1
-        self._plan.observed[self._terms.topic, books.DUPLICATES, later_record.source] -= 1
+        self._plan.observed[self._terms.topic, accounting.DUPLICATES, later_record.source] -= 1
         return True
 
     def add_values_from_spans_above(self, log_position: int, values_above: ValuesFromSpansAbove) -> None:
@@ -391,7 +391,7 @@ class KnownCalls:
             self._store_correction(correction)
             self._terms.split += 1
         if "run" in fields and number < self._terms.first:
-            self._count_accounting_term(books.PLACED, known)
+            self._count_accounting_term(accounting.PLACED, known)
 
     def join_sibling(self, record: Inference, siblings: Siblings, hours: Iterable[int]) -> None:
         """Join a new call with a call of another scope below the same span, if the two are one call."""
@@ -420,7 +420,7 @@ class KnownCalls:
             are_two_records = first != later and self._is_counted_call(first) and self._is_counted_call(later)
             if are_two_records and self._merge_records(first, later, record, hours):
                 self._terms.bridged += 1
-                self._count_accounting_term(books.BRIDGED, record)
+                self._count_accounting_term(accounting.BRIDGED, record)
 
     def _is_known_correction(self, correction: Correction) -> bool:
         # search only the id, because a stored correction may be unreadable, and a second one would count twice
@@ -438,7 +438,7 @@ class KnownCalls:
         self._plan.ids[self._index.short_id(correction.id)] = log_position
         self._plan.hours.append(hour)
         records.append(correction)
-        self._plan.observed[topic, books.CORRECTED, correction.source] += 1
+        self._plan.observed[topic, accounting.CORRECTED, correction.source] += 1
 
     def store_names_of_call(
         self, record: Record, identity: RecordIdentity, log_position: int, hour: int, hours: Iterable[int]
@@ -601,7 +601,7 @@ class KnownCalls:
             ) and self._merge_records(first, later, record, hours):
                 joined.add(later)
                 self._terms.bridged += 1
-                self._count_accounting_term(books.BRIDGED, record)
+                self._count_accounting_term(accounting.BRIDGED, record)
             else:
                 self._count_bridged_late(record)
         if log_position not in joined:
@@ -655,7 +655,7 @@ class KnownCalls:
 
     def _count_bridged_late(self, record: Record) -> None:
         self._terms.bridged_late += 1
-        self._count_accounting_term(books.BRIDGED_LATE, record)
+        self._count_accounting_term(accounting.BRIDGED_LATE, record)
 
     def _unambiguous_links(
         self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]
@@ -863,7 +863,7 @@ class KnownCalls:
         if has_disagreeing_counts_or_cost(effective, record):
             self._terms.conflict += 1
             self._plan.conflicts.add(topic, known_record, record)
-            self._plan.observed[topic, books.CONFLICT, f"{known_record.source}/{record.source}"] += 1
+            self._plan.observed[topic, accounting.CONFLICT, f"{known_record.source}/{record.source}"] += 1
         if devices is not None:
             if later_report.is_server_measurement and devices.is_only_from_devices(known_record):
                 return self._changes_by_server_report(known_record, record, is_open=is_open)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from spool.errors import KeyEnded, KeyReused, Stale
-from spool.log import books
-from spool.log.books import SubmissionTerms
+from spool.log import accounting
+from spool.log.accounting import SubmissionTerms
 from spool.log.conflicts import Conflicts
 from spool.log.counted_names import EventSum
 from spool.log.counters import SeriesState
@@ -84,7 +84,7 @@ class CommitPlan:
         return {topic: self.first[topic] + len(records) for topic, records in self.records.items() if records}
 
     def accounting_counts(self) -> Counter[tuple[str, str]]:
-        return books.sum_terms(self.submissions)
+        return accounting.sum_terms(self.submissions)
 
     def build_answers(self, receipts: Sequence[Receipt]) -> Sequence[PlanAnswer]:
         rest = iter(receipts)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from spool.identity import NestedReport, RecordIdentity, Relay, limit_to_sender, scope_flag_names
-from spool.log import books, duplicates
-from spool.log.books import SubmissionTerms
+from spool.log import accounting, duplicates
+from spool.log.accounting import SubmissionTerms
 from spool.log.counted_names import sum_by_type
 from spool.log.counters import SeriesState, advance_series, delta_record
 from spool.log.duplicates import HOUR_NS, DuplicateIndex, NearHours
@@ -38,7 +38,7 @@ from spool.record import (
     Record,
     request_dedup_names,
 )
-from spool.registry.bearers import positions_with_ended_bearers
+from spool.registry.key_expectations import positions_with_ended_bearers
 
 _log = logging.getLogger(__name__)
 _source = attrgetter("source")
@@ -362,7 +362,7 @@ class _SubmissionPlanner:
             self._known.add_values_from_spans_above(log_position, around)
             unplaced[record.source] -= bool(around.runs) and record.run is None
         for source, n in unplaced.items():
-            self._plan.observed[self._terms.topic, books.UNPLACED, source] += n
+            self._plan.observed[self._terms.topic, accounting.UNPLACED, source] += n
         if self._submission.steps:
             new += spans.add_spans_without_calls(sender, self._submission.steps)
         for log_position, around in spans.calls_below(new):
@@ -371,7 +371,7 @@ class _SubmissionPlanner:
     def _count_repeats(self) -> None:
         self._terms.duplicates += len(self._submission.records)
         for source, n in Counter(map(_source, self._submission.records)).items():
-            self._plan.observed[self._terms.topic, books.DUPLICATES, source] += n
+            self._plan.observed[self._terms.topic, accounting.DUPLICATES, source] += n
 
     def _store_request_names(self, first_new_index: int) -> None:
         # when the log is opened, the request's names are read from its first new record
@@ -420,14 +420,14 @@ class _SubmissionPlanner:
     def _count_by_source(self, records: Sequence[Record]) -> None:
         topic = self._terms.topic
         observed = self._plan.observed
-        observed[topic, books.RECEIVED, ""] += self._submission.received
+        observed[topic, accounting.RECEIVED, ""] += self._submission.received
         if self._submission.left_out:
-            observed[topic, books.LEFT_OUT, ""] += self._submission.left_out
+            observed[topic, accounting.LEFT_OUT, ""] += self._submission.left_out
         if self._submission.meter_too_large:
-            observed[topic, books.METER_TOO_LARGE, ""] += self._submission.meter_too_large
+            observed[topic, accounting.METER_TOO_LARGE, ""] += self._submission.meter_too_large
         sources = list(map(_source, records))
         for source in set(sources):
-            observed[topic, books.ACCEPTED, source] += sources.count(source)
+            observed[topic, accounting.ACCEPTED, source] += sources.count(source)
         for reason, n in self._submission.ignored.items():
             observed[topic, "ignored", reason] += n
         for reason, n in self._submission.rejected.items():
@@ -436,4 +436,4 @@ class _SubmissionPlanner:
             pairs = zip(self._submission.records, self._submission.identities, strict=True)
             sources = [record.source for record, identity in pairs if not identity.certain]
             for source, n in Counter(sources).items():
-                observed[topic, books.UNIDENTIFIED, source] += n
+                observed[topic, accounting.UNIDENTIFIED, source] += n

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from spool.clock import Clock
 from spool.deliveries import ranges, routes, transitions
-from spool.deliveries.sent import SentDeliveries, Transition
+from spool.deliveries.settling import SentDeliveries, Transition
 from spool.deliveries.stored import RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute
 from spool.deliveries.values import (
     OPEN,
@@ -37,7 +37,7 @@ from spool.deliveries.values import (
 )
 from spool.errors import NotCertain, NotThere, SpoolUnavailable
 from spool.leases import lease_name
-from spool.log.books import route_topic
+from spool.log.accounting import route_topic
 from spool.postgres.connections.standby import NO_STANDBY
 from spool.postgres.database import Connection, Database, JoinedTransaction, PostgresConnection
 from spool.postgres.deliveries import delivery_rows, queries

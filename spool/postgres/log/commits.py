@@ -31,7 +31,7 @@ from spool.postgres.database import (
     Unconfirmed,
 )
 from spool.postgres.log import queries, store
-from spool.postgres.log.folds import NodeIdCompactor
+from spool.postgres.log.id_compaction import NodeIdCompactor
 from spool.postgres.log.memory import (
     DatabaseClock,
     MemoryIsAhead,
@@ -167,7 +167,7 @@ class AttemptWriter:
             self._database,
             connection,
             self._memory.write_cache,
-            places=partial(following.planner.log_positions_to_read, submissions, now),
+            read_log_positions=partial(following.planner.log_positions_to_read, submissions, now),
             series=head.series,
             series_known_since=head.series_known_since,
             versions=versions(),

@@ -19,8 +19,8 @@ from spool.log.duplicates import decode_log_position
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry, EntryCache
 from spool.log.entries.codec import EntryBody, EntryDamage, log_damaged_amendment
-from spool.log.horizon import require_closed
 from spool.log.values import LogEntry
+from spool.log.watermarks import require_closed
 from spool.packed.native import NativeModule
 from spool.packed.records import packed_records
 from spool.postgres.database import Connection, Database

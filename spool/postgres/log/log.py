@@ -25,20 +25,20 @@ from spool.log.commits.writer import GroupWriter
 from spool.log.counted_names import EventType
 from spool.log.duplicates import IdPosition, RepeatedIds
 from spool.log.entries.codec import EntryDamage, log_damage
-from spool.log.horizon import require_closed
 from spool.log.planning.plan import PlanAnswer
 from spool.log.planning.planner import check_submission
 from spool.log.protocols import CommitObserver
 from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import Reader
 from spool.log.values import LogAccounting, LogEntry, LogStats, Receipt, Submission
+from spool.log.watermarks import require_closed
 from spool.packed.native import NativeModule
 from spool.postgres.database import Connection, Database
-from spool.postgres.log import finds, queries, store
+from spool.postgres.log import commit_findings, queries, store
 from spool.postgres.log.commits import AttemptWriter, GroupCommits, Move, Versions, no_other_writes
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.entries import lowest_stored_number, read_entries, topic_code
-from spool.postgres.log.folds import NodeIdCompactor
+from spool.postgres.log.id_compaction import NodeIdCompactor
 from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresWatermarks
 from spool.postgres.log.recount import LogRoutes, Verification
 from spool.postgres.log.retention import LogSpace, PostgresRetention
@@ -301,16 +301,20 @@ class PostgresLog:
         )
 
     async def unrecognised_items(self) -> Sequence[Mapping[str, object]]:
-        await finds.count_all_commits(self._database)
-        return await self._database.read(partial(finds.read_unrecognised_attribute_names, self._database))
+        await commit_findings.count_all_commits(self._database)
+        return await self._database.read(
+            partial(commit_findings.read_unrecognised_attribute_names, self._database)
+        )
 
     async def event_types(self) -> Sequence[EventType]:
-        await finds.count_all_commits(self._database)
-        return await self._database.read(partial(finds.read_event_types, self._database))
+        await commit_findings.count_all_commits(self._database)
+        return await self._database.read(partial(commit_findings.read_event_types, self._database))
 
     async def list_conflicts(self) -> Sequence[Mapping[str, object]]:
-        await finds.count_all_commits(self._database)
-        return (await self._database.read(partial(finds.read_report_conflicts, self._database))).json_rows()
+        await commit_findings.count_all_commits(self._database)
+        return (
+            await self._database.read(partial(commit_findings.read_report_conflicts, self._database))
+        ).json_rows()
 
     # -- accounting ------------------------------------------------------------------------------------------
 

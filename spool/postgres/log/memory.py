@@ -15,8 +15,8 @@ from spool.errors import SpoolUnavailable
 from spool.log.commits.following import SOONER_S, CommitRow, FollowedLog, numbers_by_topic
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries.cache import EntryCache
-from spool.log.horizon import WaitingReaders
 from spool.log.planning.plan import CommitPlan
+from spool.log.watermarks import WaitingReaders
 from spool.packed.native import NativeModule
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import store

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Protocol
 
 from spool.errors import SpoolUnavailable
-from spool.log import books
+from spool.log import accounting
 from spool.log.accepted_twice import RepeatedAcceptances
 from spool.log.commits.following import numbers_by_topic
 from spool.log.entries.cache import EntryCache
@@ -25,13 +25,13 @@ from spool.log.retention import log_damaged_commits
 from spool.log.values import LogAccounting
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
-from spool.postgres.log.entries import read_entries
-from spool.postgres.log.finds import (
+from spool.postgres.log.commit_findings import (
     BookedMeanwhile,
     add_accounting_counts,
     read_uncounted_commits,
     sum_counts_of_commits,
 )
+from spool.postgres.log.entries import read_entries
 from spool.postgres.log.retention import RouteNeeds
 from spool.record import TOPICS
 
@@ -68,7 +68,7 @@ class RecountRange:
         sums: TermCounter = Counter()
         for topic, number in self.next.items():
             if number > 1:
-                sums[topic, books.KEPT] = number - self.kept_from[topic]
+                sums[topic, accounting.KEPT] = number - self.kept_from[topic]
         return sums
 
 
@@ -127,7 +127,7 @@ async def recount_log(
         first = recount_range.kept_from.get(topic, 1)
         end = recount_range.next.get(topic, 1) - 1
         if end:
-            recounted.sums[topic, books.KEPT] += 0
+            recounted.sums[topic, accounting.KEPT] += 0
         while first <= end:
             last = min(end, first + NUMBERS - 1)
             await database.read(
@@ -161,12 +161,12 @@ def _add_counts_of_commits(
         if commit != expected:
             wrong.append(f"commits {expected} to {commit - 1}: their rows are missing")
         expected = commit + 1
-        terms = books.unpack_terms_if_intact(packed, checksum)
+        terms = accounting.unpack_terms_if_intact(packed, checksum)
         if terms is None:
             wrong.append(f"commit {commit}: its row is damaged")
             unread[commit] = checksum
         else:
-            sums.update(books.sum_terms(terms))
+            sums.update(accounting.sum_terms(terms))
     if expected == after + 1:
         wrong.append(f"commits {expected} to {recount_range.last_commit}: their rows are missing")
         expected = recount_range.last_commit + 1
@@ -188,7 +188,7 @@ def store_counts_of_damaged_commits(
     Empty damaged commit rows, and add their counts to those of deleted rows, so that the accounting balances.
     Raises BookedMeanwhile if another process has already done so.
     """
-    empty = books.pack_terms([])
+    empty = accounting.pack_terms([])
     new = {
         "terms": empty,
         "checksum": zlib.crc32(empty),
@@ -225,7 +225,7 @@ def _count_records(
         first = entry.last + 1
     if first <= last:
         wrong.append(f"{topic}: numbers {first} to {last} are missing")
-    into.sums[topic, books.KEPT] += record_count
+    into.sums[topic, accounting.KEPT] += record_count
     into.wrong += wrong
     known = {(damaged_topic, damaged_range.first) for damaged_topic, damaged_range in into.damage}
     into.damage += [
@@ -255,8 +255,8 @@ class Verification:
 
     async def books(self) -> LogAccounting:
         limits = await self._read_recount_range()
-        return books.check_accounting(
-            books.accounting_counts_by_topic({**limits.counters, **limits.stored_record_counts}),
+        return accounting.check_accounting(
+            accounting.accounting_counts_by_topic({**limits.counters, **limits.stored_record_counts}),
             limits.routes,
         )
 
@@ -277,7 +277,7 @@ class Verification:
         else:
             raise SpoolUnavailable("records were deleted during every recount: try again")
         await self._take_damaged_commits_out_of_accounting(limits, counted)
-        verified = books.check_recounted_accounting(
+        verified = accounting.check_recounted_accounting(
             limits.counters, counted.sums, limits.routes, counted.wrong
         )
         return verified, counted.damage, seen
@@ -301,7 +301,7 @@ class Verification:
         """
         if not counted.unread or len(counted.unread) < len(counted.wrong):
             return
-        known = books.lost_accounting_counts(recount_range.counters, counted.sums, recount_range.routes)
+        known = accounting.lost_accounting_counts(recount_range.counters, counted.sums, recount_range.routes)
         if known is None:
             return
         terms, uncounted = known

@@ -16,7 +16,7 @@ from itertools import pairwise, takewhile
 from typing import Any, NamedTuple, Protocol
 
 from spool.clock import Clock
-from spool.log import books, retention
+from spool.log import accounting, retention
 from spool.log.commits.following import numbers_by_topic
 from spool.log.counters import KNOWN_SINCE
 from spool.log.retention import (
@@ -28,8 +28,8 @@ from spool.log.retention import (
 )
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log import queries
+from spool.postgres.log.commit_findings import add_accounting_counts
 from spool.postgres.log.entries import highest_accepted_number, lowest_stored_number, topic_code
-from spool.postgres.log.finds import add_accounting_counts
 from spool.postgres.partial_reports import delete_old_rows
 from spool.record import TOPICS
 
@@ -156,7 +156,7 @@ class PostgresRetention:
         return self._read_periods(connection)[0].size
 
     def estimated_sender_bytes(self, connection: Connection) -> int:
-        """Estimate the bytes of the stored senders (see `spool.log.heard`)."""
+        """Estimate the bytes of the stored senders (see `spool.log.recent_senders`)."""
         [rows] = connection.execute(self._database.fill_in_table_names(queries.HEARD_ROWS)).fetchone() or (0,)
         return int(rows) * HEARD_ROW_BYTES
 
@@ -251,7 +251,7 @@ class PostgresRetention:
         mark = {"topic": topic_code(topic), "number": number, "entries": entries, "before": first}
         if connection.execute(self._database.fill_in_table_names(queries.REMOVED), mark).rowcount != 1:
             raise RemovedMeanwhile
-        term = books.EXPIRED if needed is None else books.RETIRED
+        term = accounting.EXPIRED if needed is None else accounting.RETIRED
         add_accounting_counts(
             self._database, connection, queries.COUNT, Counter({(topic, term): number - first})
         )

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from spool.log import books, places, runs
+from spool.log import accounting, log_positions, runs
 from spool.log.commits.following import (
     CommitRow,
     FollowedLog,
@@ -33,8 +33,8 @@ from spool.log.runs import NO_IDS, IdRun
 from spool.postgres import partial_reports
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.postgres.log import queries
+from spool.postgres.log.commit_findings import pack_commit_findings
 from spool.postgres.log.entries import KeptRecords, topic_code
-from spool.postgres.log.finds import pack_commit_findings
 from spool.record import Record
 from spool.settings import SpoolSettings
 from spool.sql import facts
@@ -74,12 +74,12 @@ class PostgresPlanReader(KeptRecords):
         connection: Connection,
         cache: EntryCache,
         *,
-        places: Callable[[], Iterable[int]],
+        read_log_positions: Callable[[], Iterable[int]],
         series: Mapping[bytes, SeriesState],
         series_known_since: float,
         versions: Mapping[bytes, int],
     ) -> None:
-        super().__init__(database, connection, cache, places)
+        super().__init__(database, connection, cache, read_log_positions)
         self._series = series
         self._series_known_since = series_known_since
         self._versions = versions
@@ -165,7 +165,7 @@ def write_plan(
             size += ROW_BYTES + len(row[-1])
     amendments = _amendment_rows(plan, reader)
     size += sum(AMENDMENT_BYTES + len(fields) for *_, fields in amendments)
-    terms = books.pack_terms(plan.submissions)
+    terms = accounting.pack_terms(plan.submissions)
     ids = pack_ids_of_commit_plan(plan)
     finds = pack_commit_findings(plan)
     size += len(terms) + len(ids) + len(finds or b"")
@@ -266,7 +266,7 @@ def read_commit_terms(database: Database, connection: Connection, commit: int) -
     row = connection.execute(
         database.fill_in_table_names(queries.COMMIT), {"id": commit}, binary=True
     ).fetchone()
-    return (row[0], books.unpack_terms_if_intact(row[2], row[1])) if row else None
+    return (row[0], accounting.unpack_terms_if_intact(row[2], row[1])) if row else None
 
 
 class CommitsSince(NamedTuple):
@@ -326,13 +326,13 @@ def write_compaction(
         row = (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data)
         connection.execute(database.fill_in_table_names(queries.ADD_RUN), row)
     removed_places = [
-        places.position_block_key(block.run.key)
+        log_positions.position_block_key(block.run.key)
         for block in compaction.places_before.blocks_missing_in(compaction.places)
     ]
     rows = PostgresConnection(connection, database.fill_in_table_names)
     facts.delete_facts(rows, removed_places)
     for block in compaction.places.blocks_missing_in(compaction.places_before):
-        facts.store_fact(rows, *places.encode_position_block(block))
+        facts.store_fact(rows, *log_positions.encode_position_block(block))
     return True
 
 
@@ -370,9 +370,11 @@ def load_state(
             )
         id_runs.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
     stored = connection.execute(
-        database.fill_in_table_names(queries.FACTS_BETWEEN), (places.FIRST, places.AFTER), binary=True
+        database.fill_in_table_names(queries.FACTS_BETWEEN),
+        (log_positions.FIRST, log_positions.AFTER),
+        binary=True,
     )
-    index.load_id_runs(id_runs, covered_since, places.load_position_blocks(stored, index.native))
+    index.load_id_runs(id_runs, covered_since, log_positions.load_position_blocks(stored, index.native))
     following = FollowedLog(index, hold_s=settings.hold, max_spans=settings.pending_spans)
     following.planner.load_spans(partial_reports.read_reports_of_kind(database, connection, SPANS))
     first = tuple(number + 1 for number in numbers_by_topic(through).values())

@@ -14,10 +14,10 @@ from spool.clock import Clock
 from spool.errors import SpoolError, SpoolFull, SpoolUnavailable
 from spool.log.retention import Reader, lowest_needed_number
 from spool.postgres.database import Database
+from spool.postgres.log.commit_findings import count_all_commits
 from spool.postgres.log.commits import GroupCommits
 from spool.postgres.log.entries import lowest_stored_number
-from spool.postgres.log.finds import count_all_commits
-from spool.postgres.log.folds import NodeIdCompactor
+from spool.postgres.log.id_compaction import NodeIdCompactor
 from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresWatermarks
 from spool.postgres.log.retention import (
     LogSpace,

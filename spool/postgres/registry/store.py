@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from spool.errors import NotAllowed, NotThere, RegistryDamaged, RowDamaged
 from spool.postgres.database import Connection, Database, PostgresConnection
-from spool.postgres.registry.bearers import require_valid_keys, wait_for_running_commits
+from spool.postgres.registry.key_checks import require_valid_keys, wait_for_running_commits
 from spool.registry.following import NAMED, RegistryNews
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows

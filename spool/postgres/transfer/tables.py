@@ -17,16 +17,16 @@ import msgspec
 from spool.errors import NotAllowed
 from spool.ledger import money
 from spool.ledger.sums import MONEY
-from spool.log import places
+from spool.log import log_positions
 from spool.log.commits.following import later_names_key, numbers_by_topic, pack_later_names, unpack_new_ids
-from spool.log.commits.unfolded import CompactedIds
+from spool.log.commits.id_compaction import CompactedIds
 from spool.log.conflicts import Conflict
 from spool.log.counters import KNOWN_SINCE
 from spool.log.duplicates import decode_log_position
-from spool.log.heard import pack_senders
+from spool.log.recent_senders import pack_senders
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import LIVE, Connection, Database
-from spool.postgres.log import finds
+from spool.postgres.log import commit_findings
 from spool.postgres.log.queries import FACTS_BETWEEN
 from spool.postgres.migrations import VERSION, read_usable_schema
 from spool.record import TOPICS
@@ -192,7 +192,7 @@ class PostgresTables:
         folded = CompactedIds(through=numbers_by_topic(through), covered_since=covered_since)
         yield "ids", msgspec.msgpack.encode(folded)
         yield from self._names_of_earlier_commits(commit)
-        _, recent = self._read_in_steps(FACTS_BETWEEN, places.FIRST, places.AFTER)
+        _, recent = self._read_in_steps(FACTS_BETWEEN, log_positions.FIRST, log_positions.AFTER)
         yield from recent
 
     def _names_of_earlier_commits(self, compacted_through_commit: int) -> Iterator[tuple[str, bytes]]:
@@ -226,7 +226,7 @@ async def tables_opener(options: StorageOptions) -> OpenTables:
                 f"version {VERSION}: copy it with the release that upgraded it"
             )
         await database.read(partial(_check_unused, database))
-        await finds.count_all_commits(database)
+        await commit_findings.count_all_commits(database)
     finally:
         await database.close()
     return partial(_open_tables, options)

@@ -30,9 +30,9 @@ from spool.errors import EntryUnreadable, NotAllowed, SpoolDamaged, SpoolUnavail
 from spool.installation import derive_secret, store_secret
 from spool.ledger import money
 from spool.ledger.sums import MONEY, Dimensions
-from spool.log import books, duplicates, places, runs
+from spool.log import accounting, duplicates, log_positions, runs
+from spool.log.accounting import SubmissionTerms
 from spool.log.amendments import replace_fields
-from spool.log.books import SubmissionTerms
 from spool.log.commits.following import (
     UNKNOWN_TOKEN,
     NewIds,
@@ -40,13 +40,13 @@ from spool.log.commits.following import (
     numbers_in_topic_order,
     pack_new_ids,
 )
-from spool.log.commits.unfolded import CompactedIds
+from spool.log.commits.id_compaction import CompactedIds
 from spool.log.counters import KNOWN_SINCE
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries import codec
 from spool.log.entries.codec import EntryBody
-from spool.log.heard import unpack_sender_keys
 from spool.log.partial_reports import PartialReport, report_kind, report_version
+from spool.log.recent_senders import unpack_sender_keys
 from spool.log.runs import NO_IDS, IdRun
 from spool.postgres.address import open_database, read_or_store_facts, read_secret
 from spool.postgres.database import LIVE, Connection, Database
@@ -230,7 +230,7 @@ class _SchemaWriter:
         self._connection.execute(b"SET LOCAL statement_timeout = 0")
         self._connection.execute(b"SET LOCAL idle_in_transaction_session_timeout = '10min'")
         facts = {row["name"]: row["value"] for row in self._read_rows("facts")}
-        of_calls = [name for name in facts if places.FIRST <= name < places.AFTER]
+        of_calls = [name for name in facts if log_positions.FIRST <= name < log_positions.AFTER]
         for name in ("incarnation", "streams since", KNOWN_SINCE, SETTINGS, *of_calls):
             if name in facts:
                 self._write_rows("facts", [{"name": name, "value": facts[name]}], replaced_key_column="name")
@@ -288,7 +288,9 @@ class _SchemaWriter:
         self._write_rows("entries", entry_rows())
         self._write_rows("damaged", (row for row in self._read_rows("entries") if row["damaged"]))
         closed = self._first_open_numbers(folded.through)
-        accepted = {row["topic"]: row for row in self._read_rows("books") if row["term"] == books.ACCEPTED}
+        accepted = {
+            row["topic"]: row for row in self._read_rows("books") if row["term"] == accounting.ACCEPTED
+        }
         numbers = dict.fromkeys(TOPICS, 1) | {topic: row["carried"] + 1 for topic, row in accepted.items()}
         first_commit, last, at = 0, 0, 0.0
         folded_commit: int | None = None
@@ -296,7 +298,7 @@ class _SchemaWriter:
         def iterate_commit_rows() -> Iterator[dict[str, Any]]:
             nonlocal first_commit, last, at, folded_commit
             for row in self._read_rows("commits"):
-                terms = books.unpack_terms_if_intact(row["terms"], row["checksum"])
+                terms = accounting.unpack_terms_if_intact(row["terms"], row["checksum"])
                 if terms is None:
                     raise SpoolDamaged(
                         f"commit {row['id']} cannot be read: run tollhouse doctor to see what to do"
@@ -326,7 +328,7 @@ class _SchemaWriter:
         for topic in TOPICS:
             booked = accepted[topic]["n"] if topic in accepted else 0
             numbers[topic] = max(numbers[topic], upto[topic], booked + 1)
-        terms = books.pack_terms([])
+        terms = accounting.pack_terms([])
         contents = (terms, zlib.crc32(terms), newest.pack_ids_without_commit_rows())
         token = secrets.randbits(63)
         final = build_commit_row(
@@ -383,9 +385,9 @@ class _SchemaWriter:
         self._run_statement(f"ALTER TABLE {{schema}}.ledger_keys ALTER COLUMN id RESTART WITH {int(newest)}")
 
     def _read_secrets(self) -> Iterator[dict[str, Any]]:
-        places: dict[int, int] = {}
+        newest_indexes: dict[int, int] = {}
         for row in self._read_rows("secrets"):
-            index = places[row["key_id"]] = places.get(row["key_id"], -1) + 1
+            index = newest_indexes[row["key_id"]] = newest_indexes.get(row["key_id"], -1) + 1
             yield {**row, "place": index}
 
     def _read_senders(self) -> Iterator[dict[str, Any]]:
@@ -609,7 +611,7 @@ def _read_id_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[IdRun]:
 
 
 def _pack_ids(ids_positions_and_hours: list[tuple[int, int, int]]) -> bytes:
-    ids, places, hours = (
+    ids, positions, hours = (
         zip(*ids_positions_and_hours, strict=True) if ids_positions_and_hours else ((), (), ())
     )
-    return pack_new_ids(NewIds(ids, places, hours))
+    return pack_new_ids(NewIds(ids, positions, hours))

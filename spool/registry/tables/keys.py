@@ -17,11 +17,11 @@ from msgspec import UNSET, UnsetType
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import Expectation
-from spool.registry.bearers import enabled_key_expectation, valid_key_expectation
 from spool.registry.changes import RegistryChanges
 from spool.registry.documents import check_version_unchanged, with_change_fields_if_changed
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS, KEYS
+from spool.registry.key_expectations import enabled_key_expectation, valid_key_expectation
 from spool.registry.keys import (
     DELETED,
     DEPLOYMENT,

@@ -10,8 +10,8 @@ from spool.registry.changes import RegistryChanges
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.tables.persons import stored_erasures
 from spool.registry.viewings import KEPT_S, MOST_A_DAY, Viewing
-from spool.seen import SEVERAL
 from spool.statements import day_text
+from spool.viewed_people import SEVERAL
 
 _REMEMBERED = 50_000  # maximum rows of a day that are remembered, so that they are not written again
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 from spool.deliveries import routes
 from spool.deliveries.rules import TERMS, new_idempotency_key
 from spool.deliveries.values import RouteSpec
-from spool.log import books
+from spool.log import accounting
 from spool.record import TOPICS
 from spool.sqlite.damage.notes import RecoveryNote
 from spool.sqlite.deliveries import delivery_rows
@@ -40,11 +40,11 @@ def find_contradiction(connection: sqlite3.Connection) -> str:
     """
     counters = _read_accounting_counters(connection)
     for topic, term in counters:
-        if topic not in TOPICS or not books.is_counter_name(term):
+        if topic not in TOPICS or not accounting.is_counter_name(term):
             return f"the counter {term!r} of {topic!r} is unknown"
     for topic in TOPICS:
-        deleted = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
-        accepted_count = counters[topic, books.ACCEPTED]
+        deleted = counters[topic, accounting.EXPIRED] + counters[topic, accounting.RETIRED]
+        accepted_count = counters[topic, accounting.ACCEPTED]
         end = connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
         if lowest_stored_number(connection, topic) != deleted + 1 or (
             end is not None and end[0] != accepted_count + 1
@@ -91,7 +91,7 @@ def _restore_routes(connection: sqlite3.Connection, note: RecoveryNote) -> None:
     Deliveries that were settled after the note may be sent again.
     """
     for name, noted in note.progress.items():
-        topic = books.route_topic(name)
+        topic = accounting.route_topic(name)
         if topic not in TOPICS:
             continue
         progress = min(noted, highest_accepted_number(connection, topic) + 1)
@@ -118,7 +118,7 @@ def balance_route_counters(connection: sqlite3.Connection) -> bool:
     """
     mended = False
     for name, terms in accounting_counts_by_route(connection).items():
-        topic = books.route_topic(name)
+        topic = accounting.route_topic(name)
         last_number = highest_accepted_number(connection, topic)
         if sum(terms.values()) == last_number and terms["queued"] >= 0:
             continue
@@ -148,7 +148,7 @@ def _resend_missing(connection: sqlite3.Connection, route: str, upto: int, missi
     spans_held: list[tuple[int, int]] = [
         (upto, upto),
         *connection.execute(spans, (route,)),
-        (0, lowest_stored_number(connection, books.route_topic(route)) - 1),
+        (0, lowest_stored_number(connection, accounting.route_topic(route)) - 1),
     ]
     resent_count = 0
     for (above, _), (_, below) in pairwise(spans_held):
@@ -174,7 +174,10 @@ def _add_damaged_entries_for_gaps(
     deleted, last_number = _highest_deleted_and_assigned(
         counters, topic, highest_known, noted_record_count, first=entries[0][0] if entries else 0
     )
-    for term, n in ((books.ACCEPTED, last_number), (books.RETIRED, deleted - counters[topic, books.EXPIRED])):
+    for term, n in (
+        (accounting.ACCEPTED, last_number),
+        (accounting.RETIRED, deleted - counters[topic, accounting.EXPIRED]),
+    ):
         if n != counters[topic, term]:
             _add_to_counter(connection, topic, term, n - counters[topic, term])
     connection.execute("DELETE FROM entries WHERE topic = ? AND damaged", (topic,))
@@ -191,7 +194,7 @@ def _add_damaged_entries_for_gaps(
     before = [(first, first + count - 1) for first, count, _, damaged in rows if damaged]
     lost: int = sum(last - first + 1 for first, last in holes) - _count_overlap(holes, before)
     if lost:
-        _add_to_counter(connection, topic, books.DAMAGED, lost)
+        _add_to_counter(connection, topic, accounting.DAMAGED, lost)
     return lost
 
 
@@ -204,12 +207,12 @@ def _highest_deleted_and_assigned(
 
     If the counters are lost, the first is computed from the number of stored records in the note.
     """
-    deleted = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
-    accepted_count = counters[topic, books.ACCEPTED]
+    deleted = counters[topic, accounting.EXPIRED] + counters[topic, accounting.RETIRED]
+    accepted_count = counters[topic, accounting.ACCEPTED]
     if not highest_known <= accepted_count <= highest_known + MOST_UNKNOWN:
         accepted_count = highest_known
     if (
-        (topic, books.ACCEPTED) not in counters
+        (topic, accounting.ACCEPTED) not in counters
         or not 0 <= deleted <= accepted_count
         or (first and deleted >= first)
     ):
@@ -233,7 +236,7 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
     for topic, last in connection.execute(ends):
         highest[topic] = last
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
-        for terms in books.unpack_terms_if_intact(packed, checksum) or ():
+        for terms in accounting.unpack_terms_if_intact(packed, checksum) or ():
             if terms.accepted:
                 highest[terms.topic] = max(highest[terms.topic], terms.last_number)
     return highest
@@ -242,7 +245,7 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
 def _sum_counts_of_commits(connection: sqlite3.Connection) -> _Terms:
     explained: _Terms = Counter()
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
-        explained.update(books.sum_terms(books.unpack_terms_if_intact(packed, checksum) or ()))
+        explained.update(accounting.sum_terms(accounting.unpack_terms_if_intact(packed, checksum) or ()))
     return explained
 
 
@@ -255,11 +258,11 @@ def _store_unexplained_counts_as_carried(connection: sqlite3.Connection, counts_
     """
     counters = {(topic, term): (n, carried) for topic, term, n, carried in connection.execute(queries.BOOKS)}
     for topic, term in {**counters, **counts_of_commits}:
-        if term in books.BY_KEEPING:
+        if term in accounting.BY_KEEPING:
             continue
         n, carried = counters.get((topic, term), (0, 0))
         missing = n - carried - counts_of_commits[topic, term]
-        if not 0 <= missing <= MOST_UNKNOWN and term not in (books.ACCEPTED, books.PENDING):
+        if not 0 <= missing <= MOST_UNKNOWN and term not in (accounting.ACCEPTED, accounting.PENDING):
             _add_to_counter(connection, topic, term, -missing)
         elif missing:
             _log.warning(
@@ -276,12 +279,14 @@ def _correct_received_counter(connection: sqlite3.Connection, topic: str) -> Non
         for (counter_topic, term), n in _read_accounting_counters(connection).items()
         if counter_topic == topic
     }
-    went = sum(terms.get(term, 0) for term in (books.ACCEPTED, books.DUPLICATES, books.PENDING))
+    went = sum(
+        terms.get(term, 0) for term in (accounting.ACCEPTED, accounting.DUPLICATES, accounting.PENDING)
+    )
     went += sum(n for term, n in terms.items() if term.startswith(("ignored.", "rejected.")))
-    missing = went - terms.get(books.RECEIVED, 0) - terms.get(books.SPLIT, 0)
+    missing = went - terms.get(accounting.RECEIVED, 0) - terms.get(accounting.SPLIT, 0)
     if missing:
-        _add_to_counter(connection, topic, books.RECEIVED, missing)
-        connection.execute(queries.CARRY, {"topic": topic, "term": books.RECEIVED, "n": missing})
+        _add_to_counter(connection, topic, accounting.RECEIVED, missing)
+        connection.execute(queries.CARRY, {"topic": topic, "term": accounting.RECEIVED, "n": missing})
 
 
 def _read_accounting_counters(connection: sqlite3.Connection) -> _Terms:

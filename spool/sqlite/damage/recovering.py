@@ -20,7 +20,7 @@ from pathlib import Path
 from spool.clock import Clock
 from spool.deliveries import ranges, rules
 from spool.errors import NotAllowed
-from spool.log.brought import build_import_submission, imported_ranges, imported_ranges_key
+from spool.log.imported import build_import_submission, imported_ranges, imported_ranges_key
 from spool.log.partial_reports import RECOVERED, PartialReport
 from spool.record import TOPICS, Record
 from spool.settings import SpoolSettings

@@ -19,12 +19,12 @@ from typing import Any
 import msgspec
 
 from spool.deliveries.values import OPEN, ROUTE_STATES, UNKNOWN
-from spool.log import books, places, runs
+from spool.log import accounting, log_positions, runs
 from spool.log.commits.following import AFTER, FIRST, unpack_later_names
 from spool.log.conflicts import Conflict
 from spool.log.counters import KNOWN_SINCE
 from spool.log.entries import codec
-from spool.log.heard import unpack_sender_keys
+from spool.log.recent_senders import unpack_sender_keys
 from spool.record import TOPICS, unpack_records
 from spool.sqlite.database import damage_error
 
@@ -107,8 +107,8 @@ class RowCheck:
 def _is_valid_fact_row(row: Row) -> bool:
     name: str = row["name"]
     reader = unpack_later_names if FIRST <= name < AFTER else _FACTS.get(name)
-    if places.FIRST <= name < places.AFTER:
-        reader = partial(places.unpack_position_block, name)
+    if log_positions.FIRST <= name < log_positions.AFTER:
+        reader = partial(log_positions.unpack_position_block, name)
     if reader is not None:
         reader(row["value"])
     return True
@@ -133,12 +133,12 @@ def _is_valid_amendment_row(row: Row) -> bool:
 
 def _is_valid_commit_row(row: Row) -> bool:
     checksum: int = row["checksum"]
-    books.unpack_terms(row["terms"])
+    accounting.unpack_terms(row["terms"])
     return zlib.crc32(row["terms"]) == checksum
 
 
 def _is_valid_accounting_counter_row(row: Row) -> bool:
-    is_known = row["topic"] in TOPICS and books.is_counter_name(row["term"])
+    is_known = row["topic"] in TOPICS and accounting.is_counter_name(row["term"])
     return is_known and abs(row["n"]) < LARGEST and abs(row["carried"]) < LARGEST
 
 
@@ -162,7 +162,7 @@ def _is_valid_conflict_row(row: Row) -> bool:
 
 def _is_valid_route_row(row: Row) -> bool:
     counts = [value for value in row.values() if isinstance(value, int)]
-    named_rightly = row["topic"] in TOPICS and books.route_topic(row["name"]) == row["topic"]
+    named_rightly = row["topic"] in TOPICS and accounting.route_topic(row["name"]) == row["topic"]
     return named_rightly and row["state"] in ROUTE_STATES and all(abs(n) < LARGEST for n in counts)
 
 

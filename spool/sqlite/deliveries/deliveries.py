@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from spool.clock import Clock
 from spool.deliveries import ranges, routes, transitions
-from spool.deliveries.sent import SentDeliveries, Transition
+from spool.deliveries.settling import SentDeliveries, Transition
 from spool.deliveries.stored import StoredDeadLetter, StoredDelivery
 from spool.deliveries.values import (
     OPEN,
@@ -31,7 +31,7 @@ from spool.deliveries.values import (
     UnsettledDelivery,
 )
 from spool.errors import NotThere, SpoolUnavailable
-from spool.log.books import route_topic
+from spool.log.accounting import route_topic
 from spool.record import Record
 from spool.sql import lake
 from spool.sqlite.database import Database, SqliteConnection

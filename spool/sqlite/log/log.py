@@ -17,15 +17,14 @@ from spool.clock import Clock, SteadyClock, now_for_deletion
 from spool.disks import FSYNC, DiskMount
 from spool.errors import EntryUnreadable, SpoolDamaged, SpoolError, SpoolFull, SpoolUnavailable
 from spool.identity import RequestNames
-from spool.log import books, counted_names
+from spool.log import accounting, counted_names
 from spool.log.accepted_twice import RepeatedAcceptances
-from spool.log.commits.unfolded import IdCompactor, UncompactedCommits
+from spool.log.commits.id_compaction import IdCompactor, UncompactedCommits
 from spool.log.commits.writer import GroupOvertaken, GroupWriter, IndexOutOfStep
 from spool.log.counted_names import EventType
 from spool.log.duplicates import DuplicateIndex, IdCompaction, IdPosition, RepeatedIds
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import EntryDamage, log_damage
-from spool.log.horizon import LogWatermarks, OpenRecords, require_closed
 from spool.log.partial_reports import SPANS
 from spool.log.planning.plan import CommitPlan, PlanAnswer
 from spool.log.planning.planner import Planner, check_submission
@@ -33,6 +32,7 @@ from spool.log.protocols import CommitObserver, notify_observer
 from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import ROOM, DrainRate, Reader, log_damaged_commits, lowest_needed_number
 from spool.log.values import Commit, LogAccounting, LogEntry, LogStats, Receipt, Submission
+from spool.log.watermarks import LogWatermarks, OpenRecords, require_closed
 from spool.packed.native import NativeModule
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.settings import SpoolSettings
@@ -50,7 +50,7 @@ from spool.sqlite.log.recount import (
     recount_log,
     store_counts_of_damaged_commits,
 )
-from spool.sqlite.log.rest import RecoveryNoteWriter
+from spool.sqlite.log.recovery_notes import RecoveryNoteWriter
 from spool.sqlite.log.retention import (
     FileSpace,
     Retention,
@@ -426,7 +426,7 @@ class SqliteLog:
         def mark_damaged_entries(connection: sqlite3.Connection) -> None:
             for damage_part in damage:
                 if connection.execute(queries.MARK_DAMAGED, (topic, damage_part.first)).rowcount:
-                    count = {"topic": topic, "term": books.DAMAGED, "n": damage_part.records}
+                    count = {"topic": topic, "term": accounting.DAMAGED, "n": damage_part.records}
                     connection.execute(queries.COUNT, count)
 
         try:
@@ -492,8 +492,8 @@ class SqliteLog:
                     store.count_stored_records(connection),
                 )
             )
-            return books.check_accounting(
-                books.accounting_counts_by_topic({**limits.counters, **kept_counts}), limits.routes
+            return accounting.check_accounting(
+                accounting.accounting_counts_by_topic({**limits.counters, **kept_counts}), limits.routes
             )
 
     async def verify(self) -> LogAccounting:
@@ -507,7 +507,7 @@ class SqliteLog:
                 )
                 sums, wrong, damage, unread = await recount_log(self._database, limits, twice_accepted)
                 is_set_aside = await self._take_damaged_commits_out_of_accounting(limits, sums, unread, wrong)
-            verified = books.check_recounted_accounting(limits.counters, sums, limits.routes, wrong)
+            verified = accounting.check_recounted_accounting(limits.counters, sums, limits.routes, wrong)
             # A salvage will repair rows or numbers that contradict each other.
             if not is_set_aside and (wrong or (verified.imbalances and not damage)):
                 notes.mark_damaged(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
@@ -540,7 +540,9 @@ class SqliteLog:
     ) -> bool:
         if not commits or len(commits) < len(problems):
             return False
-        known = books.lost_accounting_counts(recount_range.counters, accounting_counts, recount_range.routes)
+        known = accounting.lost_accounting_counts(
+            recount_range.counters, accounting_counts, recount_range.routes
+        )
         if known is None:
             return False
         try:

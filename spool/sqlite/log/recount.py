@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from spool.log import books
+from spool.log import accounting
 from spool.log.accepted_twice import RepeatedAcceptances
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.codec import EntryDamage
@@ -28,7 +28,7 @@ from spool.sqlite.log.retention import RouteNeeds
 COMMITS = 2048  # rows per slice
 NUMBERS = 4096  # record numbers of a topic per slice
 
-_NO_TERMS = books.pack_terms([])
+_NO_TERMS = accounting.pack_terms([])
 TermCounter = Counter[tuple[str, str]]
 
 
@@ -68,7 +68,9 @@ async def recount_commits(
     commits with damaged counts.
     """
     sums: TermCounter = Counter(recount_range.carried)
-    sums.update({(topic, books.KEPT): 0 for topic, term in recount_range.counters if term == books.ACCEPTED})
+    sums.update(
+        {(topic, accounting.KEPT): 0 for topic, term in recount_range.counters if term == accounting.ACCEPTED}
+    )
     wrong: list[str] = []
     unread: list[int] = []
     last = 0
@@ -96,7 +98,7 @@ async def recount_log(
     sums, wrong, unread = await recount_commits(database, recount_range)
     damage: list[tuple[str, EntryDamage]] = []
     for topic, first in recount_range.oldest.items():
-        end = recount_range.counters[topic, books.ACCEPTED]
+        end = recount_range.counters[topic, accounting.ACCEPTED]
         counted = partial(
             _count_records,
             topic=topic,
@@ -141,12 +143,12 @@ def _add_counts_of_commits(
 ) -> int:
     for commit, checksum, packed in _commit_rows(connection, after_commit, recount_range, problems):
         after_commit = max(after_commit, commit)
-        terms = books.unpack_terms_if_intact(packed, checksum)
+        terms = accounting.unpack_terms_if_intact(packed, checksum)
         if terms is None:
             problems.append(f"commit {commit}: its row is damaged")
             damaged_commits.append(commit)
         else:
-            accounting_counts.update(books.sum_terms(terms))
+            accounting_counts.update(accounting.sum_terms(terms))
     return after_commit
 
 
@@ -192,7 +194,7 @@ def _count_records(
     repeated_acceptances: RepeatedAcceptances,
 ) -> int:
     """Decode and count the records of a slice. Return the start of the next slice."""
-    end = recount_range.counters[topic, books.ACCEPTED]
+    end = recount_range.counters[topic, accounting.ACCEPTED]
     last = min(end, first_number + NUMBERS - 1)
     try:
         rows = read_entry_rows(connection, topic, first_number, last)
@@ -209,7 +211,7 @@ def _count_records(
     for entry in read_entries(connection, topic, first_number, last, cache=EntryCache(0), damage=damages):
         if entry.first != first_number:
             problems.append(f"{topic}: numbers {first_number} to {entry.first - 1} are missing")
-        accounting_counts[topic, books.KEPT] += len(entry.records)
+        accounting_counts[topic, accounting.KEPT] += len(entry.records)
         repeated_acceptances.collect_ids(entry)
         first_number = entry.last + 1
     if first_number <= last:

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import takewhile
 from typing import NamedTuple, Protocol
 
-from spool.log import books, retention
+from spool.log import accounting, retention
 from spool.log.counters import KNOWN_SINCE
 from spool.log.retention import Candidate, DamagedCommits, ReaderProgress, sum_stored_accounting_counts
 from spool.record import TOPICS
@@ -154,7 +154,7 @@ class Retention:
         connection.execute(queries.REMOVE_ENTRIES, (topic, last))
         connection.execute(queries.REMOVE_AMENDMENTS, (topic, last))
         connection.execute(queries.COUNT_ENTRIES, (topic, -len(removable)))
-        term = books.EXPIRED if needed is None else books.RETIRED
+        term = accounting.EXPIRED if needed is None else accounting.RETIRED
         records = sum(entry.records for entry in removable)
         connection.execute(queries.COUNT, {"topic": topic, "term": term, "n": records})
         return len(removable)

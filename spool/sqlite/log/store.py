@@ -17,22 +17,22 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from spool.log import books, counted_names, duplicates, places, runs
+from spool.log import accounting, counted_names, duplicates, log_positions, runs
 from spool.log import conflicts as conflict_pairs
 from spool.log.commits import following
-from spool.log.commits.unfolded import CompactedIds, UncompactedCommits
+from spool.log.commits.id_compaction import CompactedIds, UncompactedCommits
 from spool.log.conflicts import OTHER, Conflict, Conflicts, Pair, conflict_overflow_pair
 from spool.log.counted_names import max_frequent_rows
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, IdCompaction
 from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache, build_committed_entries
-from spool.log.horizon import OpenRecords
 from spool.log.partial_reports import report_version
 from spool.log.planning.plan import CommitPlan
 from spool.log.receipts import CommitTerms
 from spool.log.runs import NO_IDS, IdRun
 from spool.log.values import LogEntry
+from spool.log.watermarks import OpenRecords
 from spool.record import BILLING_DATA, NS, TOPICS, UNIT_COST, Record
 from spool.sql import billing, facts
 from spool.sqlite import partial_reports, streams
@@ -121,7 +121,7 @@ def write_plan(
         _write_event_types(connection, plan)
     counts = [{"topic": topic, "term": term, "n": n} for (topic, term), n in plan.accounting_counts().items()]
     connection.executemany(queries.COUNT, counts)
-    terms = books.pack_terms(plan.submissions)
+    terms = accounting.pack_terms(plan.submissions)
     commit = connection.execute(queries.ADD_COMMIT, (plan.at, zlib.crc32(terms), terms)).lastrowid
     assert commit is not None
     return commit
@@ -212,7 +212,7 @@ def _write_event_types(connection: sqlite3.Connection, plan: CommitPlan) -> None
 
 def read_counts_of_commit(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
     row = connection.execute(queries.COMMIT, (commit,)).fetchone()
-    return (row[0], books.unpack_terms_if_intact(row[2], row[1])) if row else None
+    return (row[0], accounting.unpack_terms_if_intact(row[2], row[1])) if row else None
 
 
 def read_conflicts(connection: sqlite3.Connection) -> Conflicts:
@@ -246,12 +246,12 @@ def write_compaction(
     facts.delete_facts(
         rows,
         [
-            places.position_block_key(block.run.key)
+            log_positions.position_block_key(block.run.key)
             for block in compaction.places_before.blocks_missing_in(compaction.places)
         ],
     )
     for block in compaction.places.blocks_missing_in(compaction.places_before):
-        facts.store_fact(rows, *places.encode_position_block(block))
+        facts.store_fact(rows, *log_positions.encode_position_block(block))
 
 
 class _Arrived(NamedTuple):
@@ -283,8 +283,8 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unc
         id_runs.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
     folded = facts.read_fact(SqliteConnection(connection), "ids")
     state = _ids.decode(folded) if folded else CompactedIds()
-    recent = connection.execute(queries.FACTS_BETWEEN, (places.FIRST, places.AFTER))
-    index.load_id_runs(id_runs, state.covered_since, places.load_position_blocks(recent, index.native))
+    recent = connection.execute(queries.FACTS_BETWEEN, (log_positions.FIRST, log_positions.AFTER))
+    index.load_id_runs(id_runs, state.covered_since, log_positions.load_position_blocks(recent, index.native))
     unfolded = UncompactedCommits()
     names = 0
     by_topic_arrivals = [
@@ -351,7 +351,7 @@ def next_record_numbers_by_topic(connection: sqlite3.Connection) -> Mapping[str,
     """
     numbers = {}
     for topic, term, n, _ in connection.execute(queries.BOOKS):
-        if term == books.ACCEPTED:
+        if term == accounting.ACCEPTED:
             numbers[topic] = n + 1
     for topic in TOPICS:
         try:
@@ -397,5 +397,5 @@ def count_stored_records(connection: sqlite3.Connection) -> Counter[tuple[str, s
     """
     sums: Counter[tuple[str, str]] = Counter()
     for topic, next_number in next_record_numbers_by_topic(connection).items():
-        sums[topic, books.KEPT] = next_number - lowest_stored_number(connection, topic)
+        sums[topic, accounting.KEPT] = next_number - lowest_stored_number(connection, topic)
     return sums

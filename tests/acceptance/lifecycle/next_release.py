@@ -37,7 +37,7 @@ CHANGES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("\n\nclass UsageMetric(", "    release: str | None = None\n\n\nclass UsageMetric("),
         ('"parent_run", "ancestors",\n)', '"parent_run", "ancestors", "release",\n)'),
     ],
-    "spool/log/books.py": [
+    "spool/log/accounting.py": [
         ("    bridged_late: int = 0\n", "    bridged_late: int = 0\n    release: str = ''\n")
     ],
     "gateway/normalise/otlp/spans/reader.py": [

@@ -19,7 +19,7 @@ from typing import Any
 
 import urllib3
 
-from gateway.core.mounts import AS, OPERATOR_API, socket_path
+from gateway.core.paths import AS, OPERATOR_API, socket_path
 from gateway.service.addresses.areas import OPERATOR_AREAS, operator_addresses
 from gateway.service.addresses.table import FOR_SENDERS
 from spool.registry import scopes

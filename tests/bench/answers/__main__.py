@@ -23,7 +23,7 @@ from typing import Any
 import aiohttp
 import click
 
-from gateway.core.mounts import AS, OPERATOR_API, socket_path
+from gateway.core.paths import AS, OPERATOR_API, socket_path
 from spool.clock import SystemClock
 from spool.registry.scopes import INGEST
 from spool.sqlite.ledger import open_ledger

@@ -27,7 +27,7 @@ import aiohttp
 import click
 
 from gateway.bills.plans.declared import MAX_SEATS
-from gateway.core.mounts import AS, OPERATOR_API, socket_path
+from gateway.core.paths import AS, OPERATOR_API, socket_path
 from spool.ledger.ledger import HOURS_KEPT_S, Ledger
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.money import UNIT

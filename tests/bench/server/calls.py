@@ -29,7 +29,7 @@ from exporters.route_loop import RouteLoop
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config
 from gateway.http.listening.listener import Connection
-from gateway.http.listening.short_way import PlainRequests
+from gateway.http.listening.plain_requests import PlainRequests
 from gateway.normalise.payload import body_limits
 from spool.log.commits.writer import GroupWriter
 from spool.registry.scopes import SEND_AI_TELEMETRY

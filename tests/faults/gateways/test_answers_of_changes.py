@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gateway.core.mounts import AS, OPERATOR_API, socket_path
+from gateway.core.paths import AS, OPERATOR_API, socket_path
 from tests.acceptance.conftest import Tollhouse, UnixConnection, wait_for
 from tests.faults.gateways.broken_database import ANSWERED_S
 from tests.faults.gateways.shared_site import SharedSite

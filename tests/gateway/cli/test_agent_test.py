@@ -7,7 +7,7 @@ import pytest
 from gateway.cli import agent_delivery
 from gateway.cli.agent_test import _OF_WAY, _exit_code, _show_results
 from gateway.devices.fleet.assistant_states import BAD, SETTINGS
-from gateway.devices.fleet.facts import CAUSES
+from gateway.devices.fleet.heartbeat_facts import CAUSES
 
 Result = agent_delivery.DeliveryResult
 

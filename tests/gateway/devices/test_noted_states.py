@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.configuration.sections import DeviceSettings
-from gateway.devices.fleet.facts import CAUSES
+from gateway.devices.fleet.heartbeat_facts import CAUSES
 from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.devices.fleet.uses import RECENT_S, USES
 from gateway.devices.lifecycle import DeviceLifecycle

@@ -13,7 +13,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from gateway.http.listening.listener import Listener
-from gateway.http.listening.short_way import LINES_A_TURN
+from gateway.http.listening.plain_requests import LINES_A_TURN
 from tests.gateway.http import raw
 
 GET = b"GET /read HTTP/1.1\r\nHost: tollhouse\r\n\r\n"

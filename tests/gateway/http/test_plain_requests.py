@@ -13,7 +13,7 @@ from aiohttp import web
 
 from gateway.http import bodies
 from gateway.http.listening.listener import Listener
-from gateway.http.listening.short_way import PlainRequests, WholeBody
+from gateway.http.listening.plain_requests import PlainRequests, WholeBody
 from tests.gateway.http import raw
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.listening.listener import Listener
-from gateway.http.listening.short_way import WholeBody
+from gateway.http.listening.plain_requests import WholeBody
 from gateway.http.listening.tls import Certificate
 from tests.gateway.http import raw
 from tests.integration.certificates import Certificates

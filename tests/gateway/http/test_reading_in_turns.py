@@ -13,7 +13,7 @@ from aiohttp import web
 
 from gateway.http.listening.connections import OpenConnections
 from gateway.http.listening.listener import Connection, Listener, wait_for_turn
-from gateway.http.listening.short_way import LINES_A_TURN
+from gateway.http.listening.plain_requests import LINES_A_TURN
 from spool.turns.fair_turns import FairTurns, Party
 from tests.gateway.http import raw
 

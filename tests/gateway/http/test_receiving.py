@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from gateway.core.errors import Refusal
-from gateway.http.in_hand import ReceivingSlots
+from gateway.http.pending_requests import ReceivingSlots
 
 
 async def test_a_key_has_no_more_slots_than_it_leaves_free() -> None:

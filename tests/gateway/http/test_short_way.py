@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestServer, make_mocked_request
 
 from gateway.http import bodies
 from gateway.http.listening.listener import Listener
-from gateway.http.listening.short_way import Handle, handle_by_exact_path
+from gateway.http.listening.plain_requests import Handle, handle_by_exact_path
 from gateway.service.addresses.areas import AddressArea, AreaResource, AreaRoutes
 from tests.acceptance.conftest import ROOT
 from tests.gateway.http import raw
@@ -196,7 +196,7 @@ def test_aiohttp_is_of_the_one_minor_release_whose_private_names_are_known() -> 
     major, minor = map(int, installed.split(".")[:2])
     message = (
         f"aiohttp {installed} is installed, but pyproject.toml requires {required}. "
-        "gateway/http/listening/short_way.py uses private names of aiohttp: compare each of them with this "
+        "gateway/http/listening/plain_requests.py uses private names of aiohttp: compare each of them with this "
         "release, run tests/gateway/http, and let pyproject.toml require this minor release."
     )
     assert [f"aiohttp>={major}.{minor},<{major}.{minor + 1}"] == required, message

@@ -17,7 +17,7 @@ from spool.errors import KeyEnded
 from spool.identity import RecordIdentity
 from spool.log.values import Receipt, Submission
 from spool.record import BillingDrop, UnitCostOperation
-from spool.registry.bearers import valid_key_expectation
+from spool.registry.key_expectations import valid_key_expectation
 from spool.streams import SUM
 
 GOOD = valid_key_expectation(b"d" * 32)

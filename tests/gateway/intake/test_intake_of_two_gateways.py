@@ -24,8 +24,8 @@ from gateway.normalise.outcome import ReadOutcome
 from gateway.operations.list import declared_tables
 from gateway.people.authentication.bearer import Bearer
 from spool.engines import POSTGRES, open_storage
-from spool.log.heard import caller_digest
 from spool.log.partial_reports import COUNTERS
+from spool.log.recent_senders import caller_digest
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.settings import LOCAL, SpoolSettings, StorageSettings
 from spool.storage import Storage, StorageOptions

@@ -22,7 +22,7 @@ from gateway.intake.shadows import (
     reporters_of_record,
     sender_rows_to_store,
 )
-from spool.log.heard import CALLER_BYTES
+from spool.log.recent_senders import CALLER_BYTES
 from spool.record import AiRecord, Inference, UsageMetric
 from tests.moved_clock import MovedClock
 

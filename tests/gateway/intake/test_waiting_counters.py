@@ -19,8 +19,8 @@ from gateway.intake import waiting_counters
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
+from gateway.intake.reversals import CountedGroup
 from gateway.intake.shadows import CallReporter, CallReporters, ReportedCallers
-from gateway.intake.take_backs import CountedGroup
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import ReadOutcome
 from gateway.people.authentication.bearer import Bearer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.http.error_table import SAFE_METHODS
 from gateway.operations.requests.address import NOTHING, SIGNED_IN
 from gateway.service.addresses.table import OPERATOR_ADDRESSES

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from gateway.core.mounts import socket_path
+from gateway.core.paths import socket_path
 from gateway.operations.requests.socket import OperatorSocket
 from gateway.service.handover import FILE, HandOver, Predecessor
 

@@ -25,9 +25,9 @@ from exporters.focus import charges as focus
 from exporters.focus.charges import focus_unit
 from exporters.settings import DestinationSettings, UpstreamSettings
 from gateway.configuration.sections import Config, PriceOverride, PriceSettings
-from gateway.intake.leaves import UNITS
 from gateway.intake.price_lines import price_lines_of_sum
 from gateway.intake.prices import PriceBook
+from gateway.intake.unit_prices import UNITS
 from spool.clock import SystemClock
 from spool.deliveries.values import Delivery
 from spool.ledger.repricing import REQUESTS, LinesOf

@@ -28,7 +28,7 @@ from gateway.devices.agent.link import BACKLOG_S, STATES_FILE, USES_FILE, Heartb
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder, replace_file
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
-from gateway.devices.fleet.facts import hash_serial
+from gateway.devices.fleet.heartbeat_facts import hash_serial
 from gateway.devices.fleet.uses import RememberedUses
 from spool.record import utc_iso
 from tests.integration.fleet import history

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.devices.fleet.facts import NOT_FORWARDED
+from gateway.devices.fleet.heartbeat_facts import NOT_FORWARDED
 from gateway.devices.fleet.uses import LOSING
 from gateway.devices.machine_state import MachineState
 from spool.devices.device import ENROLLED, HEARD_EVERY_S

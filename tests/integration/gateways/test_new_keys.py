@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from gateway.core.errors import Refusal
 from gateway.people.authentication.access import GUESSES, KeyAccess
-from spool.postgres.registry.bearers import ended_keys
+from spool.postgres.registry.key_checks import ended_keys
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry

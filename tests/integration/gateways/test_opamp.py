@@ -10,7 +10,7 @@ from pathlib import Path
 from aiohttp import WSMsgType
 
 from gateway.configuration.sections import DeviceSettings
-from gateway.devices.fleet.facts import decode_instances
+from gateway.devices.fleet.heartbeat_facts import decode_instances
 from gateway.devices.opamp.messages import REPORT_FULL_STATE
 from tests.integration.conftest import ACTOR, Serve
 from tests.integration.receivers.opamp import ALL, Agent, connect, find, post, read, tell, until

@@ -10,7 +10,7 @@ import msgspec
 from jsonschema import Draft202012Validator as Validator
 
 from gateway.configuration.sections import Config, McpSettings
-from gateway.mcp.questions import RangeWord
+from gateway.mcp.cost_queries import RangeWord
 from gateway.mcp.tool import MAX_BYTES
 from gateway.mcp.tools.cost_data import CostDataQuestion, Measure
 from gateway.mcp.tools.list import TOOLS

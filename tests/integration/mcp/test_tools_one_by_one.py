@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.core.mounts import socket_path
+from gateway.core.paths import socket_path
 from gateway.mcp.protocol import MODERN
 from gateway.mcp.resources import CONTEXT_URI
 from gateway.mcp.tools import list as tool_list

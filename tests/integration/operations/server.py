@@ -32,7 +32,7 @@ from gateway.configuration.sections import (
     ServerSettings,
 )
 from gateway.core.first_use import LazyValue
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.http.listening.forwarded import TrustedProxies

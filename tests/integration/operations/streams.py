@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from tests.integration.operations.server import OperatorServer
 
 

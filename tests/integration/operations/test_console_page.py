@@ -13,7 +13,7 @@ from aiohttp import ClientSession, UnixConnector
 
 import gateway.console
 from gateway.console.pages import load_console, minified_console_modules
-from gateway.core.mounts import CONSOLE, OPERATOR_API
+from gateway.core.paths import CONSOLE, OPERATOR_API
 from tests.integration.conftest import Serve, Serving
 
 STATIC = Path(gateway.console.__file__).parent / "static"

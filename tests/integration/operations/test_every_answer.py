@@ -19,7 +19,7 @@ import orjson
 import pytest
 
 from gateway.configuration.sections import AnswerSettings, Config, McpSettings, Publication
-from gateway.core.mounts import AS, OPERATOR_API, socket_path
+from gateway.core.paths import AS, OPERATOR_API, socket_path
 from gateway.http.answers import SLICE_BYTES
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import RecordDeposits

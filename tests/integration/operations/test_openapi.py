@@ -28,7 +28,7 @@ from schemathesis.specs.openapi.checks import (
 from schemathesis.transport.requests import ManagedCookiesSession
 
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.http.openapi import openapi_document
 from gateway.operations.installation.status import NOWHERE
 from gateway.service.addresses.application import CONSOLE_PAGES, build_application

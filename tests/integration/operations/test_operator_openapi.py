@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.http.openapi import openapi_document
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from tests.integration.conftest import Serving

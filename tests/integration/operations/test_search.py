@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.devices import machine_state
 from gateway.http import requests
 from gateway.operations.installation.search import LISTS, MAX_TEXT, MOST

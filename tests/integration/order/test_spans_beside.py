@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from spool.log.planning.besides import MOST_BESIDE
+from spool.log.planning.sibling_spans import MOST_BESIDE
 from tests.gateway.normalise.otlp.items import SECOND
 from tests.gateway.normalise.otlp.payloads import span
 from tests.integration.order.dealt.shared_gateways import SharedGateways

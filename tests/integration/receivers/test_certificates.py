@@ -16,7 +16,7 @@ from aiohttp import ClientError, ClientSession, DummyCookieJar
 
 from gateway.configuration.certificates import read_certificate_ends
 from gateway.configuration.sections import Config, ConfigError, ServerSettings
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.http.listening.tls import Certificate
 from spool.registry.operators import ADMIN, Actor
 from tests.integration.certificates import Certificates

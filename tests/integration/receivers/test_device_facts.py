@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.devices import lifecycle as rules
-from gateway.devices.fleet.facts import ASSISTANTS
+from gateway.devices.fleet.heartbeat_facts import ASSISTANTS
 from gateway.operations.devices.devices import DeviceWithState, describe_device_details
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from tests.integration.conftest import ACTOR, Serving

@@ -21,7 +21,7 @@ import orjson
 import pytest
 
 from gateway.configuration.sections import ServerSettings
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.http.admission import SINGLE
 from gateway.service.app import TollhouseApp
 from spool.registry.scopes import ENROLL, SEND_AI_TELEMETRY

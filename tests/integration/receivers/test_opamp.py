@@ -15,7 +15,7 @@ from aiohttp import ClientWebSocketResponse, WSMsgType, WSServerHandshakeError
 
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config, DeviceSettings
-from gateway.devices.fleet.facts import decode_instances
+from gateway.devices.fleet.heartbeat_facts import decode_instances
 from gateway.devices.opamp.instances import InstanceSender, OpampInstances
 from gateway.devices.opamp.messages import (
     ACCEPTS_OPAMP_SETTINGS,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gateway.devices.opamp.messages import ServerToAgent
 from gateway.http.listening import websocket
-from gateway.http.listening.short_way import LINES_A_TURN
+from gateway.http.listening.plain_requests import LINES_A_TURN
 from gateway.http.listening.websocket import FRAMES_A_TURN, WebSocket
 from gateway.operations.devices import opamp
 from tests.integration.conftest import Serve, Serving

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.devices.fleet.facts import decode_instances
+from gateway.devices.fleet.heartbeat_facts import decode_instances
 from gateway.devices.machine_state import OFFLINE
 from spool.devices.table import DeviceTable
 from tests.clients import environments

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.configuration.sections import Config, PrivacySettings, WorkSettings
-from gateway.core.mounts import OPERATOR_API, socket_path
+from gateway.core.paths import OPERATOR_API, socket_path
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.ledger.work import TREES

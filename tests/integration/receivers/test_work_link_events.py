@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.operations.money.work_links import declared
 from gateway.operations.money.work_links.declared import WorkLinkTable
 from spool.ledger.queries import TOTAL, CostQuery

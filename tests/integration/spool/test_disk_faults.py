@@ -166,7 +166,7 @@ async def test_a_note_that_cannot_be_written_stops_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("spool.sqlite.log.rest.write_note", full)
+    monkeypatch.setattr("spool.sqlite.log.recovery_notes.write_note", full)
     assert 1 == await spool.log.run_retention()
     await spool.close()
 

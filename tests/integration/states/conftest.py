@@ -14,7 +14,7 @@ import pytest_asyncio
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.operations.money.insights import make_inspector
 from spool.registry.insights import Insight
 from spool.registry.scopes import AI_HUB

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.configuration.sections import Config, DeviceSettings
-from gateway.devices.fleet.facts import CAUSES
+from gateway.devices.fleet.heartbeat_facts import CAUSES
 from gateway.devices.fleet.repairs import repair_of_cause
 from gateway.devices.machine_state import CLOCK_WRONG, MACHINE, REVOKED_THERE, WORDS
 from spool.clusters import ClusterTable, ReportedCluster

@@ -11,8 +11,8 @@ import pytest
 from exporters.destinations.catalogue import TYPES
 from exporters.settings import DestinationSettings
 from gateway.configuration.sections import Config
+from gateway.money.insights.detector_facts import InsightFacts
 from gateway.money.insights.detectors.records import stuck_route
-from gateway.money.insights.facts import InsightFacts
 from gateway.monitoring.route_trouble import TO_CORRECT, how_to_resume, route_trouble_title_and_text
 from spool.deliveries.values import PARKED, REFUSING, RUNNING, RouteState
 from spool.record import AI_TELEMETRY

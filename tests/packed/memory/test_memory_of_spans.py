@@ -13,10 +13,10 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from gateway.monitoring.metrics import ProcessMetrics
-from gateway.normalise.memory import alone, learning, slots, spans
-from gateway.normalise.memory.alone import LoneSpanTemplate
+from gateway.normalise.memory import learning, lone_spans, slots, spans
 from gateway.normalise.memory.forms import SpanForm
 from gateway.normalise.memory.learning import ObservedAttributes
+from gateway.normalise.memory.lone_spans import LoneSpanTemplate
 from gateway.normalise.memory.pace import (
     AT_ONCE,
     MOST_SAMPLES,
@@ -303,7 +303,7 @@ def _no_class(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _all_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break the memory: it records child spans and repeated spans as if each were independent."""
-    monkeypatch.setattr(alone, "has_no_repeats_or_parents", lambda _: True)
+    monkeypatch.setattr(lone_spans, "has_no_repeats_or_parents", lambda _: True)
 
 
 def _spans(third: Mapping[str, Any]) -> Iterator[bytes]:

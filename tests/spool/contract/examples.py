@@ -11,8 +11,8 @@ from typing import Any
 
 from spool import identity
 from spool.identity import RecordIdentity
-from spool.log.heard import MOST_FACTS
 from spool.log.protocols import Log
+from spool.log.recent_senders import MOST_FACTS
 from spool.log.values import Commit, CounterPoint, LogEntry, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, Inference, Record, UsageMetric
 

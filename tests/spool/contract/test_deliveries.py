@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.rules import MAX_WAITING, STUCK_AFTER
-from spool.deliveries.sent import SentDeliveries
+from spool.deliveries.settling import SentDeliveries
 from spool.deliveries.stored import RouteChange, StoredDelivery
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.errors import NotAllowed, NotThere, SpoolUnavailable, TakenOver

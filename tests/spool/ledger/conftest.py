@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spool.ledger.days import remembered
+from spool.ledger.days import cached_results
 from tests.spool.disks.flushing import flushed as flushed
 from tests.spool.disks.flushing import unflushed as unflushed
 from tests.spool.ledger.engines import ENGINES, Ledgers
@@ -18,7 +18,7 @@ from tests.spool.ledger.engines import ENGINES, Ledgers
 @pytest.fixture(autouse=True)
 def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remember no results, because no month counts as finished."""
-    monkeypatch.setattr(remembered, "_can_be_cached", lambda query, now: False)
+    monkeypatch.setattr(cached_results, "_can_be_cached", lambda query, now: False)
 
 
 @pytest.fixture(params=ENGINES)

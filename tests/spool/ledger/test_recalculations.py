@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
-from gateway.intake.take_backs import reversal_record as reversal
+from gateway.intake.reversals import reversal_record as reversal
 from spool.errors import NotKept
 from spool.ledger.comparing import LedgerMender
 from spool.ledger.ledger import Ledger

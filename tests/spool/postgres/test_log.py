@@ -19,7 +19,7 @@ from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.postgres.database import CommitUnknown, Connection, JoinedTransaction, Unconfirmed
 from spool.postgres.log import store
-from spool.postgres.log.finds import count_all_commits
+from spool.postgres.log.commit_findings import count_all_commits
 from spool.postgres.log.log import PostgresLog
 from spool.postgres.log.memory import apply_commit_rows
 from spool.postgres.log.queries import LOCK_HEAD

@@ -12,7 +12,7 @@ from spool.errors import NotClosed
 from spool.ledger.ledger import Ledger
 from spool.postgres.database import Connection
 from spool.postgres.ledger import PostgresLedger
-from spool.postgres.log.finds import count_all_commits
+from spool.postgres.log.commit_findings import count_all_commits
 from spool.postgres.log.log import PostgresLog
 from spool.record import AI_TELEMETRY
 from tests.moved_clock import MovedClock

@@ -25,8 +25,8 @@ from spool.ledger.queries import CostQuery
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
 from spool.listing import ASCENDING, ListQuery, SortField
-from spool.log.heard import call_kind_digest, caller_digest
 from spool.log.partial_reports import PartialReport
+from spool.log.recent_senders import call_kind_digest, caller_digest
 from spool.log.values import LogAccounting, Submission
 from spool.record import AI_TELEMETRY, NS, TOPICS, Record, UsageEvent
 from spool.registry.connections import ConnectionDraft

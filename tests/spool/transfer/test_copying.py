@@ -18,7 +18,7 @@ import pytest
 from spool.engines import load_engine
 from spool.errors import NotAllowed, SpoolDamaged, SpoolUnavailable, UnfinishedCopy
 from spool.identity import RecordIdentity
-from spool.log.heard import KEPT_S
+from spool.log.recent_senders import KEPT_S
 from spool.postgres.address import open_database
 from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.database import CommitUnknown, ConnectionLane

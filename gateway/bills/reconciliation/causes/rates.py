@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
 
-from gateway.bills.reconciliation.causes.kinds import CLAIM_IT
+from gateway.bills.reconciliation.causes.exchanged_tiers import CLAIM_IT
 from gateway.bills.reconciliation.causes.regions import REGION, has_known_regions
 from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import (

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from fractions import Fraction
 from statistics import median
 
-from gateway.bills.reconciliation.causes.days import BY_TOKENS, find_shift, portions_moved_by_shift
 from gateway.bills.reconciliation.causes.missing import days_missing_half_of_tokens
+from gateway.bills.reconciliation.causes.shifted_days import BY_TOKENS, find_shift, portions_moved_by_shift
 from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import (
     EXACT,

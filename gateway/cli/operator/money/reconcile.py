@@ -24,7 +24,7 @@ from gateway.cli.output import (
     show_table,
 )
 from gateway.cli.parameters import Choice
-from gateway.core.mounts import WHOLE_SINCE
+from gateway.core.paths import WHOLE_SINCE
 from spool.printable import replace_unprintable
 
 COLUMNS = ("id", "source", "account", "month", "days", "settled_days", "rows", "billed", "imported_at")

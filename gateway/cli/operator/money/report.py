@@ -39,8 +39,9 @@ from gateway.cli.output import (
 )
 from gateway.cli.parameters import Choice, parse_conditions
 from gateway.configuration.values import parse_quantity
-from gateway.core.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
+from gateway.core.paths import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
 from gateway.money.comparison.split import PARTS
+from gateway.money.costs.earlier_period import WHOLE
 from gateway.money.costs.measures import (
     ASKED,
     COST_PER_UNIT,
@@ -61,7 +62,6 @@ from gateway.money.costs.measures import (
     distinguishing_columns,
     has_no_price,
 )
-from gateway.money.costs.past import WHOLE
 from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS
 from gateway.operations.records.filters import MAX_LIMIT
 from spool.ledger.cost_kinds import KINDS

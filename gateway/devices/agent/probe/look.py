@@ -63,7 +63,7 @@ from gateway.devices.agent.probe.telemetry import (
     parse_document,
     parse_preferences,
 )
-from gateway.devices.fleet.facts import MAX_TEXT, NOT_INSTALLED
+from gateway.devices.fleet.heartbeat_facts import MAX_TEXT, NOT_INSTALLED
 from gateway.devices.fleet.uses import OWN_CALL_S, RememberedUses
 from spool.record import utc_iso
 

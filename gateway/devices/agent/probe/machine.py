@@ -25,7 +25,7 @@ from gateway.devices.agent.link import CALLS_FILE, LINK_FILE, SERIAL, USER, USES
 from gateway.devices.agent.policy.targets import LINUX, MACOS, WINDOWS
 from gateway.devices.agent.probe.folders import GuardedFolder, UnreadableFile
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, probe_and_remember_states
-from gateway.devices.fleet.facts import MAX_TEXT, hash_serial
+from gateway.devices.fleet.heartbeat_facts import MAX_TEXT, hash_serial
 from gateway.devices.fleet.uses import RememberedUses
 
 MOST_HOMES: Final = 64

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from gateway.devices.fleet.facts import (
+from gateway.devices.fleet.heartbeat_facts import (
     NOT_CONFIGURED,
     NOT_INSTALLED,
     OVERRIDDEN,

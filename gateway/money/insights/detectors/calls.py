@@ -8,7 +8,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from gateway.money.insights.facts import InsightFacts, PeriodSpend, mark_impossible_in_demo
+from gateway.money.insights.detector_facts import InsightFacts, PeriodSpend, mark_impossible_in_demo
 from gateway.money.insights.findings import (
     build_finding,
     format_hour,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gateway.bills.enforcers import faults
 from gateway.bills.enforcers.faults import EnforcerFault
-from gateway.money.insights.facts import InsightFacts, mark_impossible_in_demo
+from gateway.money.insights.detector_facts import InsightFacts, mark_impossible_in_demo
 from gateway.money.insights.findings import build_finding, printable_name, sort_by_impact
 from spool.registry.insights import LOW, Finding
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from gateway.money.insights.facts import DAY_S, InsightFacts, mark_impossible_in_demo
+from gateway.money.insights.detector_facts import DAY_S, InsightFacts, mark_impossible_in_demo
 from gateway.money.insights.findings import build_finding, format_percent, printable_name, sort_by_impact
 from spool.registry.insights import LOW, Finding
 from spool.registry.tables.sender_fields import NO_VERSION, OTHER, SEVERAL, FieldCounts, sum_counts

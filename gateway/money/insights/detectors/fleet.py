@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gateway.devices.fleet.assistant_states import to_gateway_time
 from gateway.devices.fleet.coverage import FleetRow
-from gateway.devices.fleet.facts import (
+from gateway.devices.fleet.heartbeat_facts import (
     ASSISTANT_TITLES,
     NO_AGENT,
     NOT_CONFIGURED,
@@ -24,7 +24,12 @@ from gateway.devices.fleet.matching import reported_serial_hash, serial_of_devic
 from gateway.devices.fleet.repairs import repair_of_cause
 from gateway.devices.fleet.severity import severity_of_machines
 from gateway.devices.machine_state import AGENT_STOPPED, CLOCK_WRONG, MISSING, REVOKED_THERE, Cause
-from gateway.money.insights.facts import DAY_S, InsightFacts, mark_impossible_in_demo, mark_state_detector
+from gateway.money.insights.detector_facts import (
+    DAY_S,
+    InsightFacts,
+    mark_impossible_in_demo,
+    mark_state_detector,
+)
 from gateway.money.insights.findings import MAX_FINDINGS, build_finding, format_rows, printable_name
 from spool.devices.device import ENROLLED
 from spool.printable import csv_lines

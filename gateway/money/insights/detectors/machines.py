@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gateway.devices.fleet.facts import decode_instances
+from gateway.devices.fleet.heartbeat_facts import decode_instances
 from gateway.devices.machine_state import has_unhealthy_instance, is_collector_or_in_cluster
 from gateway.devices.states import SAME_HARDWARE
-from gateway.money.insights.facts import InsightFacts, mark_impossible_in_demo, mark_state_detector
+from gateway.money.insights.detector_facts import InsightFacts, mark_impossible_in_demo, mark_state_detector
 from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, build_finding, format_day, printable_name
 from spool.devices.device import ENROLLED, PENDING, Device
 from spool.registry.insights import LOW, Finding

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from gateway.intake.prices import missing_prices_in_name
-from gateway.money.insights.facts import InsightFacts, PeriodSpend, mark_impossible_in_demo
+from gateway.money.insights.detector_facts import InsightFacts, PeriodSpend, mark_impossible_in_demo
 from gateway.money.insights.findings import (
     build_finding,
     format_money,

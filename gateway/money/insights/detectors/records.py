@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from gateway.money.insights.facts import (
+from gateway.money.insights.detector_facts import (
     DAY_S,
     InsightFacts,
     PeriodSpend,

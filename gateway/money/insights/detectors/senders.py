@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.clusters.clusters import UnappliedConfig
-from gateway.money.insights.facts import DAY_S, InsightFacts, mark_impossible_in_demo, mark_state_detector
+from gateway.money.insights.detector_facts import (
+    DAY_S,
+    InsightFacts,
+    mark_impossible_in_demo,
+    mark_state_detector,
+)
 from gateway.money.insights.findings import (
     CATEGORY_OF,
     MAX_FINDINGS,

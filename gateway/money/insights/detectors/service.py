@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from gateway.configuration.certificates import certificate_troubles
-from gateway.money.insights.facts import InsightFacts, mark_impossible_in_demo, mark_state_detector
+from gateway.money.insights.detector_facts import InsightFacts, mark_impossible_in_demo, mark_state_detector
 from gateway.money.insights.findings import CATEGORY_OF, build_finding, printable_name
 from gateway.monitoring.channel_trouble import channel_trouble_title_and_text, strip_response_text
 from spool.leases import NodeSettings

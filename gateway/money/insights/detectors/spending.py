@@ -8,7 +8,13 @@ from decimal import Decimal
 from statistics import median
 from typing import NamedTuple
 
-from gateway.money.insights.facts import DAY_S, InsightFacts, PeriodSpend, ViewSpend, mark_impossible_in_demo
+from gateway.money.insights.detector_facts import (
+    DAY_S,
+    InsightFacts,
+    PeriodSpend,
+    ViewSpend,
+    mark_impossible_in_demo,
+)
 from gateway.money.insights.findings import (
     build_finding,
     day_in_words,

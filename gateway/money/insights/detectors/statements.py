@@ -17,7 +17,7 @@ from gateway.bills.reconciliation.comparing import (
 )
 from gateway.bills.reconciliation.wording import build_rounded_comparison_row, underscores_to_spaces
 from gateway.bills.statements.arrivals import Arrival
-from gateway.money.insights.facts import DAY_S, InsightFacts, mark_impossible_in_demo
+from gateway.money.insights.detector_facts import DAY_S, InsightFacts, mark_impossible_in_demo
 from gateway.money.insights.findings import (
     MAX_FINDINGS,
     build_finding,

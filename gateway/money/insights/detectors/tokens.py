@@ -7,7 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway.devices.fleet.coverage import FleetRow
-from gateway.money.insights.facts import DAY_S, InsightFacts, mark_impossible_in_demo, mark_state_detector
+from gateway.money.insights.detector_facts import (
+    DAY_S,
+    InsightFacts,
+    mark_impossible_in_demo,
+    mark_state_detector,
+)
 from gateway.money.insights.findings import (
     MAX_FINDINGS,
     build_finding,

@@ -15,6 +15,7 @@ from gateway.money.comparison.comparing import answer_comparison
 from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.comparison.split import PARTS, CostDriver, GroupSpending
 from gateway.money.costs.answer import bills_status
+from gateway.money.costs.earlier_period import ComparablePast, comparison_query
 from gateway.money.costs.measures import (
     COMPARED_KINDS,
     DEFAULT_TOP,
@@ -22,7 +23,6 @@ from gateway.money.costs.measures import (
     PREVIOUS,
     REAL_COST,
 )
-from gateway.money.costs.past import ComparablePast, comparison_query
 from gateway.operations.answers import ComparisonPast
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import (

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from exporters.focus.charges import ACCOUNT, VERSION, VERSIONS
 from exporters.focus.rows import BILLED
-from gateway.core.mounts import WARNINGS, WHOLE_SINCE
+from gateway.core.paths import WARNINGS, WHOLE_SINCE
 from gateway.core.schemas import TEXT
 from gateway.http.answers import CSV, SLICE_BYTES, UNCACHED, open_piece_sender
 from gateway.http.requests import Result
@@ -29,7 +29,7 @@ from spool.ledger.work import UNITS
 from spool.record import utc_iso
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.texts import check_one_of, unknown_dimension_error
-from spool.seen import save_viewings
+from spool.viewed_people import save_viewings
 
 _WARNINGS_BYTES = 2000  # maximum bytes of the header, because proxies reject long headers
 

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.http.requests import Result
-from gateway.intake.leaves import UNITS
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.rates import Quote
+from gateway.intake.unit_prices import UNITS
 from gateway.operations.answers import MarkItem
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import JsonAnswer

@@ -15,6 +15,7 @@ import orjson
 
 from gateway.http.lists import ListDefinition, MemoryRows, Sort, list_envelope
 from gateway.money.costs.asked_measures import check_unit
+from gateway.money.costs.earlier_period import comparison_query
 from gateway.money.costs.measures import (
     ASKED,
     MAX_TOP,
@@ -25,7 +26,6 @@ from gateway.money.costs.measures import (
     SUMS,
     sums_needed_for_measures,
 )
-from gateway.money.costs.past import comparison_query
 from gateway.money.costs.question import (
     AGGREGATED,
     OWN,

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.first_use import import_in_thread
-from gateway.core.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
+from gateway.core.paths import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
 from gateway.core.schemas import TEXT
 from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.requests import Result

@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from gateway.core.errors import Refusal
 from gateway.core.fields import build_answer, changes_struct, given_fields, item_struct, single_item_struct
-from gateway.core.visible import SLICED, check_view_usable
+from gateway.core.visibility import SLICED, check_view_usable
 from gateway.http.lists import Filter, ListDefinition, Sort
 from gateway.money.costs.measures import COMPARED_KINDS, REAL_COST
 from gateway.operations.files.declared import InFiles

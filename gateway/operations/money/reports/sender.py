@@ -17,21 +17,21 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.core.errors import Refusal
-from gateway.core.mounts import page_link
-from gateway.core.visible import VisiblePart
+from gateway.core.paths import page_link
+from gateway.core.visibility import VisiblePart
 from gateway.money.budgets.declared import BudgetTable
 from gateway.money.budgets.judging import planned_limit
-from gateway.money.budgets.words import format_budget_amount
+from gateway.money.budgets.notice_texts import format_budget_amount
 from gateway.money.comparison.comparing import compare_costs, rank_without_comparison
 from gateway.money.comparison.old_prices import load_price_list
 from gateway.money.costs.answer import bills_status
+from gateway.money.costs.earlier_period import comparison_query, find_past
 from gateway.money.costs.measures import PREVIOUS
-from gateway.money.costs.past import comparison_query, find_past
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.budgets import budget_with_state
-from gateway.operations.money.reports import words
+from gateway.operations.money.reports import report_text
 from gateway.operations.money.reports.declared import (
     WEEK,
     ScheduledReport,
@@ -39,7 +39,7 @@ from gateway.operations.money.reports.declared import (
     cost_type_problem,
 )
 from gateway.operations.money.reports.readers import IsDefault, NotReadable, recipient_rights
-from gateway.operations.money.reports.words import TOP, ReportFigures
+from gateway.operations.money.reports.report_text import TOP, ReportFigures
 from spool.clock import Clock
 from spool.errors import NotKept
 from spool.ledger import money
@@ -147,10 +147,10 @@ class ReportSender:
         return Notice(
             id=f"report-{id}",
             kind=REPORT,
-            title=words.report_title(figures),
+            title=report_text.report_title(figures),
             at=self.clock.now(),
-            text=words.report_text(figures),
-            fields=words.report_fields(figures),
+            text=report_text.report_text(figures),
+            fields=report_text.report_fields(figures),
             severity=INFO,
             link=page_link(self.console(), "/costs", _link_parameters(report, view, due)),
             thread=f"report {report.id}",

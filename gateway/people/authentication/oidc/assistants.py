@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 
 from gateway.configuration.sections import McpOAuthSettings
-from gateway.core.attempts import TokenBuckets, address_network
 from gateway.core.errors import Refusal
+from gateway.core.rate_limits import TokenBuckets, address_network
 from gateway.people.authentication.access import GUESSES, GUESSES_PER_S
 from gateway.people.authentication.assistant_people import (
     AssistantPerson,

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.bills.billed.beside import billed_cost_details
 from gateway.bills.billed.biller import Biller
+from gateway.bills.billed.details import billed_cost_details
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.intake.prices import PriceBook
 from spool.ledger import money

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bills.billed import closing
-from gateway.bills.billed.beside import billed_cost_details
 from gateway.bills.billed.biller import Biller
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_month_id
+from gateway.bills.billed.details import billed_cost_details
 from gateway.bills.billed.restating import (
     BilledLater,
     DayRestatement,

@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bills.billed import connection_rows
-from gateway.bills.billed.beside import billed_cost_details
 from gateway.bills.billed.connection_rows import (
     MAX_SETS,
     AmountsByDay,
@@ -25,6 +24,7 @@ from gateway.bills.billed.connection_rows import (
     add_json_rows,
     build_day_sums,
 )
+from gateway.bills.billed.details import billed_cost_details
 from gateway.bills.billed.row_book import ConnectionCostUpdater, RowSources
 from gateway.operations.list import declared_tables
 from spool.billing import (

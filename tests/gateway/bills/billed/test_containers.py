@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.bills.billed import connection_rows
-from gateway.bills.billed.beside import billed_cost_details
 from gateway.bills.billed.connection_rows import (
     IDLE,
     AmountsByDay,
@@ -29,6 +28,7 @@ from gateway.bills.billed.containers import (
     price_cluster_day,
     price_unbilled_usage,
 )
+from gateway.bills.billed.details import billed_cost_details
 from gateway.bills.billed.row_book import ConnectionCostUpdater
 from gateway.clusters.usage.usage import DayUsage, WorkloadOnNode
 from spool.container_files.container_rows import UsageDay

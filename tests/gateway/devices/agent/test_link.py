@@ -19,7 +19,7 @@ from gateway.devices.agent.link import (
     resident_memory,
     service_kind,
 )
-from gateway.devices.fleet.facts import valid_facts
+from gateway.devices.fleet.heartbeat_facts import valid_facts
 
 STATES: dict[str, Any] = {
     "looked_at": "2026-11-27T20:00:00.000Z",

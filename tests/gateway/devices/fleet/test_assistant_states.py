@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.devices.agent.assistants import ASSISTANTS
-from gateway.devices.fleet import facts
+from gateway.devices.fleet import heartbeat_facts
 from gateway.devices.fleet.assistant_states import (
     AssistantEvidence,
     assistant_states_of_device,
@@ -17,7 +17,7 @@ from gateway.devices.fleet.assistant_states import (
     state_cause_setting_and_use,
     updated_remembered_evidence_json,
 )
-from gateway.devices.fleet.facts import CAUSES, assistant_of_source
+from gateway.devices.fleet.heartbeat_facts import CAUSES, assistant_of_source
 from gateway.devices.fleet.uses import RECENT_S
 from spool.devices.device import Device
 from spool.record import utc_iso
@@ -315,7 +315,7 @@ def test_every_assistant_that_can_be_set_up_has_its_sources() -> None:
     """
     for assistant in ASSISTANTS.values():
         assert {assistant.name} == {assistant_of_source(source) for source in assistant.sources}
-    assert {*ASSISTANTS, "opencode"} == set(facts.ASSISTANTS)
+    assert {*ASSISTANTS, "opencode"} == set(heartbeat_facts.ASSISTANTS)
 
 
 def test_opencode_reports_with_a_library_of_others() -> None:

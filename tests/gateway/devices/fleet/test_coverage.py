@@ -18,7 +18,7 @@ from gateway.devices.fleet.coverage import (
     measure_coverage,
     operating_system_family,
 )
-from gateway.devices.fleet.facts import CAUSES, hash_serial
+from gateway.devices.fleet.heartbeat_facts import CAUSES, hash_serial
 from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.devices.machine_state import (
     UNHEALTHY_S,

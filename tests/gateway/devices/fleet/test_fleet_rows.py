@@ -11,8 +11,8 @@ import msgspec
 import pytest_asyncio
 
 from gateway.configuration.sections import DeviceSettings
-from gateway.devices.fleet.facts import CAUSES
 from gateway.devices.fleet.fleet import Fleet
+from gateway.devices.fleet.heartbeat_facts import CAUSES
 from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.people.authentication.bearer import Bearer

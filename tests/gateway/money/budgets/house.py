@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from gateway.core.mounts import page_link
+from gateway.core.paths import page_link
 from gateway.money.budgets.declared import BudgetTable, NewBudget, PlannedAmount, SpendBudget, ViewName
 from gateway.money.budgets.evaluator import BudgetEvaluator, BudgetRun
 from gateway.operations.list import declared_tables

@@ -12,7 +12,7 @@ from msgspec.structs import replace as changed
 
 from gateway.money.budgets.declared import ACTUAL, BUDGETS, FIRED, BudgetTable, Silence
 from gateway.money.budgets.judging import judge_all, rules_digest
-from gateway.money.budgets.words import CROSSED, EXPECTED, TAKEN_BACK
+from gateway.money.budgets.notice_texts import CROSSED, EXPECTED, TAKEN_BACK
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import CostQuery, CostRow

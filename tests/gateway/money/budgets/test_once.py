@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.money.budgets.declared import GRANULARITIES, MEASURES
+from gateway.money.budgets.notice_texts import CROSSED
 from gateway.money.budgets.periods import period_at
-from gateway.money.budgets.words import CROSSED
 from spool.ledger import money
 from spool.registry.documents import replace_fields
 from tests.gateway.money.budgets.house import House, Killed

@@ -13,7 +13,7 @@ from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
 from gateway.money.comparison.comparing import compare_costs
 from gateway.money.comparison.sentence import comparison_sentence
-from gateway.money.costs.past import WHOLE, ComparablePast
+from gateway.money.costs.earlier_period import WHOLE, ComparablePast
 from tests.gateway.money.comparison.test_comparing import BASELINE, BOOK, QUERY, MadeUp, spent
 
 GPT = ("openai", "gpt-4o")

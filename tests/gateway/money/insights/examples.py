@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from gateway.money.insights.facts import DAY_S, Detector, InsightFacts, PeriodSpend
+from gateway.money.insights.detector_facts import DAY_S, Detector, InsightFacts, PeriodSpend
 from spool.record import NS, Inference
 from spool.registry.insights import EFFORTS, Finding, check_insight_draft
 

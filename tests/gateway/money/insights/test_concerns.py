@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from gateway.money.insights.detector_facts import PeriodSpend
 from gateway.money.insights.detectors.calls import retry_storm
 from gateway.money.insights.detectors.spending import spend_spike, view_anomaly
-from gateway.money.insights.facts import PeriodSpend
 from spool.registry.insights import CallFilter, Finding
 from spool.registry.views import View
 from tests.gateway.money.insights.examples import found, spend

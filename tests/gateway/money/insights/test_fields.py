@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gateway.money.insights.detector_facts import DAY_S
 from gateway.money.insights.detectors.fields import lost_field, uncounted_calls
-from gateway.money.insights.facts import DAY_S
 from spool.registry.insights import Finding
 from spool.registry.tables.sender_fields import OTHER, FieldCounts, SenderDay
 from tests.gateway.money.insights.examples import NOW, found

@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.fleet.coverage import FleetRow, fleet_row_of_device, fleet_row_of_missing
-from gateway.devices.fleet.facts import (
+from gateway.devices.fleet.heartbeat_facts import (
     ASSISTANT_TITLES,
     ASSISTANTS,
     CAUSES,
@@ -25,6 +25,7 @@ from gateway.devices.machine_state import (
     MachineEvidence,
     evaluate_machine_state,
 )
+from gateway.money.insights.detector_facts import DAY_S, InsightFacts
 from gateway.money.insights.detectors.fleet import (
     assistant_not_reporting,
     machine_trouble,
@@ -34,7 +35,6 @@ from gateway.money.insights.detectors.fleet import (
     stopped_agent,
 )
 from gateway.money.insights.detectors.machines import reinstalled_device
-from gateway.money.insights.facts import DAY_S, InsightFacts
 from spool.devices.device import REVOKED_UPSTREAM, Device
 from spool.record import utc_iso
 from spool.registry.insights import Finding

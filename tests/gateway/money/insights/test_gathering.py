@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gateway.money.insights.detector_facts import DAY_S, PeriodSpend
 from gateway.money.insights.detectors.calls import no_owner
 from gateway.money.insights.detectors.spending import spend_spike
-from gateway.money.insights.facts import DAY_S, PeriodSpend
 from gateway.money.insights.gathering import SpendReader, recent_calls
 from spool.ledger.ledger import Ledger
 from spool.log.planning.corrections import correction_to_shadow

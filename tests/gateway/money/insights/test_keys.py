@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.money.insights.detector_facts import DAY_S
 from gateway.money.insights.detectors.senders import (
     crowding_key,
     expired_key,
@@ -14,7 +15,6 @@ from gateway.money.insights.detectors.senders import (
     idle_key,
     wide_key,
 )
-from gateway.money.insights.facts import DAY_S
 from gateway.money.insights.findings import finding_key
 from gateway.money.insights.key_troubles import key_troubles
 from spool.registry.insights import Finding, Insight

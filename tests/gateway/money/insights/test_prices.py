@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from gateway.money.insights.detector_facts import PeriodSpend
 from gateway.money.insights.detectors.prices import (
     cost_gap,
     missing_price,
@@ -13,7 +14,6 @@ from gateway.money.insights.detectors.prices import (
     missing_usage,
     old_prices,
 )
-from gateway.money.insights.facts import PeriodSpend
 from tests.gateway.money.insights.examples import NOW, TODAY, call, found, impacts, spend
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from gateway.clusters.clusters import UnappliedConfig
+from gateway.money.insights.detector_facts import DAY_S, RouteDeadLetters, UnrecognisedShape
 from gateway.money.insights.detectors.calls import retry_storm
 from gateway.money.insights.detectors.records import (
     dead_letters,
@@ -19,7 +20,6 @@ from gateway.money.insights.detectors.records import (
     unrecognised_shape,
 )
 from gateway.money.insights.detectors.senders import silent_cluster, unapplied_config
-from gateway.money.insights.facts import DAY_S, RouteDeadLetters, UnrecognisedShape
 from spool.clusters import Cluster
 from spool.deliveries.protocols import LakeState, LakeVerdict
 from spool.deliveries.values import RouteState

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from gateway.devices.fleet.coverage import FleetRow, fleet_row_of_device
-from gateway.devices.fleet.facts import REPORTING
+from gateway.devices.fleet.heartbeat_facts import REPORTING
 from gateway.devices.fleet.severity import severity_of_machines
 from gateway.devices.fleet.uses import LOSING
 from gateway.devices.machine_state import AT_RISK, MachineEvidence, evaluate_machine_state
+from gateway.money.insights.detector_facts import InsightFacts
 from gateway.money.insights.detectors.fleet import MAX_CSV_ROWS
-from gateway.money.insights.facts import InsightFacts
 from gateway.money.insights.inspector import STATE_DETECTORS, run_detectors
 from spool.devices.device import Device
 from spool.registry.notices import (

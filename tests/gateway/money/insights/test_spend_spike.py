@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from gateway.money.insights.detector_facts import DAY_S, PeriodSpend
 from gateway.money.insights.detectors.spending import spend_spike
-from gateway.money.insights.facts import DAY_S, PeriodSpend
 from tests.gateway.money.insights.examples import TODAY, found, impacts, spend
 
 MONDAY = TODAY

@@ -22,12 +22,12 @@ from gateway.bills.reconciliation.comparing import (
 )
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.statements.arrivals import Arrival
+from gateway.money.insights.detector_facts import DAY_S, InsightFacts
 from gateway.money.insights.detectors.statements import (
     coverage_drop,
     reconciliation_difference,
     statement_stale,
 )
-from gateway.money.insights.facts import DAY_S, InsightFacts
 from spool.ledger.money import UNIT
 from tests.gateway.bills.reconciliation import simulator
 from tests.gateway.money.insights.examples import NOW, TODAY, found

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.money.insights.detector_facts import DAY_S
 from gateway.money.insights.detectors.senders import idle_key, stopped_sender
-from gateway.money.insights.facts import DAY_S
 from spool.record import DEVICE_KEYS
 from spool.registry.insights import Finding
 from spool.registry.keys import Key, Secret

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.devices.fleet.coverage import FleetRow, fleet_row_of_device
 from gateway.devices.machine_state import MachineEvidence, evaluate_machine_state
+from gateway.money.insights.detector_facts import DAY_S, InsightFacts
 from gateway.money.insights.detectors.tokens import token_burst, token_strangers
-from gateway.money.insights.facts import DAY_S, InsightFacts
 from spool.devices.device import Device
 from spool.registry.enrolment_tokens import EnrolmentToken
 from spool.registry.notices import WARNING

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
+from gateway.money.insights.detector_facts import DAY_S, ViewSpend
 from gateway.money.insights.detectors.spending import view_anomaly
-from gateway.money.insights.facts import DAY_S, ViewSpend
 from spool.registry.documents import replace_fields
 from spool.registry.insights import Finding
 from spool.registry.views import Anomalies, View, ViewConnections

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from gateway.core.visible import VisiblePart
+from gateway.core.visibility import VisiblePart
 from gateway.money.recommendations.adviser import realized_saving
 from gateway.money.recommendations.evaluation import GRACE_S, StoredAdvice, build_savings, evaluate_types
 from gateway.money.recommendations.facts import DAY_S, SavingFacts, UnusedSeat

@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.configuration.sections import ConfigError, ServerSettings
-from gateway.core.attempts import TokenBuckets
 from gateway.core.errors import Refusal
+from gateway.core.rate_limits import TokenBuckets
 from gateway.people.authentication.access import GUESSES, KeyAccess, KnownKey
 from gateway.people.authentication.bearer import Bearer
 from spool.registry.operators import Actor

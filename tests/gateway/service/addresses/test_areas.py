@@ -11,7 +11,7 @@ from pkgutil import walk_packages
 import pytest
 
 from gateway import mcp, operations
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.http.address import addresses_of_handler, collect_addresses
 from gateway.operations.installation import status
 from gateway.operations.list import RESOURCES, ResourceModules

@@ -17,7 +17,7 @@ from aiohttp import ClientSession, UnixConnector
 
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import BillingSettings, Config
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from spool.billing import BILLING_DROPS
 from spool.record import BILLING_DATA
 from spool.registry.scopes import GROUPS, SEND_BILLING_DATA

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.configuration.sections import ReconciliationSettings
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.operations.bills import statements as handlers
 from tests.integration.operations.server import OperatorServer, _read, operator_server
 

@@ -12,7 +12,7 @@ from aiohttp import ClientSession, UnixConnector
 
 from exporters.settings import NotifySettings
 from gateway.configuration.sections import Config
-from gateway.core.mounts import socket_path
+from gateway.core.paths import socket_path
 from spool.registry import operators
 from spool.registry.scopes import SCOPES
 from spool.settings import SpoolSettings

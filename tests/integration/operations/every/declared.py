@@ -22,7 +22,7 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from docs.generate.http_api import EXAMPLES
-from gateway.core.mounts import AS, OPERATOR_API
+from gateway.core.paths import AS, OPERATOR_API
 from gateway.http.address import Address
 from gateway.http.answers import JSON
 from gateway.http.lists import ListDefinition

@@ -7,7 +7,7 @@ from pathlib import Path
 from aiohttp import ClientSession, UnixConnector
 
 from gateway.configuration.sections import Config, ServerSettings
-from gateway.core.mounts import socket_path
+from gateway.core.paths import socket_path
 from gateway.service.app import TollhouseApp
 from tests.integration.conftest import Serving
 from tests.integration.operations.every.declared import OPERATIONS, RESOURCES, World

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.http import event_streams
 from gateway.operations.records.changes import NEEDS
 from spool.registry.permission_sets import PERMISSION_SETS

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from yarl import URL
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.operations.installation.search import LISTS, MAX_TEXT, MOST
 from tests.integration.operations.every.declared import AT, World
 

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import ClientSession, UnixConnector
 
 from gateway.configuration.sections import Config
-from gateway.core.mounts import AS, OPERATOR_API, socket_path
+from gateway.core.paths import AS, OPERATOR_API, socket_path
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Serving, servers
 from tests.integration.operations.files.objects import SECRETS

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from gateway.core.mounts import AS, OPERATOR_API
+from gateway.core.paths import AS, OPERATOR_API
 from gateway.operations.files.calls import MAX_FILES_BYTES
 from gateway.operations.files.text import format_objects
 from spool.errors import SpoolUnavailable

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession, UnixConnector
 
-from gateway.core.mounts import socket_path
+from gateway.core.paths import socket_path
 from gateway.operations.files.kinds import file_kinds
 from spool.ledger.queries import TOTAL, CostQuery
 from tests.integration.operations.files.objects import CONTRACT, HOOK, OBJECTS, PLAN, ROLE, SECRETS, files_of

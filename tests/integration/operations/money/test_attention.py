@@ -16,7 +16,7 @@ from gateway.operations.money.reports.declared import NewScheduledReport, Schedu
 from spool.deliveries.values import RouteSpec
 from spool.devices.device import Device
 from spool.listing import ListPage, ListQuery
-from spool.log.books import route_topic
+from spool.log.accounting import route_topic
 from spool.record import AI_TELEMETRY, UNIT_COST
 from spool.registry.insights import CallFilter, Finding, Insight, InsightDraft
 from spool.registry.notices import RUNNING, ChannelCounts, ChannelState

@@ -14,8 +14,8 @@ import pytest_asyncio
 
 from gateway.configuration.sections import CurrencyRate, CurrencySettings
 from gateway.money.budgets.evaluator import budget_gauges
+from gateway.money.insights.detector_facts import InsightFacts
 from gateway.money.insights.detectors.prices import missing_rate
-from gateway.money.insights.facts import InsightFacts
 from gateway.service.assembly.storage import ledger_rates
 from tests.integration.operations.money.costs.test_report import NOW, report
 from tests.integration.operations.server import OperatorServer, operator_server

@@ -18,7 +18,7 @@ from yarl import URL
 
 from gateway.cli import main
 from gateway.configuration.sections import Config, ServerSettings
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.service.app import TollhouseApp
 from spool.registry.insights import Finding, InsightDraft
 from spool.registry.notices import SENT

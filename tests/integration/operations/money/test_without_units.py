@@ -12,7 +12,7 @@ import aiohttp
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.operations.money.insights import make_inspector
 from gateway.service.addresses.table import OPERATOR_ADDRESSES

@@ -12,7 +12,7 @@ import pytest_asyncio
 from yarl import URL
 
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.devices.reports import DeviceReport
 from gateway.http.error_table import SAFE_METHODS
 from gateway.money.allocation.declared import AllocationTable

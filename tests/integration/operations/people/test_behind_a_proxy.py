@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.operations.holders.operators import ACCOUNT_BURST, SHARED_BURST, SIGN_IN_BURST
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
 

@@ -36,7 +36,7 @@ from gateway.configuration.sections import (
     ReconciliationSettings,
     StatementPullSettings,
 )
-from gateway.core.mounts import OPERATOR_API, socket_path
+from gateway.core.paths import OPERATOR_API, socket_path
 from gateway.devices.states import device_revoker
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.intake import merge_window, waiting_counters

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from gateway.money.insights.detector_facts import InsightFacts
 from gateway.money.insights.detectors.service import channel_down
-from gateway.money.insights.facts import InsightFacts
 from spool.registry.notices import FAILED, PARKED, ChannelCounts, ChannelState
 from tests.exporters.notifications.examples import NOW, notice
 from tests.integration.operations.people.test_sign_in import signed_in

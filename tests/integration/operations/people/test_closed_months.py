@@ -13,7 +13,7 @@ import pytest_asyncio
 from aiohttp import ClientSession, DummyCookieJar
 
 from gateway.configuration.sections import PriceOverride, PriceSettings
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.intake.prices import PriceBook
 from spool.engines import MEMORY, POSTGRES
 from tests.integration.operations.people.test_sign_in import signed_in

@@ -15,7 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.money.insights.findings import build_finding
 from gateway.operations.requests.address import OPERATION, SLICED, WHOLE, OperatorAddress

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.configuration.sections import Config, ServerSettings
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.operations.holders import demo_month
 from gateway.service.app import TollhouseApp
 from tests.integration.operations.people.test_sign_in import signed_in

@@ -17,7 +17,7 @@ from aiohttp import ClientSession, UnixConnector
 
 from gateway.bills.months import CalendarMonth
 from gateway.configuration.sections import Config
-from gateway.core.mounts import OPERATOR_API, socket_path
+from gateway.core.paths import OPERATOR_API, socket_path
 from spool.people import ERASED
 from tests.integration.conftest import Serve
 from tests.integration.operations.people.test_privacy import CANARY, allow, erased, stored

@@ -27,7 +27,7 @@ import aiohttp
 import pytest
 
 from gateway.configuration.sections import Config, PrivacySettings
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.mcp.tools.group_costs import GroupDimension
 from gateway.money.costs.groups import store_finished_divisions
 from gateway.operations.requests.address import NOTHING, OPERATION, SLICED, WHOLE

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gateway.core.visible import SLICED
+from gateway.core.visibility import SLICED
 from gateway.mcp.resources import VIEW_URI
 from gateway.mcp.tools.list import TOOLS
 from tests.integration.operations.people.test_limited_person import (

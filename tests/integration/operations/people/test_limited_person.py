@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 
 from gateway.core.first_use import LazyValue
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.devices.reports import DeviceReport
 from gateway.money.insights.findings import build_finding
 from gateway.money.recommendations.adviser import Adviser

@@ -16,7 +16,7 @@ import pytest_asyncio
 from yarl import URL
 
 from gateway.configuration.sections import OidcSettings
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.http.address import CSRF_HEADER
 from gateway.operations.holders.operators import SHARED_BURST, SIGN_IN_BURST
 from gateway.people.authentication.oidc import sign_ins

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.operations.holders.operators import ACCOUNT_BURST, SIGN_IN_BURST
 from gateway.operations.people.accounts import NewOperator
 from gateway.operations.requests import admission

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.mounts import socket_path
+from gateway.core.paths import socket_path
 from spool.registry.operators import Person
 from spool.registry.roles import IS, RoleFilter
 from tests.integration.conftest import Serve

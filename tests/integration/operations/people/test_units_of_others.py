@@ -21,7 +21,7 @@ import aiohttp
 import pytest
 from msgspec import structs
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from spool.identity import RecordIdentity
 from spool.ledger.work import TREES, UNITS
 from spool.record import Inference

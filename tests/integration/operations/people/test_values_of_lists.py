@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.http.lists import ListDefinition
 from gateway.operations.requests.address import OperatorAddress
 from gateway.service.addresses.table import OPERATOR_ADDRESSES

@@ -14,9 +14,9 @@ from aiohttp import ClientSession, CookieJar
 from yarl import URL
 
 from gateway.configuration.sections import Config, PrivacySettings
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from spool.people import HASH
-from spool.seen import SEVERAL
+from spool.viewed_people import SEVERAL
 from tests.integration.conftest import Serve
 from tests.integration.operations.people.test_privacy import (
     CANARY,

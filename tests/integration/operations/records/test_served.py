@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.normalise.otlp.metrics import SERVERS
-from gateway.operations.records import served
+from gateway.operations.records import served_tokens
 from spool.identity import RecordIdentity
 from spool.log.planning.corrections import correction_to_shadow
 from spool.record import NS, UsageMetric
@@ -123,7 +123,7 @@ async def test_a_server_that_counts_and_one_without_a_model(server: OperatorServ
 
 async def test_more_models_than_are_added_up(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the maximum number of models, only the models that came first are summed."""
-    monkeypatch.setattr(served, "MOST_MODELS", 1)
+    monkeypatch.setattr(served_tokens, "MOST_MODELS", 1)
     now = server.clock.now()
     await add(
         server.services.spool.log,

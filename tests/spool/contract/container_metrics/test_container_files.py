@@ -12,7 +12,7 @@ import pytest
 
 from spool.container_files import container_rows
 from spool.container_files.files import ContainerFiles, FileTooLarge
-from spool.container_files.kept import ContainerSums
+from spool.container_files.stored_files import ContainerSums
 from spool.container_files.values import (
     ABANDONED,
     ANNOUNCED,

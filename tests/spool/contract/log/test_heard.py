@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from spool.errors import Stale
-from spool.log.heard import (
+from spool.log.partial_reports import Expectation
+from spool.log.recent_senders import (
     FACT_BYTES,
     KEPT_S,
     call_kind_digest,
@@ -16,7 +17,6 @@ from spool.log.heard import (
     split_call_kind_digests,
     unpack_sender_keys,
 )
-from spool.log.partial_reports import Expectation
 from spool.settings import SpoolSettings
 from spool.sqlite.partial_reports import STEP
 from spool.sqlite.spool import SqliteSpool

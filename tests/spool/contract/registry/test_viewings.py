@@ -7,8 +7,8 @@ from dataclasses import replace
 from spool.listing import ListQuery, SortField
 from spool.registry.registry import Registry
 from spool.registry.viewings import Viewing
-from spool.seen import SEVERAL
 from spool.statements import DAY_S, day_text
+from spool.viewed_people import SEVERAL
 from tests.spool.contract.conftest import RegistryOpener
 
 AT = 1_790_000_000.0

@@ -14,8 +14,8 @@ import pytest
 from spool.ledger import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
 from spool.ledger.costs import query_costs
-from spool.ledger.days import remembered
-from spool.ledger.days.remembered import RememberedCosts
+from spool.ledger.days import cached_results
+from spool.ledger.days.cached_results import RememberedCosts
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, DerivedDimension
 from spool.ledger.repricing import TokenSum
@@ -48,7 +48,7 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times = 0
-        monkeypatch.setattr(remembered, "query_costs", self._costs)
+        monkeypatch.setattr(cached_results, "query_costs", self._costs)
 
     def _costs(self, *asked: Any) -> Sequence[CostRow]:
         self.times += 1
@@ -316,7 +316,7 @@ async def test_the_running_month_is_added_up_after_each_change(ledgers: Ledgers,
     for dimension in lasting:
         await ledger.costs(replace(OF_AUGUST, group_by=("Part",), derived={"Part": dimension}))
     assert 3 == counted.times
-    for number in range(remembered.MOST_DIMENSIONS):
+    for number in range(cached_results.MOST_DIMENSIONS):
         ledger.cached_dimension(number, lambda: replace(own))
     assert ledger.cached_dimension(["any", "list"], lambda: replace(own)) is not lasting[0]
     await ledger.store_billed_days([billed(OCTOBER, "1", 5)])

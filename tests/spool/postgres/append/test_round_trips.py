@@ -13,7 +13,7 @@ from spool.log.partial_reports import NOTHING, Expectation, PartialReport
 from spool.log.values import Submission
 from spool.postgres.storage import PostgresSpool
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
-from spool.registry.bearers import valid_key_expectation
+from spool.registry.key_expectations import valid_key_expectation
 from spool.registry.streams import stream_expectation
 from spool.settings import SpoolSettings
 from spool.streams import SUM, TelemetryStream

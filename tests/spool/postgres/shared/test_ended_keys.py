@@ -19,12 +19,12 @@ from spool.log.partial_reports import Expectation
 from spool.log.values import Receipt, Submission
 from spool.postgres.database import Connection
 from spool.postgres.log.queries import LOCK_HEAD
-from spool.postgres.registry import bearers, store
-from spool.postgres.registry.bearers import ended_keys, lock_keys
+from spool.postgres.registry import key_checks, store
+from spool.postgres.registry.key_checks import ended_keys, lock_keys
 from spool.postgres.registry.store import PostgresRegistry, PostgresRegistryRows
 from spool.postgres.storage import PostgresSpool
 from spool.record import AI_TELEMETRY
-from spool.registry.bearers import current_device_expectation
+from spool.registry.key_expectations import current_device_expectation
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
@@ -150,7 +150,7 @@ async def test_who_ends_one_holds_up_nobody_here(
     """
     Ending a key waits for another gateway's commit. Meanwhile this gateway still follows changes of others.
     """
-    monkeypatch.setattr(bearers, "WAITS", 1000)
+    monkeypatch.setattr(key_checks, "WAITS", 1000)
     here, _ = registries
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     device = Device(id="d", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, has_key=True)

@@ -13,7 +13,7 @@ from spool.clusters import ClusterTable, ReportedCluster, TooManyClusters
 from spool.errors import KeyEnded
 from spool.postgres.devices import PostgresClusters
 from spool.postgres.registry.store import PostgresRegistry
-from spool.registry.bearers import valid_key_expectation
+from spool.registry.key_expectations import valid_key_expectation
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.cluster_settings import ClusterChange

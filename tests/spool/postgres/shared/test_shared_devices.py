@@ -18,9 +18,9 @@ from spool.postgres.database import CommitUnknown
 from spool.postgres.devices import PostgresDevices
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.audit import AuditedChange
-from spool.registry.bearers import valid_key_expectation
 from spool.registry.enrolment_tokens import TokenDraft
 from spool.registry.following import DEVICES
+from spool.registry.key_expectations import valid_key_expectation
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST

@@ -20,7 +20,7 @@ from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, RECORDS,
 from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import LEAST_OF_SESSION, AgentLink, UserHome
 from gateway.devices.agent.probe.places import PLACES
-from gateway.devices.fleet.facts import valid_facts
+from gateway.devices.fleet.heartbeat_facts import valid_facts
 from gateway.devices.fleet.uses import RememberedUses
 from tests.gateway.devices.agent.probe.trees import OTHER, OURS, Tree
 

@@ -27,7 +27,7 @@ from gateway.devices.agent.probe.machine import (
 )
 from gateway.devices.agent.probe.places import PLACES
 from gateway.devices.agent.probe.telemetry import READERS
-from gateway.devices.fleet.facts import hash_serial
+from gateway.devices.fleet.heartbeat_facts import hash_serial
 
 UUID = "4c4c4544-0043-3010-8052-b4c04f564231"
 

@@ -14,7 +14,7 @@ from gateway.devices.agent.probe.states import (
     evaluate_home,
     worst_home_state,
 )
-from gateway.devices.fleet.facts import CAUSES
+from gateway.devices.fleet.heartbeat_facts import CAUSES
 from gateway.devices.fleet.uses import RECENT_S, RememberedUses
 
 NOW = 1_000_000_000.0

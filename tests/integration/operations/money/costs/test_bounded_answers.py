@@ -18,7 +18,7 @@ import aiohttp
 import pytest_asyncio
 
 from gateway.configuration.sections import AllocationSettings, AnswerSettings
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from spool.ledger.sums import HOUR_S, OTHER
 from tests.answers.many_sums import fill
 from tests.integration.operations.server import ADA, OperatorServer, operator_server

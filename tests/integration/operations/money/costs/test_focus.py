@@ -14,12 +14,12 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from gateway.core.mounts import OPERATOR_API, WARNINGS
+from gateway.core.paths import OPERATOR_API, WARNINGS
 from gateway.http.answers import SLICE_BYTES
 from gateway.money.focus.reports import FocusReports
 from gateway.operations.money.costs.focus import _warnings_header
 from spool.errors import AskedTooMuch, SpoolUnavailable
-from spool.seen import SEVERAL
+from spool.viewed_people import SEVERAL
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import Answer, OperatorServer, operator_server
 from tests.moved_clock import MovedClock

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.money.comparison.split import PARTS
-from gateway.money.costs.past import NONE, PART, WHOLE
+from gateway.money.costs.earlier_period import NONE, PART, WHOLE
 from spool.settings import SpoolSettings
 from spool.sqlite.spool import open_spool
 from tests.integration.operations.server import operator_server

@@ -16,7 +16,7 @@ import aiohttp
 import orjson
 import pytest_asyncio
 
-from gateway.core.mounts import OPERATOR_API
+from gateway.core.paths import OPERATOR_API
 from gateway.operations.money.costs.report import csv_rows
 from spool.printable import csv_lines
 from tests.csv_reading import HOSTILE, assert_harmless

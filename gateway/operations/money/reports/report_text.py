@@ -9,8 +9,8 @@ from datetime import date, datetime, timedelta
 from gateway.money.comparison.comparing import Comparison
 from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.comparison.wording import format_dollars
+from gateway.money.costs.earlier_period import ComparablePast
 from gateway.money.costs.measures import NO_PRICE
-from gateway.money.costs.past import ComparablePast
 from gateway.money.insights.findings import printable_name
 from spool.ledger import money
 from spool.ledger.money import unconverted_amounts_sentence

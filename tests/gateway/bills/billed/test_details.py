@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from gateway.bills.billed.beside import LedgerWithUnbilledDaysFilled
+from gateway.bills.billed.details import LedgerWithUnbilledDaysFilled
 from spool.ledger.billed import COUNTED
 from spool.ledger.money import text_to_units
 from spool.ledger.queries import CostQuery

@@ -31,7 +31,7 @@ from spool.ledger.queries import (
 from spool.ledger.work import UNITS
 from spool.people import SECOND_NAME, USER, People
 from spool.registry.roles import COUNTED_TYPES
-from spool.seen import collect_viewed_people
+from spool.viewed_people import collect_viewed_people
 
 Filters = Annotated[
     dict[str, list[str | None]],

@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.devices.agent.link import BACKLOG, BACKLOG_S
 from gateway.devices.fleet.assistant_states import FINE
-from gateway.devices.fleet.facts import UNREACHABLE
+from gateway.devices.fleet.heartbeat_facts import UNREACHABLE
 from gateway.devices.fleet.uses import LOSING
 from spool.devices.device import HEARD_EVERY_S, Device
 

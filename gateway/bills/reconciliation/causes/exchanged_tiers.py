@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gateway.bills.reconciliation.causes.days import find_shift
+from gateway.bills.reconciliation.causes.shifted_days import find_shift
 from gateway.bills.reconciliation.causes.tiers import fit_unlisted_tier
 from gateway.bills.reconciliation.cells import DifferenceEntry
 from gateway.bills.reconciliation.claims import (

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from spool.log.commits.unfolded import IdCompactor
+from spool.log.commits.id_compaction import IdCompactor
 from spool.log.duplicates import DuplicateIndex, IdCompaction, IdsToCompact
 from spool.postgres.database import Database
 from spool.postgres.log import store

@@ -1,5 +1,5 @@
 """
-Checks in the database that the keys of a request are still valid. See `spool.registry.bearers`.
+Checks in the database that the keys of a request are still valid. See `spool.registry.key_expectations`.
 
 A transaction holds the registry's head lock, or locks its keys' rows. So a key ends either before or after
 the transaction. A commit of the log holds only the log's head lock. The process that ends a key waits for
@@ -14,7 +14,7 @@ from typing import Any
 from spool.errors import KeyEnded
 from spool.log.partial_reports import Expectation
 from spool.postgres.database import Connection, Database, LockWaited
-from spool.registry import bearers
+from spool.registry import key_expectations
 
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
 # Maximum attempts to get a head lock. After a failed attempt, the server ends the session of a suspended
@@ -51,7 +51,7 @@ def with_key_versions(database: Database, versions: Versions) -> Versions:
         connection: Connection, keys: Sequence[bytes]
     ) -> Callable[[], Mapping[bytes, int]]:
         good = _query_valid_keys(connection, database.fill_in_table_names, keys, now=database.now_parameter())
-        rest = [key for key in keys if not key.startswith(bearers.BEARERS)]
+        rest = [key for key in keys if not key.startswith(key_expectations.BEARERS)]
         other_versions = versions(connection, rest) if rest else dict
         return lambda: {**good(), **other_versions()}
 
@@ -81,7 +81,10 @@ def ended_keys(
 def lock_keys(connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation]) -> None:
     """Lock keys, so that none ends during this transaction, which does not hold the registry's lock."""
     keys = [expectation.key for expectation in expects]
-    lock_values = {"digests": bearers.parse_key_digests(keys), "numbers": bearers.parse_key_numbers(keys)}
+    lock_values = {
+        "digests": key_expectations.parse_key_digests(keys),
+        "numbers": key_expectations.parse_key_numbers(keys),
+    }
     if any(lock_values.values()):
         connection.execute(sql(_HOLD), lock_values)
 
@@ -103,10 +106,10 @@ def _query_valid_keys(
     connection: Connection, sql: Callable[[str], Any], keys: Sequence[bytes], *, now: float | None
 ) -> Callable[[], Mapping[bytes, int]]:
     """Query in a pipeline which keys are valid. The returned function reads the result."""
-    digests = bearers.parse_key_digests(keys)
-    numbers = bearers.parse_key_numbers(keys)
-    devices = bearers.parse_device_generations(keys)
-    tokens = bearers.parse_token_ids(keys)
+    digests = key_expectations.parse_key_digests(keys)
+    numbers = key_expectations.parse_key_numbers(keys)
+    devices = key_expectations.parse_device_generations(keys)
+    tokens = key_expectations.parse_token_ids(keys)
     parameters = {"ids": [id for id, _ in devices], "generations": [number for _, number in devices]}
     secrets = connection.execute(sql(_SECRETS), {"digests": digests, "now": now}) if digests else ()
     good_numbers = connection.execute(sql(_NUMBERS), {"numbers": numbers, "now": now}) if numbers else ()
@@ -114,10 +117,12 @@ def _query_valid_keys(
     good_tokens = connection.execute(sql(_TOKENS), {"tokens": tokens}) if tokens else ()
 
     def read_valid_keys() -> Mapping[bytes, int]:
-        good = dict(bearers.valid_key_expectation(digest) for (digest,) in secrets)
-        good.update(bearers.enabled_key_expectation(id) for (id,) in good_numbers)
-        good.update(bearers.current_device_expectation(id, generation) for id, generation in good_devices)
-        good.update(bearers.live_token_expectation(id) for (id,) in good_tokens)
+        good = dict(key_expectations.valid_key_expectation(digest) for (digest,) in secrets)
+        good.update(key_expectations.enabled_key_expectation(id) for (id,) in good_numbers)
+        good.update(
+            key_expectations.current_device_expectation(id, generation) for id, generation in good_devices
+        )
+        good.update(key_expectations.live_token_expectation(id) for (id,) in good_tokens)
         return good
 
     return read_valid_keys

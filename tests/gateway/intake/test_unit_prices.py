@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.configuration.reader import load_config
 from gateway.configuration.sections import ConfigError, PriceOverride, PriceSettings
-from gateway.intake import leaves
+from gateway.intake import unit_prices
 from gateway.intake.price_lines import itemise_estimate, unpriced_reason
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
@@ -59,14 +59,14 @@ def test_the_published_example_to_the_last_digit() -> None:
 @pytest.mark.parametrize(
     ("record", "cause"),
     [
-        (realtime(input_audio_tokens=1000, output_audio_tokens=260), leaves.OVERLAP_UNKNOWN),
-        (call("gpt-realtime", input_tokens=12, output_tokens=3), leaves.PARTS_UNKNOWN),
+        (realtime(input_audio_tokens=1000, output_audio_tokens=260), unit_prices.OVERLAP_UNKNOWN),
+        (call("gpt-realtime", input_tokens=12, output_tokens=3), unit_prices.PARTS_UNKNOWN),
         # The report does not state the number of audio tokens in the input.
-        (realtime(output_audio_tokens=260), leaves.PARTS_UNKNOWN),
+        (realtime(output_audio_tokens=260), unit_prices.PARTS_UNKNOWN),
         (call("gpt-4o-audio-preview", input_tokens=9, output_tokens=9,
-              meters={"input_audio_tokens": 0, "output_audio_tokens": 9}), leaves.NO_PRICE),
+              meters={"input_audio_tokens": 0, "output_audio_tokens": 9}), unit_prices.NO_PRICE),
         (call("claude-2", provider="anthropic", input_tokens=9, output_tokens=9, meters={"web_searches": 1}),
-         leaves.NO_PRICE),
+         unit_prices.NO_PRICE),
         (call("dall-e-3", meters={"output_images": 1}), None),  # the price list has no such model
     ],
 )  # fmt: skip

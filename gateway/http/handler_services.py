@@ -8,9 +8,9 @@ from aiohttp import web
 
 if TYPE_CHECKING:
     from gateway.http.cors import Cors
-    from gateway.http.in_hand import RequestsInHand
     from gateway.http.inflight_bytes import InflightBytes, RequestBytes
     from gateway.http.listening.connections import OpenConnections
+    from gateway.http.pending_requests import RequestsInHand
     from gateway.http.requests import AdmittedRequest
     from gateway.http.turns import QueryTurns
     from gateway.monitoring.metrics import ProcessMetrics

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from gateway.devices.heartbeat_tokens import HeartbeatTokenCheck, HeartbeatTokens
 from gateway.devices.reports import DeviceReport
-from gateway.devices.words import HeartbeatTokenCheck, HeartbeatTokens
 from spool.devices.device import Device
 
 SECRET = b"s" * 32

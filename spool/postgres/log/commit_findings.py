@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from spool.log import books, counted_names
-from spool.log.books import SubmissionTerms
+from spool.log import accounting, counted_names
+from spool.log.accounting import SubmissionTerms
 from spool.log.conflicts import Conflict, Conflicts, Pair
 from spool.log.counted_names import EventSum, EventType, max_frequent_rows
 from spool.log.planning.plan import CommitPlan
@@ -67,7 +67,7 @@ def read_uncounted_commits(
 ) -> list[BookedCommit]:
     rows = connection.execute(database.fill_in_table_names(queries.UNBOOKED), {"limit": limit}, binary=True)
     return [
-        BookedCommit(id, at, books.unpack_terms_if_intact(terms, sum), finds)
+        BookedCommit(id, at, accounting.unpack_terms_if_intact(terms, sum), finds)
         for id, at, sum, terms, finds in rows
     ]
 
@@ -115,7 +115,7 @@ def sum_counts_of_commits(commits: Iterable[BookedCommit]) -> Counter[tuple[str,
     sums: Counter[tuple[str, str]] = Counter()
     for commit in commits:
         if commit.terms:
-            sums.update(books.sum_terms(commit.terms))
+            sums.update(accounting.sum_terms(commit.terms))
     return sums
 
 

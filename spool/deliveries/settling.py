@@ -15,7 +15,7 @@ from spool.deliveries import transitions
 from spool.deliveries.stored import RouteChange, StoredDelivery
 from spool.deliveries.values import Delivery, Settlement
 from spool.errors import TakenOver
-from spool.log.books import route_topic
+from spool.log.accounting import route_topic
 from spool.log.protocols import Log
 
 _log = logging.getLogger(__name__)

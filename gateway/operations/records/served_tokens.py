@@ -21,8 +21,8 @@ from gateway.normalise.otlp.metrics import SERVERS
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.records import filters
 from gateway.operations.records.filters import DATE
+from gateway.operations.records.lake_records import days_between
 from gateway.operations.records.listing import RecordRows
-from gateway.operations.records.past import days_between
 from gateway.operations.records.published import KeptRecord, SearchedRecords
 from gateway.operations.requests.address import operator_call
 from gateway.operations.requests.requests import OperatorRequest

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
-from gateway.configuration.in_effect import CHANGED, DEFAULT, SettingInEffect, settings_in_effect
 from gateway.configuration.reader import ENVIRONMENT, FILE, FLAG, load_config, setting_origins
 from gateway.configuration.sections import Config
+from gateway.configuration.settings_in_effect import CHANGED, DEFAULT, SettingInEffect, settings_in_effect
 
 SECRET = "hunter2"
 FILE_TEXT = f"""

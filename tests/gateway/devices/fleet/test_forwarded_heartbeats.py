@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.devices.fleet.forwarded import adjust_heartbeat_for_upstream
+from gateway.devices.fleet.forwarded_heartbeats import adjust_heartbeat_for_upstream
 from spool.devices.device import Device
 
 NOW, MINUTE = 1_790_000_000.0, 60.0

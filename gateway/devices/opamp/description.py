@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from gateway.devices.fleet.facts import COMPONENTS
+from gateway.devices.fleet.heartbeat_facts import COMPONENTS
 from gateway.normalise.reading.content import may_be_name_of_content
 from spool.errors import Invalid
 from spool.registry.keys import MAX_LABELS, check_labels
