@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
+
+from spool.registry.field_notes import example, words
 
 MOST = 100  # maximum rows for one device, with exceeded budgets first
 OFF, STATE, AMOUNTS = "off", "state", "amounts"  # values of the setting devices.verdicts
@@ -16,12 +19,18 @@ OVER = "over"
 
 
 class OwnVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    name: str
-    state: str
-    resets_at: str
-    spent: str | None = None
-    limit: str | None = None
-    currency: str | None = None
+    name: Annotated[str, words("The name of the budget."), example("Search team")]
+    state: Annotated[
+        str, words("`over`, `near` or `within`, as in the verdicts on budgets."), example("over")
+    ]
+    resets_at: Annotated[
+        str, words("When the next period of the budget begins."), example("2026-12-01T00:00:00Z")
+    ]
+    spent: Annotated[
+        str | None, words("What was spent of the budget in the running period."), example("102.5")
+    ] = None
+    limit: Annotated[str | None, words("The amount of the running period."), example("100")] = None
+    currency: Annotated[str | None, words("The currency of the amounts."), example("USD")] = None
 
 
 class OwnVerdicts(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +39,10 @@ class OwnVerdicts(msgspec.Struct, frozen=True, kw_only=True):
     limit.
     """
 
-    valid_until: str
-    rows: list[OwnVerdict]
+    valid_until: Annotated[
+        str, words("When the verdicts end, unless newer ones arrive."), example("2026-11-29T14:02:55Z")
+    ]
+    rows: Annotated[list[OwnVerdict], words("A row for each budget with a state other than `within`.")]
 
 
 class KeptVerdicts:

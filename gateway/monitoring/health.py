@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from spool.clock import Clock, clock_ahead_and_delay_s
 from spool.deliveries.protocols import Deliveries
@@ -20,6 +22,7 @@ from spool.ledger.ledger import LedgerComparisonState
 from spool.log.protocols import Log
 from spool.log.values import LogStats
 from spool.record import utc_iso
+from spool.registry.field_notes import example, words
 
 # seconds to wait for the storage's writer; after that, the writer counts as dead
 ANSWER_S = 10.0
@@ -36,6 +39,86 @@ _ADVICE = {
 }
 # seconds for which disk figures are cached, because anybody may request health
 CACHE_S = 1.0
+
+
+class RouteStatus(msgspec.Struct, kw_only=True):
+    route: Annotated[str, words("The route that sends the records."), example("archive/ai-telemetry")]
+    state: Annotated[str, words("The state of the route."), example("running")]
+    reason: Annotated[str | None, words("The reason for the state of the route, or null."), example(None)]
+    since: Annotated[str | None, words("When the state began."), example(None)]
+    progress: Annotated[int, words("The number of the first record that is not settled."), example(62585)]
+    queued: Annotated[int, words("The number of waiting records."), example(0)]
+    oldest_age_s: Annotated[
+        float | None, words("The age of the oldest waiting record in seconds."), example(None)
+    ]
+    unknown: Annotated[
+        int, words("The number of records in deliveries that were sent without an answer."), example(0)
+    ]
+    ambiguous: Annotated[
+        int, words("The number of records in deliveries whose first request got no clear answer."), example(0)
+    ]
+
+
+class GatewayNode(msgspec.Struct, kw_only=True):
+    node: Annotated[str, words("The id of the gateway.")]
+    name: Annotated[str, words("The host name of the gateway.")]
+    version: Annotated[str, words("The version of Tollhouse on the gateway.")]
+    live: Annotated[bool, words("Whether the gateway renewed its leases in the last seconds.")]
+    this: Annotated[bool, words("Whether this gateway made the answer.")]
+    up_s: Annotated[float, words("The seconds since the gateway started.")]
+    seen_s: Annotated[float, words("The seconds since the gateway was last seen.")]
+    leases: Annotated[list[str], words("The tasks that only this gateway does.")]
+
+
+class StoredKeys(msgspec.Struct, kw_only=True):
+    read: Annotated[bool, words("Whether the keys can be read."), example(True)]
+
+
+class ServerTime(msgspec.Struct, kw_only=True):
+    now: Annotated[float, words("The time that the server uses, in epoch seconds."), example(1795743903.36)]
+    up_s: Annotated[float, words("The seconds since the start."), example(28.374)]
+    step_s: Annotated[float, words("How far the clock of the machine is ahead, in seconds."), example(0.0)]
+    held_s: Annotated[float, words("How long deletion still waits, in seconds."), example(0.0)]
+
+
+class QueueSize(msgspec.Struct, kw_only=True):
+    bytes: Annotated[int, words("The size of the queue in bytes."), example(8133272)]
+    max_bytes: Annotated[int, words("The maximum size in bytes."), example(10737418240)]
+    free_bytes: Annotated[int | None, words("The free disk space in bytes."), example(10729284968)]
+    wal_bytes: Annotated[int | None, words("The size of the write-ahead log in bytes."), example(10820504)]
+    wal_problem: Annotated[
+        str | None, words("Why the write-ahead log cannot shrink, or null."), example(None)
+    ]
+    kept_by: Annotated[list[str], words("The routes that still need the oldest records."), example([])]
+
+
+class StorageMount(msgspec.Struct, kw_only=True):
+    mount: Annotated[str | None, words("The type of the file system; null for a database."), example("ext4")]
+    durability: Annotated[str, words("How writes reach the disk."), example("fsync")]
+    warning: Annotated[str | None, words("A risk of the storage, or null."), example(None)]
+
+
+class TotalsState(msgspec.Struct, kw_only=True):
+    sound: Annotated[bool, words("Whether the totals match the records."), example(True)]
+    missed: Annotated[int, words("The number of records that could not be counted."), example(0)]
+    differing: Annotated[int, words("The number of totals that differ from the records."), example(0)]
+    compared_at: Annotated[
+        float | None,
+        words("When the totals were last compared with the records, in epoch seconds, or null."),
+        example(1795743891.0),
+    ]
+
+
+class ReadinessReport(msgspec.Struct, kw_only=True):
+    ready: Annotated[bool, words("Whether the server accepts records."), example(True)]
+    reasons: Annotated[list[str], words("Why the server does not accept records."), example([])]
+    routes: list[RouteStatus]
+    keys: Annotated[StoredKeys, words("The stored keys.")]
+    clock: Annotated[ServerTime, words("The clock of the server.")]
+    space: Annotated[QueueSize | None, words("The disk space of the queue.")]
+    storage: Annotated[StorageMount | None, words("The file system of the storage.")]
+    nodes: Annotated[list[GatewayNode], words("The gateways that share the storage."), example([])]
+    ledger: Annotated[TotalsState | None, words("The state of the totals.")]
 
 
 class ServerHealth:

@@ -6,16 +6,18 @@ Unknown fields are ignored, because an agent may be newer than its gateway. A 20
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from gateway.core.errors import BadPayload
-from gateway.core.schemas import TEXT, TEXT_OR_NULL, Schema, array_of, closed_object, described
+from gateway.core.schemas import Schema, closed_object, described
 from gateway.devices.fleet.heartbeat_facts import FACTS, valid_facts, valid_hardware_id
 from gateway.devices.lifecycle import DeviceLifecycle
+from gateway.devices.own_verdicts import OwnVerdicts
 from gateway.devices.reports import DeviceReport
 from gateway.devices.states import LEAVINGS
 from gateway.http.address import WRITE, Address, BodyLimit
@@ -27,7 +29,7 @@ from gateway.operations.requests.key_requests import KeyRequest
 from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import REVOKED, Device, is_device_id
 from spool.errors import Invalid
-from spool.registry.field_notes import words
+from spool.registry.field_notes import example, words
 from spool.registry.keys import check_labels
 from spool.registry.scopes import ENROLL, HEARTBEAT, PING
 
@@ -109,34 +111,32 @@ class Report(NamedDevice, kw_only=True):
     ] = None
 
 
-_VERDICT = closed_object(
-    {
-        "name": described(TEXT, "The name of the budget."),
-        "state": described(TEXT, "`over`, `near` or `within`, as in the verdicts on budgets."),
-        "resets_at": described(TEXT, "When the next period of the budget begins."),
-    },
-    {
-        "spent": described(TEXT_OR_NULL, "What was spent of the budget in the running period."),
-        "limit": described(TEXT_OR_NULL, "The amount of the running period."),
-        "currency": described(TEXT_OR_NULL, "The currency of the amounts."),
-    },
-)
-_VERDICTS = closed_object(
-    {
-        "valid_until": described(TEXT, "When the verdicts end, unless newer ones arrive."),
-        "rows": described(array_of(_VERDICT), "A row for each budget with a state other than `within`."),
-    }
-)
-_DEVICE = closed_object(
-    {
-        "id": described(TEXT, "The id of the device."),
-        "state": described(TEXT, "The state of the device."),
-        "heartbeat_interval_s": described({"type": "number"}, "The seconds between two heartbeats."),
-    }
-)
+class ReportingDevice(msgspec.Struct, kw_only=True):
+    id: Annotated[str, words("The id of the device."), example("laptop-grace")]
+    state: Annotated[str, words("The state of the device."), example("enrolled")]
+    heartbeat_interval_s: Annotated[float, words("The seconds between two heartbeats."), example(60)]
 
 
-def _report_address(path: str, scope: str, endpoint: str, summary: str, gives: Schema) -> Address:
+class EnrolmentAnswer(msgspec.Struct, kw_only=True):
+    device: ReportingDevice
+    key: Annotated[
+        str | UnsetType, words("A key of its own for the device, shown once."), example("thd_...")
+    ] = UNSET
+
+
+class HeartbeatAnswer(msgspec.Struct, kw_only=True):
+    device: ReportingDevice
+    next: Annotated[
+        str | UnsetType,
+        words("The token that the next heartbeat returns in its own `next`."),
+        example("3.9c1f5e0b7a"),
+    ] = UNSET
+    verdicts: Annotated[
+        OwnVerdicts | UnsetType, words("The verdicts on budgets of the device and its person.")
+    ] = UNSET
+
+
+def _report_address(path: str, scope: str, endpoint: str, summary: str, gives: type | Schema) -> Address:
     return Address(
         methods=("POST",),
         path=path,
@@ -157,17 +157,15 @@ def _report_address(path: str, scope: str, endpoint: str, summary: str, gives: S
     ENROLL,
     "devices/enroll",
     "Enrol a device; the first answer to `want_key` includes its own key",
-    closed_object(
-        {"device": _DEVICE}, {"key": described(TEXT, "A key of its own for the device, shown once.")}
-    ),
+    EnrolmentAnswer,
 )
 async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
     facts = _to_device_report(request.body, request.bearer)
     device, key = await lifecycle.enrol_or_update(facts, request.bearer, request.http.remote or "")
     await request.services.clusters.store_device_cluster(device, request.bearer)
-    answer = _device_answer(device, lifecycle)
-    return answer if key is None else {**answer, "key": key}
+    answer = EnrolmentAnswer(device=_reporting_device(device, lifecycle), key=key or UNSET)
+    return _stated_fields(answer)
 
 
 @_report_address(
@@ -175,13 +173,7 @@ async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
     HEARTBEAT,
     "devices/heartbeat",
     "Send a heartbeat with the facts and the activity of a device",
-    closed_object(
-        {"device": _DEVICE},
-        {
-            "next": described(TEXT, "The word that the next heartbeat returns in its own `next`."),
-            "verdicts": described(_VERDICTS, "The verdicts on budgets of the device and its person."),
-        },
-    ),
+    HeartbeatAnswer,
 )
 async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
@@ -194,10 +186,10 @@ async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result
     # to them
     is_own = request.bearer.device == device.id
     verdicts = await request.services.own_verdicts(device) if is_own else None
-    more = {"next": word, "verdicts": msgspec.to_builtins(verdicts)}
-    return _device_answer(device, lifecycle) | {
-        name: value for name, value in more.items() if value is not None
-    }
+    answer = HeartbeatAnswer(
+        device=_reporting_device(device, lifecycle), next=word or UNSET, verdicts=verdicts or UNSET
+    )
+    return _stated_fields(answer)
 
 
 @_report_address(
@@ -279,8 +271,13 @@ def _heartbeat_json(report: Report) -> bytes:
     return msgspec.json.encode({**fields, **valid_facts(facts)})
 
 
-def _device_answer(device: Device, lifecycle: DeviceLifecycle) -> dict[str, object]:
-    """Return the answer for a device. A device that waits for approval continues to report."""
+def _reporting_device(device: Device, lifecycle: DeviceLifecycle) -> ReportingDevice:
+    """Return the device as its reports are answered. A device that waits for approval continues to report."""
     interval_s = lifecycle.interval_s
     shown_interval = int(interval_s) if interval_s == int(interval_s) else interval_s
-    return {"device": {"id": device.id, "state": device.state, "heartbeat_interval_s": shown_interval}}
+    return ReportingDevice(id=device.id, state=device.state, heartbeat_interval_s=shown_interval)
+
+
+def _stated_fields(answer: msgspec.Struct) -> Mapping[str, object]:
+    stated: Mapping[str, object] = msgspec.to_builtins(answer)
+    return stated

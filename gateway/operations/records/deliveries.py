@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from gateway.core.fields import build_answer
 from gateway.http.lists import Filter, ListDefinition, MemoryRows, Named, Sort
 from gateway.http.requests import Result
-from gateway.monitoring.health import describe_nodes, describe_route
+from gateway.monitoring.health import GatewayNode, RouteStatus, describe_nodes, describe_route
 from gateway.monitoring.route_trouble import http_status_in, route_trouble_title_and_text
 from gateway.operations.answers import DeliveryItem
 from gateway.operations.holders.operators import SpoolServices
@@ -89,22 +89,7 @@ ROUTES: ListDefinition[RouteState] = ListDefinition(
 )
 
 
-class RouteItem(msgspec.Struct, kw_only=True):
-    route: Annotated[str, words("The route that sends the records."), example("archive/ai-telemetry")]
-    state: Annotated[str, words("The state of the route."), example("running")]
-    reason: Annotated[str | None, words("The reason for the state of the route, or null."), example(None)]
-    since: Annotated[str | None, words("When the state began."), example(None)]
-    progress: Annotated[int, words("The number of the first record that is not settled."), example(62585)]
-    queued: Annotated[int, words("The number of waiting records."), example(0)]
-    oldest_age_s: Annotated[
-        float | None, words("The age of the oldest waiting record in seconds."), example(None)
-    ]
-    unknown: Annotated[
-        int, words("The number of records in deliveries that were sent without an answer."), example(0)
-    ]
-    ambiguous: Annotated[
-        int, words("The number of records in deliveries whose first request got no clear answer."), example(0)
-    ]
+class RouteItem(RouteStatus, kw_only=True):
     refused_24h: Annotated[
         int,
         words("The number of records rejected in the last 24 hours while others were accepted."),
@@ -140,17 +125,6 @@ class CompiledModule(msgspec.Struct, kw_only=True):
         words("The number of spans that the compiled module read by itself, or null."),
         example(None),
     ]
-
-
-class GatewayNode(msgspec.Struct, kw_only=True):
-    node: Annotated[str, words("The id of the gateway.")]
-    name: Annotated[str, words("The host name of the gateway.")]
-    version: Annotated[str, words("The version of Tollhouse on the gateway.")]
-    live: Annotated[bool, words("Whether the gateway renewed its leases in the last seconds.")]
-    this: Annotated[bool, words("Whether this gateway made the answer.")]
-    up_s: Annotated[float, words("The seconds since the gateway started.")]
-    seen_s: Annotated[float, words("The seconds since the gateway was last seen.")]
-    leases: Annotated[list[str], words("The tasks that only this gateway does.")]
 
 
 class LakeComparison(msgspec.Struct, kw_only=True):
